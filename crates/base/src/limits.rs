@@ -1,0 +1,16 @@
+//! Size limits that more than one crate must agree on. Sizes in bytes.
+
+/// The largest partition key or clustering key, in its CQL wire form (Cassandra's limit).
+pub const MAX_KEY_BYTES: usize = 65_535;
+
+/// The largest CQL request body that a node reads. Larger frames are refused before they are buffered.
+pub const MAX_FRAME_BYTES: usize = 32 << 20;
+
+/// The largest single write command (one statement or one batch on one tablet).
+pub const MAX_MUTATION_BYTES: usize = 16 << 20;
+
+/// The most tablets one table may be created with.
+pub const MAX_TABLETS_PER_TABLE: u32 = 10_000;
+
+/// Collections: the most elements of one literal or bound value.
+pub const MAX_COLLECTION_ELEMENTS: usize = 65_535;

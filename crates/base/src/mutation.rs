@@ -1,0 +1,311 @@
+//! The encoded form of one write to one tablet, as it stands in the Raft log, and the seam through which
+//! read-dependent writes are evaluated when they are applied.
+//!
+//! A mutation is either *blind* (a list of row writes that need no read) or *evaluated* (a program, opaque here, that
+//! reads the tablet at apply time: conditional updates, range deletions, list updates by index). Evaluating at apply keeps a
+//! conditional write to one Raft round and makes the outcome a function of the log alone, the same on every replica.
+//!
+//! Layout, integers little-endian, lengths LEB128:
+//!
+//! ```text
+//! mutation := flags u8 · stamp i64 · [explicit i64, if flags & EXPLICIT] · body
+//! body     := program bytes, if flags & EVALUATED
+//!           | operation*
+//! operation:= kind u8 · key length · key · value length · value
+//! ```
+//!
+//! `stamp` is the write's timestamp in microseconds. The leader sets it when it appends the mutation to the log, so that stamps follow log
+//! order. An operation whose kind has [`STAMPED`] carries a value with a *stamp slot*: its bytes 1..9 are set to the same stamp.
+//! `explicit` is the greatest timestamp that the client itself gave (`USING TIMESTAMP`); the tablet remembers the greatest ever
+//! seen, because a whole-row write may replace what is stored only if it is newer than that.
+
+use crate::bytes::{Malformed, Reader, put_slice};
+use std::fmt;
+
+const EVALUATED: u8 = 1;
+const EXPLICIT: u8 = 2;
+const STAMP_AT: usize = 1;
+const HEADER_BYTES: usize = 9;
+
+/// Bit of an operation's kind: the value has a stamp slot in its bytes 1..9.
+pub const STAMPED: u8 = 0x80;
+
+/// What an operation does to its key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OperationKind {
+    /// The value is the whole row, written with a server timestamp: it replaces what is stored, unless the tablet holds a greater
+    /// explicit timestamp; then it is merged.
+    Overwrite,
+    /// The value is merged with what is stored.
+    Merge,
+}
+
+/// One decoded operation of a blind mutation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Operation<'a> {
+    /// What to do.
+    pub kind: OperationKind,
+    /// The row's key.
+    pub key: &'a [u8],
+    /// The packed row, or the part of it to merge.
+    pub value: &'a [u8],
+}
+
+/// A mutation under construction or on its way to the log.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Mutation {
+    bytes: Vec<u8>,
+}
+
+impl fmt::Debug for Mutation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Mutation({} bytes)", self.bytes.len())
+    }
+}
+
+impl Mutation {
+    /// An empty blind mutation; `explicit_us` as described at the top of this module.
+    pub fn blind(explicit_us: Option<i64>) -> Self {
+        Self::with_header(0, explicit_us, 384)
+    }
+
+    /// A mutation whose effect `program` decides when it is applied.
+    pub fn evaluated(explicit_us: Option<i64>, program: &[u8]) -> Self {
+        let mut mutation = Self::with_header(EVALUATED, explicit_us, HEADER_BYTES + 8 + program.len());
+        mutation.bytes.extend_from_slice(program);
+        mutation
+    }
+
+    fn with_header(flags: u8, explicit_us: Option<i64>, capacity: usize) -> Self {
+        let mut bytes = Vec::with_capacity(capacity);
+        bytes.push(flags | if explicit_us.is_some() { EXPLICIT } else { 0 });
+        bytes.extend_from_slice(&[0; 8]);
+        if let Some(explicit_us) = explicit_us {
+            bytes.extend_from_slice(&explicit_us.to_le_bytes());
+        }
+        Self { bytes }
+    }
+
+    /// Adds an operation to a blind mutation. `stamped`: the value has a stamp slot.
+    pub fn push(&mut self, kind: OperationKind, stamped: bool, key: &[u8], value: &[u8]) {
+        assert!(self.bytes[0] & EVALUATED == 0, "operations belong to blind mutations");
+        assert!(!stamped || value.len() >= HEADER_BYTES, "a stamped value has room for its stamp");
+        let kind = match kind {
+            OperationKind::Overwrite => 1,
+            OperationKind::Merge => 2,
+        };
+        self.bytes.push(kind | if stamped { STAMPED } else { 0 });
+        put_slice(&mut self.bytes, key);
+        put_slice(&mut self.bytes, value);
+    }
+
+    /// The encoded size.
+    pub fn size_bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// The encoded form, with whatever stamp it has.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Writes `stamp_us` into the header and every stamp slot.
+    pub fn stamp(&mut self, stamp_us: i64) {
+        let stamp = stamp_us.to_le_bytes();
+        self.bytes[STAMP_AT..HEADER_BYTES].copy_from_slice(&stamp);
+        if self.bytes[0] & EVALUATED != 0 {
+            return;
+        }
+        let mut slots = Vec::new();
+        let mut at = HEADER_BYTES + if self.bytes[0] & EXPLICIT != 0 { 8 } else { 0 };
+        while at < self.bytes.len() {
+            let mut reader = Reader::new(&self.bytes[at..]);
+            let (Ok(kind), Ok(_), Ok(value)) = (reader.u8(), reader.slice(), reader.slice()) else {
+                unreachable!("a mutation is built by push alone, which writes whole operations");
+            };
+            let next = self.bytes.len() - reader.rest().len();
+            if kind & STAMPED != 0 {
+                slots.push(next - value.len() + STAMP_AT);
+            }
+            at = next;
+        }
+        for slot in slots {
+            self.bytes[slot..slot + 8].copy_from_slice(&stamp);
+        }
+    }
+}
+
+/// A mutation read back from the log.
+#[derive(Clone, Copy, Debug)]
+pub struct MutationRef<'a> {
+    flags: u8,
+    /// The write's timestamp, microseconds.
+    pub stamp_us: i64,
+    /// The greatest client-given timestamp in it, microseconds.
+    pub explicit_us: Option<i64>,
+    body: &'a [u8],
+}
+
+/// What a mutation asks for.
+#[derive(Clone, Copy, Debug)]
+pub enum Body<'a> {
+    /// Row writes, to be applied in order.
+    Blind(Operations<'a>),
+    /// A program for the [`Evaluator`].
+    Evaluated(&'a [u8]),
+}
+
+impl<'a> MutationRef<'a> {
+    /// Reads the header of an encoded mutation.
+    pub fn decode(bytes: &'a [u8]) -> Result<Self, Malformed> {
+        let mut reader = Reader::new(bytes);
+        let flags = reader.u8()?;
+        if flags & !(EVALUATED | EXPLICIT) != 0 {
+            return Err(Malformed);
+        }
+        let stamp_us = reader.i64()?;
+        let explicit_us = if flags & EXPLICIT != 0 { Some(reader.i64()?) } else { None };
+        Ok(Self { flags, stamp_us, explicit_us, body: reader.rest() })
+    }
+
+    /// Whether it must read the tablet to be applied.
+    pub fn is_evaluated(&self) -> bool {
+        self.flags & EVALUATED != 0
+    }
+
+    /// The operations or the program.
+    pub fn body(&self) -> Body<'a> {
+        if self.is_evaluated() {
+            Body::Evaluated(self.body)
+        } else {
+            Body::Blind(Operations { reader: Reader::new(self.body) })
+        }
+    }
+}
+
+/// Iterates over a blind mutation's operations; ends after the first malformed one, which it returns.
+#[derive(Clone, Copy, Debug)]
+pub struct Operations<'a> {
+    reader: Reader<'a>,
+}
+
+impl<'a> Operations<'a> {
+    fn read(&mut self) -> Result<Operation<'a>, Malformed> {
+        let kind = match self.reader.u8()? & !STAMPED {
+            1 => OperationKind::Overwrite,
+            2 => OperationKind::Merge,
+            _ => return Err(Malformed),
+        };
+        Ok(Operation { kind, key: self.reader.slice()?, value: self.reader.slice()? })
+    }
+}
+
+impl<'a> Iterator for Operations<'a> {
+    type Item = Result<Operation<'a>, Malformed>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.reader.is_empty() {
+            return None;
+        }
+        let operation = self.read();
+        if operation.is_err() {
+            self.reader = Reader::new(&[]);
+        }
+        Some(operation)
+    }
+}
+
+/// Why an evaluation could not be carried out: the replica cannot go on, as its outcome would differ from its peers'.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot apply a logged write: {0}")]
+pub struct EvaluationFailed(pub String);
+
+/// Read access to a tablet as it was before the mutation being applied. Values are folded (merge operands resolved).
+pub trait TabletView {
+    /// The value of `key`.
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, EvaluationFailed>;
+    /// Calls `visit` with each entry of `start..end` in key order until it returns false.
+    fn scan(
+        &self,
+        start: &[u8],
+        end: &[u8],
+        visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<(), EvaluationFailed>;
+}
+
+/// Where an evaluation puts its changes; all of one mutation take effect together.
+pub trait TabletChanges {
+    /// Replaces the value of `key`.
+    fn put(&mut self, key: &[u8], value: &[u8]);
+    /// Merges `value` into what `key` holds.
+    fn merge(&mut self, key: &[u8], value: &[u8]);
+    /// Removes `key`.
+    fn delete(&mut self, key: &[u8]);
+    /// Removes every key of `start..end`.
+    fn delete_range(&mut self, start: &[u8], end: &[u8]);
+    /// Sets bits of the tablet's flags, which stay set and are kept with the applied index. What a bit means is the evaluator's business;
+    /// readers see the flags beside the data.
+    fn raise_flags(&mut self, flags: u64);
+}
+
+/// What an evaluation knows beside the program.
+#[derive(Clone, Copy, Debug)]
+pub struct EvaluationContext {
+    /// The mutation's timestamp, microseconds.
+    pub stamp_us: i64,
+    /// The greatest client-given timestamp this tablet has seen, or `i64::MIN`.
+    pub newest_explicit_us: i64,
+}
+
+/// Carries out evaluated mutations. Deterministic: the same program over the same tablet gives the same changes and the
+/// same reply on every replica. What the client did wrong goes into the reply, never into the error.
+pub trait Evaluator: Send + Sync + 'static {
+    /// Runs `program`; returns the reply for the client.
+    fn evaluate(
+        &self,
+        program: &[u8],
+        context: EvaluationContext,
+        view: &dyn TabletView,
+        changes: &mut dyn TabletChanges,
+    ) -> Result<Vec<u8>, EvaluationFailed>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn stamping_reaches_the_header_and_every_slot() {
+        let mut mutation = Mutation::blind(Some(5));
+        mutation.push(OperationKind::Overwrite, true, b"key", &[7; 12]);
+        mutation.push(OperationKind::Merge, false, b"other", &[8; 12]);
+        mutation.stamp(0x0102_0304);
+        let read = MutationRef::decode(mutation.as_bytes()).expect("own encoding");
+        assert_eq!((read.stamp_us, read.explicit_us), (0x0102_0304, Some(5)));
+        let Body::Blind(operations) = read.body() else { panic!("blind") };
+        let operations: Vec<_> = operations.map(|operation| operation.expect("own encoding")).collect();
+        assert_eq!(operations[0].value[1..9], 0x0102_0304i64.to_le_bytes());
+        assert_eq!((operations[0].value[0], operations[0].value[9]), (7, 7));
+        assert_eq!(operations[1].value, &[8; 12]);
+    }
+
+    #[test]
+    fn a_program_comes_back_as_it_went_in() {
+        let mut mutation = Mutation::evaluated(None, b"program");
+        mutation.stamp(9);
+        let read = MutationRef::decode(mutation.as_bytes()).expect("own encoding");
+        assert!(matches!(read.body(), Body::Evaluated(b"program")));
+    }
+
+    proptest! {
+        #[test]
+        fn no_input_panics(bytes: Vec<u8>) {
+            if let Ok(read) = MutationRef::decode(&bytes)
+                && let Body::Blind(operations) = read.body()
+            {
+                operations.for_each(|operation| drop(operation));
+            }
+        }
+    }
+}

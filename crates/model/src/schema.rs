@@ -1,0 +1,145 @@
+//! Schema objects: keyspaces, tables, columns. Plain data, serialised into the catalog as JSON.
+//!
+//! Always true: columns are ordered partition key, clustering, static, regular (within the last two by name), column ids are
+//! unique in a table and never reused, so that data of a dropped column stays invisible to a later one of the same name.
+
+use crate::types::CqlType;
+use diorite_base::{TableId, TabletId};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use uuid::Uuid;
+
+/// A keyspace.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Keyspace {
+    /// Stored form of its name.
+    pub name: String,
+    /// Replication options as CQL shows them: `class` and its parameters.
+    pub replication: BTreeMap<String, String>,
+    /// Accepted and shown; every write is durable.
+    pub durable_writes: bool,
+}
+
+/// Sort direction of a clustering column.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Order {
+    /// Ascending
+    Asc,
+    /// Descending
+    Desc,
+}
+
+/// The part a column plays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ColumnKind {
+    /// Part of the partition key
+    PartitionKey,
+    /// A clustering column
+    Clustering(Order),
+    /// One value per partition
+    Static,
+    /// One value per row
+    Regular,
+}
+
+/// A column's number within its table; stored in rows in place of its name.
+pub type ColumnId = u32;
+
+/// A column.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Column {
+    /// Never reused within the table.
+    pub id: ColumnId,
+    /// Stored form of its name.
+    pub name: String,
+    /// Its type.
+    pub data_type: CqlType,
+    /// The part it plays.
+    pub kind: ColumnKind,
+}
+
+/// A table.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Table {
+    /// Diorite's number for it.
+    pub id: TableId,
+    /// The id that CQL clients see.
+    pub uuid: Uuid,
+    /// The keyspace it belongs to.
+    pub keyspace: String,
+    /// Stored form of its name.
+    pub name: String,
+    /// Grows with every change of the definition.
+    pub version: u64,
+    /// All columns: partition key, clustering, static, regular.
+    pub columns: Vec<Column>,
+    /// The next column id to hand out.
+    pub next_column_id: ColumnId,
+    /// `default_time_to_live`, seconds; 0 is none.
+    pub default_ttl_s: u32,
+    /// `gc_grace_seconds`
+    pub gc_grace_s: u32,
+    /// Every other `WITH` option, as CQL text to be shown again: name → literal.
+    pub options: BTreeMap<String, String>,
+}
+
+impl Table {
+    /// The partition key columns, in order.
+    pub fn partition_key(&self) -> impl Iterator<Item = &Column> + Clone {
+        self.columns.iter().filter(|column| column.kind == ColumnKind::PartitionKey)
+    }
+
+    /// The clustering columns, in order.
+    pub fn clustering(&self) -> impl Iterator<Item = &Column> + Clone {
+        self.columns.iter().filter(|column| matches!(column.kind, ColumnKind::Clustering(_)))
+    }
+
+    /// The static columns.
+    pub fn statics(&self) -> impl Iterator<Item = &Column> + Clone {
+        self.columns.iter().filter(|column| column.kind == ColumnKind::Static)
+    }
+
+    /// The regular columns.
+    pub fn regulars(&self) -> impl Iterator<Item = &Column> + Clone {
+        self.columns.iter().filter(|column| column.kind == ColumnKind::Regular)
+    }
+
+    /// The column called `name`, in its stored form.
+    pub fn column(&self, name: &str) -> Option<&Column> {
+        self.columns.iter().find(|column| column.name == name)
+    }
+
+    /// Whether its regular columns are counters.
+    pub fn is_counter(&self) -> bool {
+        self.regulars().chain(self.statics()).any(|column| column.data_type == CqlType::Counter)
+    }
+}
+
+/// A tablet's place in its table's token range: tokens from `first_token` up to the next tablet's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TabletRange {
+    /// Its id.
+    pub tablet: TabletId,
+    /// The smallest token in it. The first tablet's is `i64::MIN`.
+    pub first_token: i64,
+}
+
+/// A table with its tablets, sorted by `first_token`, as the catalog publishes it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TableEntry {
+    /// The definition.
+    pub table: Arc<Table>,
+    /// Its tablets.
+    pub tablets: Vec<TabletRange>,
+}
+
+impl TableEntry {
+    /// The tablet that holds `token`.
+    pub fn tablet_of(&self, token: i64) -> TabletId {
+        let after = self.tablets.partition_point(|range| range.first_token <= token);
+        self.tablets[after.saturating_sub(1)].tablet
+    }
+}

@@ -1,0 +1,172 @@
+//! What the query layer needs from below: tablets that can be read and written, and the catalog.
+//!
+//! Always true: keys and values are bytes whose meaning is the `model` crate's; every read through this seam is linearizable (the
+//! implementation serves it at the tablet's leader under a lease); a write is answered after it is durable and applied.
+//! Left out: how any of it is replicated, stored or forwarded.
+
+use diorite_base::mutation::Mutation;
+use diorite_base::{NodeId, TabletId};
+use diorite_cluster::catalog::Catalog;
+use std::future::Future;
+use std::ops::Deref;
+use std::sync::Arc;
+use thiserror::Error;
+
+/// Why the layer below did not do what was asked. Each variant says what the caller may do.
+#[derive(Debug, Clone, Error, PartialEq, Eq)]
+pub enum KvError {
+    /// Nobody leads the tablet at the moment; retry.
+    #[error("tablet {0} has no leader at the moment")]
+    Unavailable(TabletId),
+    /// A bounded queue is full; back off and retry.
+    #[error("overloaded: {0}")]
+    Overloaded(&'static str),
+    /// The outcome is not known.
+    #[error("timed out after {0} ms")]
+    Timeout(u64),
+    /// The tablet does not exist (any more): plan again with the current catalog.
+    #[error("{0} does not exist")]
+    NoSuchTablet(TabletId),
+    /// The disk is full; reads and deletes still work.
+    #[error("disk full: {0}")]
+    DiskFull(String),
+    /// The request is larger than this node accepts.
+    #[error("{0}")]
+    TooLarge(String),
+    /// The storage reported an error; the operator has to look.
+    #[error("storage error: {0}")]
+    Storage(String),
+}
+
+/// A read that must not wait.
+#[derive(Debug)]
+pub enum Now<T> {
+    /// Answered.
+    Ready(T),
+    /// It would have to wait (for the disk or for another node): use the asynchronous call.
+    WouldBlock,
+}
+
+/// A bounded piece of a key range.
+#[derive(Debug, Clone)]
+pub struct ScanRequest {
+    /// The first key, inclusive.
+    pub start: Vec<u8>,
+    /// The end of the range, exclusive.
+    pub end: Vec<u8>,
+    /// From the end towards the start.
+    pub reverse: bool,
+    /// Stop after this many entries.
+    pub max_entries: usize,
+    /// Stop once this many bytes of keys and values are gathered (at least one entry is returned).
+    pub max_bytes: usize,
+}
+
+/// Entries of a scan, in scan order, in one buffer.
+#[derive(Debug, Clone, Default)]
+pub struct ScanChunk {
+    /// Keys and values, back to back.
+    pub buffer: Vec<u8>,
+    /// For each entry the end of its key and of its value in `buffer`.
+    pub ends: Vec<(u32, u32)>,
+    /// Whether the range was exhausted. If not, go on after (or, in reverse, before) the last key.
+    pub exhausted: bool,
+}
+
+impl ScanChunk {
+    /// The entries as `(key, value)`.
+    pub fn entries(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        let mut start = 0usize;
+        self.ends.iter().map(move |&(key_end, value_end)| {
+            let entry = (&self.buffer[start..key_end as usize], &self.buffer[key_end as usize..value_end as usize]);
+            start = value_end as usize;
+            entry
+        })
+    }
+
+    /// Adds an entry.
+    pub fn push(&mut self, key: &[u8], value: &[u8]) {
+        self.buffer.extend_from_slice(key);
+        let key_end = self.buffer.len() as u32;
+        self.buffer.extend_from_slice(value);
+        self.ends.push((key_end, self.buffer.len() as u32));
+    }
+}
+
+/// The answer to an applied write: empty for a blind mutation, the evaluator's reply for an evaluated one.
+pub type WriteReply = Vec<u8>;
+
+/// Where completed writes are handed back, many at a time, so that a connection is woken once for all of them.
+pub trait WriteSink: Send + Sync {
+    /// Takes (and empties) `done`: the token given at submission, and the outcome.
+    fn complete(&self, done: &mut Vec<(u64, Result<WriteReply, KvError>)>);
+}
+
+/// Facts about a node that clients are told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeInfo {
+    /// Its id.
+    pub node: NodeId,
+    /// `host_id` of `system.local` and `system.peers`.
+    pub host_id: uuid::Uuid,
+    /// The address CQL is served on.
+    pub address: std::net::IpAddr,
+    /// The CQL port.
+    pub cql_port: u16,
+    /// Data centre, as drivers see it.
+    pub data_center: String,
+    /// Rack (the zone).
+    pub rack: String,
+    /// The tokens shown to drivers, so that their token maps cover the ring.
+    pub tokens: Vec<i64>,
+}
+
+/// Tablets and catalog, as the query layer sees them.
+pub trait Kv: Send + Sync + 'static {
+    /// A value that stays readable for as long as this is held.
+    type Pinned: Deref<Target = [u8]> + Send;
+
+    /// Reads one key if that needs no waiting.
+    fn get_now(&self, tablet: TabletId, key: &[u8]) -> Result<Now<Option<Self::Pinned>>, KvError>;
+
+    /// Reads one key.
+    fn get(&self, tablet: TabletId, key: &[u8]) -> impl Future<Output = Result<Option<Vec<u8>>, KvError>> + Send;
+
+    /// Reads a piece of a range.
+    fn scan(&self, tablet: TabletId, request: ScanRequest) -> impl Future<Output = Result<ScanChunk, KvError>> + Send;
+
+    /// The tablet's flags (see `TabletChanges::raise_flags`).
+    fn flags(&self, tablet: TabletId) -> Result<u64, KvError>;
+
+    /// Submits a write and returns at once; the outcome goes to `sink` with `token`. A full queue is told at once, by the error.
+    fn submit(
+        &self,
+        tablet: TabletId,
+        mutation: Mutation,
+        sink: &Arc<dyn WriteSink>,
+        token: u64,
+    ) -> Result<(), KvError>;
+
+    /// Writes and waits.
+    fn write(
+        &self,
+        tablet: TabletId,
+        mutation: Mutation,
+    ) -> impl Future<Output = Result<WriteReply, KvError>> + Send;
+
+    /// The newest catalog this node has. Cheap: a reference count.
+    fn catalog(&self) -> Arc<Catalog>;
+
+    /// Proposes an encoded `catalog::Command` to the catalog's Raft group; returns the encoded `catalog::Outcome` once the change is applied
+    /// and this node serves it (new tablets are open).
+    fn change_catalog(&self, command: Vec<u8>) -> impl Future<Output = Result<Vec<u8>, KvError>> + Send;
+
+    /// This node.
+    fn local_node(&self) -> NodeInfo;
+
+    /// The other nodes that are members, up or not.
+    fn peers(&self) -> Vec<NodeInfo>;
+
+    /// Wall-clock microseconds since the epoch (for TTLs and `now()`).
+    fn now_us(&self) -> i64;
+}
