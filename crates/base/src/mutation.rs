@@ -304,7 +304,7 @@ mod tests {
             if let Ok(read) = MutationRef::decode(&bytes)
                 && let Body::Blind(operations) = read.body()
             {
-                operations.for_each(|operation| drop(operation));
+                operations.for_each(|operation| { let _ = operation; });
             }
         }
     }
