@@ -5,38 +5,12 @@
 //! Left out: how any of it is replicated, stored or forwarded.
 
 use diorite_base::mutation::Mutation;
+pub use diorite_base::write::{Completion, KvError, WriteReply, WriteSink};
 use diorite_base::{NodeId, TabletId};
 use diorite_cluster::catalog::Catalog;
 use std::future::Future;
 use std::ops::Deref;
 use std::sync::Arc;
-use thiserror::Error;
-
-/// Why the layer below did not do what was asked. Each variant says what the caller may do.
-#[derive(Debug, Clone, Error, PartialEq, Eq)]
-pub enum KvError {
-    /// Nobody leads the tablet at the moment; retry.
-    #[error("tablet {0} has no leader at the moment")]
-    Unavailable(TabletId),
-    /// A bounded queue is full; back off and retry.
-    #[error("overloaded: {0}")]
-    Overloaded(&'static str),
-    /// The outcome is not known.
-    #[error("timed out after {0} ms")]
-    Timeout(u64),
-    /// The tablet does not exist (any more): plan again with the current catalog.
-    #[error("{0} does not exist")]
-    NoSuchTablet(TabletId),
-    /// The disk is full; reads and deletes still work.
-    #[error("disk full: {0}")]
-    DiskFull(String),
-    /// The request is larger than this node accepts.
-    #[error("{0}")]
-    TooLarge(String),
-    /// The storage reported an error; the operator has to look.
-    #[error("storage error: {0}")]
-    Storage(String),
-}
 
 /// A read that must not wait.
 #[derive(Debug)]
@@ -91,15 +65,6 @@ impl ScanChunk {
         self.buffer.extend_from_slice(value);
         self.ends.push((key_end, self.buffer.len() as u32));
     }
-}
-
-/// The answer to an applied write: empty for a blind mutation, the evaluator's reply for an evaluated one.
-pub type WriteReply = Vec<u8>;
-
-/// Where completed writes are handed back, many at a time, so that a connection is woken once for all of them.
-pub trait WriteSink: Send + Sync {
-    /// Takes (and empties) `done`: the token given at submission, and the outcome.
-    fn complete(&self, done: &mut Vec<(u64, Result<WriteReply, KvError>)>);
 }
 
 /// Facts about a node that clients are told.

@@ -1,0 +1,43 @@
+//! How the outcome of a read or write of a tablet is told: the error kinds, each named by what the caller may do, and the sink
+//! through which completed writes return in batches.
+
+use crate::TabletId;
+use thiserror::Error;
+
+/// Why a tablet did not do what was asked. Each variant says what the caller may do.
+#[derive(Debug, Clone, Error, PartialEq, Eq)]
+pub enum KvError {
+    /// Nobody leads the tablet at the moment; retry.
+    #[error("{0} has no leader at the moment")]
+    Unavailable(TabletId),
+    /// A bounded queue is full; back off and retry.
+    #[error("overloaded: {0}")]
+    Overloaded(&'static str),
+    /// The outcome is not known.
+    #[error("timed out after {0} ms")]
+    Timeout(u64),
+    /// The tablet does not exist (any more): plan again with the current catalog.
+    #[error("{0} does not exist")]
+    NoSuchTablet(TabletId),
+    /// The disk is full; reads and deletes still work.
+    #[error("disk full: {0}")]
+    DiskFull(String),
+    /// The request is larger than this node accepts.
+    #[error("{0}")]
+    TooLarge(String),
+    /// The storage reported an error; the operator has to look.
+    #[error("storage error: {0}")]
+    Storage(String),
+}
+
+/// The answer to an applied write: empty for a blind mutation, the evaluator's reply for an evaluated one.
+pub type WriteReply = Vec<u8>;
+
+/// One completed write: the token given at submission, and the outcome.
+pub type Completion = (u64, Result<WriteReply, KvError>);
+
+/// Where completed writes are handed back, many at a time, so that a connection is woken once for all of them.
+pub trait WriteSink: Send + Sync {
+    /// Takes (and empties) `done`.
+    fn complete(&self, done: &mut Vec<Completion>);
+}
