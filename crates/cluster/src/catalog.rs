@@ -1,0 +1,218 @@
+//! The catalog: keyspaces, tables, user types, nodes, tablets and where their replicas are.
+//!
+//! It is the state machine of the Raft group `GroupId::CATALOG`. A [`Catalog`] is an immutable snapshot that clones cheaply; a
+//! [`Command`] makes the next one out of it ([`Catalog::apply`]), together with an [`Outcome`] for whoever asked and the [`Change`]s that
+//! nodes carry out (open and drop tablets, tell drivers). [`CatalogEvaluator`] ties it to the log.
+//!
+//! Always true:
+//! - `apply` is a function of the snapshot and the command. Ids come from counters in the state and are never reused; uuids come in the
+//!   command.
+//! - `version` grows by one with every command that changes anything, and with no other.
+//! - The tablets of a table cover the token ring without gap or overlap; every tablet of a table has a placement.
+//! - What is stored (one key per object, see `docs/formats/catalog.md`) and the snapshot say the same.
+//!
+//! Left out: moving replicas and balancing (a later addition to the commands), and CQL's validation rules, which the `query` crate
+//! applies before it proposes a command. The rules here are those that another command, committed in between, could break.
+
+mod apply;
+mod command;
+mod evaluator;
+mod persist;
+
+pub use command::{
+    Change, Command, EncodedCommandError, NewTablet, NodeDescription, Outcome, Rejection, SchemaChangeKind,
+    SchemaEvent, SchemaTarget,
+};
+pub use evaluator::{CatalogEvaluator, CatalogListener};
+pub use persist::{LoadError, Put};
+
+use diorite_base::{NodeId, TableId, TabletId};
+use diorite_model::schema::{Keyspace, TableEntry};
+use diorite_model::types::UserType;
+use md5::{Digest, Md5};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+use uuid::Uuid;
+
+/// The first tablet id that is handed out; group ids below it are reserved for the catalog and its like.
+pub const FIRST_TABLET_ID: u64 = 1_000;
+
+/// The cluster's own record: who it is, and the counters that ids come from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Identity {
+    /// Tells clusters apart; `None` until the first command.
+    pub cluster_id: Option<Uuid>,
+    /// `cluster_name` as drivers see it.
+    pub name: String,
+    /// Replicas wanted per tablet.
+    pub replication_factor: u32,
+    /// Grows by one with every change.
+    pub version: u64,
+    next_node: u64,
+    next_table: u64,
+    next_tablet: u64,
+}
+
+impl Default for Identity {
+    fn default() -> Self {
+        Self {
+            cluster_id: None,
+            name: String::new(),
+            replication_factor: 1,
+            version: 0,
+            next_node: 1,
+            next_table: 1,
+            next_tablet: FIRST_TABLET_ID,
+        }
+    }
+}
+
+/// A member of the cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Node {
+    /// Assigned by the catalog.
+    pub id: NodeId,
+    /// What the node says about itself.
+    #[serde(flatten)]
+    pub description: NodeDescription,
+}
+
+impl Node {
+    /// Its address.
+    pub fn address(&self) -> IpAddr {
+        self.description.address
+    }
+}
+
+/// Where a tablet's replicas are.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Placement {
+    /// The table it belongs (or, once dropped, belonged) to.
+    pub table: TableId,
+    /// The nodes that hold a replica, the preferred leader first.
+    pub replicas: Vec<NodeId>,
+}
+
+type Map<K, V> = Arc<BTreeMap<K, Arc<V>>>;
+
+/// An immutable snapshot of the catalog.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Catalog {
+    identity: Identity,
+    keyspaces: Map<String, Keyspace>,
+    tables: Map<TableId, TableEntry>,
+    types: Map<(String, String), UserType>,
+    nodes: Map<NodeId, Node>,
+    tablets: Map<TabletId, Placement>,
+    dropped: Map<TabletId, Placement>,
+    /// Keyspace → table name → id; follows from `tables`.
+    names: Arc<BTreeMap<String, BTreeMap<String, TableId>>>,
+    /// Exclusive or of the digests of all schema objects; follows from them.
+    schema_digest: u128,
+}
+
+impl Catalog {
+    /// Who the cluster is.
+    pub fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    /// `cluster_name` as drivers see it.
+    pub fn cluster_name(&self) -> &str {
+        &self.identity.name
+    }
+
+    /// Grows with every change.
+    pub fn version(&self) -> u64 {
+        self.identity.version
+    }
+
+    /// A digest of keyspaces, tables and types: equal exactly when the schema is equal (up to collisions of 122 bits).
+    pub fn schema_version(&self) -> Uuid {
+        uuid::Builder::from_md5_bytes(self.schema_digest.to_be_bytes()).into_uuid()
+    }
+
+    /// The keyspace called `name`, in its stored form.
+    pub fn keyspace(&self, name: &str) -> Option<&Arc<Keyspace>> {
+        self.keyspaces.get(name)
+    }
+
+    /// All keyspaces by name.
+    pub fn keyspaces(&self) -> impl Iterator<Item = &Arc<Keyspace>> {
+        self.keyspaces.values()
+    }
+
+    /// The table `keyspace.name`, both in their stored form.
+    pub fn table(&self, keyspace: &str, name: &str) -> Option<&Arc<TableEntry>> {
+        self.tables.get(self.names.get(keyspace)?.get(name)?)
+    }
+
+    /// The table with that id.
+    pub fn table_by_id(&self, id: TableId) -> Option<&Arc<TableEntry>> {
+        self.tables.get(&id)
+    }
+
+    /// All tables by id.
+    pub fn tables(&self) -> impl Iterator<Item = &Arc<TableEntry>> {
+        self.tables.values()
+    }
+
+    /// The tables of one keyspace by name.
+    pub fn tables_in(&self, keyspace: &str) -> impl Iterator<Item = &Arc<TableEntry>> {
+        self.names.get(keyspace).into_iter().flat_map(|names| names.values().filter_map(|id| self.tables.get(id)))
+    }
+
+    /// The user type `keyspace.name`, both in their stored form.
+    pub fn user_type(&self, keyspace: &str, name: &str) -> Option<&Arc<UserType>> {
+        self.types.get(&(keyspace.to_owned(), name.to_owned()))
+    }
+
+    /// The user types of one keyspace by name.
+    pub fn types_in(&self, keyspace: &str) -> impl Iterator<Item = &Arc<UserType>> {
+        let first = (keyspace.to_owned(), String::new());
+        self.types.range(first.clone()..).take_while(move |((of, _), _)| *of == first.0).map(|(_, found)| found)
+    }
+
+    /// The node with that id.
+    pub fn node(&self, id: NodeId) -> Option<&Arc<Node>> {
+        self.nodes.get(&id)
+    }
+
+    /// The node that registered with that host id.
+    pub fn node_by_host_id(&self, host_id: Uuid) -> Option<&Arc<Node>> {
+        self.nodes.values().find(|node| node.description.host_id == host_id)
+    }
+
+    /// All members by id.
+    pub fn nodes(&self) -> impl Iterator<Item = &Arc<Node>> {
+        self.nodes.values()
+    }
+
+    /// Where the replicas of a live tablet are.
+    pub fn placement(&self, tablet: TabletId) -> Option<&Arc<Placement>> {
+        self.tablets.get(&tablet)
+    }
+
+    /// All live tablets.
+    pub fn tablets(&self) -> impl Iterator<Item = (TabletId, &Arc<Placement>)> {
+        self.tablets.iter().map(|(id, placement)| (*id, placement))
+    }
+
+    /// The live tablets that have a replica on `node`.
+    pub fn tablets_on(&self, node: NodeId) -> impl Iterator<Item = (TabletId, &Arc<Placement>)> {
+        self.tablets().filter(move |(_, placement)| placement.replicas.contains(&node))
+    }
+
+    /// Dropped tablets of which some node has not yet confirmed that the files are gone (`Command::ForgetDropped`).
+    pub fn dropped_tablets(&self) -> impl Iterator<Item = (TabletId, &Arc<Placement>)> {
+        self.dropped.iter().map(|(id, placement)| (*id, placement))
+    }
+
+    /// Adds (or, called again, takes away) an object's share of the schema digest.
+    fn toggle_digest(&mut self, object: &impl Serialize) {
+        let json = serde_json::to_vec(object).expect("schema objects have string keys and always serialise");
+        self.schema_digest ^= u128::from_be_bytes(Md5::digest(&json).into());
+    }
+}

@@ -1,0 +1,491 @@
+//! The transition function of the catalog.
+//!
+//! Always true: a rejected or needless command leaves the snapshot as it was, version included.
+
+use super::command::{Change, Command, NewTablet, Outcome, Rejection, SchemaChangeKind, SchemaEvent, SchemaTarget};
+use super::{Catalog, Node, NodeDescription, Placement};
+use diorite_base::limits::MAX_TABLETS_PER_TABLE;
+use diorite_base::{NodeId, TableId, TabletId};
+use diorite_model::schema::{Keyspace, Table, TableEntry, TabletRange};
+use diorite_model::types::{CqlType, UserType};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// The reason a command is turned down, on its way out.
+struct Rejected(Rejection, String);
+
+/// What a command that was not turned down did.
+enum Done {
+    Changed,
+    Registered(NodeId),
+    Nothing,
+}
+
+type Step = Result<Done, Rejected>;
+
+impl Catalog {
+    /// The snapshot after `command`, the answer to it, and what nodes have to do.
+    pub fn apply(&self, command: &Command) -> (Catalog, Outcome, Vec<Change>) {
+        let mut next = self.clone();
+        let mut changes = Vec::new();
+        let step = next.step(command, &mut changes);
+        let version = self.identity.version + 1;
+        next.identity.version = version;
+        match step {
+            Ok(Done::Changed) => (next, Outcome::Applied { version }, changes),
+            Ok(Done::Registered(node)) => (next, Outcome::Registered { node, version }, changes),
+            Ok(Done::Nothing) => (self.clone(), Outcome::Unchanged, Vec::new()),
+            Err(Rejected(rejection, message)) => (self.clone(), Outcome::Rejected { rejection, message }, Vec::new()),
+        }
+    }
+
+    fn step(&mut self, command: &Command, changes: &mut Vec<Change>) -> Step {
+        match command {
+            Command::Bootstrap { cluster_id, name, replication_factor } => {
+                self.bootstrap(*cluster_id, name, *replication_factor)
+            }
+            Command::RegisterNode { node } => self.register_node(node, changes),
+            Command::ForgetDropped { node, tablets } => self.forget_dropped(*node, tablets),
+            Command::CreateKeyspace { keyspace, if_not_exists } => {
+                self.create_keyspace(keyspace, *if_not_exists, changes)
+            }
+            Command::AlterKeyspace { name, replication, durable_writes, if_exists } => {
+                self.alter_keyspace(name, replication.as_ref(), *durable_writes, *if_exists, changes)
+            }
+            Command::DropKeyspace { name, if_exists } => self.drop_keyspace(name, *if_exists, changes),
+            Command::CreateTable { table, tablets, if_not_exists } => {
+                self.create_table(table, *tablets, *if_not_exists, changes)
+            }
+            Command::AlterTable { table } => self.alter_table(table, changes),
+            Command::DropTable { keyspace, name, if_exists } => self.drop_table(keyspace, name, *if_exists, changes),
+            Command::TruncateTable { keyspace, name } => self.truncate_table(keyspace, name, changes),
+            Command::CreateType { user_type, if_not_exists } => self.create_type(user_type, *if_not_exists, changes),
+            Command::AlterType { expected, changed } => self.alter_type(expected, changed, changes),
+            Command::DropType { keyspace, name, if_exists } => self.drop_type(keyspace, name, *if_exists, changes),
+        }
+    }
+
+    fn bootstrap(&mut self, cluster_id: uuid::Uuid, name: &str, replication_factor: u32) -> Step {
+        match self.identity.cluster_id {
+            Some(existing) if existing == cluster_id => return Ok(Done::Nothing),
+            Some(existing) => {
+                let message = format!("this catalog belongs to cluster {existing}, not to {cluster_id}");
+                return Err(Rejected(Rejection::AlreadyExists, message));
+            }
+            None => {}
+        }
+        if replication_factor == 0 {
+            return Err(Rejected(Rejection::Invalid, "the replication factor must be at least 1".to_owned()));
+        }
+        self.identity.cluster_id = Some(cluster_id);
+        self.identity.name = name.to_owned();
+        self.identity.replication_factor = replication_factor;
+        Ok(Done::Changed)
+    }
+
+    fn register_node(&mut self, description: &NodeDescription, changes: &mut Vec<Change>) -> Step {
+        let known = self.node_by_host_id(description.host_id);
+        if known.is_some_and(|node| node.description == *description) {
+            return Ok(Done::Nothing);
+        }
+        let id = match known {
+            Some(node) => node.id,
+            None => {
+                let id = NodeId(self.identity.next_node);
+                self.identity.next_node += 1;
+                id
+            }
+        };
+        Arc::make_mut(&mut self.nodes).insert(id, Arc::new(Node { id, description: description.clone() }));
+        changes.push(Change::NodeChanged(id));
+        Ok(Done::Registered(id))
+    }
+
+    fn forget_dropped(&mut self, node: NodeId, tablets: &[TabletId]) -> Step {
+        let mut done = Done::Nothing;
+        for tablet in tablets {
+            let Some(placement) = self.dropped.get(tablet).filter(|placement| placement.replicas.contains(&node))
+            else {
+                continue;
+            };
+            let mut placement = Placement::clone(placement);
+            placement.replicas.retain(|replica| *replica != node);
+            let dropped = Arc::make_mut(&mut self.dropped);
+            if placement.replicas.is_empty() {
+                dropped.remove(tablet);
+            } else {
+                dropped.insert(*tablet, Arc::new(placement));
+            }
+            done = Done::Changed;
+        }
+        Ok(done)
+    }
+
+    fn create_keyspace(&mut self, keyspace: &Keyspace, if_not_exists: bool, changes: &mut Vec<Change>) -> Step {
+        if self.keyspaces.contains_key(&keyspace.name) {
+            return already_exists(if_not_exists, || format!("keyspace {} already exists", keyspace.name));
+        }
+        self.toggle_digest(keyspace);
+        Arc::make_mut(&mut self.keyspaces).insert(keyspace.name.clone(), Arc::new(keyspace.clone()));
+        changes.push(event(SchemaChangeKind::Created, &keyspace.name, SchemaTarget::Keyspace));
+        Ok(Done::Changed)
+    }
+
+    fn alter_keyspace(
+        &mut self,
+        name: &str,
+        replication: Option<&BTreeMap<String, String>>,
+        durable_writes: Option<bool>,
+        if_exists: bool,
+        changes: &mut Vec<Change>,
+    ) -> Step {
+        let Some(current) = self.keyspaces.get(name).cloned() else {
+            return missing(if_exists, || no_such_keyspace(name));
+        };
+        let mut changed = Keyspace::clone(&current);
+        if let Some(replication) = replication {
+            changed.replication.clone_from(replication);
+        }
+        changed.durable_writes = durable_writes.unwrap_or(changed.durable_writes);
+        // CQL answers every ALTER KEYSPACE with UPDATED, also one that sets what was set already; the version counts it.
+        self.toggle_digest(&*current);
+        self.toggle_digest(&changed);
+        Arc::make_mut(&mut self.keyspaces).insert(name.to_owned(), Arc::new(changed));
+        changes.push(event(SchemaChangeKind::Updated, name, SchemaTarget::Keyspace));
+        Ok(Done::Changed)
+    }
+
+    fn drop_keyspace(&mut self, name: &str, if_exists: bool, changes: &mut Vec<Change>) -> Step {
+        let Some(keyspace) = self.keyspaces.get(name).cloned() else {
+            return missing(if_exists, || no_such_keyspace(name));
+        };
+        let entries: Vec<_> = self.tables_in(name).cloned().collect();
+        for entry in entries {
+            self.remove_table(&entry, changes);
+        }
+        let types: Vec<_> = self.types_in(name).cloned().collect();
+        for user_type in types {
+            self.toggle_digest(&*user_type);
+            Arc::make_mut(&mut self.types).remove(&(name.to_owned(), user_type.name.clone()));
+        }
+        self.toggle_digest(&*keyspace);
+        Arc::make_mut(&mut self.keyspaces).remove(name);
+        changes.push(event(SchemaChangeKind::Dropped, name, SchemaTarget::Keyspace));
+        Ok(Done::Changed)
+    }
+
+    fn create_table(
+        &mut self,
+        definition: &Table,
+        tablets: u32,
+        if_not_exists: bool,
+        changes: &mut Vec<Change>,
+    ) -> Step {
+        let (keyspace, name) = (&definition.keyspace, &definition.name);
+        if !self.keyspaces.contains_key(keyspace) {
+            return Err(no_such_keyspace(keyspace));
+        }
+        if self.table(keyspace, name).is_some() {
+            return already_exists(if_not_exists, || format!("table {keyspace}.{name} already exists"));
+        }
+        self.check_types(definition)?;
+        if tablets == 0 || tablets > MAX_TABLETS_PER_TABLE {
+            let message = format!("a table has 1 to {MAX_TABLETS_PER_TABLE} tablets, not {tablets}");
+            return Err(Rejected(Rejection::Invalid, message));
+        }
+        if self.nodes.is_empty() {
+            return Err(Rejected(Rejection::Invalid, "no node has registered yet".to_owned()));
+        }
+        let id = TableId(self.identity.next_table);
+        self.identity.next_table += 1;
+        let table = Arc::new(Table { id, version: 1, ..definition.clone() });
+        self.toggle_digest(&*table);
+        let names = Arc::make_mut(&mut self.names);
+        names.entry(keyspace.clone()).or_default().insert(name.clone(), id);
+        self.add_tablets(table, tablets, changes);
+        changes.push(event(SchemaChangeKind::Created, keyspace, SchemaTarget::Table(name.clone())));
+        Ok(Done::Changed)
+    }
+
+    /// Another command may have changed a user type since the definition was made.
+    fn check_types(&self, definition: &Table) -> Result<(), Rejected> {
+        for column in &definition.columns {
+            let mut current = true;
+            visit_user_types(&column.data_type, &mut |found| {
+                current &= self.user_type(&found.keyspace, &found.name).is_some_and(|known| **known == *found);
+            });
+            if !current {
+                let message = format!("the type of column {} changed meanwhile", column.name);
+                return Err(Rejected(Rejection::Conflict, message));
+            }
+        }
+        Ok(())
+    }
+
+    fn alter_table(&mut self, changed: &Table, changes: &mut Vec<Change>) -> Step {
+        let Some(entry) = self.tables.get(&changed.id).cloned() else {
+            return Err(no_such_table(&changed.keyspace, &changed.name));
+        };
+        if entry.table.version != changed.version {
+            let message = format!("table {}.{} was changed meanwhile", changed.keyspace, changed.name);
+            return Err(Rejected(Rejection::Conflict, message));
+        }
+        if (&changed.keyspace, &changed.name, changed.uuid)
+            != (&entry.table.keyspace, &entry.table.name, entry.table.uuid)
+        {
+            return Err(Rejected(Rejection::Invalid, "a table keeps its name and uuid".to_owned()));
+        }
+        self.check_types(changed)?;
+        self.replace_table(&entry, Table { version: changed.version + 1, ..changed.clone() }, changes);
+        Ok(Done::Changed)
+    }
+
+    fn replace_table(&mut self, entry: &TableEntry, changed: Table, changes: &mut Vec<Change>) {
+        self.toggle_digest(&*entry.table);
+        self.toggle_digest(&changed);
+        let table = Arc::new(changed);
+        let entry = TableEntry { table: table.clone(), tablets: entry.tablets.clone() };
+        Arc::make_mut(&mut self.tables).insert(table.id, Arc::new(entry));
+        let target = SchemaTarget::Table(table.name.clone());
+        let keyspace = table.keyspace.clone();
+        changes.push(Change::AlterTable(table));
+        changes.push(event(SchemaChangeKind::Updated, &keyspace, target));
+    }
+
+    fn drop_table(&mut self, keyspace: &str, name: &str, if_exists: bool, changes: &mut Vec<Change>) -> Step {
+        let Some(entry) = self.table(keyspace, name).cloned() else {
+            return missing(if_exists, || no_such_table(keyspace, name));
+        };
+        self.remove_table(&entry, changes);
+        changes.push(event(SchemaChangeKind::Dropped, keyspace, SchemaTarget::Table(name.to_owned())));
+        Ok(Done::Changed)
+    }
+
+    fn remove_table(&mut self, entry: &TableEntry, changes: &mut Vec<Change>) {
+        let table = &entry.table;
+        self.drop_tablets(entry, changes);
+        self.toggle_digest(&**table);
+        Arc::make_mut(&mut self.tables).remove(&table.id);
+        let names = Arc::make_mut(&mut self.names);
+        if let Some(of_keyspace) = names.get_mut(&table.keyspace) {
+            of_keyspace.remove(&table.name);
+            if of_keyspace.is_empty() {
+                names.remove(&table.keyspace);
+            }
+        }
+    }
+
+    fn truncate_table(&mut self, keyspace: &str, name: &str, changes: &mut Vec<Change>) -> Step {
+        let Some(entry) = self.table(keyspace, name).cloned() else {
+            return Err(no_such_table(keyspace, name));
+        };
+        let tablets = u32::try_from(entry.tablets.len()).unwrap_or(MAX_TABLETS_PER_TABLE);
+        self.add_tablets(entry.table.clone(), tablets, changes);
+        self.drop_tablets(&entry, changes);
+        Ok(Done::Changed)
+    }
+
+    /// Gives `table` fresh tablets that split the ring evenly.
+    fn add_tablets(&mut self, table: Arc<Table>, count: u32, changes: &mut Vec<Change>) {
+        let mut load = self.replicas_per_node();
+        let (mut ranges, mut opened) = (Vec::new(), Vec::new());
+        for index in 0..count {
+            let tablet = TabletId(self.identity.next_tablet);
+            self.identity.next_tablet += 1;
+            let first_token = start_of_part(index, count);
+            let last_token = if index + 1 == count { i64::MAX } else { start_of_part(index + 1, count) - 1 };
+            let replicas = self.choose_replicas(&mut load);
+            let placement = Placement { table: table.id, replicas: replicas.clone() };
+            Arc::make_mut(&mut self.tablets).insert(tablet, Arc::new(placement));
+            ranges.push(TabletRange { tablet, first_token });
+            opened.push(NewTablet { tablet, first_token, last_token, replicas });
+        }
+        let entry = TableEntry { table: table.clone(), tablets: ranges };
+        Arc::make_mut(&mut self.tables).insert(table.id, Arc::new(entry));
+        changes.push(Change::OpenTablets { table, tablets: opened });
+    }
+
+    fn drop_tablets(&mut self, entry: &TableEntry, changes: &mut Vec<Change>) {
+        let tablets: Vec<_> = entry.tablets.iter().map(|range| range.tablet).collect();
+        for tablet in &tablets {
+            if let Some(placement) = Arc::make_mut(&mut self.tablets).remove(tablet) {
+                Arc::make_mut(&mut self.dropped).insert(*tablet, placement);
+            }
+        }
+        changes.push(Change::DropTablets { table: entry.table.id, tablets });
+    }
+
+    fn replicas_per_node(&self) -> BTreeMap<NodeId, usize> {
+        let mut load: BTreeMap<NodeId, usize> = self.nodes.keys().map(|node| (*node, 0)).collect();
+        for replica in self.tablets.values().flat_map(|placement| &placement.replicas) {
+            *load.entry(*replica).or_default() += 1;
+        }
+        load
+    }
+
+    /// The nodes with the fewest replicas, from different zones where there are enough.
+    fn choose_replicas(&self, load: &mut BTreeMap<NodeId, usize>) -> Vec<NodeId> {
+        let mut chosen: Vec<NodeId> = Vec::new();
+        let mut zones: BTreeSet<&str> = BTreeSet::new();
+        for _ in 0..self.identity.replication_factor {
+            let candidates = self.nodes.values().filter(|node| !chosen.contains(&node.id));
+            let best = candidates.min_by_key(|node| {
+                (zones.contains(node.description.zone.as_str()), load.get(&node.id).copied().unwrap_or(0), node.id)
+            });
+            let Some(node) = best else { break };
+            zones.insert(&node.description.zone);
+            *load.entry(node.id).or_default() += 1;
+            chosen.push(node.id);
+        }
+        chosen
+    }
+
+    fn create_type(&mut self, user_type: &UserType, if_not_exists: bool, changes: &mut Vec<Change>) -> Step {
+        let (keyspace, name) = (&user_type.keyspace, &user_type.name);
+        if !self.keyspaces.contains_key(keyspace) {
+            return Err(no_such_keyspace(keyspace));
+        }
+        if self.user_type(keyspace, name).is_some() {
+            return already_exists(if_not_exists, || format!("a user type {keyspace}.{name} already exists"));
+        }
+        self.toggle_digest(user_type);
+        Arc::make_mut(&mut self.types).insert((keyspace.clone(), name.clone()), Arc::new(user_type.clone()));
+        changes.push(event(SchemaChangeKind::Created, keyspace, SchemaTarget::Type(name.clone())));
+        Ok(Done::Changed)
+    }
+
+    fn alter_type(&mut self, expected: &UserType, changed: &UserType, changes: &mut Vec<Change>) -> Step {
+        let (keyspace, name) = (&expected.keyspace, &expected.name);
+        let Some(current) = self.user_type(keyspace, name) else { return Err(no_such_type(keyspace, name)) };
+        if **current != *expected || (&changed.keyspace, &changed.name) != (keyspace, name) {
+            return Err(Rejected(Rejection::Conflict, format!("type {keyspace}.{name} was changed meanwhile")));
+        }
+        let changed = Arc::new(changed.clone());
+        let types: Vec<_> = self.types_in(keyspace).cloned().collect();
+        for user_type in types {
+            let next = if user_type.name == *name {
+                changed.clone()
+            } else {
+                let fields = user_type.fields.iter().map(|(field, of)| (field.clone(), with_type(of, &changed)));
+                Arc::new(UserType { fields: fields.collect(), ..UserType::clone(&user_type) })
+            };
+            if next != user_type {
+                self.toggle_digest(&*user_type);
+                self.toggle_digest(&*next);
+                changes.push(event(SchemaChangeKind::Updated, keyspace, SchemaTarget::Type(next.name.clone())));
+                Arc::make_mut(&mut self.types).insert((keyspace.clone(), next.name.clone()), next);
+            }
+        }
+        let entries: Vec<_> = self.tables_in(keyspace).cloned().collect();
+        for entry in entries {
+            let mut table = Table::clone(&entry.table);
+            for column in &mut table.columns {
+                column.data_type = with_type(&column.data_type, &changed);
+            }
+            if table != *entry.table {
+                table.version += 1;
+                self.replace_table(&entry, table, changes);
+            }
+        }
+        Ok(Done::Changed)
+    }
+
+    fn drop_type(&mut self, keyspace: &str, name: &str, if_exists: bool, changes: &mut Vec<Change>) -> Step {
+        let Some(current) = self.user_type(keyspace, name).cloned() else {
+            return missing(if_exists, || no_such_type(keyspace, name));
+        };
+        if let Some(user) = self.user_of_type(&current) {
+            let message = format!("cannot drop user type '{keyspace}.{name}' as it is still used by {user}");
+            return Err(Rejected(Rejection::InUse, message));
+        }
+        self.toggle_digest(&*current);
+        Arc::make_mut(&mut self.types).remove(&(keyspace.to_owned(), name.to_owned()));
+        changes.push(event(SchemaChangeKind::Dropped, keyspace, SchemaTarget::Type(name.to_owned())));
+        Ok(Done::Changed)
+    }
+
+    fn user_of_type(&self, wanted: &UserType) -> Option<String> {
+        let uses = |data_type: &CqlType| {
+            let mut uses = false;
+            visit_user_types(data_type, &mut |found| {
+                uses |= (&found.keyspace, &found.name) == (&wanted.keyspace, &wanted.name);
+            });
+            uses
+        };
+        let table =
+            self.tables_in(&wanted.keyspace).find(|entry| entry.table.columns.iter().any(|c| uses(&c.data_type)));
+        if let Some(entry) = table {
+            return Some(format!("table {}", entry.table.name));
+        }
+        let user = self.types_in(&wanted.keyspace).find(|user_type| user_type.fields.iter().any(|(_, of)| uses(of)));
+        user.map(|user_type| format!("type {}", user_type.name))
+    }
+}
+
+/// The smallest token of tablet `index` of `count`.
+fn start_of_part(index: u32, count: u32) -> i64 {
+    let offset = (u128::from(index) << 64) / u128::from(count);
+    // `offset` is below 2^64 as `index < count`; shifting the ring's start to `i64::MIN` flips the sign bit.
+    (offset as u64 ^ (1 << 63)) as i64
+}
+
+fn visit_user_types(data_type: &CqlType, visit: &mut dyn FnMut(&UserType)) {
+    match data_type {
+        CqlType::List(of, _) | CqlType::Set(of, _) | CqlType::Vector(of, _) => visit_user_types(of, visit),
+        CqlType::Map(key, value, _) => {
+            visit_user_types(key, visit);
+            visit_user_types(value, visit);
+        }
+        CqlType::Tuple(parts) => parts.iter().for_each(|part| visit_user_types(part, visit)),
+        CqlType::UserDefined(user_type, _) => {
+            visit(user_type);
+            user_type.fields.iter().for_each(|(_, of)| visit_user_types(of, visit));
+        }
+        _ => {}
+    }
+}
+
+/// `data_type` with every mention of the user type called like `changed` replaced by it.
+fn with_type(data_type: &CqlType, changed: &Arc<UserType>) -> CqlType {
+    let again = |of: &Arc<CqlType>| Arc::new(with_type(of, changed));
+    match data_type {
+        CqlType::List(of, frozen) => CqlType::List(again(of), *frozen),
+        CqlType::Set(of, frozen) => CqlType::Set(again(of), *frozen),
+        CqlType::Vector(of, dimension) => CqlType::Vector(again(of), *dimension),
+        CqlType::Map(key, value, frozen) => CqlType::Map(again(key), again(value), *frozen),
+        CqlType::Tuple(parts) => CqlType::Tuple(parts.iter().map(|part| with_type(part, changed)).collect()),
+        CqlType::UserDefined(user_type, frozen) => {
+            if (&user_type.keyspace, &user_type.name) == (&changed.keyspace, &changed.name) {
+                return CqlType::UserDefined(changed.clone(), *frozen);
+            }
+            let fields = user_type.fields.iter().map(|(field, of)| (field.clone(), with_type(of, changed)));
+            let user_type = UserType { fields: fields.collect(), ..UserType::clone(user_type) };
+            CqlType::UserDefined(Arc::new(user_type), *frozen)
+        }
+        scalar => scalar.clone(),
+    }
+}
+
+fn event(change: SchemaChangeKind, keyspace: &str, target: SchemaTarget) -> Change {
+    Change::Schema(SchemaEvent { change, keyspace: keyspace.to_owned(), target })
+}
+
+fn already_exists(tolerated: bool, message: impl FnOnce() -> String) -> Step {
+    if tolerated { Ok(Done::Nothing) } else { Err(Rejected(Rejection::AlreadyExists, message())) }
+}
+
+fn missing(tolerated: bool, rejected: impl FnOnce() -> Rejected) -> Step {
+    if tolerated { Ok(Done::Nothing) } else { Err(rejected()) }
+}
+
+fn no_such_keyspace(name: &str) -> Rejected {
+    Rejected(Rejection::NoSuchKeyspace, format!("keyspace '{name}' doesn't exist"))
+}
+
+fn no_such_table(keyspace: &str, name: &str) -> Rejected {
+    Rejected(Rejection::NoSuchTable, format!("table '{keyspace}.{name}' doesn't exist"))
+}
+
+fn no_such_type(keyspace: &str, name: &str) -> Rejected {
+    Rejected(Rejection::NoSuchType, format!("type '{keyspace}.{name}' doesn't exist"))
+}

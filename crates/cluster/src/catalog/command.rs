@@ -1,0 +1,309 @@
+//! What can be asked of the catalog, what it answers, and what nodes have to do as a consequence.
+//!
+//! Commands and outcomes travel as JSON in an envelope with a format number: `{"v":1,"command":{…}}`. A replica that meets a newer number
+//! stops instead of guessing, as its state would part from its peers'.
+
+use diorite_base::{NodeId, TableId, TabletId};
+use diorite_model::schema::{Keyspace, Table};
+use diorite_model::types::UserType;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+use thiserror::Error;
+use uuid::Uuid;
+
+/// The envelope's newest format.
+const COMMAND_FORMAT: u32 = 1;
+
+/// What a node says about itself when it registers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeDescription {
+    /// Made by the node when its store was created; how it is recognised.
+    pub host_id: Uuid,
+    /// Where it is reached.
+    pub address: IpAddr,
+    /// Port of the CQL listener.
+    pub cql_port: u16,
+    /// Port of the node-to-node listener.
+    pub rpc_port: u16,
+    /// Port of the HTTP listener.
+    pub http_port: u16,
+    /// Data centre, as drivers see it.
+    pub data_center: String,
+    /// Zone (the rack, as drivers see it).
+    pub zone: String,
+}
+
+/// A change that is asked for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Command {
+    /// Gives the cluster its identity. Once only; a repetition with the same id changes nothing.
+    Bootstrap {
+        /// Tells clusters apart.
+        cluster_id: Uuid,
+        /// `cluster_name`.
+        name: String,
+        /// Replicas wanted per tablet.
+        replication_factor: u32,
+    },
+    /// Makes a node a member, or updates what is known of a member with the same host id.
+    RegisterNode {
+        /// What the node says about itself.
+        node: NodeDescription,
+    },
+    /// A node has removed its replicas of dropped tablets.
+    ForgetDropped {
+        /// Which node.
+        node: NodeId,
+        /// Which tablets.
+        tablets: Vec<TabletId>,
+    },
+    /// `CREATE KEYSPACE`
+    CreateKeyspace {
+        /// The definition.
+        keyspace: Keyspace,
+        /// A keyspace of that name is no error.
+        if_not_exists: bool,
+    },
+    /// `ALTER KEYSPACE`
+    AlterKeyspace {
+        /// Which one.
+        name: String,
+        /// The new replication options.
+        replication: Option<BTreeMap<String, String>>,
+        /// The new value of `durable_writes`.
+        durable_writes: Option<bool>,
+        /// Its absence is no error.
+        if_exists: bool,
+    },
+    /// `DROP KEYSPACE`, with everything in it.
+    DropKeyspace {
+        /// Which one.
+        name: String,
+        /// Its absence is no error.
+        if_exists: bool,
+    },
+    /// `CREATE TABLE`
+    CreateTable {
+        /// The definition; `id` and `version` are assigned here.
+        table: Table,
+        /// Into how many tablets.
+        tablets: u32,
+        /// A table of that name is no error.
+        if_not_exists: bool,
+    },
+    /// `ALTER TABLE`: replaces the definition if it is still the one that the change was made from.
+    AlterTable {
+        /// The new definition; its `id` says which table, its `version` is the one it was made from.
+        table: Table,
+    },
+    /// `DROP TABLE`
+    DropTable {
+        /// The keyspace.
+        keyspace: String,
+        /// The table.
+        name: String,
+        /// Its absence is no error.
+        if_exists: bool,
+    },
+    /// `TRUNCATE`: every tablet is replaced by an empty one.
+    TruncateTable {
+        /// The keyspace.
+        keyspace: String,
+        /// The table.
+        name: String,
+    },
+    /// `CREATE TYPE`
+    CreateType {
+        /// The definition.
+        user_type: UserType,
+        /// A type of that name is no error.
+        if_not_exists: bool,
+    },
+    /// `ALTER TYPE`: replaces the definition if it is still `expected`; tables and types that use it follow.
+    AlterType {
+        /// The definition that the change was made from.
+        expected: UserType,
+        /// The new definition, of the same name.
+        changed: UserType,
+    },
+    /// `DROP TYPE`
+    DropType {
+        /// The keyspace.
+        keyspace: String,
+        /// The type.
+        name: String,
+        /// Its absence is no error.
+        if_exists: bool,
+    },
+}
+
+#[derive(Serialize, Deserialize)]
+struct Envelope<T> {
+    v: u32,
+    command: T,
+}
+
+/// Why an encoded command cannot be used.
+#[derive(Debug, Error, PartialEq, Eq)]
+pub enum EncodedCommandError {
+    /// Written by a newer version of the program.
+    #[error("catalog command has format {found}, this program knows up to {COMMAND_FORMAT}: upgrade it")]
+    Newer {
+        /// Its format.
+        found: u32,
+    },
+    /// Not a command.
+    #[error("malformed catalog command: {0}")]
+    Malformed(String),
+}
+
+impl Command {
+    /// The command as bytes for the log.
+    pub fn encode(&self) -> Vec<u8> {
+        serde_json::to_vec(&Envelope { v: COMMAND_FORMAT, command: self }).expect("commands have string keys")
+    }
+
+    /// Reads a command back.
+    pub fn decode(bytes: &[u8]) -> Result<Self, EncodedCommandError> {
+        let malformed = |error: serde_json::Error| EncodedCommandError::Malformed(error.to_string());
+        // The format is read before the command, whose shape a newer format may have changed.
+        let envelope: Envelope<serde_json::Value> = serde_json::from_slice(bytes).map_err(malformed)?;
+        if envelope.v > COMMAND_FORMAT {
+            return Err(EncodedCommandError::Newer { found: envelope.v });
+        }
+        serde_json::from_value(envelope.command).map_err(malformed)
+    }
+}
+
+/// Why a command was turned down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Rejection {
+    /// An object of that name exists.
+    AlreadyExists,
+    /// The keyspace does not exist.
+    NoSuchKeyspace,
+    /// The table does not exist.
+    NoSuchTable,
+    /// The user type does not exist.
+    NoSuchType,
+    /// Something else changed the object meanwhile: derive the command again from the current catalog.
+    Conflict,
+    /// Other objects depend on it.
+    InUse,
+    /// The command asks for something impossible.
+    Invalid,
+}
+
+/// The catalog's answer to a command.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "outcome", rename_all = "snake_case")]
+pub enum Outcome {
+    /// Done; `version` is the catalog's from then on.
+    Applied {
+        /// The catalog's version that includes it.
+        version: u64,
+    },
+    /// The node is a member under this id.
+    Registered {
+        /// Its id.
+        node: NodeId,
+        /// The catalog's version that includes it.
+        version: u64,
+    },
+    /// Nothing to do: the object was already there (`IF NOT EXISTS`), already gone (`IF EXISTS`), or already so.
+    Unchanged,
+    /// Turned down; nothing changed.
+    Rejected {
+        /// What sort of reason.
+        rejection: Rejection,
+        /// The reason in words.
+        message: String,
+    },
+}
+
+impl Outcome {
+    /// The outcome as bytes for the reply.
+    pub fn encode(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("outcomes have string keys")
+    }
+
+    /// Reads an outcome back.
+    pub fn decode(bytes: &[u8]) -> Result<Self, EncodedCommandError> {
+        serde_json::from_slice(bytes).map_err(|error| EncodedCommandError::Malformed(error.to_string()))
+    }
+}
+
+/// What happened to a schema object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SchemaChangeKind {
+    /// It is new.
+    Created,
+    /// Its definition changed.
+    Updated,
+    /// It is gone.
+    Dropped,
+}
+
+/// The object that a schema event is about, within its keyspace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SchemaTarget {
+    /// The keyspace itself.
+    Keyspace,
+    /// A table.
+    Table(String),
+    /// A user type.
+    Type(String),
+}
+
+/// What drivers are told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SchemaEvent {
+    /// What happened.
+    pub change: SchemaChangeKind,
+    /// The keyspace.
+    pub keyspace: String,
+    /// To what.
+    pub target: SchemaTarget,
+}
+
+/// A tablet to be opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewTablet {
+    /// Its id.
+    pub tablet: TabletId,
+    /// The smallest token in it.
+    pub first_token: i64,
+    /// The greatest token in it.
+    pub last_token: i64,
+    /// The nodes that get a replica.
+    pub replicas: Vec<NodeId>,
+}
+
+/// What nodes have to do once a command is applied, in order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// Create and open these tablets, where this node is among the replicas.
+    OpenTablets {
+        /// The table they belong to.
+        table: Arc<Table>,
+        /// Which.
+        tablets: Vec<NewTablet>,
+    },
+    /// Close these tablets and remove their files, then propose `Command::ForgetDropped`.
+    DropTablets {
+        /// The table they belonged to.
+        table: TableId,
+        /// Which.
+        tablets: Vec<TabletId>,
+    },
+    /// The definition changed; the tablets stay.
+    AlterTable(Arc<Table>),
+    /// A node joined or changed its description.
+    NodeChanged(NodeId),
+    /// Tell drivers that registered for schema events.
+    Schema(SchemaEvent),
+}

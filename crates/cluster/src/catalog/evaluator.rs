@@ -1,0 +1,96 @@
+//! Ties the catalog to its log: each committed entry is a [`Command`], evaluated when it is applied.
+//!
+//! Always true: the published snapshot is the state after the last evaluated command; it is published before the listener hears of the
+//! changes. Left out: durability, which is the storage's: after a crash the stored keys are loaded and the entries behind the stored
+//! applied index are evaluated again, so a listener may hear of a change that it has already carried out.
+
+use super::command::{Change, Command, EncodedCommandError, Outcome, Rejection};
+use super::{Catalog, LoadError};
+use arc_swap::ArcSwap;
+use diorite_base::mutation::{EvaluationContext, EvaluationFailed, Evaluator, TabletChanges, TabletView};
+use std::fmt;
+use std::sync::Arc;
+
+/// Hears of changes, in log order, on the thread that applies the log: it must hand them on and return.
+pub trait CatalogListener: Send + Sync + 'static {
+    /// `catalog` is the snapshot that `changes` led to.
+    fn changed(&self, catalog: &Arc<Catalog>, changes: Vec<Change>);
+}
+
+impl<F: Fn(&Arc<Catalog>, Vec<Change>) + Send + Sync + 'static> CatalogListener for F {
+    fn changed(&self, catalog: &Arc<Catalog>, changes: Vec<Change>) {
+        self(catalog, changes);
+    }
+}
+
+/// Evaluates catalog commands and publishes the resulting snapshots.
+pub struct CatalogEvaluator {
+    published: Arc<ArcSwap<Catalog>>,
+    listener: Box<dyn CatalogListener>,
+}
+
+impl fmt::Debug for CatalogEvaluator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "CatalogEvaluator(version {})", self.published.load().version())
+    }
+}
+
+impl CatalogEvaluator {
+    /// An evaluator that starts from `catalog`, which must be what the tablet's stored keys say.
+    pub fn new(catalog: Catalog, listener: impl CatalogListener) -> Self {
+        Self { published: Arc::new(ArcSwap::from_pointee(catalog)), listener: Box::new(listener) }
+    }
+
+    /// The newest snapshot.
+    pub fn current(&self) -> Arc<Catalog> {
+        self.published.load_full()
+    }
+
+    /// The cell that the newest snapshot is published in, for those who read it often.
+    pub fn published(&self) -> Arc<ArcSwap<Catalog>> {
+        self.published.clone()
+    }
+
+    /// Starts over from stored keys: at opening, and after a snapshot of the group was installed. The listener is not told.
+    pub fn reload<K: AsRef<[u8]>, V: AsRef<[u8]>>(
+        &self,
+        entries: impl IntoIterator<Item = (K, V)>,
+    ) -> Result<Arc<Catalog>, LoadError> {
+        let catalog = Arc::new(Catalog::load(entries)?);
+        self.published.store(catalog.clone());
+        Ok(catalog)
+    }
+}
+
+impl Evaluator for CatalogEvaluator {
+    fn evaluate(
+        &self,
+        program: &[u8],
+        _context: EvaluationContext,
+        _view: &dyn TabletView,
+        changes: &mut dyn TabletChanges,
+    ) -> Result<Vec<u8>, EvaluationFailed> {
+        let command = match Command::decode(program) {
+            Ok(command) => command,
+            // Every replica of this version turns it down alike.
+            Err(EncodedCommandError::Malformed(message)) => {
+                return Ok(Outcome::Rejected { rejection: Rejection::Invalid, message }.encode());
+            }
+            Err(newer @ EncodedCommandError::Newer { .. }) => return Err(EvaluationFailed(newer.to_string())),
+        };
+        let before = self.published.load_full();
+        let (after, outcome, consequences) = before.apply(&command);
+        for (key, value) in after.puts_since(&before) {
+            match value {
+                Some(value) => changes.put(&key, &value),
+                None => changes.delete(&key),
+            }
+        }
+        if after.version() != before.version() {
+            let after = Arc::new(after);
+            self.published.store(after.clone());
+            self.listener.changed(&after, consequences);
+        }
+        Ok(outcome.encode())
+    }
+}

@@ -1,0 +1,169 @@
+//! The catalog as keys and values: one key per object, JSON values.
+//!
+//! Keys are text: `cluster`, `keyspace/<name>`, `table/<id>`, `type/<keyspace>/<name>`, `node/<id>`, `tablet/<id>`,
+//! `dropped/<id>`; ids are 16 hexadecimal digits. `cluster` carries the format number and is written with every change. An unknown key or
+//! a newer format is an error that names it: serving half a catalog would drop what it does not see.
+
+use super::{Catalog, Identity, Map};
+use diorite_base::{NodeId, TableId, TabletId};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use thiserror::Error;
+
+/// The newest format of the stored catalog.
+const STORED_FORMAT: u32 = 1;
+const CLUSTER_KEY: &str = "cluster";
+
+/// A key with its new value, or `None` if it is to be removed.
+pub type Put = (Vec<u8>, Option<Vec<u8>>);
+
+/// Why stored keys do not make a catalog.
+#[derive(Debug, Error, PartialEq, Eq)]
+pub enum LoadError {
+    /// Written by a newer version of the program.
+    #[error("the stored catalog has format {found}, this program knows up to {STORED_FORMAT}: upgrade it")]
+    NewerFormat {
+        /// Its format.
+        found: u32,
+    },
+    /// A key or value that does not belong to a catalog.
+    #[error("the stored catalog is damaged at key {key:?}: {reason}")]
+    Damaged {
+        /// Which key.
+        key: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+}
+
+#[derive(Serialize, Deserialize)]
+struct StoredIdentity {
+    format: u32,
+    #[serde(flatten)]
+    identity: Identity,
+}
+
+impl Catalog {
+    /// The writes that lead from what `older` stored to what this snapshot stores.
+    pub fn puts_since(&self, older: &Catalog) -> Vec<Put> {
+        let mut puts = Vec::new();
+        if self.identity != older.identity {
+            let stored = StoredIdentity { format: STORED_FORMAT, identity: self.identity.clone() };
+            puts.push((CLUSTER_KEY.as_bytes().to_vec(), Some(json(&stored))));
+        }
+        differences(&older.keyspaces, &self.keyspaces, |name| format!("keyspace/{name}"), &mut puts);
+        differences(&older.types, &self.types, |(keyspace, name)| format!("type/{keyspace}/{name}"), &mut puts);
+        differences(&older.tables, &self.tables, |id| format!("table/{:016x}", id.0), &mut puts);
+        differences(&older.nodes, &self.nodes, |id| format!("node/{:016x}", id.0), &mut puts);
+        differences(&older.tablets, &self.tablets, |id| format!("tablet/{:016x}", id.0), &mut puts);
+        differences(&older.dropped, &self.dropped, |id| format!("dropped/{:016x}", id.0), &mut puts);
+        puts
+    }
+
+    /// Reads a stored catalog. No entries at all make the empty catalog of a cluster not yet founded.
+    pub fn load<K: AsRef<[u8]>, V: AsRef<[u8]>>(entries: impl IntoIterator<Item = (K, V)>) -> Result<Self, LoadError> {
+        let mut catalog = Catalog::default();
+        let (mut founded, mut first_key) = (false, None);
+        for (key, value) in entries {
+            let key = String::from_utf8_lossy(key.as_ref()).into_owned();
+            if key == CLUSTER_KEY {
+                catalog.identity = load_identity(&key, value.as_ref())?;
+                founded = true;
+            } else {
+                catalog.load_object(&key, value.as_ref())?;
+            }
+            first_key.get_or_insert(key);
+        }
+        match first_key {
+            Some(key) if !founded => Err(LoadError::Damaged { key, reason: "there is no key \"cluster\"".to_owned() }),
+            _ => catalog.with_derived(),
+        }
+    }
+
+    fn load_object(&mut self, key: &str, value: &[u8]) -> Result<(), LoadError> {
+        let damaged = |reason: &str| LoadError::Damaged { key: key.to_owned(), reason: reason.to_owned() };
+        let (kind, name) = key.split_once('/').ok_or_else(|| damaged("unknown kind of object"))?;
+        let id = || u64::from_str_radix(name, 16).map_err(|_| damaged("not an id"));
+        match kind {
+            "keyspace" => insert(&mut self.keyspaces, name.to_owned(), key, value),
+            "type" => {
+                let (keyspace, name) = name.split_once('/').ok_or_else(|| damaged("not a type's name"))?;
+                insert(&mut self.types, (keyspace.to_owned(), name.to_owned()), key, value)
+            }
+            "table" => insert(&mut self.tables, TableId(id()?), key, value),
+            "node" => insert(&mut self.nodes, NodeId(id()?), key, value),
+            "tablet" => insert(&mut self.tablets, TabletId(id()?), key, value),
+            "dropped" => insert(&mut self.dropped, TabletId(id()?), key, value),
+            _ => Err(damaged("unknown kind of object")),
+        }
+    }
+
+    /// Fills in what follows from the objects.
+    fn with_derived(mut self) -> Result<Self, LoadError> {
+        let (keyspaces, types, tables) = (self.keyspaces.clone(), self.types.clone(), self.tables.clone());
+        keyspaces.values().for_each(|keyspace| self.toggle_digest(&**keyspace));
+        types.values().for_each(|user_type| self.toggle_digest(&**user_type));
+        for entry in tables.values() {
+            let table = &entry.table;
+            self.toggle_digest(&**table);
+            let of_keyspace = Arc::make_mut(&mut self.names).entry(table.keyspace.clone()).or_default();
+            if of_keyspace.insert(table.name.clone(), table.id).is_some() {
+                let reason = format!("two tables are called {}.{}", table.keyspace, table.name);
+                return Err(LoadError::Damaged { key: format!("table/{:016x}", table.id.0), reason });
+            }
+        }
+        Ok(self)
+    }
+}
+
+fn load_identity(key: &str, value: &[u8]) -> Result<Identity, LoadError> {
+    #[derive(Deserialize)]
+    struct Format {
+        format: u32,
+    }
+    // The format is read before the rest, whose shape a newer format may have changed.
+    let Format { format } = parse(key, value)?;
+    if format > STORED_FORMAT {
+        return Err(LoadError::NewerFormat { found: format });
+    }
+    Ok(parse::<StoredIdentity>(key, value)?.identity)
+}
+
+fn insert<K: Ord + Clone, V: DeserializeOwned + Clone>(
+    map: &mut Map<K, V>,
+    id: K,
+    key: &str,
+    value: &[u8],
+) -> Result<(), LoadError> {
+    Arc::make_mut(map).insert(id, Arc::new(parse(key, value)?));
+    Ok(())
+}
+
+fn parse<T: DeserializeOwned>(key: &str, value: &[u8]) -> Result<T, LoadError> {
+    serde_json::from_slice(value).map_err(|error| LoadError::Damaged { key: key.to_owned(), reason: error.to_string() })
+}
+
+fn json(value: &impl Serialize) -> Vec<u8> {
+    serde_json::to_vec(value).expect("catalog objects have string keys")
+}
+
+fn differences<K: Ord, V: PartialEq + Serialize>(
+    older: &Arc<BTreeMap<K, Arc<V>>>,
+    newer: &Arc<BTreeMap<K, Arc<V>>>,
+    key_of: impl Fn(&K) -> String,
+    puts: &mut Vec<Put>,
+) {
+    if Arc::ptr_eq(older, newer) {
+        return;
+    }
+    for id in older.keys().filter(|id| !newer.contains_key(id)) {
+        puts.push((key_of(id).into_bytes(), None));
+    }
+    for (id, value) in newer.iter() {
+        if !older.get(id).is_some_and(|before| Arc::ptr_eq(before, value) || before == value) {
+            puts.push((key_of(id).into_bytes(), Some(json(&**value))));
+        }
+    }
+}
