@@ -28,6 +28,7 @@ impl SplitMix64 {
     }
 
     /// A sequence that differs from run to run, seeded by the standard library's per-process hash keys.
+    #[allow(clippy::disallowed_methods, reason = "the one home of the operating system's entropy")]
     pub fn from_entropy() -> Self {
         Self::new(std::hash::RandomState::new().build_hasher().finish())
     }

@@ -1,0 +1,64 @@
+# The two commands that matter are `make bench` and `make test`; `make help` lists the rest.
+# Every target installs what it lacks (scripts/setup) and builds outside the checkout (scripts/env).
+# There is one cargo profile, release, so that RocksDB is compiled once for all of them.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+# Further arguments of `diorite bench large-dataset`, for example BENCH_ARGS='--scale 2GB'.
+BENCH_ARGS ?=
+# How long each fuzz target runs.
+FUZZ_SECONDS ?= 600
+# Further arguments of the client tests, for example PYTEST_ARGS='-k gocql'.
+PYTEST_ARGS ?=
+
+.PHONY: help
+help: ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | column -t -s '|'
+
+.PHONY: build
+build: ## build the diorite binary
+	@scripts/setup build
+	@. scripts/env; cargo build --release --locked --package diorite
+	@. scripts/env; echo "built $$CARGO_TARGET_DIR/release/diorite"
+
+.PHONY: bench
+bench: ## build, load and read a scaled-down large data set, report under bench-results/
+	@scripts/setup bench
+	@. scripts/env; cargo build --release --locked --package diorite
+	@. scripts/env; "$$CARGO_TARGET_DIR/release/diorite" bench large-dataset $(BENCH_ARGS)
+
+.PHONY: test
+test: ## run every test: the crates' own, then real drivers and cqlsh against a real server
+	@scripts/setup test
+	@. scripts/env; cargo build --release --locked --package diorite
+	@. scripts/env; cargo test --release --locked --workspace
+	@. scripts/env; "$$DIORITE_CACHE/venv/bin/python" -B -m pytest -p no:cacheprovider tests/clients $(PYTEST_ARGS)
+
+.PHONY: lint
+lint: ## formatting, clippy, dependency rules
+	@scripts/setup lint
+	@. scripts/env; cargo fmt --all --check
+	@. scripts/env; cargo clippy --release --locked --workspace --all-targets -- --deny warnings
+	@. scripts/env; cargo deny --locked check licenses bans sources
+
+.PHONY: advisories
+advisories: ## check dependencies against the RustSec database (needs GitHub)
+	@scripts/setup lint
+	@. scripts/env; cargo deny --locked check advisories
+
+.PHONY: fmt
+fmt: ## format the code
+	@scripts/setup lint
+	@. scripts/env; cargo fmt --all
+
+.PHONY: fuzz
+fuzz: ## run each fuzz target for FUZZ_SECONDS (600)
+	@scripts/setup fuzz
+	@scripts/fuzz $(FUZZ_SECONDS)
+
+.PHONY: clean-data
+clean-data: ## delete what benchmarks left behind: bench-results/ and their data folders
+	rm -rf bench-results "$${XDG_CACHE_HOME:-$$HOME/.cache}/diorite/bench"
