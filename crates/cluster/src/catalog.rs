@@ -18,6 +18,8 @@ mod apply;
 mod command;
 mod evaluator;
 mod persist;
+#[cfg(test)]
+mod tests;
 
 pub use command::{
     Change, Command, EncodedCommandError, NewTablet, NodeDescription, Outcome, Rejection, SchemaChangeKind,

@@ -1,0 +1,360 @@
+//! Golden scripts of the catalog (`scripts/*.txt`) and properties over random command sequences.
+//!
+//! A script line is a command; below it stand the outcome, the changes and the stored keys that it touched. `UPDATE_GOLDEN=1` rewrites them.
+
+#![allow(clippy::unwrap_used, reason = "test data is known")]
+
+use super::*;
+use diorite_base::mutation::{EvaluationContext, EvaluationFailed, Evaluator, TabletChanges, TabletView};
+use diorite_model::schema::{Column, ColumnKind, Table};
+use diorite_model::types::{CqlType, Frozen};
+use proptest::prelude::*;
+use std::collections::{BTreeSet, HashMap};
+use std::fmt::Write;
+use std::path::Path;
+use std::sync::Mutex;
+
+fn uuid_of(name: &str) -> Uuid {
+    uuid::Builder::from_md5_bytes(Md5::digest(name).into()).into_uuid()
+}
+
+fn node_description(name: &str, zone: &str) -> NodeDescription {
+    NodeDescription {
+        host_id: uuid_of(name),
+        address: "127.0.0.1".parse().unwrap(),
+        cql_port: 9042,
+        rpc_port: 7100,
+        http_port: 7000,
+        data_center: "datacenter1".to_owned(),
+        zone: zone.to_owned(),
+    }
+}
+
+fn keyspace_of(name: &str) -> Keyspace {
+    let replication = BTreeMap::from([("class".to_owned(), "SimpleStrategy".to_owned())]);
+    Keyspace { name: name.to_owned(), replication, durable_writes: true }
+}
+
+fn type_of(keyspace: &str, name: &str, fields: &[&str]) -> UserType {
+    let fields = fields.iter().map(|field| ((*field).to_owned(), CqlType::Int)).collect();
+    UserType { keyspace: keyspace.to_owned(), name: name.to_owned(), fields }
+}
+
+fn table_of(keyspace: &str, name: &str, value: CqlType) -> Table {
+    let column = |id, name: &str, kind, data_type| Column { id, name: name.to_owned(), data_type, kind };
+    Table {
+        id: TableId(0),
+        uuid: uuid_of(&format!("{keyspace}.{name}")),
+        keyspace: keyspace.to_owned(),
+        name: name.to_owned(),
+        version: 0,
+        columns: vec![
+            column(0, "k", ColumnKind::PartitionKey, CqlType::Text),
+            column(1, "v", ColumnKind::Regular, value),
+        ],
+        next_column_id: 2,
+        default_ttl_s: 0,
+        gc_grace_s: 864_000,
+        options: BTreeMap::new(),
+    }
+}
+
+/// Turns a script line into a command; the catalog is consulted as the `query` crate would.
+fn parse(catalog: &Catalog, line: &str) -> Command {
+    let mut words = line.split_whitespace();
+    let verb = words.next().unwrap();
+    let words: Vec<&str> = words.collect();
+    let flag = |name: &str| words.contains(&name);
+    let option = |name: &str| words.iter().find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
+    let name = words[0].to_owned();
+    let (keyspace, object) = words[0].split_once('.').unwrap_or((words[0], ""));
+    let (keyspace, object) = (keyspace.to_owned(), object.to_owned());
+    let tablets = |node: &str| {
+        let node = NodeId(node.parse().unwrap());
+        (node, catalog.dropped_tablets().map(|(tablet, _)| tablet).collect())
+    };
+    match verb {
+        "bootstrap" => {
+            let replication_factor = option("rf").map_or(1, |value| value.parse().unwrap());
+            Command::Bootstrap { cluster_id: uuid_of(&name), name, replication_factor }
+        }
+        "register" => Command::RegisterNode { node: node_description(&name, option("zone").unwrap_or("rack1")) },
+        "forget" => {
+            let (node, tablets) = tablets(words[0]);
+            Command::ForgetDropped { node, tablets }
+        }
+        "create-keyspace" => {
+            Command::CreateKeyspace { keyspace: keyspace_of(&name), if_not_exists: flag("if-not-exists") }
+        }
+        "alter-keyspace" => {
+            let durable_writes = option("durable").map(|value| value.parse().unwrap());
+            Command::AlterKeyspace { name, replication: None, durable_writes, if_exists: flag("if-exists") }
+        }
+        "drop-keyspace" => Command::DropKeyspace { name, if_exists: flag("if-exists") },
+        "create-table" => {
+            let value = option("type").map_or(CqlType::Int, |of| {
+                let user_type = catalog.user_type(&keyspace, of).cloned();
+                CqlType::UserDefined(user_type.unwrap_or_else(|| Arc::new(type_of(&keyspace, of, &[]))), Frozen::Yes)
+            });
+            let tablets = option("tablets").map_or(1, |value| value.parse().unwrap());
+            let table = table_of(&keyspace, &object, value);
+            Command::CreateTable { table, tablets, if_not_exists: flag("if-not-exists") }
+        }
+        "alter-table" => {
+            let mut table = catalog
+                .table(&keyspace, &object)
+                .map_or_else(|| table_of(&keyspace, &object, CqlType::Int), |entry| Table::clone(&entry.table));
+            table.default_ttl_s = option("ttl").unwrap().parse().unwrap();
+            table.version = option("version").map_or(table.version, |value| value.parse().unwrap());
+            Command::AlterTable { table }
+        }
+        "drop-table" => Command::DropTable { keyspace, name: object, if_exists: flag("if-exists") },
+        "truncate" => Command::TruncateTable { keyspace, name: object },
+        "create-type" => {
+            let fields: Vec<&str> = option("fields").unwrap().split(',').collect();
+            let user_type = type_of(&keyspace, &object, &fields);
+            Command::CreateType { user_type, if_not_exists: flag("if-not-exists") }
+        }
+        "alter-type" => {
+            let fields: Vec<&str> = option("fields").unwrap().split(',').collect();
+            let expected = catalog.user_type(&keyspace, &object).map(|found| UserType::clone(found));
+            let changed = type_of(&keyspace, &object, &fields);
+            Command::AlterType { expected: expected.unwrap_or_else(|| changed.clone()), changed }
+        }
+        "drop-type" => Command::DropType { keyspace, name: object, if_exists: flag("if-exists") },
+        other => panic!("unknown script command {other}"),
+    }
+}
+
+fn show_changes(changes: &[Change], out: &mut String) {
+    for change in changes {
+        match change {
+            Change::OpenTablets { table, tablets } => {
+                writeln!(out, "  open tablets of {}.{} ({})", table.keyspace, table.name, table.id).unwrap();
+                for NewTablet { tablet, first_token, last_token, replicas } in tablets {
+                    writeln!(out, "    {tablet} [{first_token}, {last_token}] on {replicas:?}").unwrap();
+                }
+            }
+            Change::AlterTable(table) => writeln!(out, "  alter {} to version {}", table.id, table.version).unwrap(),
+            other => writeln!(out, "  {other:?}").unwrap(),
+        }
+    }
+}
+
+fn run_script(script: &str) -> String {
+    let (mut catalog, mut stored) = (Catalog::default(), BTreeMap::new());
+    let mut out = String::new();
+    for line in script.lines() {
+        if let Some(comment) = line.strip_prefix('#') {
+            writeln!(out, "#{comment}").unwrap();
+            continue;
+        }
+        let Some(command) = line.strip_prefix("> ") else { continue };
+        let (next, outcome, changes) = catalog.apply(&parse(&catalog, command));
+        writeln!(out, "\n> {command}\n{outcome:?}").unwrap();
+        show_changes(&changes, &mut out);
+        for (key, value) in next.puts_since(&catalog) {
+            let key = String::from_utf8(key).unwrap();
+            writeln!(out, "  {} {key}", if value.is_some() { "put" } else { "delete" }).unwrap();
+            match value {
+                Some(value) => stored.insert(key, value),
+                None => stored.remove(&key),
+            };
+        }
+        assert_eq!(Catalog::load(stored.iter()).unwrap(), next, "what is stored is the catalog, after {command}");
+        catalog = next;
+    }
+    writeln!(out, "\nstored at the end:").unwrap();
+    for (key, value) in &stored {
+        writeln!(out, "{key} = {}", String::from_utf8_lossy(value)).unwrap();
+    }
+    out
+}
+
+#[test]
+fn golden_scripts() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/catalog/scripts");
+    let mut seen = 0;
+    for file in std::fs::read_dir(folder).unwrap() {
+        let path = file.unwrap().path();
+        let script = std::fs::read_to_string(&path).unwrap();
+        let actual = run_script(&script);
+        if std::env::var_os("UPDATE_GOLDEN").is_some() {
+            std::fs::write(&path, &actual).unwrap();
+        } else {
+            assert_eq!(actual, script, "{} (UPDATE_GOLDEN=1 rewrites it)", path.display());
+        }
+        seen += 1;
+    }
+    assert!(seen >= 4, "the scripts are found");
+}
+
+#[test]
+fn a_newer_stored_format_is_refused_by_name() {
+    let (catalog, ..) = Catalog::default().apply(&parse(&Catalog::default(), "bootstrap demo"));
+    let mut puts = catalog.puts_since(&Catalog::default());
+    let newer = String::from_utf8(puts[0].1.take().unwrap()).unwrap().replace("\"format\":1", "\"format\":2");
+    let error = Catalog::load([(b"cluster".as_slice(), newer.as_bytes())]).unwrap_err();
+    assert_eq!(error, LoadError::NewerFormat { found: 2 });
+    assert_eq!(error.to_string(), "the stored catalog has format 2, this program knows up to 1: upgrade it");
+}
+
+#[test]
+fn keys_that_are_no_catalogs_are_refused() {
+    for (key, value) in [("cluster", "{}"), ("colour/red", "1"), ("table/zz", "{}"), ("keyspace/a", "not json")] {
+        let error = Catalog::load([(key, value)]).unwrap_err();
+        assert!(error.to_string().contains(key), "{error}");
+    }
+    let keyspace = serde_json::to_vec(&keyspace_of("a")).unwrap();
+    let error = Catalog::load([("keyspace/a", keyspace)]).unwrap_err();
+    assert!(error.to_string().contains("there is no key \"cluster\""), "{error}");
+    assert_eq!(Catalog::load(Vec::<(&str, &str)>::new()).unwrap(), Catalog::default());
+}
+
+#[test]
+fn commands_of_a_newer_format_are_told_apart_from_garbage() {
+    let command = Command::DropKeyspace { name: "a".to_owned(), if_exists: true };
+    assert_eq!(Command::decode(&command.encode()).unwrap(), command);
+    let newer = br#"{"v":2,"command":{"kind":"balance"}}"#;
+    assert_eq!(Command::decode(newer), Err(EncodedCommandError::Newer { found: 2 }));
+    assert!(matches!(Command::decode(b"rubbish"), Err(EncodedCommandError::Malformed(_))));
+}
+
+#[derive(Default)]
+struct Tablet(BTreeMap<Vec<u8>, Vec<u8>>);
+
+impl TabletView for Tablet {
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, EvaluationFailed> {
+        Ok(self.0.get(key).cloned())
+    }
+
+    fn scan(&self, _: &[u8], _: &[u8], _: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<(), EvaluationFailed> {
+        Ok(())
+    }
+}
+
+impl TabletChanges for Tablet {
+    fn put(&mut self, key: &[u8], value: &[u8]) {
+        self.0.insert(key.to_vec(), value.to_vec());
+    }
+
+    fn merge(&mut self, _: &[u8], _: &[u8]) {
+        panic!("the catalog writes whole values");
+    }
+
+    fn delete(&mut self, key: &[u8]) {
+        self.0.remove(key);
+    }
+
+    fn delete_range(&mut self, _: &[u8], _: &[u8]) {
+        panic!("the catalog removes single keys");
+    }
+
+    fn raise_flags(&mut self, _: u64) {}
+}
+
+#[test]
+fn the_evaluator_stores_publishes_tells_and_replies() {
+    let heard = Arc::new(Mutex::new(Vec::new()));
+    let listener = {
+        let heard = heard.clone();
+        move |catalog: &Arc<Catalog>, changes: Vec<Change>| heard.lock().unwrap().push((catalog.version(), changes))
+    };
+    let evaluator = CatalogEvaluator::new(Catalog::default(), listener);
+    let context = EvaluationContext { stamp_us: 1, newest_explicit_us: i64::MIN };
+    let mut tablet = Tablet::default();
+    for line in ["bootstrap demo", "register a", "create-keyspace ks", "create-keyspace ks", "create-table ks.t"] {
+        let program = parse(&evaluator.current(), line).encode();
+        let reply = evaluator.evaluate(&program, context, &Tablet::default(), &mut tablet).unwrap();
+        Outcome::decode(&reply).unwrap();
+    }
+    assert_eq!(evaluator.current().version(), 4);
+    assert_eq!(Catalog::load(tablet.0.iter()).unwrap(), *evaluator.current());
+    let heard = heard.lock().unwrap();
+    assert_eq!(heard.iter().map(|(version, _)| *version).collect::<Vec<_>>(), [1, 2, 3, 4]);
+    assert!(matches!(heard[3].1[0], Change::OpenTablets { .. }));
+
+    // After a crash another evaluator starts from the stored keys.
+    let again = CatalogEvaluator::new(Catalog::default(), |_: &Arc<Catalog>, _: Vec<Change>| {});
+    assert_eq!(again.reload(tablet.0.iter()).unwrap(), evaluator.current());
+
+    let mut untouched = Tablet::default();
+    let reply = again.evaluate(b"rubbish", context, &Tablet::default(), &mut untouched).unwrap();
+    assert!(matches!(Outcome::decode(&reply).unwrap(), Outcome::Rejected { rejection: Rejection::Invalid, .. }));
+    assert!(untouched.0.is_empty());
+    let newer = again.evaluate(br#"{"v":9,"command":{}}"#, context, &Tablet::default(), &mut untouched);
+    assert!(newer.unwrap_err().to_string().contains("format 9"));
+}
+
+/// A line of a random script, over few names so that they collide.
+fn any_line() -> impl Strategy<Value = String> {
+    let keyspace = prop_oneof![Just("a"), Just("b")];
+    let object = (prop_oneof![Just("a"), Just("b")], prop_oneof![Just("x"), Just("y")])
+        .prop_map(|(keyspace, name)| format!("{keyspace}.{name}"));
+    prop_oneof![
+        2 => prop_oneof![Just("m"), Just("n")].prop_map(|node| format!("register {node} zone={node}")),
+        4 => keyspace.clone().prop_map(|name| format!("create-keyspace {name}")),
+        1 => keyspace.clone().prop_map(|name| format!("drop-keyspace {name} if-exists")),
+        1 => (keyspace, any::<bool>()).prop_map(|(name, durable)| format!("alter-keyspace {name} durable={durable}")),
+        6 => (object.clone(), 1..9u32).prop_map(|(name, count)| format!("create-table {name} tablets={count}")),
+        3 => object.clone().prop_map(|name| format!("create-table {name} type=y")),
+        2 => (object.clone(), 0..9u32).prop_map(|(name, ttl)| format!("alter-table {name} ttl={ttl}")),
+        2 => object.clone().prop_map(|name| format!("drop-table {name}")),
+        2 => object.clone().prop_map(|name| format!("truncate {name}")),
+        3 => object.clone().prop_map(|name| format!("create-type {name} fields=f")),
+        1 => object.clone().prop_map(|name| format!("alter-type {name} fields=f,g")),
+        1 => object.prop_map(|name| format!("drop-type {name}")),
+        1 => (1..3u64).prop_map(|node| format!("forget {node}")),
+    ]
+}
+
+/// Tables and tablets that a command brought into being.
+fn new_ids(before: &Catalog, after: &Catalog) -> (Vec<TableId>, Vec<TabletId>) {
+    let tables = after.tables().map(|entry| entry.table.id).filter(|id| before.table_by_id(*id).is_none()).collect();
+    let tablets = after.tablets().map(|(id, _)| id).filter(|id| before.placement(*id).is_none()).collect();
+    (tables, tablets)
+}
+
+proptest! {
+    #[test]
+    fn random_histories_keep_the_invariants(lines in prop::collection::vec(any_line(), 1..60)) {
+        let start = ["bootstrap demo rf=2", "register m zone=m"].map(str::to_owned);
+        let (mut catalog, mut stored) = (Catalog::default(), HashMap::new());
+        let (mut tables_seen, mut tablets_seen) = (BTreeSet::new(), BTreeSet::new());
+        for line in start.into_iter().chain(lines) {
+            let command = parse(&catalog, &line);
+            let (next, outcome, changes) = catalog.apply(&command);
+            prop_assert_eq!(&catalog.apply(&command), &(next.clone(), outcome.clone(), changes));
+            let changed = matches!(outcome, Outcome::Applied { .. } | Outcome::Registered { .. });
+            prop_assert_eq!(next.version(), catalog.version() + u64::from(changed));
+            prop_assert!(changed || next == catalog);
+            prop_assert_eq!(Outcome::decode(&outcome.encode()).unwrap(), outcome);
+
+            let (tables, tablets) = new_ids(&catalog, &next);
+            for id in tables {
+                prop_assert!(tables_seen.insert(id), "{id} was used before");
+            }
+            for id in tablets {
+                prop_assert!(tablets_seen.insert(id), "{id} was used before");
+            }
+            for (key, value) in next.puts_since(&catalog) {
+                match value {
+                    Some(value) => { stored.insert(key, value); }
+                    None => { prop_assert!(stored.remove(&key).is_some()); }
+                }
+            }
+            prop_assert_eq!(&Catalog::load(stored.iter()).unwrap(), &next);
+            for entry in next.tables() {
+                prop_assert_eq!(entry.tablets[0].first_token, i64::MIN);
+                prop_assert!(entry.tablets.is_sorted_by_key(|range| range.first_token));
+                prop_assert!(entry.tablets.iter().all(|range| next.placement(range.tablet).is_some()));
+                prop_assert_eq!(entry.tablet_of(i64::MAX), entry.tablets[entry.tablets.len() - 1].tablet);
+            }
+            let same_schema = next.keyspaces().eq(catalog.keyspaces())
+                && next.tables().map(|entry| &entry.table).eq(catalog.tables().map(|entry| &entry.table))
+                && ["a", "b"].iter().all(|name| next.types_in(name).eq(catalog.types_in(name)));
+            prop_assert_eq!(next.schema_version() == catalog.schema_version(), same_schema);
+            catalog = next;
+        }
+    }
+}
