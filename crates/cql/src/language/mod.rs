@@ -3,8 +3,17 @@
 //! The grammar is that of CQL 3.4.7 (Cassandra 5.0) together with the extensions of YugabyteDB's YCQL, so that what a node does
 //! not support is refused by the planner with its name and not by the parser as a riddle.
 //!
-//! Always true: parsing any input ends with a tree or a parse error, in time linear in the input and with bounded recursion;
+//! Always true: parsing any input ends with a tree or a [`ParseError`], in time linear in the input and with bounded recursion;
 //! `parse(format(parse(text)))` gives the same tree as `parse(text)`. What is left out: whether a name exists or a value fits a
-//! type, which only a schema can tell.
+//! type, which only a schema can tell; Cassandra 5.1's `CONSTRAINT` checks and `CREATE TABLE … LIKE`.
 
 pub mod ast;
+mod duration;
+mod error;
+
+mod keyword;
+mod lexer;
+mod parser;
+
+pub use error::{ParseError, ParseErrorKind};
+pub use parser::{MAX_DEPTH, parse};
