@@ -9,17 +9,17 @@
 //! What is left out: sockets, timeouts and the order of a connection's life (the node), what statements mean (the query layer),
 //! Cassandra's v1 and v2, and v5's beta.
 
-//CLIENT
+pub mod client;
 pub mod compression;
 pub mod consistency;
 pub mod envelope;
 pub mod error;
 pub mod event;
-//FRAMING
+pub mod framing;
 pub mod request;
 pub mod response;
 pub mod rows;
-//SEGMENT
+pub mod segment;
 pub mod types;
 pub mod values;
 pub mod version;
@@ -30,7 +30,7 @@ pub use consistency::Consistency;
 pub use envelope::{Envelope, FrameError, Opcode};
 pub use error::{CqlError, ErrorCode, ErrorKind, WriteType};
 pub use event::{Event, SchemaChange, SchemaTarget};
-//pub use framing::{Inbound, Outbound};
+pub use framing::{Inbound, Outbound};
 pub use request::{Batch, BatchKind, Execute, Message, Query, QueryParameters, Request};
 pub use response::{Extras, Prepared, Response};
 pub use rows::{ColumnSpec, ResultMetadata, Rows, RowsWriter};
@@ -38,5 +38,5 @@ pub use types::{NativeType, TypeOption, UserTypeOption};
 pub use values::{Value, Values};
 pub use version::Version;
 
-//#[cfg(test)]
-//mod tests;
+#[cfg(test)]
+mod tests;
