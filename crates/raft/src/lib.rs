@@ -1,1 +1,24 @@
-//! placeholder
+//! One Raft group, sans-I/O: proposals, messages and ticks go in; entries to persist, messages to send and entries to
+//! apply come out. The consensus core is the `raft` crate; this crate hides its call order and its storage trait.
+//!
+//! One turn of a group, as its caller drives it:
+//!
+//! 1. [`Group::propose`], [`Group::step`], [`Group::tick`] in any number;
+//! 2. [`Group::ready`] gives a [`Step`]: send `messages` at once, write `entries` and `hard_state` to the log;
+//! 3. when the log is durable, [`Group::persisted`] takes the step back and gives the entries that are now committed;
+//! 4. when those are applied, [`Group::applied`].
+//!
+//! Always true: nothing here reads a clock, spawns, locks or does I/O; a step's entries are handed to consensus as durable only by
+//! `persisted`. A group of one voter takes the same turn as any other. Left out until replication needs them: snapshots
+//! (a group asked for one says it is temporarily unavailable) and membership changes.
+
+mod group;
+mod log;
+mod logger;
+
+pub use group::{Group, GroupError, GroupOptions, Step};
+pub use log::{LogReader, Recovered};
+pub use raft::eraftpb::{ConfState, Entry, EntryType, HardState, Message};
+
+#[cfg(test)]
+mod tests;

@@ -1,1 +1,28 @@
-//! placeholder
+//! The multi-raft store of one node: many tablet replicas, a few threads, one write path.
+//!
+//! ```text
+//! submit ─▶ worker queue ─▶ turn: stamp, merge into one entry per tablet, propose
+//!                                 one log batch, one fsync for all tablets of the turn
+//!                                 apply what is committed, one RocksDB batch per tablet
+//!                                 hand outcomes to the sinks, one wake-up per connection
+//! ```
+//!
+//! Always true: a tablet belongs to one worker; only that worker touches its Raft group and writes its data; a write is answered after its
+//! entry is durable and applied; reads go straight to the data from any thread, while the replica holds the lease. No timer stands on the write
+//! path: a batch is what arrived while the last fsync ran. Rows and CQL are unknown here: mutations are bytes, and those that read are
+//! carried out by an `Evaluator`. Left out until there are other nodes: messages, elections by timeout, snapshots.
+
+mod apply;
+mod entry;
+mod handle;
+mod queue;
+mod replica;
+mod store;
+mod upkeep;
+mod worker;
+
+pub use handle::TabletHandle;
+pub use store::{Durability, OnLoaded, OpenTablet, Store, StoreCounters, StoreOptions};
+
+#[cfg(test)]
+mod tests;

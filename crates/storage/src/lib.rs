@@ -1,1 +1,27 @@
-//! placeholder
+//! Durable storage of one node: data directories, one RocksDB per tablet replica over shared caches, threads and limits, and
+//! the Raft log.
+//!
+//! Always true: RocksDB's own write-ahead log is off, and every batch carries the tablet's applied state, so that what RocksDB holds
+//! after a crash is exactly the prefix of the Raft log that its [`AppliedState`] names. Values are opaque; what merging and expiry mean
+//! comes in through [`ValueSemantics`]. Nothing here knows CQL. Left out: replication, and deciding when to flush.
+
+mod directory;
+mod error;
+mod listener;
+mod options;
+mod raft_log;
+mod semantics;
+mod shared;
+mod tablet;
+
+pub use directory::{DataDirectory, Identity};
+pub use error::StorageError;
+pub use options::StorageOptions;
+pub use raft_log::{GroupReader, LogBatch, RaftLog};
+pub use rust_rocksdb::statistics::Ticker;
+pub use semantics::{CompactionVerdict, ValueSemantics};
+pub use shared::{Shared, StorageCounters};
+pub use tablet::{AppliedState, Batch, PinnedValue, ScanRange, Tablet, TabletStatistics, Values};
+
+#[cfg(test)]
+mod tests;

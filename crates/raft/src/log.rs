@@ -1,0 +1,176 @@
+//! What a group needs of its log, and the view of it that the consensus core reads.
+//!
+//! Entries that are not applied yet stay in memory, so that the usual turn never reads the log back; older ones come
+//! through [`LogReader`].
+
+use raft::eraftpb::{ConfState, Entry, HardState, Snapshot};
+use raft::{Error, GetEntriesContext, RaftState, Result, Storage, StorageError};
+use std::collections::VecDeque;
+
+/// Reads back entries of one group from the durable log.
+pub trait LogReader {
+    /// Entries `low..high`, all of which are durable and not compacted away; stops early past `max_bytes` (at least one is returned).
+    fn entries(&self, low: u64, high: u64, max_bytes: u64) -> std::result::Result<Vec<Entry>, String>;
+}
+
+/// A group's durable state as found at start.
+#[derive(Debug, Clone, Default)]
+pub struct Recovered {
+    /// Term, vote and commit index.
+    pub hard_state: HardState,
+    /// The voters and learners.
+    pub conf_state: ConfState,
+    /// Index and term of the last entry that was compacted away; `(0, 0)` if none was.
+    pub truncated: (u64, u64),
+    /// Index and term of the last entry in the log; equal to `truncated` if the log holds none.
+    pub last: (u64, u64),
+    /// The last index applied to the durable state machine.
+    pub applied: u64,
+}
+
+/// The log as the consensus core sees it.
+pub(crate) struct LogView<L> {
+    reader: L,
+    hard_state: HardState,
+    conf_state: ConfState,
+    truncated: (u64, u64),
+    last: (u64, u64),
+    /// The newest entries, contiguous, ending at `last`.
+    recent: VecDeque<Entry>,
+}
+
+impl<L: LogReader> LogView<L> {
+    pub(crate) fn new(recovered: Recovered, reader: L) -> Self {
+        assert!(recovered.truncated.0 <= recovered.last.0, "a log ends after its start");
+        Self {
+            reader,
+            hard_state: recovered.hard_state,
+            conf_state: recovered.conf_state,
+            truncated: recovered.truncated,
+            last: recovered.last,
+            recent: VecDeque::new(),
+        }
+    }
+
+    /// Takes entries that have become durable; they replace any from the first one's index on.
+    pub(crate) fn append(&mut self, entries: Vec<Entry>) {
+        let (Some(first), Some(last)) = (entries.first(), entries.last()) else { return };
+        assert!(first.index <= self.last.0 + 1, "the log has no gaps");
+        self.last = (last.index, last.term);
+        while self.recent.back().is_some_and(|entry| entry.index >= first.index) {
+            self.recent.pop_back();
+        }
+        self.recent.extend(entries);
+    }
+
+    pub(crate) fn set_hard_state(&mut self, hard_state: HardState) {
+        self.hard_state = hard_state;
+    }
+
+    /// Whether `state` has another term or vote than what was recorded last.
+    pub(crate) fn is_new_vote(&self, state: &HardState) -> bool {
+        (state.term, state.vote) != (self.hard_state.term, self.hard_state.vote)
+    }
+
+    /// Forgets the in-memory copies of entries up to `index`.
+    pub(crate) fn evict_to(&mut self, index: u64) {
+        while self.recent.front().is_some_and(|entry| entry.index <= index) {
+            self.recent.pop_front();
+        }
+    }
+
+    /// Records that entries up to `index` are about to be dropped from the log; returns the term of the last of them.
+    pub(crate) fn truncate_to(&mut self, index: u64) -> Result<u64> {
+        let term = self.term(index)?;
+        self.truncated = (index, term);
+        self.evict_to(index);
+        Ok(term)
+    }
+
+    pub(crate) fn truncated(&self) -> (u64, u64) {
+        self.truncated
+    }
+
+    pub(crate) fn conf_state(&self) -> &ConfState {
+        &self.conf_state
+    }
+
+    fn recent_first(&self) -> u64 {
+        self.recent.front().map_or(self.last.0 + 1, |entry| entry.index)
+    }
+}
+
+fn store_error(message: String) -> Error {
+    Error::Store(StorageError::Other(message.into()))
+}
+
+impl<L: LogReader> Storage for LogView<L> {
+    fn initial_state(&self) -> Result<RaftState> {
+        Ok(RaftState::new(self.hard_state.clone(), self.conf_state.clone()))
+    }
+
+    fn entries(
+        &self,
+        low: u64,
+        high: u64,
+        max_size: impl Into<Option<u64>>,
+        _context: GetEntriesContext,
+    ) -> Result<Vec<Entry>> {
+        if low <= self.truncated.0 {
+            return Err(Error::Store(StorageError::Compacted));
+        }
+        if high > self.last.0 + 1 {
+            return Err(Error::Store(StorageError::Unavailable));
+        }
+        let max_bytes = max_size.into().unwrap_or(u64::MAX);
+        let recent_first = self.recent_first();
+        if low < recent_first {
+            return self.reader.entries(low, high.min(recent_first), max_bytes).map_err(store_error);
+        }
+        let start = (low - recent_first) as usize;
+        let wanted = self.recent.range(start..start + (high - low) as usize);
+        let mut entries = Vec::with_capacity(wanted.len());
+        let mut size_bytes = 0u64;
+        for entry in wanted {
+            size_bytes += entry.data.len() as u64 + 16;
+            if size_bytes > max_bytes && !entries.is_empty() {
+                break;
+            }
+            entries.push(entry.clone());
+        }
+        Ok(entries)
+    }
+
+    fn term(&self, index: u64) -> Result<u64> {
+        if index == self.truncated.0 {
+            return Ok(self.truncated.1);
+        }
+        if index == self.last.0 {
+            return Ok(self.last.1);
+        }
+        if index < self.truncated.0 {
+            return Err(Error::Store(StorageError::Compacted));
+        }
+        if index > self.last.0 {
+            return Err(Error::Store(StorageError::Unavailable));
+        }
+        let recent_first = self.recent_first();
+        if index >= recent_first {
+            return Ok(self.recent[(index - recent_first) as usize].term);
+        }
+        let entries = self.reader.entries(index, index + 1, u64::MAX).map_err(store_error)?;
+        entries.first().map(|entry| entry.term).ok_or(Error::Store(StorageError::Unavailable))
+    }
+
+    fn first_index(&self) -> Result<u64> {
+        Ok(self.truncated.0 + 1)
+    }
+
+    fn last_index(&self) -> Result<u64> {
+        Ok(self.last.0)
+    }
+
+    fn snapshot(&self, _request_index: u64, _to: u64) -> Result<Snapshot> {
+        Err(Error::Store(StorageError::SnapshotTemporarilyUnavailable))
+    }
+}

@@ -1,0 +1,65 @@
+//! A log entry's payload: the mutations of one turn of one tablet.
+//!
+//! Layout: version u8 (1), then per mutation a varint length and its bytes. An evaluated mutation has an entry of its own, so that
+//! an entry is always applied in one atomic batch. An empty payload is the entry that a new leader appends.
+
+use diorite_base::bytes::{Malformed, Reader, put_slice};
+use diorite_base::mutation::{Mutation, MutationRef};
+
+const VERSION: u8 = 1;
+
+/// Builds payloads from stamped mutations.
+#[derive(Default)]
+pub(crate) struct Payload {
+    bytes: Vec<u8>,
+}
+
+impl Payload {
+    /// Adds a mutation.
+    pub(crate) fn push(&mut self, mutation: &Mutation) {
+        if self.bytes.is_empty() {
+            self.bytes.reserve(mutation.size_bytes() + 64);
+            self.bytes.push(VERSION);
+        }
+        put_slice(&mut self.bytes, mutation.as_bytes());
+    }
+
+    /// The encoded size so far.
+    pub(crate) fn size_bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// The payload; this is empty again.
+    pub(crate) fn take(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.bytes)
+    }
+}
+
+/// The mutations of a payload.
+pub(crate) fn mutations(payload: &[u8]) -> Result<Mutations<'_>, Malformed> {
+    let mut reader = Reader::new(payload);
+    if !payload.is_empty() && reader.u8()? != VERSION {
+        return Err(Malformed);
+    }
+    Ok(Mutations { reader })
+}
+
+/// Iterates over a payload; ends after the first malformed mutation.
+pub(crate) struct Mutations<'a> {
+    reader: Reader<'a>,
+}
+
+impl<'a> Iterator for Mutations<'a> {
+    type Item = Result<MutationRef<'a>, Malformed>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.reader.is_empty() {
+            return None;
+        }
+        let next = self.reader.slice().and_then(MutationRef::decode);
+        if next.is_err() {
+            self.reader = Reader::new(&[]);
+        }
+        Some(next)
+    }
+}

@@ -1,0 +1,438 @@
+//! The store: what the node holds, opens, submits to and reads from.
+
+use crate::handle::{TabletHandle, storage_error};
+use crate::queue::{Queue, QueueLimits};
+use crate::replica::{Command, Proposal, Replica, Waiter};
+use crate::upkeep::{self, MemoryGate};
+use crate::worker::Worker;
+use ahash::{AHashMap, AHashSet};
+use arc_swap::{ArcSwap, Guard};
+use diorite_base::mutation::{Evaluator, Mutation};
+use diorite_base::write::{KvError, WriteSink};
+use diorite_base::{Clock, GroupId, HybridClock, TabletId, limits};
+use diorite_raft::{ConfState, Group, GroupOptions};
+use diorite_storage::{DataDirectory, LogBatch, RaftLog, Shared, StorageError, Tablet, Values};
+use parking_lot::Mutex;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::thread::JoinHandle;
+
+/// When a write counts as durable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Durability {
+    /// After an fsync, shared by all writes of the turn.
+    Fsync,
+    /// At once; the log is synced every so many milliseconds. A crash of the machine (not of the process) loses what came since.
+    Interval(u64),
+}
+
+/// What the node decides about its store.
+#[derive(Debug, Clone)]
+pub struct StoreOptions {
+    /// This node's id in the groups it is a member of.
+    pub node: u64,
+    /// Store threads.
+    pub workers: usize,
+    /// When writes are acknowledged.
+    pub durability: Durability,
+    /// Writes waiting per worker before new ones are refused.
+    pub queue_proposals: usize,
+    /// Bytes waiting per worker before new writes are refused.
+    pub queue_bytes: usize,
+    /// Log bytes not yet flushed, over all tablets, before the oldest are flushed; bounds the replay at restart.
+    pub replay_bytes: u64,
+    /// Free bytes below which a disk takes no writes.
+    pub disk_reserve_bytes: u64,
+}
+
+/// A tablet replica to open.
+pub struct OpenTablet {
+    /// Which.
+    pub tablet: TabletId,
+    /// Carries out its evaluated mutations.
+    pub evaluator: Arc<dyn Evaluator>,
+    /// How long tombstones are kept where they may matter, seconds.
+    pub gc_grace_s: u32,
+    /// What its values are.
+    pub values: Values,
+    /// Called with the stored data before the log behind it is replayed.
+    pub on_loaded: Option<OnLoaded>,
+}
+
+/// Looks at a tablet's stored data; an error keeps the tablet closed.
+pub type OnLoaded = Box<dyn FnOnce(&Tablet) -> Result<(), String> + Send>;
+
+/// Counters of the write path.
+#[derive(Debug, Default)]
+pub struct StoreCounters {
+    /// Log writes, one per turn and disk.
+    pub log_writes: AtomicU64,
+    /// Bytes written to the log.
+    pub log_bytes: AtomicU64,
+    /// Log writes that were fsynced.
+    pub log_syncs: AtomicU64,
+    /// Time spent in log writes, nanoseconds.
+    pub log_write_ns: AtomicU64,
+    /// Times a worker waited for memtables to be flushed.
+    pub memory_waits: AtomicU64,
+}
+
+impl StoreCounters {
+    pub(crate) fn observe_log_write(&self, bytes: usize, elapsed_ns: u64, synced: bool) {
+        self.log_writes.fetch_add(1, Ordering::Relaxed);
+        self.log_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        self.log_write_ns.fetch_add(elapsed_ns, Ordering::Relaxed);
+        self.log_syncs.fetch_add(u64::from(synced), Ordering::Relaxed);
+    }
+}
+
+/// One data disk.
+pub(crate) struct Disk {
+    pub(crate) directory: DataDirectory,
+    pub(crate) log: RaftLog,
+    pub(crate) free_bytes: AtomicU64,
+    pub(crate) total_bytes: AtomicU64,
+    pub(crate) full: AtomicBool,
+}
+
+/// The tablets of a node by id.
+pub(crate) type TabletMap = AHashMap<TabletId, Arc<TabletHandle>>;
+
+pub(crate) struct Inner {
+    pub(crate) options: StoreOptions,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) stamps: HybridClock,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) disks: Vec<Disk>,
+    pub(crate) queues: Vec<Queue>,
+    pub(crate) tablets: ArcSwap<TabletMap>,
+    pub(crate) counters: StoreCounters,
+    /// Log bytes appended by this process so far, over all tablets.
+    pub(crate) log_position: AtomicU64,
+    pub(crate) memory: MemoryGate,
+}
+
+impl Inner {
+    /// Holds a worker back while memtables are far over their limit.
+    pub(crate) fn wait_for_memory(&self) {
+        let limit = self.shared.options().memtable_limit_bytes;
+        if self.shared.memtable_usage_bytes() > limit + limit / 2 {
+            self.counters.memory_waits.fetch_add(1, Ordering::Relaxed);
+            self.memory.wait(|| self.shared.memtable_usage_bytes() > limit + limit / 4);
+        }
+    }
+}
+
+/// All tablet replicas of a node.
+pub struct Store {
+    inner: Arc<Inner>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl Store {
+    /// Opens the Raft logs and starts the threads; tablets are opened by [`Store::open`].
+    pub fn start(
+        options: StoreOptions,
+        shared: Arc<Shared>,
+        directories: Vec<DataDirectory>,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, StorageError> {
+        assert!(options.workers > 0 && !directories.is_empty(), "a store has a thread and a disk");
+        let mut disks = Vec::new();
+        for directory in directories {
+            let log = RaftLog::open(&directory.log(), shared.options().log_bytes)?;
+            let (free_bytes, total_bytes) = directory.space_bytes()?;
+            disks.push(Disk {
+                log,
+                directory,
+                full: AtomicBool::new(free_bytes < options.disk_reserve_bytes),
+                free_bytes: AtomicU64::new(free_bytes),
+                total_bytes: AtomicU64::new(total_bytes),
+            });
+        }
+        let limits = QueueLimits { proposals: options.queue_proposals, bytes: options.queue_bytes };
+        let inner = Arc::new(Inner {
+            queues: (0..options.workers).map(|_| Queue::new(limits)).collect(),
+            options,
+            clock,
+            stamps: HybridClock::new(),
+            shared,
+            disks,
+            tablets: ArcSwap::default(),
+            counters: StoreCounters::default(),
+            log_position: AtomicU64::new(0),
+            memory: MemoryGate::default(),
+        });
+        let mut threads = Vec::new();
+        for number in 0..inner.options.workers {
+            let worker = Worker::new(Arc::clone(&inner), number);
+            threads.push(spawn(format!("store-{number}"), move || worker.run())?);
+        }
+        let for_upkeep = Arc::clone(&inner);
+        threads.push(spawn("upkeep".to_owned(), move || upkeep::run(&for_upkeep))?);
+        Ok(Self { inner, threads: Mutex::new(threads) })
+    }
+
+    /// Opens tablets, making those that do not exist yet, and returns when all of them serve: what the log holds is applied.
+    pub fn open(&self, wanted: Vec<OpenTablet>) -> Result<(), KvError> {
+        let mut fresh: Vec<LogBatch> = self.inner.disks.iter().map(|_| LogBatch::default()).collect();
+        let mut counts = vec![0u64; self.inner.disks.len()];
+        for handle in self.inner.tablets.load().values() {
+            counts[handle.disk] += 1;
+        }
+        let mut placed = Vec::new();
+        for open in wanted {
+            let disk = self.place(open.tablet, &mut counts);
+            let conf_state = ConfState { voters: vec![self.inner.options.node], ..ConfState::default() };
+            let group = GroupId::from(open.tablet);
+            let recovered = self.inner.disks[disk].log.recover(group).map_err(storage_error)?;
+            if recovered.conf_state.voters.is_empty() {
+                fresh[disk].set_conf_state(group, &conf_state).map_err(storage_error)?;
+            }
+            placed.push((open, disk));
+        }
+        for (disk, mut batch) in self.inner.disks.iter().zip(fresh) {
+            if !batch.is_empty() {
+                disk.log.write(&mut batch, true).map_err(storage_error)?;
+            }
+        }
+        let (handles, replies) = self.start_replicas(placed)?;
+        for reply in replies {
+            reply.recv().map_err(|_| KvError::Storage("the store is shutting down".to_owned()))??;
+        }
+        self.update_tablets(|tablets| tablets.extend(handles.iter().map(|handle| (handle.tablet, Arc::clone(handle)))));
+        Ok(())
+    }
+
+    #[allow(clippy::type_complexity, reason = "two parallel lists, taken apart at once")]
+    fn start_replicas(
+        &self,
+        placed: Vec<(OpenTablet, usize)>,
+    ) -> Result<(Vec<Arc<TabletHandle>>, Vec<Receiver<Result<(), KvError>>>), KvError> {
+        let (mut handles, mut replies) = (Vec::new(), Vec::new());
+        for (open, disk) in placed {
+            let replica = self.load(open, disk).map_err(storage_error)?;
+            let handle = Arc::clone(&replica.handle);
+            let (sender, receiver) = sync_channel(1);
+            self.inner.queues[handle.worker].command(Command::Open(Box::new(replica), sender));
+            handles.push(handle);
+            replies.push(receiver);
+        }
+        Ok((handles, replies))
+    }
+
+    fn load(&self, open: OpenTablet, disk: usize) -> Result<Replica, StorageError> {
+        let home = &self.inner.disks[disk];
+        let group_id = GroupId::from(open.tablet);
+        let data = Arc::new(Tablet::open(&self.inner.shared, &home.directory.tablet(open.tablet.0), open.values)?);
+        data.set_gc_grace_s(open.gc_grace_s);
+        if let Some(on_loaded) = open.on_loaded {
+            on_loaded(&data).map_err(StorageError::Corrupt)?;
+        }
+        let applied = data.applied_state()?;
+        self.inner.stamps.observe(applied.newest_stamp_us);
+        let mut recovered = home.log.recover(group_id)?;
+        recovered.applied = applied.index;
+        let options = GroupOptions { replica: self.inner.options.node, election_ticks: 10, heartbeat_ticks: 2 };
+        let group = Group::new(&options, recovered, home.log.reader(group_id))
+            .map_err(|error| StorageError::Corrupt(format!("{group_id}: {error}")))?;
+        let worker = (open.tablet.0 % self.inner.options.workers as u64) as usize;
+        let clock = Arc::clone(&self.inner.clock);
+        let handle = Arc::new(TabletHandle::new(open.tablet, data, worker, disk, applied.flags, clock));
+        Ok(Replica {
+            group_id,
+            handle,
+            group,
+            evaluator: open.evaluator,
+            applied,
+            fresh: Vec::new(),
+            waiting: VecDeque::new(),
+            touched: false,
+            failure: None,
+        })
+    }
+
+    /// The disk that holds the tablet, or the one with the most room per tablet.
+    fn place(&self, tablet: TabletId, counts: &mut [u64]) -> usize {
+        let disks = &self.inner.disks;
+        let existing = disks.iter().position(|disk| disk.directory.tablet(tablet.0).is_dir());
+        let room = |index: usize| disks[index].free_bytes.load(Ordering::Relaxed) / (counts[index] + 1);
+        let chosen = existing
+            .unwrap_or_else(|| (0..disks.len()).max_by_key(|&index| (room(index), usize::MAX - index)).unwrap_or(0));
+        counts[chosen] += 1;
+        chosen
+    }
+
+    /// Lets go of tablets and removes their data and log records.
+    pub fn close(&self, tablets: &[TabletId]) {
+        let mut closing = Vec::new();
+        for tablet in tablets {
+            let Some(handle) = self.handle(*tablet) else { continue };
+            let (sender, receiver) = sync_channel(1);
+            self.inner.queues[handle.worker].command(Command::Close(*tablet, sender));
+            closing.push((handle, receiver));
+        }
+        self.update_tablets(|map| map.retain(|tablet, _| !tablets.contains(tablet)));
+        for (handle, reply) in closing {
+            // A worker that is shutting down has let go already.
+            let _ = reply.recv();
+            handle.data.doom();
+        }
+    }
+
+    /// Removes data and log records of tablets that are not in `known`: left by a crash between a drop and its clean-up.
+    pub fn remove_orphans(&self, known: &AHashSet<TabletId>) -> Result<(), StorageError> {
+        for disk in &self.inner.disks {
+            let mut batch = LogBatch::default();
+            for group in disk.log.groups() {
+                if !known.contains(&TabletId(group.0)) {
+                    batch.remove(group);
+                }
+            }
+            disk.log.write(&mut batch, true)?;
+            for id in disk.directory.tablet_ids()? {
+                if !known.contains(&TabletId(id)) {
+                    let path = disk.directory.tablet(id);
+                    std::fs::remove_dir_all(&path).map_err(|source| StorageError::Io {
+                        action: "cannot remove",
+                        path,
+                        source,
+                    })?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn update_tablets(&self, change: impl Fn(&mut TabletMap)) {
+        self.inner.tablets.rcu(|tablets| {
+            let mut tablets = TabletMap::clone(tablets);
+            change(&mut tablets);
+            tablets
+        });
+    }
+
+    /// A tablet replica of this node.
+    pub fn handle(&self, tablet: TabletId) -> Option<Arc<TabletHandle>> {
+        self.inner.tablets.load().get(&tablet).cloned()
+    }
+
+    /// All tablet replicas of this node, without counting references: for the read path.
+    pub fn tablets(&self) -> Guard<Arc<AHashMap<TabletId, Arc<TabletHandle>>>> {
+        self.inner.tablets.load()
+    }
+
+    /// Submits a write; its outcome goes to `sink`. The worker is woken by [`Store::kick`].
+    pub fn submit(
+        &self,
+        tablet: TabletId,
+        mutation: Mutation,
+        sink: &Arc<dyn WriteSink>,
+        token: u64,
+    ) -> Result<(), KvError> {
+        if mutation.size_bytes() > limits::MAX_MUTATION_BYTES {
+            return Err(KvError::TooLarge(format!(
+                "a write of {} bytes is over the limit of {} bytes for one tablet",
+                mutation.size_bytes(),
+                limits::MAX_MUTATION_BYTES
+            )));
+        }
+        let tablets = self.inner.tablets.load();
+        let handle = tablets.get(&tablet).ok_or(KvError::NoSuchTablet(tablet))?;
+        let disk = &self.inner.disks[handle.disk];
+        if disk.full.load(Ordering::Relaxed) {
+            return Err(disk_full(disk, self.inner.options.disk_reserve_bytes));
+        }
+        let waiter = Waiter { sink: Arc::clone(sink), token };
+        self.inner.queues[handle.worker].submit(Proposal { tablet, mutation, waiter })
+    }
+
+    /// Wakes the workers that have been given something to do.
+    pub fn kick(&self) {
+        for queue in &self.inner.queues {
+            queue.kick();
+        }
+    }
+
+    /// The shared storage resources.
+    pub fn shared(&self) -> &Arc<Shared> {
+        &self.inner.shared
+    }
+
+    /// Counters of the write path.
+    pub fn counters(&self) -> &StoreCounters {
+        &self.inner.counters
+    }
+
+    /// Writes waiting in the queues, and refused so far because a queue was full.
+    pub fn queue_state(&self) -> (usize, u64) {
+        let waiting = self.inner.queues.iter().map(Queue::len).sum();
+        let refused = self.inner.queues.iter().map(|queue| queue.refused.load(Ordering::Relaxed)).sum();
+        (waiting, refused)
+    }
+
+    /// For each disk: its path, free and total bytes, Raft log bytes, and whether it refuses writes.
+    pub fn disks(&self) -> Vec<(String, u64, u64, u64, bool)> {
+        self.inner
+            .disks
+            .iter()
+            .map(|disk| {
+                (
+                    disk.directory.path().display().to_string(),
+                    disk.free_bytes.load(Ordering::Relaxed),
+                    disk.total_bytes.load(Ordering::Relaxed),
+                    disk.log.used_bytes(),
+                    disk.full.load(Ordering::Relaxed),
+                )
+            })
+            .collect()
+    }
+
+    /// Finishes what is queued, flushes every tablet and stops the threads. Writes submitted afterwards are refused.
+    pub fn shutdown(&self) {
+        for queue in &self.inner.queues {
+            queue.close();
+        }
+        self.inner.memory.close();
+        for thread in self.threads.lock().drain(..) {
+            // A thread that panicked has said so; the others still finish.
+            let _ = thread.join();
+        }
+        let tablets = self.inner.tablets.load_full();
+        for handle in tablets.values() {
+            if let Err(error) = handle.data.flush(false) {
+                tracing::warn!(tablet = %handle.tablet, %error, "could not flush at shutdown; the log will be replayed");
+            }
+        }
+        for handle in tablets.values() {
+            if let Err(error) = handle.data.flush(true) {
+                tracing::warn!(tablet = %handle.tablet, %error, "could not flush at shutdown; the log will be replayed");
+            }
+        }
+        for disk in &self.inner.disks {
+            if let Err(error) = disk.log.sync() {
+                tracing::error!(%error, "could not sync the raft log at shutdown");
+            }
+        }
+    }
+}
+
+fn disk_full(disk: &Disk, reserve_bytes: u64) -> KvError {
+    KvError::DiskFull(format!(
+        "{} has {} MB free, below the reserve of {} MB; writes are refused until space returns",
+        disk.directory.path().display(),
+        disk.free_bytes.load(Ordering::Relaxed) >> 20,
+        reserve_bytes >> 20
+    ))
+}
+
+#[allow(clippy::disallowed_methods, reason = "the store's threads live here and are joined at shutdown")]
+fn spawn(name: String, body: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, StorageError> {
+    std::thread::Builder::new().name(name).spawn(body).map_err(|source| StorageError::Io {
+        action: "cannot start a thread for",
+        path: "the store".into(),
+        source,
+    })
+}

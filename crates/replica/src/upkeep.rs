@@ -1,0 +1,172 @@
+//! What must happen beside the write path: flush before memory or replay grow over their limits, cut the log where data has become
+//! durable, watch the free space.
+//!
+//! The tablet whose unflushed writes are oldest is flushed first: that frees the log. One thread, woken ten times a second or when a
+//! worker waits for memory.
+
+use crate::handle::TabletHandle;
+use crate::replica::Command;
+use crate::store::{Durability, Inner};
+use ahash::AHashMap;
+use diorite_base::TabletId;
+use parking_lot::{Condvar, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// How often upkeep looks around.
+const PERIOD: Duration = Duration::from_millis(100);
+
+#[derive(Default)]
+struct GateState {
+    closed: bool,
+    waiting: bool,
+}
+
+/// Where workers wait for memory, and where upkeep waits for something to do.
+#[derive(Default)]
+pub(crate) struct MemoryGate {
+    state: Mutex<GateState>,
+    upkeep: Condvar,
+    workers: Condvar,
+}
+
+impl MemoryGate {
+    /// Waits while `pressed`, which is asked again whenever upkeep has looked.
+    pub(crate) fn wait(&self, pressed: impl Fn() -> bool) {
+        let mut state = self.state.lock();
+        while !state.closed && pressed() {
+            state.waiting = true;
+            self.upkeep.notify_one();
+            self.workers.wait_for(&mut state, PERIOD);
+        }
+    }
+
+    /// Lets everybody go.
+    pub(crate) fn close(&self) {
+        self.state.lock().closed = true;
+        self.upkeep.notify_all();
+        self.workers.notify_all();
+    }
+
+    /// Upkeep's wait; false when the store is closing.
+    fn next(&self, period: Duration) -> bool {
+        let mut state = self.state.lock();
+        if !state.closed && !state.waiting {
+            self.upkeep.wait_for(&mut state, period);
+        }
+        state.waiting = false;
+        !state.closed
+    }
+}
+
+/// Runs until the store closes.
+pub(crate) fn run(inner: &Inner) {
+    let mut seen_flushes: AHashMap<TabletId, u64> = AHashMap::default();
+    let period = match inner.options.durability {
+        Durability::Fsync => PERIOD,
+        Durability::Interval(every_ms) => PERIOD.min(Duration::from_millis(every_ms.max(1))),
+    };
+    let mut last_space_ns = 0;
+    while inner.memory.next(period) {
+        if inner.options.durability != Durability::Fsync {
+            sync_logs(inner);
+        }
+        flush_over_limits(inner);
+        truncate_flushed(inner, &mut seen_flushes);
+        let now_ns = inner.clock.monotonic_ns();
+        if now_ns.saturating_sub(last_space_ns) >= 250_000_000 {
+            last_space_ns = now_ns;
+            watch_space(inner);
+        }
+        inner.memory.workers.notify_all();
+    }
+}
+
+fn sync_logs(inner: &Inner) {
+    for disk in &inner.disks {
+        if let Err(error) = disk.log.sync() {
+            tracing::error!(%error, "could not sync the raft log");
+        }
+    }
+}
+
+/// Flushes tablets, oldest unflushed write first, while memtables or the log to be replayed are over their limit.
+fn flush_over_limits(inner: &Inner) {
+    let memtable_limit = inner.shared.options().memtable_limit_bytes as u64;
+    let memtables = inner.shared.memtable_usage_bytes() as u64;
+    let tablets = inner.tablets.load();
+    let mut unflushed: Vec<(u64, &Arc<TabletHandle>)> = tablets
+        .values()
+        .map(|handle| (handle.oldest_unflushed.load(Ordering::Acquire), handle))
+        .filter(|(oldest, _)| *oldest != u64::MAX)
+        .collect();
+    unflushed.sort_unstable_by_key(|(oldest, _)| *oldest);
+    let position = inner.log_position.load(Ordering::Relaxed);
+    let mut excess = memtables.saturating_sub(memtable_limit / 4 * 3);
+    for (oldest, handle) in unflushed {
+        let replay = position - oldest.min(position);
+        if excess == 0 && replay <= inner.options.replay_bytes {
+            break;
+        }
+        excess = excess.saturating_sub(begin_flush(handle));
+    }
+}
+
+/// Starts a flush; returns about how many bytes of memory it will free.
+fn begin_flush(handle: &TabletHandle) -> u64 {
+    let logged = handle.logged_bytes.load(Ordering::Acquire);
+    // Writes from here on may or may not be in this flush: they count as unflushed.
+    handle.oldest_unflushed.store(u64::MAX, Ordering::Release);
+    let flushed = handle.flushed_bytes.swap(logged, Ordering::AcqRel);
+    if let Err(error) = handle.data.flush(false) {
+        tracing::warn!(tablet = %handle.tablet, %error, "could not start a flush");
+    }
+    logged.saturating_sub(flushed)
+}
+
+/// Lets the log go up to where flushes have made the data durable.
+fn truncate_flushed(inner: &Inner, seen: &mut AHashMap<TabletId, u64>) {
+    let tablets = inner.tablets.load();
+    let mut truncated = false;
+    for handle in tablets.values() {
+        let flushes = handle.data.flushes();
+        if flushes == seen.get(&handle.tablet).copied().unwrap_or(0) {
+            continue;
+        }
+        seen.insert(handle.tablet, flushes);
+        match handle.data.flushed_state() {
+            Ok(state) => {
+                inner.queues[handle.worker].command(Command::Flushed(handle.tablet, state.index));
+                truncated = true;
+            }
+            Err(error) => tracing::warn!(tablet = %handle.tablet, %error, "could not read the flushed state"),
+        }
+    }
+    seen.retain(|tablet, _| tablets.contains_key(tablet));
+    if truncated {
+        for disk in &inner.disks {
+            if let Err(error) = disk.log.purge() {
+                tracing::warn!(%error, "could not give back raft log files");
+            }
+        }
+    }
+}
+
+/// Refuses writes to a disk that is nearly full, and takes them again when there is room.
+fn watch_space(inner: &Inner) {
+    for disk in &inner.disks {
+        let Ok((free_bytes, total_bytes)) = disk.directory.space_bytes() else { continue };
+        disk.free_bytes.store(free_bytes, Ordering::Relaxed);
+        disk.total_bytes.store(total_bytes, Ordering::Relaxed);
+        let reserve = inner.options.disk_reserve_bytes;
+        let was_full = disk.full.load(Ordering::Relaxed);
+        // A little more than the reserve must be free again, so that the state does not flap.
+        let full = free_bytes < if was_full { reserve + reserve / 8 } else { reserve };
+        if full != was_full {
+            disk.full.store(full, Ordering::Relaxed);
+            let path = disk.directory.path().display();
+            tracing::warn!(%path, free_mb = free_bytes >> 20, full, "disk space crossed the reserve");
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! A data directory: whose it is, of which format, held by one process at a time.
+//!
+//! Layout: `DIORITE` (this file's [`Identity`] as JSON), `LOCK`, `log/` (the Raft log), `tablets/<id>/` (one RocksDB each).
+
+use crate::error::StorageError;
+use rustix::fs::{FlockOperation, flock};
+use serde::{Deserialize, Serialize};
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use uuid::Uuid;
+
+/// The format of data directories that this version writes.
+const FORMAT: u32 = 1;
+const MARKER: &str = "DIORITE";
+
+/// Who a data directory belongs to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Identity {
+    /// Version of everything below the directory.
+    pub format: u32,
+    /// The cluster.
+    pub cluster: Uuid,
+    /// The node, as the catalog numbers it.
+    pub node: u64,
+    /// The node, as clients see it.
+    pub host: Uuid,
+    /// This disk among the node's.
+    pub disk: Uuid,
+}
+
+/// A data directory held by this process.
+#[derive(Debug)]
+pub struct DataDirectory {
+    path: PathBuf,
+    identity: Option<Identity>,
+    _lock: File,
+}
+
+impl DataDirectory {
+    /// Locks `path`, making it if it is missing, and reads whose it is.
+    pub fn open(path: &Path) -> Result<Self, StorageError> {
+        let io = |action| move |source| StorageError::Io { action, path: path.to_owned(), source };
+        fs::create_dir_all(path).map_err(io("cannot create data directory"))?;
+        let marker = path.join(MARKER);
+        let marked = marker.try_exists().map_err(io("cannot read data directory"))?;
+        if !marked {
+            refuse_foreign(path)?;
+        }
+        let lock = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(path.join("LOCK"))
+            .map_err(io("cannot write to data directory"))?;
+        flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|_| StorageError::InUse(path.to_owned()))?;
+        let identity = if marked { Some(read_identity(path, &marker)?) } else { None };
+        Ok(Self { path: path.to_owned(), identity, _lock: lock })
+    }
+
+    /// Whose it is; `None` while it is new.
+    pub fn identity(&self) -> Option<&Identity> {
+        self.identity.as_ref()
+    }
+
+    /// Makes a new directory this node's. Durable when it returns.
+    pub fn claim(&mut self, cluster: Uuid, node: u64, host: Uuid) -> Result<(), StorageError> {
+        assert!(self.identity.is_none(), "a directory is claimed once");
+        let io =
+            |source| StorageError::Io { action: "cannot write to data directory", path: self.path.clone(), source };
+        let identity = Identity { format: FORMAT, cluster, node, host, disk: Uuid::from_u128(host.as_u128() ^ 1) };
+        fs::create_dir_all(self.tablets()).map_err(io)?;
+        let staged = self.path.join("DIORITE.new");
+        let mut file = File::create(&staged).map_err(io)?;
+        let text = serde_json::to_vec_pretty(&identity).map_err(|error| io(error.into()))?;
+        file.write_all(&text).and_then(|()| file.sync_all()).map_err(io)?;
+        fs::rename(&staged, self.path.join(MARKER)).map_err(io)?;
+        File::open(&self.path).and_then(|directory| directory.sync_all()).map_err(io)?;
+        self.identity = Some(identity);
+        Ok(())
+    }
+
+    /// The directory itself.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Where the Raft log lives.
+    pub fn log(&self) -> PathBuf {
+        self.path.join("log")
+    }
+
+    /// Where tablets live.
+    pub fn tablets(&self) -> PathBuf {
+        self.path.join("tablets")
+    }
+
+    /// Where one tablet lives.
+    pub fn tablet(&self, id: u64) -> PathBuf {
+        self.tablets().join(id.to_string())
+    }
+
+    /// The tablets found here.
+    pub fn tablet_ids(&self) -> Result<Vec<u64>, StorageError> {
+        let io = |source| StorageError::Io { action: "cannot list", path: self.tablets(), source };
+        let mut ids = Vec::new();
+        for entry in fs::read_dir(self.tablets()).map_err(io)? {
+            let name = entry.map_err(io)?.file_name();
+            ids.extend(name.to_str().and_then(|name| name.parse::<u64>().ok()));
+        }
+        ids.sort_unstable();
+        Ok(ids)
+    }
+
+    /// Free and total bytes of the disk it is on, as an unprivileged user sees them.
+    pub fn space_bytes(&self) -> Result<(u64, u64), StorageError> {
+        let space = rustix::fs::statvfs(&self.path).map_err(|error| StorageError::Io {
+            action: "cannot read the free space of",
+            path: self.path.clone(),
+            source: error.into(),
+        })?;
+        Ok((space.f_bavail * space.f_frsize, space.f_blocks * space.f_frsize))
+    }
+}
+
+/// A directory without our marker must be empty (but for what a first start that failed may have left).
+fn refuse_foreign(path: &Path) -> Result<(), StorageError> {
+    let io = |source| StorageError::Io { action: "cannot list data directory", path: path.to_owned(), source };
+    for entry in fs::read_dir(path).map_err(io)? {
+        let name = entry.map_err(io)?.file_name();
+        let ours = ["LOCK", "DIORITE.new", "tablets", "log", "lost+found"];
+        if !ours.iter().any(|own| name == *own) {
+            return Err(StorageError::Foreign {
+                path: path.to_owned(),
+                reason: format!("it holds {}, which is not diorite's; give an empty directory", name.display()),
+            });
+        }
+    }
+    Ok(())
+}
+
+fn read_identity(path: &Path, marker: &Path) -> Result<Identity, StorageError> {
+    let foreign = |reason: String| StorageError::Foreign { path: path.to_owned(), reason };
+    let text = fs::read(marker).map_err(|source| StorageError::Io {
+        action: "cannot read",
+        path: marker.to_owned(),
+        source,
+    })?;
+    #[derive(Deserialize)]
+    struct FormatOnly {
+        format: u32,
+    }
+    let unreadable = |error: serde_json::Error| foreign(format!("its {MARKER} file is unreadable: {error}"));
+    let format = serde_json::from_slice::<FormatOnly>(&text).map_err(unreadable)?.format;
+    if format > FORMAT {
+        return Err(StorageError::NewerFormat { path: path.to_owned(), found: format, supported: FORMAT });
+    }
+    serde_json::from_slice(&text).map_err(unreadable)
+}

@@ -1,0 +1,77 @@
+//! Counts what RocksDB's background threads do, per node and per tablet.
+
+use crate::shared::StorageCounters;
+use rust_rocksdb::event_listener::{
+    BackgroundErrorRecoveryInfo, CompactionJobInfo, DBBackgroundErrorReason, DBWriteStallCondition, EventListener,
+    FlushJobInfo, MutableStatus, WriteStallInfo,
+};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// What a tablet's background work has told.
+#[derive(Debug, Default)]
+pub(crate) struct TabletEvents {
+    /// Flushes finished since the tablet was opened.
+    pub(crate) flushes: AtomicU64,
+    /// Whether RocksDB has stopped background work because of an error.
+    pub(crate) failed: AtomicBool,
+}
+
+pub(crate) struct Listener {
+    pub(crate) counters: Arc<StorageCounters>,
+    pub(crate) tablet: Arc<TabletEvents>,
+    pub(crate) last_level: i32,
+}
+
+impl Listener {
+    fn pool(&self, info: &CompactionJobInfo) -> &AtomicU64 {
+        if info.output_level() == self.last_level {
+            &self.counters.compactions_running_bottom
+        } else {
+            &self.counters.compactions_running_low
+        }
+    }
+}
+
+impl EventListener for Listener {
+    fn on_flush_begin(&self, _: &FlushJobInfo) {
+        self.counters.flushes_running.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn on_flush_completed(&self, _: &FlushJobInfo) {
+        self.counters.flushes_running.fetch_sub(1, Ordering::Relaxed);
+        self.counters.flushes.fetch_add(1, Ordering::Relaxed);
+        self.tablet.flushes.fetch_add(1, Ordering::Release);
+    }
+
+    fn on_compaction_begin(&self, info: &CompactionJobInfo) {
+        self.pool(info).fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn on_compaction_completed(&self, info: &CompactionJobInfo) {
+        self.pool(info).fetch_sub(1, Ordering::Relaxed);
+        self.counters.compactions.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn on_stall_conditions_changed(&self, info: &WriteStallInfo) {
+        match info.cur() {
+            DBWriteStallCondition::KStopped => self.counters.write_stops.fetch_add(1, Ordering::Relaxed),
+            DBWriteStallCondition::KDelayed => self.counters.write_slowdowns.fetch_add(1, Ordering::Relaxed),
+            _ => return,
+        };
+        tracing::warn!(condition = ?info.cur(), "rocksdb slows or stops writes: compaction cannot keep up");
+    }
+
+    fn on_background_error(&self, reason: DBBackgroundErrorReason, status: MutableStatus) {
+        self.tablet.failed.store(true, Ordering::Release);
+        self.counters.background_errors.fetch_add(1, Ordering::Relaxed);
+        tracing::error!(?reason, status = ?status.result(), "rocksdb background error");
+    }
+
+    fn on_error_recovery_end(&self, info: &BackgroundErrorRecoveryInfo) {
+        if info.new_bg_error().result().is_ok() {
+            self.tablet.failed.store(false, Ordering::Release);
+            tracing::info!("rocksdb recovered from its background error");
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! What an operator can set about storage.
+
+/// Storage limits and quotas of one node. Sizes in bytes.
+#[derive(Debug, Clone)]
+pub struct StorageOptions {
+    /// Block cache, memtables included: the memtables are charged to it.
+    pub cache_bytes: usize,
+    /// All memtables of the node together.
+    pub memtable_limit_bytes: usize,
+    /// One tablet's memtable; flushed when full.
+    pub memtable_bytes: usize,
+    /// Flush and compaction together, bytes per second; 0 is no limit.
+    pub compaction_rate_bytes: u64,
+    /// Threads for flushes.
+    pub flush_threads: i32,
+    /// Threads for small compactions.
+    pub compaction_threads: i32,
+    /// Threads for compactions into the last level.
+    pub bottom_compaction_threads: i32,
+    /// Data block size before compression.
+    pub block_bytes: usize,
+    /// Bloom filter bits per key.
+    pub bloom_bits: f64,
+    /// How far the data may grow over its live size before everything is compacted, in percent.
+    pub space_amplification_percent: i32,
+    /// Files each tablet may hold open.
+    pub open_files_per_tablet: i32,
+    /// Raft log: files are recycled once everything in them is flushed; the log is kept below about this size.
+    pub log_bytes: u64,
+    /// Whether RocksDB keeps counters (cache, bloom, bytes).
+    pub statistics: bool,
+}
+
+impl StorageOptions {
+    /// Splits `memory_limit_bytes` between cache, memtables and the rest, for a machine of `cores` processors.
+    ///
+    /// Half goes to the cache, of which memtables may take half; the other half is for connections, the Raft log's index, iterators,
+    /// compaction buffers and the allocator's slack, which together were measured to stay below it.
+    pub fn for_memory(memory_limit_bytes: u64, cores: usize) -> Self {
+        let cache_bytes = (memory_limit_bytes / 2).max(32 << 20) as usize;
+        let memtable_limit_bytes = (cache_bytes / 2).clamp(16 << 20, 4 << 30);
+        let threads = i32::try_from(cores).unwrap_or(i32::MAX);
+        Self {
+            cache_bytes,
+            memtable_limit_bytes,
+            memtable_bytes: (memtable_limit_bytes / 4).clamp(4 << 20, 64 << 20),
+            compaction_rate_bytes: 0,
+            flush_threads: (threads / 4).clamp(1, 4),
+            compaction_threads: (threads / 2).clamp(1, 16),
+            bottom_compaction_threads: (threads / 4).clamp(1, 8),
+            block_bytes: 4 << 10,
+            bloom_bits: 12.0,
+            space_amplification_percent: 25,
+            open_files_per_tablet: 512,
+            log_bytes: (memory_limit_bytes / 4).clamp(64 << 20, 256 << 20),
+            statistics: true,
+        }
+    }
+}

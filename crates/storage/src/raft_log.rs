@@ -1,0 +1,170 @@
+//! The Raft log of one data disk, shared by all its tablets, so that one fsync makes the entries of many groups durable.
+//!
+//! A group's records: its entries; `h` hard state; `c` configuration; `t` index and term of the last truncated entry.
+
+use crate::error::StorageError;
+use diorite_base::GroupId;
+use diorite_raft::{ConfState, Entry, HardState, LogReader, Recovered};
+use raft_engine::{Command, Config, Engine, LogBatch as EngineBatch, MessageExt, ReadableSize};
+use std::path::Path;
+use std::sync::Arc;
+
+const HARD_STATE: &[u8] = b"h";
+const CONF_STATE: &[u8] = b"c";
+const TRUNCATED: &[u8] = b"t";
+/// A log file is recycled as a whole, so its size is the grain in which space comes back.
+const FILE_BYTES: u64 = 16 << 20;
+
+#[derive(Clone)]
+struct Entries;
+
+impl MessageExt for Entries {
+    type Entry = Entry;
+
+    fn index(entry: &Entry) -> u64 {
+        entry.index
+    }
+}
+
+/// Records of any number of groups, to be written with one fsync.
+#[derive(Default)]
+pub struct LogBatch {
+    inner: EngineBatch,
+}
+
+impl LogBatch {
+    /// Appends entries of one group; they replace what the log holds from the first one's index on.
+    pub fn append(&mut self, group: GroupId, entries: &[Entry]) -> Result<(), StorageError> {
+        Ok(self.inner.add_entries::<Entries>(group.0, entries)?)
+    }
+
+    /// Records a group's term, vote and commit index.
+    pub fn set_hard_state(&mut self, group: GroupId, state: &HardState) -> Result<(), StorageError> {
+        Ok(self.inner.put_message(group.0, HARD_STATE.to_vec(), state)?)
+    }
+
+    /// Records a group's voters and learners.
+    pub fn set_conf_state(&mut self, group: GroupId, state: &ConfState) -> Result<(), StorageError> {
+        Ok(self.inner.put_message(group.0, CONF_STATE.to_vec(), state)?)
+    }
+
+    /// Drops a group's entries up to and including `index`, whose term is kept.
+    pub fn truncate_to(&mut self, group: GroupId, index: u64, term: u64) -> Result<(), StorageError> {
+        let mut value = index.to_le_bytes().to_vec();
+        value.extend_from_slice(&term.to_le_bytes());
+        self.inner.put(group.0, TRUNCATED.to_vec(), value)?;
+        self.inner.add_command(group.0, Command::Compact { index: index + 1 });
+        Ok(())
+    }
+
+    /// Drops all of a group's records.
+    pub fn remove(&mut self, group: GroupId) {
+        self.inner.add_command(group.0, Command::Clean);
+    }
+
+    /// Whether there is nothing to write.
+    pub fn is_empty(&self) -> bool {
+        self.inner.is_empty()
+    }
+}
+
+/// The log of one data disk.
+#[derive(Clone)]
+pub struct RaftLog {
+    engine: Arc<Engine>,
+}
+
+impl RaftLog {
+    /// Opens the log in `directory`, or makes it. A torn tail (an unacknowledged write cut by a crash) is dropped.
+    pub fn open(directory: &Path, limit_bytes: u64) -> Result<Self, StorageError> {
+        let Some(dir) = directory.to_str() else {
+            return Err(StorageError::Log(format!("{} is not valid UTF-8", directory.display())));
+        };
+        let config = Config {
+            dir: dir.to_owned(),
+            target_file_size: ReadableSize(FILE_BYTES),
+            purge_threshold: ReadableSize((limit_bytes / 2).max(2 * FILE_BYTES)),
+            // Values are hardly compressible, and the log is short-lived.
+            batch_compression_threshold: ReadableSize(0),
+            recovery_threads: 2,
+            recovery_read_block_size: ReadableSize::kb(256),
+            ..Config::default()
+        };
+        Ok(Self { engine: Arc::new(Engine::open(config)?) })
+    }
+
+    /// Writes and empties `batch`; with `sync`, durable when it returns.
+    pub fn write(&self, batch: &mut LogBatch, sync: bool) -> Result<usize, StorageError> {
+        Ok(self.engine.write(&mut batch.inner, sync)?)
+    }
+
+    /// Makes everything written so far durable.
+    pub fn sync(&self) -> Result<(), StorageError> {
+        Ok(self.engine.sync()?)
+    }
+
+    /// What the log holds of a group, but for `applied`, which the state machine knows.
+    pub fn recover(&self, group: GroupId) -> Result<Recovered, StorageError> {
+        let truncated = match self.engine.get(group.0, TRUNCATED) {
+            Some(value) => {
+                let mut reader = diorite_base::bytes::Reader::new(&value);
+                let corrupt = |_| StorageError::Corrupt(format!("truncation record of {group}"));
+                (reader.u64().map_err(corrupt)?, reader.u64().map_err(corrupt)?)
+            }
+            None => (0, 0),
+        };
+        let last = match self.engine.last_index(group.0).filter(|&index| index > truncated.0) {
+            Some(index) => {
+                let entry = self.engine.get_entry::<Entries>(group.0, index)?;
+                let entry = entry.ok_or_else(|| StorageError::Corrupt(format!("{group} lacks entry {index}")))?;
+                (index, entry.term)
+            }
+            None => truncated,
+        };
+        Ok(Recovered {
+            hard_state: self.engine.get_message::<HardState>(group.0, HARD_STATE)?.unwrap_or_default(),
+            conf_state: self.engine.get_message::<ConfState>(group.0, CONF_STATE)?.unwrap_or_default(),
+            truncated,
+            last,
+            applied: 0,
+        })
+    }
+
+    /// All groups that have records here.
+    pub fn groups(&self) -> Vec<GroupId> {
+        self.engine.raft_groups().into_iter().map(GroupId).collect()
+    }
+
+    /// Gives back files in which every record is obsolete.
+    pub fn purge(&self) -> Result<(), StorageError> {
+        self.engine.purge_expired_files()?;
+        Ok(())
+    }
+
+    /// Bytes on disk.
+    pub fn used_bytes(&self) -> u64 {
+        self.engine.get_used_size() as u64
+    }
+
+    /// A reader of one group's entries.
+    pub fn reader(&self, group: GroupId) -> GroupReader {
+        GroupReader { engine: Arc::clone(&self.engine), group }
+    }
+}
+
+/// Reads one group's entries back.
+pub struct GroupReader {
+    engine: Arc<Engine>,
+    group: GroupId,
+}
+
+impl LogReader for GroupReader {
+    fn entries(&self, low: u64, high: u64, max_bytes: u64) -> Result<Vec<Entry>, String> {
+        let mut entries = Vec::new();
+        let max_bytes = usize::try_from(max_bytes).unwrap_or(usize::MAX);
+        self.engine
+            .fetch_entries_to::<Entries>(self.group.0, low, high, Some(max_bytes), &mut entries)
+            .map_err(|error| error.to_string())?;
+        Ok(entries)
+    }
+}

@@ -1,0 +1,371 @@
+//! One tablet replica's RocksDB.
+//!
+//! Always true: one thread applies (the tablet's worker), any thread reads; each [`Batch`] is written together with the
+//! [`AppliedState`] it leads to. Keys of the data are at least eight bytes long (they start with a token), so the one-byte
+//! [`META_KEY`] never meets one.
+
+use crate::error::StorageError;
+use crate::listener::TabletEvents;
+use crate::shared::{ExpiryRules, Shared};
+use diorite_base::bytes::Reader;
+use rust_rocksdb::{
+    DB, DBPinnableSlice, DBRawIterator, ErrorKind, FlushOptions, ReadOptions, ReadTier, WriteBatch, properties,
+};
+use std::ops::Deref;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
+
+/// Where the applied state is kept; sorts before all data.
+pub(crate) const META_KEY: &[u8] = &[0];
+
+/// Scans do not fill the cache beyond this many entries, so that they cannot push out what point reads use.
+const SCAN_FILL_ENTRIES: usize = 1_000;
+
+/// How far the Raft log has been applied to a tablet, and what the log has said so far about the tablet as a whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AppliedState {
+    /// Index of the last applied entry.
+    pub index: u64,
+    /// Its term.
+    pub term: u64,
+    /// The greatest client-given timestamp applied, microseconds; `i64::MIN` if none.
+    pub newest_explicit_us: i64,
+    /// The greatest server timestamp applied, microseconds; a new leader's clock starts above it.
+    pub newest_stamp_us: i64,
+    /// Flag bits raised by evaluated mutations.
+    pub flags: u64,
+}
+
+impl Default for AppliedState {
+    fn default() -> Self {
+        Self { index: 0, term: 0, newest_explicit_us: i64::MIN, newest_stamp_us: 0, flags: 0 }
+    }
+}
+
+impl AppliedState {
+    fn encode(&self) -> [u8; 40] {
+        let mut bytes = [0; 40];
+        bytes[..8].copy_from_slice(&self.index.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.term.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.newest_explicit_us.to_le_bytes());
+        bytes[24..32].copy_from_slice(&self.newest_stamp_us.to_le_bytes());
+        bytes[32..].copy_from_slice(&self.flags.to_le_bytes());
+        bytes
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Self, StorageError> {
+        let corrupt = |_| StorageError::Corrupt("applied state".to_owned());
+        let mut reader = Reader::new(bytes);
+        Ok(Self {
+            index: reader.u64().map_err(corrupt)?,
+            term: reader.u64().map_err(corrupt)?,
+            newest_explicit_us: reader.i64().map_err(corrupt)?,
+            newest_stamp_us: reader.i64().map_err(corrupt)?,
+            flags: reader.u64().map_err(corrupt)?,
+        })
+    }
+}
+
+/// Changes to be written together.
+#[derive(Default)]
+pub struct Batch {
+    inner: WriteBatch,
+}
+
+impl Batch {
+    /// Replaces the value of `key`.
+    pub fn put(&mut self, key: &[u8], value: &[u8]) {
+        self.inner.put(key, value);
+    }
+
+    /// Merges `operand` into the value of `key`.
+    pub fn merge(&mut self, key: &[u8], operand: &[u8]) {
+        self.inner.merge(key, operand);
+    }
+
+    /// Removes `key`.
+    pub fn delete(&mut self, key: &[u8]) {
+        self.inner.delete(key);
+    }
+
+    /// Removes every key of `start..end`.
+    pub fn delete_range(&mut self, start: &[u8], end: &[u8]) {
+        self.inner.delete_range(start, end);
+    }
+
+    /// Empties the batch and keeps its memory.
+    pub fn clear(&mut self) {
+        self.inner.clear();
+    }
+
+    /// The encoded size.
+    pub fn size_bytes(&self) -> usize {
+        self.inner.size_in_bytes()
+    }
+}
+
+/// A value that stays in place (in the memtable's copy or the block cache) while this is held.
+pub struct PinnedValue {
+    // Dropped in this order: the slice points into structures of the tablet's RocksDB.
+    slice: DBPinnableSlice<'static>,
+    _tablet: Arc<Tablet>,
+}
+
+impl Deref for PinnedValue {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.slice
+    }
+}
+
+/// A key range to be scanned.
+#[derive(Debug, Clone, Copy)]
+pub struct ScanRange<'a> {
+    /// The first key, inclusive.
+    pub start: &'a [u8],
+    /// The end, exclusive.
+    pub end: &'a [u8],
+    /// From the end towards the start.
+    pub reverse: bool,
+    /// About how many entries will be read: long scans do not fill the cache.
+    pub expected_entries: usize,
+}
+
+/// What a tablet's values are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Values {
+    /// Rows: merged and expired as `ValueSemantics` says.
+    Rows,
+    /// Bytes that are only ever replaced (the catalog's objects).
+    Plain,
+}
+
+/// A tablet replica's data.
+pub struct Tablet {
+    db: DB,
+    directory: PathBuf,
+    shared: Arc<Shared>,
+    events: Arc<TabletEvents>,
+    rules: Arc<ExpiryRules>,
+    doomed: AtomicBool,
+}
+
+/// Sizes of a tablet, for metrics.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct TabletStatistics {
+    /// Bytes of SSTable files.
+    pub sst_bytes: u64,
+    /// Files.
+    pub sst_files: u64,
+    /// Bytes in memtables.
+    pub memtable_bytes: u64,
+    /// Keys, estimated.
+    pub keys_estimate: u64,
+    /// Whether a compaction is waiting for a thread.
+    pub compaction_pending: bool,
+    /// Compactions under way.
+    pub compactions_running: u64,
+    /// Bytes that compaction would have to rewrite, estimated.
+    pub pending_compaction_bytes: u64,
+}
+
+impl Tablet {
+    /// Opens the tablet in `directory`, or makes it there.
+    pub fn open(shared: &Arc<Shared>, directory: &Path, values: Values) -> Result<Self, StorageError> {
+        let events = Arc::new(TabletEvents::default());
+        let rules =
+            Arc::new(ExpiryRules { gc_grace_s: AtomicU32::new(864_000), newest_explicit_us: AtomicI64::new(i64::MIN) });
+        let db = DB::open(&shared.tablet_options(values, &events, &rules), directory)?;
+        let tablet = Self {
+            db,
+            directory: directory.to_owned(),
+            shared: Arc::clone(shared),
+            events,
+            rules,
+            doomed: AtomicBool::new(false),
+        };
+        let state = tablet.applied_state()?;
+        tablet.rules.newest_explicit_us.store(state.newest_explicit_us, Ordering::Release);
+        Ok(tablet)
+    }
+
+    /// The state as applied, in memory or on disk.
+    pub fn applied_state(&self) -> Result<AppliedState, StorageError> {
+        self.read_state(&self.shared.read_any)
+    }
+
+    /// The state that a crash now would leave: what has reached the disk.
+    pub fn flushed_state(&self) -> Result<AppliedState, StorageError> {
+        let mut options = ReadOptions::default();
+        options.set_read_tier(ReadTier::Persisted);
+        self.read_state(&options)
+    }
+
+    fn read_state(&self, options: &ReadOptions) -> Result<AppliedState, StorageError> {
+        match self.db.get_pinned_opt(META_KEY, options)? {
+            Some(bytes) => AppliedState::decode(&bytes),
+            None => Ok(AppliedState::default()),
+        }
+    }
+
+    /// Writes `batch` and the state it leads to, atomically.
+    pub fn apply(&self, batch: &mut Batch, state: &AppliedState) -> Result<(), StorageError> {
+        batch.inner.put(META_KEY, state.encode());
+        self.rules.newest_explicit_us.store(state.newest_explicit_us, Ordering::Release);
+        self.db.write_opt(&batch.inner, &self.shared.write_options)?;
+        Ok(())
+    }
+
+    /// Tells compaction how long to keep tombstones.
+    pub fn set_gc_grace_s(&self, gc_grace_s: u32) {
+        self.rules.gc_grace_s.store(gc_grace_s, Ordering::Relaxed);
+    }
+
+    /// Reads from memory only. `None`: the disk would have to be asked.
+    pub fn get_cached(self: &Arc<Self>, key: &[u8]) -> Result<Option<Option<PinnedValue>>, StorageError> {
+        match self.db.get_pinned_opt(key, &self.shared.read_cached) {
+            Ok(found) => Ok(Some(found.map(|slice| self.pin(slice)))),
+            Err(error) if error.kind() == ErrorKind::Incomplete => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Reads, from disk if need be.
+    pub fn get(self: &Arc<Self>, key: &[u8]) -> Result<Option<PinnedValue>, StorageError> {
+        Ok(self.db.get_pinned_opt(key, &self.shared.read_any)?.map(|slice| self.pin(slice)))
+    }
+
+    fn pin(self: &Arc<Self>, slice: DBPinnableSlice<'_>) -> PinnedValue {
+        // SAFETY: the slice borrows from `self.db`, which lives in the Arc that the result holds beside it and which is dropped after the
+        // slice (fields drop in order); the slice never leaves `PinnedValue` except as a borrow of it.
+        let slice = unsafe { std::mem::transmute::<DBPinnableSlice<'_>, DBPinnableSlice<'static>>(slice) };
+        PinnedValue { slice, _tablet: Arc::clone(self) }
+    }
+
+    /// Calls `visit` with each entry of `start..end`, in order or in reverse, until it returns false. Returns whether the range was
+    /// exhausted.
+    pub fn scan(
+        &self,
+        range: &ScanRange<'_>,
+        visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<bool, StorageError> {
+        let mut options = ReadOptions::default();
+        options.fill_cache(range.expected_entries <= SCAN_FILL_ENTRIES);
+        options.set_auto_readahead_size(true);
+        self.iterate(options, range, visit)
+    }
+
+    /// As [`Self::scan`], from memory only. `None`: the disk would have to be asked; `visit` may have seen some entries.
+    pub fn scan_cached(
+        &self,
+        range: &ScanRange<'_>,
+        visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<Option<bool>, StorageError> {
+        let mut options = ReadOptions::default();
+        options.set_read_tier(ReadTier::BlockCache);
+        match self.iterate(options, range, visit) {
+            Ok(exhausted) => Ok(Some(exhausted)),
+            Err(StorageError::Engine(error)) if error.kind() == ErrorKind::Incomplete => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn iterate(
+        &self,
+        mut options: ReadOptions,
+        range: &ScanRange<'_>,
+        visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<bool, StorageError> {
+        options.set_iterate_lower_bound(range.start);
+        options.set_iterate_upper_bound(range.end);
+        let mut iterator: DBRawIterator<'_> = self.db.raw_iterator_opt(options);
+        if range.reverse {
+            iterator.seek_to_last();
+        } else {
+            iterator.seek_to_first();
+        }
+        while let Some((key, value)) = iterator.item() {
+            if key != META_KEY && !visit(key, value) {
+                return Ok(false);
+            }
+            if range.reverse {
+                iterator.prev();
+            } else {
+                iterator.next();
+            }
+        }
+        iterator.status()?;
+        Ok(true)
+    }
+
+    /// Writes the memtable to disk; waits for it if `wait`.
+    pub fn flush(&self, wait: bool) -> Result<(), StorageError> {
+        let mut options = FlushOptions::default();
+        options.set_wait(wait);
+        self.db.flush_opt(&options)?;
+        Ok(())
+    }
+
+    /// Flushes finished since the tablet was opened: when it changes, [`Self::flushed_state`] has moved.
+    pub fn flushes(&self) -> u64 {
+        self.events.flushes.load(Ordering::Acquire)
+    }
+
+    /// Whether RocksDB has stopped background work because of an error.
+    pub fn has_failed(&self) -> bool {
+        self.events.failed.load(Ordering::Acquire)
+    }
+
+    /// Compacts everything, and waits for it.
+    pub fn compact(&self) {
+        self.db.compact_range(None::<&[u8]>, None::<&[u8]>);
+    }
+
+    /// Sizes, for metrics.
+    pub fn statistics(&self) -> TabletStatistics {
+        let property = |name| self.db.property_int_value(name).ok().flatten().unwrap_or(0);
+        let sst_files = (0..7)
+            .map(|level| {
+                self.db
+                    .property_value(properties::num_files_at_level(level))
+                    .ok()
+                    .flatten()
+                    .and_then(|count| count.parse::<u64>().ok())
+                    .unwrap_or(0)
+            })
+            .sum();
+        TabletStatistics {
+            sst_bytes: property(properties::TOTAL_SST_FILES_SIZE),
+            sst_files,
+            memtable_bytes: property(properties::CUR_SIZE_ALL_MEM_TABLES),
+            keys_estimate: property(properties::ESTIMATE_NUM_KEYS),
+            compaction_pending: property(properties::COMPACTION_PENDING) > 0,
+            compactions_running: property(properties::NUM_RUNNING_COMPACTIONS),
+            pending_compaction_bytes: property(properties::ESTIMATE_PENDING_COMPACTION_BYTES),
+        }
+    }
+
+    /// The tablet's files are removed when the last user of it lets go.
+    pub fn doom(&self) {
+        self.doomed.store(true, Ordering::Release);
+    }
+
+    /// Where it lives.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+}
+
+impl Drop for Tablet {
+    fn drop(&mut self) {
+        self.db.cancel_all_background_work(true);
+        if self.doomed.load(Ordering::Acquire) {
+            // The files are unlinked while RocksDB still has them open; it only closes them after this.
+            if let Err(error) = std::fs::remove_dir_all(&self.directory) {
+                tracing::warn!(directory = %self.directory.display(), %error, "could not remove a dropped tablet");
+            }
+        }
+    }
+}
