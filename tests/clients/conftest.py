@@ -1,0 +1,173 @@
+"""What all client tests share: one real server process for the session, and programs in other languages.
+
+Always holds: the server is the built binary, started as a person would start it, on a loopback address of its own, so that
+tests run beside another server; it is stopped by SIGTERM at the end and must then exit cleanly within ten seconds.
+Nothing is written inside the checkout.
+"""
+
+import os
+import pathlib
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+
+HERE = pathlib.Path(__file__).resolve().parent
+READY_WITHIN_S = 30
+STOPPED_WITHIN_S = 10
+PORTS = (9042, 7100, 7000)
+
+
+def cache_folder():
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return pathlib.Path(os.environ.get("DIORITE_CACHE") or os.path.join(base, "diorite"))
+
+
+def clients_folder(name):
+    folder = cache_folder() / "clients" / name
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def binary():
+    named = os.environ.get("DIORITE_BINARY")
+    target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR") or cache_folder() / "target")
+    path = pathlib.Path(named) if named else target / "release" / "diorite"
+    if not path.is_file():
+        pytest.exit(f"there is no server at {path}: build it with `make build`", returncode=2)
+    return path
+
+
+def free_address():
+    """A loopback address on which none of the server's ports is taken."""
+    for last in range(10, 250):
+        address = f"127.0.0.{last}"
+        try:
+            for port in PORTS:
+                with socket.socket() as probe:
+                    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                    probe.bind((address, port))
+        except OSError:
+            continue
+        return address
+    pytest.exit("no loopback address has the ports 9042, 7100 and 7000 free", returncode=2)
+
+
+class Server:
+    """One `diorite start` process and what it needs."""
+
+    def __init__(self, folder):
+        self.data = folder / "data"
+        self.log = folder / "server.log"
+        self.address = free_address()
+        self.process = None
+
+    def start(self):
+        arguments = [str(binary()), "start", "--data-dir", str(self.data), "--listen", self.address]
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(arguments, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        deadline = time.monotonic() + READY_WITHIN_S
+        while time.monotonic() < deadline:
+            assert self.process.poll() is None, f"the server exited with {self.process.returncode}:\n{self.log_tail()}"
+            try:
+                socket.create_connection((self.address, 9042), timeout=1).close()
+                return self
+            except OSError:
+                time.sleep(0.05)
+        raise AssertionError(f"the server does not listen after {READY_WITHIN_S} s:\n{self.log_tail()}")
+
+    def stop(self):
+        """SIGTERM, and the exit status."""
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            return self.process.wait(STOPPED_WITHIN_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            raise AssertionError(f"the server still ran {STOPPED_WITHIN_S} s after SIGTERM:\n{self.log_tail()}")
+
+    def log_tail(self):
+        return self.log.read_text(errors="replace")[-4000:]
+
+
+class Attached:
+    """A server that somebody else runs, at the address in DIORITE_TEST_ADDRESS: for checking the checks."""
+
+    def __init__(self, address):
+        self.address = address
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory):
+    attached = os.environ.get("DIORITE_TEST_ADDRESS")
+    if attached:
+        yield Attached(attached)
+        return
+    running = Server(tmp_path_factory.mktemp("server")).start()
+    yield running
+    died = running.process.poll()
+    assert died is None, f"the server died with {died} during the tests:\n{running.log_tail()}"
+    status = running.stop()
+    assert status == 0, f"after SIGTERM the server exited with {status}:\n{running.log_tail()}"
+
+
+class Program:
+    """The outcome of one client program, check by check."""
+
+    LINE = re.compile(r"^(ok|not ok) ([a-z0-9_]+)(?:: (.*))?$")
+
+    def __init__(self, arguments, folder=None, environment=None, within_s=300):
+        started = subprocess.run(
+            [str(argument) for argument in arguments],
+            cwd=folder,
+            env={**os.environ, **(environment or {})},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            timeout=within_s,
+        )
+        self.output = started.stdout
+        self.status = started.returncode
+        self.checks = {}
+        for line in self.output.splitlines():
+            found = self.LINE.match(line)
+            if found:
+                self.checks[found[2]] = (found[1] == "ok", found[3] or "")
+
+    def expect(self, check):
+        assert check in self.checks, f"the program never got to {check}; it said:\n{self.output[-4000:]}"
+        passed, why = self.checks[check]
+        assert passed, why
+
+    def expect_exactly(self, checks):
+        assert sorted(self.checks) == sorted(checks), f"other checks than expected; the program said:\n{self.output[-4000:]}"
+        failed = any(not passed for passed, _ in self.checks.values())
+        assert (self.status != 0) == failed, f"exit status {self.status}; the program said:\n{self.output[-4000:]}"
+
+
+def build(arguments, folder=None, environment=None):
+    """Runs a compiler or package manager; its output shows only when it fails."""
+    done = subprocess.run(
+        [str(argument) for argument in arguments],
+        cwd=folder,
+        env={**os.environ, **(environment or {})},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        timeout=900,
+    )
+    assert done.returncode == 0, f"{arguments} ended with {done.returncode}:\n{done.stdout[-4000:]}"
+
+
+@pytest.fixture(scope="session")
+def venv_program():
+    """The path of a program that was installed beside this Python."""
+    return lambda name: pathlib.Path(sys.executable).parent / name
