@@ -8,7 +8,11 @@
 //! it runs; nothing here waits except on the [`kv::Kv`] seam; every error that a client sees is a [`diorite_cql::protocol::CqlError`].
 //! What is left out: replication and storage (below the seam), connections, frames and authentication (the node).
 
+pub mod ddl;
+mod error;
 pub mod kv;
 pub mod session;
+pub mod system;
+pub mod types;
 
 pub use session::Session;

@@ -1,0 +1,231 @@
+//! `DESCRIBE`: the schema as statements that make it again.
+//!
+//! Always true: a CREATE statement given here, run against an empty keyspace of the same name, makes an object that is described by the same
+//! text (user types come before what uses them). Column names and messages are those of Cassandra 4, whose cqlsh prints the rows.
+//! What is left out: indexes, views, functions and aggregates, of which there are none: their listings are empty.
+
+mod statements;
+
+use super::text;
+use crate::error::invalid;
+use crate::kv::Kv;
+use crate::system::{self, PARTITIONER};
+use diorite_cluster::catalog::Catalog;
+use diorite_cql::language::ast::{Describe, DescribedObject, QualifiedName};
+use diorite_cql::protocol::{ColumnSpec, CqlError, NativeType, Response, ResultMetadata, Rows, TypeOption};
+use diorite_model::schema::{Keyspace, Table};
+use diorite_model::types::UserType;
+use std::sync::Arc;
+
+/// The snitch that is named to clients: they learn data centre and rack from the system tables.
+const SNITCH: &str = "SimpleSnitch";
+
+/// What there is to describe.
+#[derive(Debug)]
+pub struct Scope {
+    /// The catalog.
+    pub catalog: Arc<Catalog>,
+    /// The session's keyspace.
+    pub keyspace: Option<String>,
+}
+
+/// A row of the answer: keyspace, kind, name, CREATE statement.
+type Element = (String, &'static str, String, String);
+
+impl Scope {
+    /// The current state, as a session sees it.
+    pub fn new<K: Kv>(kv: &K, keyspace: Option<&str>) -> Self {
+        Self { catalog: kv.catalog(), keyspace: keyspace.map(str::to_owned) }
+    }
+
+    fn keyspace(&self, name: &str) -> Result<&Keyspace, CqlError> {
+        let found = self.catalog.keyspace(name).map(|keyspace| &**keyspace).or_else(|| system::keyspace(name));
+        found.ok_or_else(|| invalid(format!("'{name}' not found in keyspaces")))
+    }
+
+    /// All keyspaces by name, the server's own among them if asked for.
+    fn keyspaces(&self, with_system: bool) -> Vec<&Keyspace> {
+        let mut all: Vec<&Keyspace> = self.catalog.keyspaces().map(|keyspace| &**keyspace).collect();
+        if with_system {
+            all.extend(system::keyspaces().map(|(keyspace, _)| keyspace));
+        }
+        all.sort_by(|a, b| a.name.cmp(&b.name));
+        all
+    }
+
+    fn tables(&self, keyspace: &str) -> Vec<&Table> {
+        let system = system::keyspaces().filter(|(of, _)| of.name == keyspace).flat_map(|(_, tables)| tables);
+        let user = self.catalog.tables_in(keyspace).map(|entry| &*entry.table);
+        system.map(|table| &**table).chain(user).collect()
+    }
+
+    fn table(&self, keyspace: &str, name: &str) -> Option<&Table> {
+        self.tables(keyspace).into_iter().find(|table| table.name == name)
+    }
+
+    /// The keyspace that a name is looked up in.
+    fn keyspace_of<'a>(&'a self, name: &'a QualifiedName) -> Result<&'a str, CqlError> {
+        let keyspace = name.keyspace.as_deref().or(self.keyspace.as_deref());
+        let keyspace = keyspace.ok_or_else(|| invalid("No keyspace specified and no current keyspace"))?;
+        self.keyspace(keyspace)?;
+        Ok(keyspace)
+    }
+
+    /// The keyspaces that a listing covers: the session's, or all.
+    fn listed(&self) -> Result<Vec<&Keyspace>, CqlError> {
+        match &self.keyspace {
+            Some(name) => Ok(vec![self.keyspace(name)?]),
+            None => Ok(self.keyspaces(true)),
+        }
+    }
+}
+
+/// Answers a DESCRIBE.
+pub fn execute(scope: &Scope, request: &Describe) -> Result<Response, CqlError> {
+    if request.object == DescribedObject::Cluster {
+        return Ok(cluster(scope));
+    }
+    let (with_statements, elements) = elements(scope, request)?;
+    let names: &[&str] = &["keyspace_name", "type", "name", "create_statement"];
+    let width = if with_statements { 4 } else { 3 };
+    let mut rows = Rows::new(Arc::new(metadata(&names[..width])));
+    for (keyspace, kind, name, statement) in &elements {
+        let (keyspace, name) = (text::identifier(keyspace), text::identifier(name));
+        let cells = [keyspace.as_bytes(), kind.as_bytes(), name.as_bytes(), statement.as_bytes()];
+        rows.push_row(cells.into_iter().take(width).map(Some));
+    }
+    Ok(Response::Rows(rows))
+}
+
+/// The columns of the answer, which a prepared DESCRIBE is told.
+pub fn result_columns(request: &Describe) -> ResultMetadata {
+    metadata(match request.object {
+        DescribedObject::Cluster => &["cluster", "partitioner", "snitch"],
+        DescribedObject::Keyspaces
+        | DescribedObject::Tables
+        | DescribedObject::Types
+        | DescribedObject::Functions
+        | DescribedObject::Aggregates => &["keyspace_name", "type", "name"],
+        _ => &["keyspace_name", "type", "name", "create_statement"],
+    })
+}
+
+fn metadata(names: &[&str]) -> ResultMetadata {
+    let column = |name: &&str| ColumnSpec {
+        keyspace: "system".to_owned(),
+        table: "describe".to_owned(),
+        name: (*name).to_owned(),
+        type_option: TypeOption::Native(NativeType::Varchar),
+    };
+    ResultMetadata::new(names.iter().map(column).collect())
+}
+
+fn cluster(scope: &Scope) -> Response {
+    let mut rows = Rows::new(Arc::new(metadata(&["cluster", "partitioner", "snitch"])));
+    let partitioner = PARTITIONER.rsplit('.').next().unwrap_or(PARTITIONER);
+    let cells = [scope.catalog.cluster_name(), partitioner, SNITCH];
+    rows.push_row(cells.map(|cell| Some(cell.as_bytes())));
+    Response::Rows(rows)
+}
+
+/// The rows, and whether their statements are shown.
+fn elements(scope: &Scope, request: &Describe) -> Result<(bool, Vec<Element>), CqlError> {
+    let internals = request.with_internals;
+    Ok(match &request.object {
+        DescribedObject::Cluster => unreachable!("answered before"),
+        DescribedObject::Keyspaces => {
+            let names = scope.keyspaces(true).into_iter().map(|keyspace| &keyspace.name);
+            (false, names.map(|name| (name.clone(), "keyspace", name.clone(), String::new())).collect())
+        }
+        DescribedObject::Tables => {
+            let tables = scope.listed()?.into_iter().flat_map(|keyspace| scope.tables(&keyspace.name));
+            let listed = tables.map(|table| (table.keyspace.clone(), "table", table.name.clone(), String::new()));
+            (false, listed.collect())
+        }
+        DescribedObject::Types => {
+            let types = scope.listed()?.into_iter().flat_map(|keyspace| scope.catalog.types_in(&keyspace.name));
+            let listed = types.map(|found| (found.keyspace.clone(), "type", found.name.clone(), String::new()));
+            (false, listed.collect())
+        }
+        DescribedObject::Functions | DescribedObject::Aggregates => (false, Vec::new()),
+        DescribedObject::Schema { full } => {
+            let keyspaces = scope.keyspaces(*full).into_iter();
+            (true, keyspaces.flat_map(|keyspace| whole_keyspace(scope, keyspace, internals)).collect())
+        }
+        DescribedObject::Keyspace { only, name } => {
+            let name = name.as_deref().or(scope.keyspace.as_deref());
+            let name = name.ok_or_else(|| invalid("No keyspace specified and no current keyspace"))?;
+            let keyspace = scope.keyspace(name)?;
+            let described =
+                if *only { vec![keyspace_element(keyspace)] } else { whole_keyspace(scope, keyspace, internals) };
+            (true, described)
+        }
+        DescribedObject::Table(name) => (true, vec![one_table(scope, name, internals)?]),
+        DescribedObject::Type(name) => (true, vec![one_type(scope, name)?]),
+        DescribedObject::Any(name) => (true, any(scope, name, internals)?),
+        DescribedObject::Function(name) => return Err(missing(scope, name, "User defined function")),
+        DescribedObject::Aggregate(name) => return Err(missing(scope, name, "User defined aggregate")),
+        DescribedObject::Index(name) => return Err(missing(scope, name, "Table for existing index")),
+        DescribedObject::MaterializedView(name) => return Err(missing(scope, name, "Materialized view")),
+    })
+}
+
+/// The error for an object that is not there.
+fn missing(scope: &Scope, name: &QualifiedName, what: &str) -> CqlError {
+    match scope.keyspace_of(name) {
+        Ok(keyspace) => invalid(format!("{what} '{}' not found in keyspace '{keyspace}'", name.name)),
+        Err(error) => error,
+    }
+}
+
+fn one_table(scope: &Scope, name: &QualifiedName, internals: bool) -> Result<Element, CqlError> {
+    let table = scope.table(scope.keyspace_of(name)?, &name.name);
+    table.map(|table| table_element(table, internals)).ok_or_else(|| missing(scope, name, "Table"))
+}
+
+fn one_type(scope: &Scope, name: &QualifiedName) -> Result<Element, CqlError> {
+    let user_type = scope.catalog.user_type(scope.keyspace_of(name)?, &name.name);
+    user_type.map(|found| type_element(found)).ok_or_else(|| missing(scope, name, "User defined type"))
+}
+
+/// A keyspace of that name, else a table.
+fn any(scope: &Scope, name: &QualifiedName, internals: bool) -> Result<Vec<Element>, CqlError> {
+    if name.keyspace.is_none()
+        && let Ok(keyspace) = scope.keyspace(&name.name)
+    {
+        return Ok(whole_keyspace(scope, keyspace, internals));
+    }
+    if name.keyspace.is_none() && scope.keyspace.is_none() {
+        return Err(invalid(format!("'{}' not found in keyspaces", name.name)));
+    }
+    let keyspace = scope.keyspace_of(name)?;
+    if let Some(table) = scope.table(keyspace, &name.name) {
+        return Ok(vec![table_element(table, internals)]);
+    }
+    if let Some(user_type) = scope.catalog.user_type(keyspace, &name.name) {
+        return Ok(vec![type_element(user_type)]);
+    }
+    Err(invalid(format!("'{}' not found in keyspace '{keyspace}'", name.name)))
+}
+
+fn keyspace_element(keyspace: &Keyspace) -> Element {
+    let name = &keyspace.name;
+    (name.clone(), "keyspace", name.clone(), statements::create_keyspace(keyspace))
+}
+
+fn table_element(table: &Table, internals: bool) -> Element {
+    (table.keyspace.clone(), "table", table.name.clone(), statements::create_table(table, internals))
+}
+
+fn type_element(user_type: &UserType) -> Element {
+    (user_type.keyspace.clone(), "type", user_type.name.clone(), statements::create_type(user_type))
+}
+
+/// The keyspace and everything in it, in an order in which it can be made again.
+fn whole_keyspace(scope: &Scope, keyspace: &Keyspace, internals: bool) -> Vec<Element> {
+    let mut elements = vec![keyspace_element(keyspace)];
+    let types: Vec<&UserType> = scope.catalog.types_in(&keyspace.name).map(|found| &**found).collect();
+    elements.extend(statements::dependencies_first(types).into_iter().map(type_element));
+    elements.extend(scope.tables(&keyspace.name).into_iter().map(|table| table_element(table, internals)));
+    elements
+}

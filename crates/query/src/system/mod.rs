@@ -1,0 +1,89 @@
+//! The tables that the server itself answers for: who the nodes are, what the schema is, and the empty ones that clients look into.
+//!
+//! Definitions are CQL text ([`definitions`]) read by the same code as a client's `CREATE TABLE`, so that the tables describe themselves in
+//! `system_schema` like any other. Columns and their order are those of Cassandra 4.1, which the reported release version promises.
+//!
+//! Always true: rows are made on request from the catalog snapshot at hand and agree with one another; `schema_version` is the same for all
+//! nodes, because a node that serves a snapshot has all of it.
+//! What is left out: filtering and paging (the executor's, as for any table), and what has no meaning here: `system.partitions` has no rows
+//! because its hash is not ours, estimates and traces are empty.
+
+mod cells;
+mod definitions;
+mod nodes;
+mod schema;
+#[cfg(test)]
+mod tests;
+
+use crate::kv::{Kv, NodeInfo};
+use diorite_cluster::catalog::Catalog;
+use diorite_model::schema::{Keyspace, Table};
+use std::sync::Arc;
+
+/// `release_version`: cqlsh leaves DESCRIBE to servers from 4.0 on; drivers read `system_virtual_schema` too.
+pub const RELEASE_VERSION: &str = "4.1.0";
+/// `cql_version`
+pub const CQL_VERSION: &str = "3.4.6";
+/// The newest protocol version.
+pub const NATIVE_PROTOCOL_VERSION: &str = "5";
+/// How tokens are made; drivers compute them by this name.
+pub const PARTITIONER: &str = "org.apache.cassandra.dht.Murmur3Partitioner";
+
+/// One row: a cell for each column in the order of the definition, in wire form.
+pub type Row = Vec<Option<Vec<u8>>>;
+
+/// What the rows are made from.
+#[derive(Debug)]
+pub struct Source {
+    /// The catalog.
+    pub catalog: Arc<Catalog>,
+    /// This node.
+    pub local: NodeInfo,
+    /// The other members.
+    pub peers: Vec<NodeInfo>,
+}
+
+impl Source {
+    /// The current state.
+    pub fn new<K: Kv>(kv: &K) -> Self {
+        Self { catalog: kv.catalog(), local: kv.local_node(), peers: kv.peers() }
+    }
+
+    /// The rows of a system table; none for one that does not exist.
+    pub fn rows(&self, keyspace: &str, name: &str) -> Vec<Row> {
+        let Some(table) = table(keyspace, name) else { return Vec::new() };
+        match (keyspace, name) {
+            ("system", "local") => vec![nodes::local(self, &table)],
+            ("system", "peers") => nodes::peers(self, &table),
+            ("system", "peers_v2") => nodes::peers_v2(self, &table),
+            ("system_schema", "keyspaces") => schema::keyspaces(&self.catalog, &table),
+            ("system_schema", "tables") => schema::tables(&self.catalog, &table),
+            ("system_schema", "columns") => schema::columns(&self.catalog, &table),
+            ("system_schema", "types") => schema::types(&self.catalog, &table),
+            ("system_virtual_schema", "keyspaces") => schema::virtual_keyspaces(&table),
+            ("system_virtual_schema", "tables") => schema::virtual_tables(&table),
+            ("system_virtual_schema", "columns") => schema::virtual_columns(&table),
+            _ => Vec::new(),
+        }
+    }
+}
+
+/// The definition of a system table.
+pub fn table(keyspace: &str, name: &str) -> Option<Arc<Table>> {
+    definitions::all().get(keyspace)?.tables.get(name).cloned()
+}
+
+/// The rows of a system table.
+pub fn rows<K: Kv>(kv: &K, keyspace: &str, name: &str) -> Vec<Row> {
+    Source::new(kv).rows(keyspace, name)
+}
+
+/// The server's own keyspaces with their tables by name.
+pub fn keyspaces() -> impl Iterator<Item = (&'static Keyspace, Vec<&'static Arc<Table>>)> {
+    definitions::all().values().map(|entry| (&entry.keyspace, entry.tables.values().collect()))
+}
+
+/// The server's own keyspace called `name`.
+pub fn keyspace(name: &str) -> Option<&'static Keyspace> {
+    definitions::all().get(name).map(|entry| &entry.keyspace)
+}

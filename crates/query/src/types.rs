@@ -1,0 +1,150 @@
+//! From the schema's types to the protocol's, and from type names in statements to types.
+//!
+//! Always true: every resolved type has a description that every protocol version can carry. Left out: values.
+
+use crate::error::invalid;
+use diorite_cql::language::ast;
+use diorite_cql::protocol::{CqlError, NativeType, TypeOption, UserTypeOption};
+use diorite_model::types::CqlType;
+
+/// How clients are told a type.
+pub fn type_option(data_type: &CqlType) -> TypeOption {
+    let boxed = |element: &CqlType| Box::new(type_option(element));
+    match data_type {
+        CqlType::List(element, _) => TypeOption::List(boxed(element)),
+        CqlType::Set(element, _) => TypeOption::Set(boxed(element)),
+        CqlType::Map(key, value, _) => TypeOption::Map(boxed(key), boxed(value)),
+        CqlType::Tuple(elements) => TypeOption::Tuple(elements.iter().map(type_option).collect()),
+        CqlType::UserDefined(user, _) => TypeOption::UserDefined(Box::new(UserTypeOption {
+            keyspace: user.keyspace.clone(),
+            name: user.name.clone(),
+            fields: user.fields.iter().map(|(name, field)| (name.clone(), type_option(field))).collect(),
+        })),
+        CqlType::Vector(..) => TypeOption::Custom(class_name(data_type)),
+        _ => match native_of(data_type) {
+            Some(native) => TypeOption::Native(native),
+            None => TypeOption::Custom(class_name(data_type)),
+        },
+    }
+}
+
+fn native_of(data_type: &CqlType) -> Option<NativeType> {
+    Some(match data_type {
+        CqlType::Ascii => NativeType::Ascii,
+        CqlType::Bigint => NativeType::Bigint,
+        CqlType::Blob => NativeType::Blob,
+        CqlType::Boolean => NativeType::Boolean,
+        CqlType::Counter => NativeType::Counter,
+        CqlType::Date => NativeType::Date,
+        CqlType::Decimal => NativeType::Decimal,
+        CqlType::Double => NativeType::Double,
+        CqlType::Duration => NativeType::Duration,
+        CqlType::Float => NativeType::Float,
+        CqlType::Inet => NativeType::Inet,
+        CqlType::Int => NativeType::Int,
+        CqlType::Smallint => NativeType::Smallint,
+        CqlType::Text => NativeType::Varchar,
+        CqlType::Time => NativeType::Time,
+        CqlType::Timestamp => NativeType::Timestamp,
+        CqlType::Timeuuid => NativeType::Timeuuid,
+        CqlType::Tinyint => NativeType::Tinyint,
+        CqlType::Uuid => NativeType::Uuid,
+        CqlType::Varint => NativeType::Varint,
+        CqlType::List(..)
+        | CqlType::Set(..)
+        | CqlType::Map(..)
+        | CqlType::Tuple(..)
+        | CqlType::UserDefined(..)
+        | CqlType::Vector(..) => return None,
+    })
+}
+
+/// The class that stands for a type in the custom notation, which drivers parse to find out about vectors.
+fn class_name(data_type: &CqlType) -> String {
+    let short = match data_type {
+        CqlType::Ascii => "AsciiType",
+        CqlType::Bigint => "LongType",
+        CqlType::Blob => "BytesType",
+        CqlType::Boolean => "BooleanType",
+        CqlType::Counter => "CounterColumnType",
+        CqlType::Date => "SimpleDateType",
+        CqlType::Decimal => "DecimalType",
+        CqlType::Double => "DoubleType",
+        CqlType::Duration => "DurationType",
+        CqlType::Float => "FloatType",
+        CqlType::Inet => "InetAddressType",
+        CqlType::Int => "Int32Type",
+        CqlType::Smallint => "ShortType",
+        CqlType::Text => "UTF8Type",
+        CqlType::Time => "TimeType",
+        CqlType::Timestamp => "TimestampType",
+        CqlType::Timeuuid => "TimeUUIDType",
+        CqlType::Tinyint => "ByteType",
+        CqlType::Uuid => "UUIDType",
+        CqlType::Varint => "IntegerType",
+        CqlType::List(element, _) => return class_of("ListType", &[class_name(element)]),
+        CqlType::Set(element, _) => return class_of("SetType", &[class_name(element)]),
+        CqlType::Map(key, value, _) => return class_of("MapType", &[class_name(key), class_name(value)]),
+        CqlType::Tuple(elements) => {
+            return class_of("TupleType", &elements.iter().map(class_name).collect::<Vec<_>>());
+        }
+        CqlType::UserDefined(user, _) => {
+            let fields: Vec<_> = user.fields.iter().map(|(_, field)| class_name(field)).collect();
+            return class_of("TupleType", &fields);
+        }
+        CqlType::Vector(element, dimension) => {
+            return class_of("VectorType", &[class_name(element), dimension.to_string()]);
+        }
+    };
+    format!("org.apache.cassandra.db.marshal.{short}")
+}
+
+fn class_of(short: &str, parameters: &[String]) -> String {
+    format!("org.apache.cassandra.db.marshal.{short}({})", parameters.join(", "))
+}
+
+/// The type a keyword names.
+pub fn native_type(name: ast::NativeType) -> Result<CqlType, CqlError> {
+    Ok(match name {
+        ast::NativeType::Ascii => CqlType::Ascii,
+        ast::NativeType::Bigint => CqlType::Bigint,
+        ast::NativeType::Blob => CqlType::Blob,
+        ast::NativeType::Boolean => CqlType::Boolean,
+        ast::NativeType::Counter => CqlType::Counter,
+        ast::NativeType::Date => CqlType::Date,
+        ast::NativeType::Decimal => CqlType::Decimal,
+        ast::NativeType::Double => CqlType::Double,
+        ast::NativeType::Duration => CqlType::Duration,
+        ast::NativeType::Float => CqlType::Float,
+        ast::NativeType::Inet => CqlType::Inet,
+        ast::NativeType::Int => CqlType::Int,
+        ast::NativeType::Jsonb => return Err(invalid("the type jsonb is not supported yet")),
+        ast::NativeType::Smallint => CqlType::Smallint,
+        ast::NativeType::Text => CqlType::Text,
+        ast::NativeType::Time => CqlType::Time,
+        ast::NativeType::Timestamp => CqlType::Timestamp,
+        ast::NativeType::Timeuuid => CqlType::Timeuuid,
+        ast::NativeType::Tinyint => CqlType::Tinyint,
+        ast::NativeType::Uuid => CqlType::Uuid,
+        ast::NativeType::Varint => CqlType::Varint,
+    })
+}
+
+/// Whether the wire bytes of a value of type `actual` may stand where `wanted` is expected, as Cassandra decides it.
+pub fn is_assignable(wanted: &CqlType, actual: &CqlType) -> bool {
+    wanted == actual
+        || match wanted {
+            CqlType::Blob => true,
+            CqlType::Text => matches!(actual, CqlType::Ascii),
+            CqlType::Bigint => matches!(actual, CqlType::Timestamp | CqlType::Counter),
+            CqlType::Counter => matches!(actual, CqlType::Bigint),
+            CqlType::Uuid => matches!(actual, CqlType::Timeuuid),
+            CqlType::List(a, _) => matches!(actual, CqlType::List(b, _) if is_assignable(a, b)),
+            CqlType::Set(a, _) => matches!(actual, CqlType::Set(b, _) if is_assignable(a, b)),
+            CqlType::Map(ak, av, _) => {
+                matches!(actual, CqlType::Map(bk, bv, _) if is_assignable(ak, bk) && is_assignable(av, bv))
+            }
+            CqlType::UserDefined(a, _) => matches!(actual, CqlType::UserDefined(b, _) if a == b),
+            _ => false,
+        }
+}
