@@ -1,8 +1,37 @@
-//! x
-use crate::schema::Table;
+//! Keys of tablet entries: order-preserving, invertible, self-delimiting.
+//!
+//! ```text
+//! key        := token 8 B (big-endian, sign flipped) · partition column* · kind 1 B · clustering column*
+//! column     := presence 1 B (0x01 zero-length value, 0x02 any other) · value; all inverted in descending order
+//! kind       := 0 partition header | 1 static row | 2 regular row
+//! ```
+//!
+//! Always true: keys sort by token, then partition, then kind, then clustering columns in the table's clustering order. No column begins
+//! with 0x00 or 0xFF, so a prefix of whole columns is a bound before, and with 0xFF appended a bound after, every key under it.
+//! Clustering values are in the order of their type; of equal ones (`1.0` and `1.00`) only the canonical form comes back.
+//! Partition columns are kept byte for byte, as their bytes decide the token; among themselves they are in no meaningful order.
+//! Left out: null clustering values (compact storage only) and key columns of type `duration`, which CQL forbids.
+//!
+//! Encoding allocates nothing beyond the caller's buffer; decoding nothing beyond the reused [`DecodedKey`], but for big numbers.
+
+mod component;
+mod number;
+#[cfg(test)]
+mod tests;
+
+use crate::schema::{ColumnKind, Order, Table};
+use crate::token::{push_composite, token};
+use crate::types::CqlType;
 use crate::value::ValueError;
+use component::{EMPTY, Input, PRESENT, escaped_len, push_escaped, read_escaped};
 use diorite_base::bytes::Malformed;
+use diorite_base::limits::MAX_KEY_BYTES;
 use thiserror::Error;
+
+pub(crate) use component::{order_f32, order_f64, order_timeuuid, order_uuid, push_component, read_component};
+pub(crate) use number::{Decimal, minimal};
+
+const TOKEN_BYTES: usize = 8;
 
 /// What a key's entry is; the kinds sort in this order within a partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -40,45 +69,143 @@ pub enum Bound<'a> {
     Exclusive(&'a [u8]),
 }
 
+/// How a partition column is stored: its order does not matter, its exact bytes do.
+#[derive(Debug, Clone)]
+enum PartitionColumn {
+    /// Always this long, unless empty
+    Fixed(usize, CqlType),
+    Escaped,
+}
+
 /// How the keys of one table are laid out; computed once per table version.
 #[derive(Debug, Clone)]
-pub struct KeyLayout {}
+pub struct KeyLayout {
+    partition: Box<[PartitionColumn]>,
+    clustering: Box<[(CqlType, Order)]>,
+}
 
 impl KeyLayout {
     /// The layout of `table`'s keys.
     pub fn new(table: &Table) -> Self {
-        let _ = table;
-        unreachable!()
+        let partition = table.partition_key().map(|column| match column.data_type.fixed_length() {
+            Some(length) => PartitionColumn::Fixed(length, column.data_type.clone()),
+            None => PartitionColumn::Escaped,
+        });
+        let clustering = table.clustering().map(|column| match column.kind {
+            ColumnKind::Clustering(order) => (column.data_type.clone(), order),
+            _ => unreachable!("clustering() yields clustering columns"),
+        });
+        Self { partition: partition.collect(), clustering: clustering.collect() }
     }
 
     /// How many partition key columns there are.
     pub fn partition_columns(&self) -> usize {
-        unreachable!()
+        self.partition.len()
     }
 
     /// How many clustering columns there are.
     pub fn clustering_columns(&self) -> usize {
-        unreachable!()
+        self.clustering.len()
     }
 
-    /// Appends token and partition columns to `out`; returns the token. `components` yields the wire bytes of every partition column.
+    /// Whether clustering column `index` is stored in descending order.
+    pub fn is_descending(&self, index: usize) -> bool {
+        self.clustering[index].1 == Order::Desc
+    }
+
+    /// Appends token and partition columns to `out`; returns the token. `components` yields the (validated) wire bytes of every partition
+    /// column. On an error `out` is as it was.
     pub fn encode_partition<'a>(
         &self,
         components: impl Iterator<Item = &'a [u8]> + Clone,
         out: &mut Vec<u8>,
     ) -> Result<i64, KeyError> {
-        let _ = (components, out);
-        unreachable!()
+        let start = out.len();
+        let token = self.partition_token(components.clone(), out)?;
+        push_token_start(token, out);
+        for (column, wire) in self.partition.iter().zip(components) {
+            if wire.is_empty() {
+                out.push(EMPTY);
+                continue;
+            }
+            out.push(PRESENT);
+            match column {
+                PartitionColumn::Escaped => push_escaped(wire, out),
+                PartitionColumn::Fixed(length, _) if wire.len() == *length => out.extend_from_slice(wire),
+                PartitionColumn::Fixed(_, data_type) => {
+                    out.truncate(start);
+                    data_type.validate(wire)?;
+                }
+            }
+        }
+        Ok(token)
     }
 
-    /// Appends clustering column `index` (after [`push_row`] and the columns before it).
+    /// The token of a partition key given by its columns; `scratch` is left as it was.
+    pub fn partition_token<'a>(
+        &self,
+        mut components: impl Iterator<Item = &'a [u8]>,
+        scratch: &mut Vec<u8>,
+    ) -> Result<i64, KeyError> {
+        if self.partition.len() == 1 {
+            let wire = components.next().unwrap_or_default();
+            return match wire.len() {
+                0 => Err(KeyError::Empty),
+                length if length > MAX_KEY_BYTES => Err(KeyError::TooLong(length, MAX_KEY_BYTES)),
+                _ => Ok(token(wire)),
+            };
+        }
+        let start = scratch.len();
+        let mut length = 0;
+        for wire in components {
+            length += wire.len() + 3;
+            if length <= MAX_KEY_BYTES {
+                push_composite(wire, scratch);
+            }
+        }
+        let token = token(&scratch[start..]);
+        scratch.truncate(start);
+        if length > MAX_KEY_BYTES { Err(KeyError::TooLong(length, MAX_KEY_BYTES)) } else { Ok(token) }
+    }
+
+    /// Appends clustering column `index` (after [`push_row`] and the columns before it). On an error `out` is as it was.
+    #[inline]
     pub fn push_clustering(&self, index: usize, wire: &[u8], out: &mut Vec<u8>) -> Result<(), KeyError> {
-        let _ = (index, wire, out);
-        unreachable!()
+        if wire.len() > MAX_KEY_BYTES {
+            return Err(KeyError::TooLong(wire.len(), MAX_KEY_BYTES));
+        }
+        let (data_type, order) = &self.clustering[index];
+        let start = out.len();
+        if let Err(error) = push_component(data_type, wire, out) {
+            out.truncate(start);
+            return Err(error.into());
+        }
+        if *order == Order::Desc {
+            out[start..].iter_mut().for_each(|byte| *byte = !*byte);
+        }
+        Ok(())
+    }
+
+    /// Appends all clustering columns of a row, checking that together they are not too long.
+    pub fn push_clusterings<'a>(
+        &self,
+        components: impl Iterator<Item = &'a [u8]>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), KeyError> {
+        let mut length = 0;
+        for (index, wire) in components.enumerate() {
+            length += wire.len();
+            if length > MAX_KEY_BYTES {
+                return Err(KeyError::TooLong(length, MAX_KEY_BYTES));
+            }
+            self.push_clustering(index, wire, out)?;
+        }
+        Ok(())
     }
 
     /// Appends to `start` and `end` the keys that bound the rows under `prefix` (partition, row kind, clustering columns before `index`,
-    /// all equal) whose column `index` lies between `lower` and `upper` in the order of its type. `[start, end)`, whatever the column's order.
+    /// all equal) whose column `index` lies between `lower` and `upper` in the order of its type. `[start, end)`, whatever the column's
+    /// order. With `index` equal to the number of clustering columns and no bounds: the one row at `prefix`.
     pub fn slice(
         &self,
         prefix: &[u8],
@@ -88,62 +215,148 @@ impl KeyLayout {
         start: &mut Vec<u8>,
         end: &mut Vec<u8>,
     ) -> Result<(), KeyError> {
-        let _ = (prefix, index, lower, upper, start, end);
-        unreachable!()
-    }
-
-    /// Whether clustering column `index` is stored in descending order.
-    pub fn is_descending(&self, index: usize) -> bool {
-        let _ = index;
-        unreachable!()
+        let descending = index < self.clustering.len() && self.is_descending(index);
+        let (first, last) = if descending { (upper, lower) } else { (lower, upper) };
+        start.extend_from_slice(prefix);
+        match first {
+            Bound::Unbounded => {}
+            Bound::Inclusive(wire) => self.push_clustering(index, wire, start)?,
+            Bound::Exclusive(wire) => {
+                self.push_clustering(index, wire, start)?;
+                push_after(start);
+            }
+        }
+        end.extend_from_slice(prefix);
+        match last {
+            Bound::Unbounded => push_after(end),
+            Bound::Inclusive(wire) => {
+                self.push_clustering(index, wire, end)?;
+                push_after(end);
+            }
+            Bound::Exclusive(wire) => self.push_clustering(index, wire, end)?,
+        }
+        Ok(())
     }
 
     /// The length of the token and partition columns at the start of `key`; the row kind byte follows.
+    #[inline]
     pub fn partition_len(&self, key: &[u8]) -> Result<usize, Malformed> {
-        let _ = key;
-        unreachable!()
+        let mut at = TOKEN_BYTES;
+        for column in &self.partition {
+            let presence = *key.get(at).ok_or(Malformed)?;
+            at += 1;
+            match (presence, column) {
+                (EMPTY, _) => {}
+                (PRESENT, PartitionColumn::Fixed(length, _)) => at += length,
+                (PRESENT, PartitionColumn::Escaped) => at += escaped_len(&key[at..])?,
+                _ => return Err(Malformed),
+            }
+        }
+        if at > key.len() { Err(Malformed) } else { Ok(at) }
     }
 
     /// Takes a whole key apart; `into` is overwritten and its buffers reused.
     pub fn decode(&self, key: &[u8], into: &mut DecodedKey) -> Result<(), Malformed> {
-        let _ = (key, into);
-        unreachable!()
+        into.buffer.clear();
+        into.ends.clear();
+        into.token = token_of(key)?;
+        let mut input = Input { rest: &key[TOKEN_BYTES..], mask: 0 };
+        for column in &self.partition {
+            match (input.u8()?, column) {
+                (EMPTY, _) => {}
+                (PRESENT, PartitionColumn::Fixed(length, _)) => input.take(*length, &mut into.buffer)?,
+                (PRESENT, PartitionColumn::Escaped) => read_escaped(&mut input, &mut into.buffer)?,
+                _ => return Err(Malformed),
+            }
+            into.ends.push(into.buffer.len());
+        }
+        into.partition_columns = self.partition.len();
+        into.partition_len = key.len() - input.rest.len();
+        self.decode_clustering(key, into)
     }
 
     /// As [`decode`](Self::decode) for a key known to be in the partition that `into` already holds (its first `partition_len` bytes are
     /// the same): only kind and clustering columns are decoded.
     pub fn decode_within(&self, key: &[u8], into: &mut DecodedKey) -> Result<(), Malformed> {
-        let _ = (key, into);
-        unreachable!()
+        if into.ends.len() < self.partition.len() {
+            return Err(Malformed);
+        }
+        into.ends.truncate(self.partition.len());
+        into.buffer.truncate(into.ends.last().copied().unwrap_or(0));
+        self.decode_clustering(key, into)
+    }
+
+    fn decode_clustering(&self, key: &[u8], into: &mut DecodedKey) -> Result<(), Malformed> {
+        into.kind = kind_of(key, into.partition_len)?;
+        let mut rest = &key[into.partition_len + 1..];
+        if into.kind == RowKind::Regular {
+            for (data_type, order) in &self.clustering {
+                let mut input = Input { rest, mask: if *order == Order::Desc { 0xFF } else { 0 } };
+                read_component(data_type, &mut input, &mut into.buffer)?;
+                into.ends.push(into.buffer.len());
+                rest = input.rest;
+            }
+        }
+        if rest.is_empty() { Ok(()) } else { Err(Malformed) }
     }
 }
 
 /// A key's columns as wire bytes, in one reusable buffer.
-#[derive(Debug, Clone, Default)]
-pub struct DecodedKey {}
+#[derive(Debug, Clone)]
+pub struct DecodedKey {
+    buffer: Vec<u8>,
+    /// Where each column ends in the buffer: partition columns, then clustering columns.
+    ends: Vec<usize>,
+    partition_columns: usize,
+    partition_len: usize,
+    token: i64,
+    kind: RowKind,
+}
+
+impl Default for DecodedKey {
+    fn default() -> Self {
+        Self {
+            buffer: Vec::new(),
+            ends: Vec::new(),
+            partition_columns: 0,
+            partition_len: 0,
+            token: 0,
+            kind: RowKind::Regular,
+        }
+    }
+}
 
 impl DecodedKey {
     /// The token.
     pub fn token(&self) -> i64 {
-        unreachable!()
+        self.token
     }
+
     /// What the entry is.
     pub fn kind(&self) -> RowKind {
-        unreachable!()
+        self.kind
     }
+
     /// Length of token and partition columns in the key.
     pub fn partition_len(&self) -> usize {
-        unreachable!()
+        self.partition_len
     }
+
     /// Partition column `index`.
     pub fn partition(&self, index: usize) -> &[u8] {
-        let _ = index;
-        unreachable!()
+        debug_assert!(index < self.partition_columns, "no such partition column");
+        self.column(index).unwrap_or_default()
     }
+
     /// Clustering column `index`; `None` unless it is a regular row.
     pub fn clustering(&self, index: usize) -> Option<&[u8]> {
-        let _ = index;
-        unreachable!()
+        self.column(self.partition_columns + index)
+    }
+
+    fn column(&self, at: usize) -> Option<&[u8]> {
+        let end = *self.ends.get(at)?;
+        let start = if at == 0 { 0 } else { self.ends[at - 1] };
+        Some(&self.buffer[start..end])
     }
 }
 

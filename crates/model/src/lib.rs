@@ -39,6 +39,8 @@ pub mod entry;
 pub mod key;
 pub mod row;
 pub mod schema;
+#[cfg(test)]
+mod testing;
 pub mod token;
 pub mod types;
 pub mod value;

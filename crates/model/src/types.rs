@@ -3,6 +3,8 @@
 //! Always true: a [`CqlType`] is fully resolved (a user-defined type carries its fields). What is left out: text syntax of types is the
 //! `cql` crate's; how values of a type are encoded is in `value` (wire) and `key` (order-preserving).
 
+pub mod display;
+
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 

@@ -19,6 +19,7 @@ use uuid::Uuid;
 
 pub use order::compare;
 pub use render::literal_text;
+pub(crate) use validate::{DAY_NS, read_duration};
 
 /// Why bytes are not a value of their type. The messages are Cassandra's.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]

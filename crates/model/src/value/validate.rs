@@ -1,1 +1,163 @@
-//! x
+//! Whether bytes from a client are a value of a type.
+//!
+//! Always true: accepts what Cassandra's serializers accept, with its error messages, and nothing that a later step would stumble over
+//! (Cassandra lets some malformed decimals and durations through and fails on reading them; here they are refused at once).
+
+use super::ValueError;
+use super::collection::{elements, entries, fields, read_signed_vint, vector_elements};
+use crate::types::CqlType;
+
+/// Nanoseconds of a day: `time` stays below it.
+pub(crate) const DAY_NS: i64 = 86_400_000_000_000;
+
+fn refuse<T>(message: impl Into<String>) -> Result<T, ValueError> {
+    Err(ValueError(message.into()))
+}
+
+impl CqlType {
+    /// The wire length of every non-empty value of this type, if there is only one.
+    pub fn fixed_length(&self) -> Option<usize> {
+        match self {
+            CqlType::Boolean | CqlType::Tinyint => Some(1),
+            CqlType::Smallint => Some(2),
+            CqlType::Int | CqlType::Float | CqlType::Date => Some(4),
+            CqlType::Bigint | CqlType::Counter | CqlType::Double | CqlType::Time | CqlType::Timestamp => Some(8),
+            CqlType::Uuid | CqlType::Timeuuid => Some(16),
+            _ => None,
+        }
+    }
+
+    /// The length of this type's values inside a vector, where Cassandra treats some fixed types as variable.
+    pub fn vector_element_length(&self) -> Option<usize> {
+        match self {
+            CqlType::Tinyint | CqlType::Smallint | CqlType::Date | CqlType::Time => None,
+            CqlType::Vector(element, dimension) => {
+                element.vector_element_length().map(|length| length * usize::from(*dimension))
+            }
+            other => other.fixed_length(),
+        }
+    }
+
+    /// Whether the zero-length value is allowed; it differs from null, and sorts before every other value.
+    pub fn allows_empty(&self) -> bool {
+        !matches!(
+            self,
+            CqlType::Date
+                | CqlType::Time
+                | CqlType::Smallint
+                | CqlType::Tinyint
+                | CqlType::Duration
+                | CqlType::List(..)
+                | CqlType::Set(..)
+                | CqlType::Map(..)
+                | CqlType::Vector(..)
+        )
+    }
+
+    /// Checks the wire bytes of a value. Null is not a value.
+    pub fn validate(&self, wire: &[u8]) -> Result<(), ValueError> {
+        if wire.is_empty() && self.allows_empty() {
+            return Ok(());
+        }
+        if let Some(length) = self.fixed_length() {
+            return self.validate_fixed(wire, length);
+        }
+        match self {
+            CqlType::Ascii if !wire.is_ascii() => refuse("Invalid byte for ascii: the value has bytes above 127"),
+            CqlType::Text if std::str::from_utf8(wire).is_err() => refuse("String didn't validate."),
+            CqlType::Inet if wire.len() != 4 && wire.len() != 16 => {
+                refuse(format!("bytes representing an inet address must be 4 or 16 long, not {}", wire.len()))
+            }
+            CqlType::Decimal if wire.len() < 5 => {
+                refuse(format!("Expected 0 or at least 5 bytes for decimal ({})", wire.len()))
+            }
+            CqlType::Duration => validate_duration(wire),
+            CqlType::List(element, _) | CqlType::Set(element, _) => {
+                elements(wire)?.try_for_each(|value| element.validate(value?))
+            }
+            CqlType::Map(key, value, _) => {
+                let mut entries = entries(wire)?;
+                while let (Some(one), Some(other)) = (entries.next(), entries.next()) {
+                    key.validate(one?)?;
+                    value.validate(other?)?;
+                }
+                entries.try_for_each(|rest| rest.map(drop))
+            }
+            CqlType::Tuple(types) => validate_fields(wire, types.iter(), "tuple"),
+            CqlType::UserDefined(user, _) => {
+                validate_fields(wire, user.fields.iter().map(|(_, field)| field), &user.name)
+            }
+            CqlType::Vector(element, dimension) => {
+                vector_elements(element, *dimension, wire).try_for_each(|value| element.validate(value?))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn validate_fixed(&self, wire: &[u8], length: usize) -> Result<(), ValueError> {
+        if wire.len() != length {
+            return refuse(match self {
+                CqlType::Boolean => format!("Expected 1 or 0 byte value ({})", wire.len()),
+                CqlType::Tinyint | CqlType::Smallint | CqlType::Date | CqlType::Time => {
+                    format!("Expected {length} bytes for a {self} ({})", wire.len())
+                }
+                CqlType::Uuid | CqlType::Timeuuid => format!("UUID should be 16 or 0 bytes ({})", wire.len()),
+                _ => format!("Expected {length} or 0 byte {self} ({})", wire.len()),
+            });
+        }
+        match self {
+            CqlType::Timeuuid if wire[6] >> 4 != 1 => refuse("Invalid version for TimeUUID type."),
+            CqlType::Time => {
+                let mut nanoseconds = [0; 8];
+                nanoseconds.copy_from_slice(wire);
+                let nanoseconds = i64::from_be_bytes(nanoseconds);
+                if (0..DAY_NS).contains(&nanoseconds) {
+                    return Ok(());
+                }
+                refuse(format!("{nanoseconds} is not a time: it must be at least 0 and below {DAY_NS} nanoseconds"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+fn validate_fields<'t>(wire: &[u8], types: impl Iterator<Item = &'t CqlType>, what: &str) -> Result<(), ValueError> {
+    let mut values = fields(wire);
+    for field in types {
+        match values.next() {
+            None => return Ok(()),
+            Some(value) => value?.map_or(Ok(()), |value| field.validate(value))?,
+        }
+    }
+    match values.next() {
+        None => Ok(()),
+        Some(_) => refuse(format!("Invalid remaining data after end of {what} value")),
+    }
+}
+
+/// Decodes months, days and nanoseconds; Cassandra's rules: at most 32 bits for the first two, all of one sign.
+pub(crate) fn read_duration(wire: &[u8]) -> Result<(i32, i32, i64), ValueError> {
+    let mut rest = wire;
+    let mut next = || read_signed_vint(&mut rest);
+    let (Some(months), Some(days), Some(nanoseconds)) = (next(), next(), next()) else {
+        return refuse(format!("Expected at least 3 bytes for a duration ({})", wire.len()));
+    };
+    if !rest.is_empty() {
+        return refuse("unexpected extraneous bytes after duration value");
+    }
+    let (Ok(months), Ok(days)) = (i32::try_from(months), i32::try_from(days)) else {
+        return refuse("The duration months and days must be 32 bits integers");
+    };
+    let negative = months < 0 || days < 0 || nanoseconds < 0;
+    let positive = months > 0 || days > 0 || nanoseconds > 0;
+    if negative && positive {
+        return refuse(format!(
+            "The duration months, days and nanoseconds must be all of the same sign ({months}, {days}, {nanoseconds})"
+        ));
+    }
+    Ok((months, days, nanoseconds))
+}
+
+fn validate_duration(wire: &[u8]) -> Result<(), ValueError> {
+    read_duration(wire).map(drop)
+}
