@@ -1,63 +1,185 @@
-//! x
-use crate::entry::Compaction;
-use crate::row::Deletion;
-use diorite_base::bytes::Malformed;
+//! Partition headers: the deletion of a partition and of ranges of its rows, format version 1.
+//!
+//! ```text
+//! header   := flags u8 · base timestamp i64 · [deletion] · [count varint · (deletion · start slice · end slice)*]
+//! deletion := as in `row`;  slice := length varint · bytes
+//! ```
+//!
+//! Always true: ranges are `[start, end)` over key bytes after the row-kind byte, ascending and disjoint, neighbours with equal deletions
+//! joined, none older than the partition's own deletion. [`merge`] is a union in which the later deletion wins wherever two overlap:
+//! associative, commutative, idempotent. The base timestamp is the same stamp slot as a row's.
+//! Left out: deletions of single rows, which are in the rows themselves.
+
+#[cfg(test)]
+mod tests;
+
+use crate::entry::{Compaction, FORMAT_DELETIONS, FORMAT_MASK};
+use crate::row::{Deletion, NOTHING_DELETED, push_deletion, read_deletion};
+use diorite_base::bytes::{Malformed, Reader, put_slice, put_varint};
+use std::collections::BTreeMap;
+
+const PARTITION: u8 = 0x01;
+const RANGES: u8 = 0x02;
+
+/// A deleted range of clustering keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Range<'a> {
+    /// The first deleted key bytes; empty: from the first row.
+    pub start: &'a [u8],
+    /// The end, exclusive; `[0xFF]`: to the last row.
+    pub end: &'a [u8],
+    /// The deletion.
+    pub deletion: Deletion,
+}
 
 /// Packs a partition header. `start` and `end` of ranges are key bytes after the row-kind byte: from `start` up to, not including, `end`;
 /// an empty start and the end `[0xFF]` leave a side open.
 #[derive(Debug, Clone, Default)]
-pub struct DeletionsWriter {}
+pub struct DeletionsWriter {
+    partition: Option<Deletion>,
+    ranges: Vec<(Vec<u8>, Vec<u8>, Deletion)>,
+}
 
 impl DeletionsWriter {
     /// Adds the deletion of the whole partition.
     pub fn partition(&mut self, deletion: Deletion) {
-        let _ = deletion;
+        self.partition = self.partition.max(Some(deletion));
     }
+
     /// Adds the deletion of a range.
     pub fn range(&mut self, start: &[u8], end: &[u8], deletion: Deletion) {
-        let _ = (start, end, deletion);
+        self.ranges.push((start.to_vec(), end.to_vec(), deletion));
     }
+
     /// Appends the packed form. What carries `base_us` (often [`crate::row::UNSTAMPED`]) stores no timestamp of its own.
     pub fn finish(self, base_us: i64, out: &mut Vec<u8>) {
-        let _ = (base_us, out);
+        let ranges = self.ranges.iter().map(|(start, end, deletion)| Range { start, end, deletion: *deletion });
+        pack(self.partition, &disjoint(self.partition, ranges), base_us, out);
     }
 }
 
 /// A decoded partition header; borrows the packed bytes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Deletions<'a> {
-    bytes: &'a [u8],
+    base_us: i64,
+    partition: Option<Deletion>,
+    ranges: Vec<Range<'a>>,
 }
 
 impl<'a> Deletions<'a> {
     /// Decodes a header.
     pub fn decode(value: &'a [u8]) -> Result<Self, Malformed> {
-        Ok(Self { bytes: value })
+        let mut reader = Reader::new(value);
+        let flags = reader.u8()?;
+        if flags & FORMAT_MASK != FORMAT_DELETIONS || flags & !(FORMAT_MASK | PARTITION | RANGES) != 0 {
+            return Err(Malformed);
+        }
+        let base_us = reader.i64()?;
+        let partition = if flags & PARTITION != 0 { Some(read_deletion(&mut reader, base_us)?) } else { None };
+        let count = if flags & RANGES != 0 { reader.varint()? } else { 0 };
+        let mut ranges: Vec<Range<'a>> = Vec::new();
+        for _ in 0..count {
+            let deletion = read_deletion(&mut reader, base_us)?;
+            let range = Range { start: reader.slice()?, end: reader.slice()?, deletion };
+            if range.start >= range.end || ranges.last().is_some_and(|previous| previous.end > range.start) {
+                return Err(Malformed);
+            }
+            ranges.push(range);
+        }
+        if reader.is_empty() { Ok(Self { base_us, partition, ranges }) } else { Err(Malformed) }
     }
+
     /// The deletion of the whole partition.
     pub fn partition(&self) -> Option<Deletion> {
-        let _ = self.bytes;
-        unreachable!()
+        self.partition
     }
-    /// The timestamp up to which the row with these key bytes after the row-kind byte is deleted, or [`crate::row::NOTHING_DELETED`].
+
+    /// The deleted ranges: ascending, disjoint.
+    pub fn ranges(&self) -> &[Range<'a>] {
+        &self.ranges
+    }
+
+    /// The timestamp up to which the row with these key bytes after the row-kind byte is deleted, or [`NOTHING_DELETED`].
     pub fn deletion_for(&self, clustering: &[u8]) -> i64 {
-        let _ = clustering;
-        unreachable!()
+        let after = self.ranges.partition_point(|range| range.start <= clustering);
+        let range = after.checked_sub(1).map(|at| &self.ranges[at]).filter(|range| clustering < range.end);
+        range.map_or(NOTHING_DELETED, |range| range.deletion.timestamp_us).max(self.static_deletion())
     }
+
     /// The same for the static row: only the partition deletion counts.
     pub fn static_deletion(&self) -> i64 {
-        unreachable!()
+        self.partition.map_or(NOTHING_DELETED, |deletion| deletion.timestamp_us)
+    }
+}
+
+/// Sweeps over overlapping ranges and yields disjoint ones, each with the latest deletion over it.
+fn disjoint<'a>(partition: Option<Deletion>, ranges: impl Iterator<Item = Range<'a>>) -> Vec<Range<'a>> {
+    let partition_us = partition.map_or(NOTHING_DELETED, |deletion| deletion.timestamp_us);
+    let ranges = ranges.filter(|range| range.start < range.end && range.deletion.timestamp_us > partition_us);
+    let mut edges: Vec<(&'a [u8], bool, Deletion)> = Vec::new();
+    ranges.for_each(|range| edges.extend([(range.start, true, range.deletion), (range.end, false, range.deletion)]));
+    edges.sort_unstable_by(|one, other| one.0.cmp(other.0));
+    let mut open: BTreeMap<Deletion, usize> = BTreeMap::new();
+    let mut result: Vec<Range<'a>> = Vec::new();
+    for (at, &(place, opens, deletion)) in edges.iter().enumerate() {
+        let count = open.entry(deletion).or_insert(0);
+        // Ends may come before starts at one place: count in wrapping arithmetic, and drop what is zero.
+        *count = if opens { count.wrapping_add(1) } else { count.wrapping_sub(1) };
+        if *count == 0 {
+            open.remove(&deletion);
+        }
+        let Some(&(next, ..)) = edges.get(at + 1) else { break };
+        let Some((&deletion, _)) = open.last_key_value() else { continue };
+        if place == next {
+            continue;
+        }
+        match result.last_mut() {
+            Some(last) if last.end == place && last.deletion == deletion => last.end = next,
+            _ => result.push(Range { start: place, end: next, deletion }),
+        }
+    }
+    result
+}
+
+fn pack(partition: Option<Deletion>, ranges: &[Range<'_>], base_us: i64, out: &mut Vec<u8>) {
+    let flags = if partition.is_some() { PARTITION } else { 0 } | if ranges.is_empty() { 0 } else { RANGES };
+    out.push(FORMAT_DELETIONS | flags);
+    out.extend_from_slice(&base_us.to_le_bytes());
+    if let Some(deletion) = partition {
+        push_deletion(deletion, base_us, out);
+    }
+    if !ranges.is_empty() {
+        put_varint(out, ranges.len() as u64);
+    }
+    for range in ranges {
+        push_deletion(range.deletion, base_us, out);
+        put_slice(out, range.start);
+        put_slice(out, range.end);
     }
 }
 
 /// Appends the union of two headers to `out`.
 pub fn merge(older: &[u8], newer: &[u8], out: &mut Vec<u8>) -> Result<(), Malformed> {
-    let _ = (older, newer, out);
-    unreachable!()
+    let (older, newer) = (Deletions::decode(older)?, Deletions::decode(newer)?);
+    let partition = older.partition.max(newer.partition);
+    let ranges = disjoint(partition, older.ranges.iter().chain(&newer.ranges).copied());
+    pack(partition, &ranges, older.base_us.max(newer.base_us), out);
+    Ok(())
 }
 
-/// See [`crate::entry::compact`].
+/// See [`crate::entry::compact`]. The rows that a purged deletion covers must have been removed before, or with it.
 pub fn compact(value: &[u8], purge_tombstones_before_s: u32) -> Compaction {
-    let _ = (value, purge_tombstones_before_s);
-    unreachable!()
+    let Ok(header) = Deletions::decode(value) else { return Compaction::Keep };
+    let stays = |deletion: &Deletion| deletion.local_s >= purge_tombstones_before_s;
+    let partition = header.partition.filter(stays);
+    let ranges: Vec<_> = header.ranges.iter().filter(|range| stays(&range.deletion)).copied().collect();
+    if partition.is_none() && ranges.is_empty() {
+        return Compaction::Remove;
+    }
+    if partition == header.partition && ranges.len() == header.ranges.len() {
+        return Compaction::Keep;
+    }
+    let mut out = Vec::with_capacity(value.len());
+    pack(partition, &ranges, header.base_us, &mut out);
+    Compaction::Replace(out)
 }

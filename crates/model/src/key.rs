@@ -28,7 +28,9 @@ use diorite_base::bytes::Malformed;
 use diorite_base::limits::MAX_KEY_BYTES;
 use thiserror::Error;
 
-pub(crate) use component::{order_f32, order_f64, order_timeuuid, order_uuid, push_component, read_component};
+pub(crate) use component::{
+    order_f32, order_f64, order_timeuuid, order_uuid, push_component, read_component, read_path,
+};
 pub(crate) use number::{Decimal, minimal};
 
 const TOKEN_BYTES: usize = 8;

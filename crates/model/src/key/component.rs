@@ -120,6 +120,13 @@ pub(crate) fn read_component(data_type: &CqlType, input: &mut Input<'_>, out: &m
     }
 }
 
+/// Reads a component that stands alone, as a path does.
+pub(crate) fn read_path(data_type: &CqlType, path: &[u8], out: &mut Vec<u8>) -> Result<(), Malformed> {
+    let mut input = Input { rest: path, mask: 0 };
+    read_component(data_type, &mut input, out)?;
+    if input.rest.is_empty() { Ok(()) } else { Err(Malformed) }
+}
+
 fn fixed<const N: usize>(data_type: &CqlType, wire: &[u8]) -> Result<[u8; N], ValueError> {
     match <[u8; N]>::try_from(wire) {
         Ok(bytes) => Ok(bytes),

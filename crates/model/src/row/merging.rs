@@ -1,0 +1,216 @@
+//! Merges packed rows cell by cell, as Cassandra reconciles them.
+//!
+//! Always true: the rule that picks a winner is a total order on cells (so merging is associative, commutative and idempotent), and the
+//! result's base is the greater of the two bases however rows are grouped. Cells that win from the row with that base are copied as they
+//! stand. The winner: the greater timestamp; then what is or will be a tombstone over what lives on; then a tombstone over an expiring
+//! value; then the later deletion or expiry; then the smaller TTL; then the greater bytes.
+
+use super::reader::{Cell, Cells, Complex, Content, Element, Elements};
+use super::{Deletion, Expiry, Marker, NOTHING_DELETED, RowReader, RowWriter, row_flag};
+use crate::schema::ColumnId;
+use diorite_base::bytes::Malformed;
+use std::cmp::{Ordering, Reverse};
+
+/// Appends the merge of two packed rows to `out`; `newer` came later in the log (which only counters care about).
+pub fn merge(older: &[u8], newer: &[u8], out: &mut Vec<u8>) -> Result<(), Malformed> {
+    let (older, newer) = (RowReader::new(older)?, RowReader::new(newer)?);
+    let base_us = older.base_us().max(newer.base_us());
+    let deletion = older.deletion().max(newer.deletion());
+    let shadow_us = deletion.map_or(NOTHING_DELETED, |deletion| deletion.timestamp_us);
+    let mut merged = Merging {
+        writer: RowWriter::new(out, base_us),
+        shadow_us,
+        older_at_base: older.base_us() == base_us,
+        newer_at_base: newer.base_us() == base_us,
+    };
+    if let Some(marker) = merge_markers(older.marker(), newer.marker()).filter(|marker| marker.timestamp_us > shadow_us)
+    {
+        merged.writer.marker(marker);
+    }
+    if let Some(deletion) = deletion {
+        merged.writer.deletion(deletion);
+    }
+    merged.cells(older.cells(), newer.cells())
+}
+
+fn merge_markers(one: Option<Marker>, other: Option<Marker>) -> Option<Marker> {
+    let rank =
+        |marker: &Marker| (marker.timestamp_us, marker.expiry.map(|expiry| (expiry.at_s, Reverse(expiry.ttl_s))));
+    match (one, other) {
+        (Some(one), Some(other)) => Some(if rank(&one) >= rank(&other) { one } else { other }),
+        (one, other) => one.or(other),
+    }
+}
+
+/// Orders two simple cells (or elements) of the same place; the greater survives.
+fn compare(a: (i64, Content<'_>), b: (i64, Content<'_>)) -> Ordering {
+    a.0.cmp(&b.0).then_with(|| match (a.1, b.1) {
+        (Content::Tombstone(a), Content::Tombstone(b)) => a.cmp(&b),
+        (Content::Tombstone(_), _) => Ordering::Greater,
+        (_, Content::Tombstone(_)) => Ordering::Less,
+        (Content::Value(a, a_expiry), Content::Value(b, b_expiry)) => {
+            let rank = |expiry: Option<Expiry>| expiry.map(|expiry| (expiry.at_s, Reverse(expiry.ttl_s)));
+            rank(a_expiry).cmp(&rank(b_expiry)).then_with(|| a.cmp(b))
+        }
+        _ => Ordering::Equal,
+    })
+}
+
+/// Two ascending sequences walked together.
+fn step<T: Copy>(
+    one: &Option<Result<T, Malformed>>,
+    other: &Option<Result<T, Malformed>>,
+    order: impl Fn(&T, &T) -> Ordering,
+) -> Result<Option<Ordering>, Malformed> {
+    match (one, other) {
+        (Some(Err(malformed)), _) | (_, Some(Err(malformed))) => Err(*malformed),
+        (Some(Ok(one)), Some(Ok(other))) => Ok(Some(order(one, other))),
+        (Some(Ok(_)), None) => Ok(Some(Ordering::Less)),
+        (None, Some(Ok(_))) => Ok(Some(Ordering::Greater)),
+        (None, None) => Ok(None),
+    }
+}
+
+struct Merging<'a> {
+    writer: RowWriter<'a>,
+    /// The timestamp of the row deletion.
+    shadow_us: i64,
+    older_at_base: bool,
+    newer_at_base: bool,
+}
+
+impl Merging<'_> {
+    fn cells(mut self, mut older: Cells<'_>, mut newer: Cells<'_>) -> Result<(), Malformed> {
+        let (mut one, mut other) = (older.next(), newer.next());
+        while let Some(order) = step(&one, &other, |one, other| one.column.cmp(&other.column))? {
+            match (order, one, other) {
+                (Ordering::Equal, Some(Ok(first)), Some(Ok(second))) => self.both(first, second)?,
+                (Ordering::Less, Some(Ok(cell)), _) => self.alone(cell, self.older_at_base)?,
+                (Ordering::Greater, _, Some(Ok(cell))) => self.alone(cell, self.newer_at_base)?,
+                _ => unreachable!("step() reports malformed cells and orders what is there"),
+            }
+            if order != Ordering::Greater {
+                one = older.next();
+            }
+            if order != Ordering::Less {
+                other = newer.next();
+            }
+        }
+        Ok(())
+    }
+
+    /// A cell that only one row has, or that won.
+    fn alone(&mut self, cell: Cell<'_>, at_base: bool) -> Result<(), Malformed> {
+        if let Content::Complex(complex) = cell.content {
+            return self.complex(cell.column, complex, None);
+        }
+        if cell.timestamp_us > self.shadow_us {
+            write_simple(&mut self.writer, cell, at_base);
+        }
+        Ok(())
+    }
+
+    fn both(&mut self, older: Cell<'_>, newer: Cell<'_>) -> Result<(), Malformed> {
+        match (older.content, newer.content) {
+            (Content::Complex(one), Content::Complex(other)) => self.complex(older.column, one, Some(other)),
+            (Content::Complex(_), _) | (_, Content::Complex(_)) => Err(Malformed),
+            (Content::Counter(..), _) | (_, Content::Counter(..)) => self.counters(older, newer),
+            _ if compare((older.timestamp_us, older.content), (newer.timestamp_us, newer.content))
+                == Ordering::Greater =>
+            {
+                self.alone(older, self.older_at_base)
+            }
+            _ => self.alone(newer, self.newer_at_base),
+        }
+    }
+
+    /// Sums go on from a sum, begin anew after a tombstone, and end in one: by the order of the log.
+    fn counters(&mut self, older: Cell<'_>, newer: Cell<'_>) -> Result<(), Malformed> {
+        if older.timestamp_us <= self.shadow_us {
+            return self.alone(newer, self.newer_at_base);
+        }
+        if newer.timestamp_us <= self.shadow_us {
+            return self.alone(older, self.older_at_base);
+        }
+        let timestamp_us = older.timestamp_us.max(newer.timestamp_us);
+        let (sum, reset) = match (older.content, newer.content) {
+            (Content::Counter(before, reset), Content::Counter(change, false)) => (before.wrapping_add(change), reset),
+            (Content::Tombstone(_), Content::Counter(change, _)) => (change, true),
+            _ => return self.alone(newer, self.newer_at_base),
+        };
+        self.writer.push_counter(newer.column, timestamp_us, sum, reset);
+        Ok(())
+    }
+
+    fn complex(&mut self, column: ColumnId, one: Complex<'_>, other: Option<Complex<'_>>) -> Result<(), Malformed> {
+        let deletion = one.deletion.max(other.and_then(|other| other.deletion));
+        let deletion = deletion.filter(|deletion| deletion.timestamp_us > self.shadow_us);
+        let shadow_us = deletion.map_or(self.shadow_us, |deletion| deletion.timestamp_us);
+        self.writer.begin_complex(column, deletion);
+        merge_elements(&mut self.writer, shadow_us, one.elements(), other.map(|other| other.elements()))?;
+        self.writer.end_complex();
+        Ok(())
+    }
+}
+
+fn merge_elements(
+    writer: &mut RowWriter<'_>,
+    shadow_us: i64,
+    mut first: Elements<'_>,
+    mut second: Option<Elements<'_>>,
+) -> Result<(), Malformed> {
+    let mut next_second = || second.as_mut().and_then(Iterator::next);
+    let (mut one, mut other) = (first.next(), next_second());
+    while let Some(order) = step(&one, &other, |one, other| one.path.cmp(other.path))? {
+        let winner = match (order, one, other) {
+            (Ordering::Equal, Some(Ok(one)), Some(Ok(other))) => {
+                let greater = compare((one.timestamp_us, one.content), (other.timestamp_us, other.content));
+                if greater == Ordering::Greater { one } else { other }
+            }
+            (Ordering::Less, Some(Ok(element)), _) | (Ordering::Greater, _, Some(Ok(element))) => element,
+            _ => unreachable!("step() reports malformed elements and orders what is there"),
+        };
+        if winner.timestamp_us > shadow_us {
+            write_element(writer, winner);
+        }
+        if order != Ordering::Greater {
+            one = first.next();
+        }
+        if order != Ordering::Less {
+            other = next_second();
+        }
+    }
+    Ok(())
+}
+
+/// Writes any but a multi-cell cell; `at_base`: it comes from a row with the writer's base.
+#[inline]
+pub(super) fn write_simple(writer: &mut RowWriter<'_>, cell: Cell<'_>, at_base: bool) {
+    let Cell { column, timestamp_us, content, encoded } = cell;
+    if at_base {
+        let row_flags = match content {
+            Content::Value(_, None) => 0,
+            Content::Value(_, Some(_)) => row_flag::EXPIRING,
+            Content::Tombstone(_) => row_flag::TOMBSTONE,
+            Content::Counter(..) => row_flag::COUNTER,
+            Content::Complex(_) => unreachable!("multi-cell columns are written element by element"),
+        };
+        return writer.copy(column, encoded, row_flags);
+    }
+    match content {
+        Content::Value(value, expiry) => writer.cell(column, timestamp_us, expiry, value),
+        Content::Tombstone(local_s) => writer.tombstone(column, Deletion { timestamp_us, local_s }),
+        Content::Counter(sum, reset) => writer.push_counter(column, timestamp_us, sum, reset),
+        Content::Complex(_) => unreachable!("multi-cell columns are written element by element"),
+    }
+}
+
+/// Writes an element as it is.
+pub(super) fn write_element(writer: &mut RowWriter<'_>, element: Element<'_>) {
+    let Element { path, timestamp_us, content } = element;
+    match content {
+        Content::Tombstone(local_s) => writer.element_tombstone(path, Deletion { timestamp_us, local_s }),
+        Content::Value(value, expiry) => writer.element(path, timestamp_us, expiry, value),
+        Content::Counter(..) | Content::Complex(_) => unreachable!("elements hold values and tombstones"),
+    }
+}
