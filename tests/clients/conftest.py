@@ -171,3 +171,14 @@ def build(arguments, folder=None, environment=None):
 def venv_program():
     """The path of a program that was installed beside this Python."""
     return lambda name: pathlib.Path(sys.executable).parent / name
+
+
+def java_program(name, main, address):
+    """Compiles the Maven project in the folder `name`, from the local repository where it can, and runs its class `main`."""
+    output = clients_folder(name)
+    compile_it = ["mvn", "-q", "-B", "-f", HERE / name / "pom.xml", f"-Dchecks.output={output}", "process-classes"]
+    try:
+        build([*compile_it, "--offline"])
+    except AssertionError:
+        build(compile_it)
+    return Program(["java", "-Xmx512m", "-cp", f"{output}/classes:{output}/libraries/*", main, address])
