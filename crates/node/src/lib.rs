@@ -1,1 +1,22 @@
-//! placeholder
+//! A running node: configuration, wiring, the CQL listener and its connections, the catalog's follower, metrics.
+//!
+//! Always true: everything that waits is bounded (connections, requests per connection, bytes buffered per connection, queued writes);
+//! a connection is one task that answers all complete requests it has read with one write. Left out: what statements mean (`query`),
+//! how writes become durable (`replica`).
+
+mod catalog;
+mod config;
+mod connection;
+mod error;
+mod http;
+mod inbox;
+mod kv;
+mod listener;
+mod logging;
+mod metrics;
+mod semantics;
+mod server;
+
+pub use config::{DurabilityOption, Size, StartOptions};
+pub use error::StartError;
+pub use server::run;

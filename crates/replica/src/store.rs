@@ -390,8 +390,8 @@ impl Store {
             .collect()
     }
 
-    /// Finishes what is queued, flushes every tablet and stops the threads. Writes submitted afterwards are refused.
-    pub fn shutdown(&self) {
+    /// Finishes what is queued and stops the threads. Writes submitted afterwards are refused.
+    fn stop(&self) {
         for queue in &self.inner.queues {
             queue.close();
         }
@@ -400,6 +400,11 @@ impl Store {
             // A thread that panicked has said so; the others still finish.
             let _ = thread.join();
         }
+    }
+
+    /// Stops, and flushes every tablet, so that the next start has nothing to replay.
+    pub fn shutdown(&self) {
+        self.stop();
         let tablets = self.inner.tablets.load_full();
         for handle in tablets.values() {
             if let Err(error) = handle.data.flush(false) {
@@ -416,6 +421,12 @@ impl Store {
                 tracing::error!(%error, "could not sync the raft log at shutdown");
             }
         }
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        self.stop();
     }
 }
 

@@ -1,1 +1,241 @@
-//! placeholder
+//! The store against a real disk: nothing acknowledged is lost or applied twice, whatever had been flushed.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use super::*;
+use ahash::AHashSet;
+use diorite_base::mutation::{
+    EvaluationContext, EvaluationFailed, Evaluator, Mutation, OperationKind, TabletChanges, TabletView,
+};
+use diorite_base::write::{Completion, KvError, WriteReply, WriteSink};
+use diorite_base::{Clock, SystemClock, TabletId};
+use diorite_storage::{CompactionVerdict, DataDirectory, Shared, StorageOptions, ValueSemantics, Values};
+use std::path::Path;
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::{Arc, Mutex};
+use uuid::Uuid;
+
+/// Values are counters that merge by addition, so that a write applied twice or not at all shows.
+struct Sums;
+
+fn number(bytes: &[u8]) -> u64 {
+    u64::from_le_bytes(bytes[..8].try_into().unwrap())
+}
+
+impl ValueSemantics for Sums {
+    fn fold(&self, existing: Option<&[u8]>, operands: &mut dyn Iterator<Item = &[u8]>) -> Option<Vec<u8>> {
+        let sum: u64 = existing.map_or(0, number) + operands.map(number).sum::<u64>();
+        Some(sum.to_le_bytes().to_vec())
+    }
+
+    fn compact(&self, _: &[u8], _: &[u8], _: u32, _: u32) -> CompactionVerdict {
+        CompactionVerdict::Keep
+    }
+}
+
+/// The program is a key: doubles its counter, replies with what it was, and raises a flag.
+struct Doubler;
+
+impl Evaluator for Doubler {
+    fn evaluate(
+        &self,
+        program: &[u8],
+        _: EvaluationContext,
+        view: &dyn TabletView,
+        changes: &mut dyn TabletChanges,
+    ) -> Result<Vec<u8>, EvaluationFailed> {
+        let before = view.get(program)?.map_or(0, |value| number(&value));
+        changes.put(program, &(before * 2).to_le_bytes());
+        changes.raise_flags(4);
+        Ok(before.to_le_bytes().to_vec())
+    }
+}
+
+/// Hands outcomes to a waiting test.
+struct Waiting(Mutex<SyncSender<Completion>>);
+
+impl WriteSink for Waiting {
+    fn complete(&self, done: &mut Vec<Completion>) {
+        for completion in done.drain(..) {
+            self.0.lock().unwrap().send(completion).unwrap();
+        }
+    }
+}
+
+fn start(home: &Path, limit: u64) -> Store {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let shared = Shared::new(StorageOptions::for_memory(256 << 20, 2), Arc::new(Sums), Arc::clone(&clock)).unwrap();
+    let mut directory = DataDirectory::open(home).unwrap();
+    if directory.identity().is_none() {
+        directory.claim(Uuid::from_u128(1), 1, Uuid::from_u128(2)).unwrap();
+    }
+    let options = StoreOptions {
+        node: 1,
+        workers: 2,
+        durability: Durability::Fsync,
+        queue_proposals: 10_000,
+        queue_bytes: 64 << 20,
+        replay_bytes: limit,
+        disk_reserve_bytes: 0,
+    };
+    Store::start(options, shared, vec![directory], clock).unwrap()
+}
+
+fn open(store: &Store, ids: impl IntoIterator<Item = u64>) {
+    let wanted = ids.into_iter().map(|id| OpenTablet {
+        tablet: TabletId(id),
+        evaluator: Arc::new(Doubler),
+        gc_grace_s: 0,
+        values: Values::Rows,
+        on_loaded: None,
+    });
+    store.open(wanted.collect()).unwrap();
+}
+
+fn key(n: u64) -> Vec<u8> {
+    let mut key = vec![0x80];
+    key.extend_from_slice(&n.to_be_bytes());
+    key
+}
+
+fn add(n: u64, amount: u64) -> Mutation {
+    let mut mutation = Mutation::blind(None);
+    mutation.push(OperationKind::Merge, false, &key(n), &amount.to_le_bytes());
+    mutation
+}
+
+/// Submits all, waits for all; outcomes in submission order.
+fn write_all(store: &Store, writes: Vec<(u64, Mutation)>) -> Vec<Result<WriteReply, KvError>> {
+    let count = writes.len();
+    let (sender, receiver) = sync_channel(count);
+    let sink: Arc<dyn WriteSink> = Arc::new(Waiting(Mutex::new(sender)));
+    for (token, (tablet, mutation)) in writes.into_iter().enumerate() {
+        store.submit(TabletId(tablet), mutation, &sink, token as u64).unwrap();
+    }
+    store.kick();
+    let mut outcomes: Vec<_> = (0..count).map(|_| receiver.recv().unwrap()).collect();
+    outcomes.sort_by_key(|(token, _)| *token);
+    outcomes.into_iter().map(|(_, outcome)| outcome).collect()
+}
+
+fn read(store: &Store, tablet: u64, n: u64) -> u64 {
+    store.handle(TabletId(tablet)).unwrap().get(&key(n)).unwrap().map_or(0, |value| number(&value))
+}
+
+#[test]
+fn every_acknowledged_write_is_applied_exactly_once_over_restarts() {
+    let home = tempfile::tempdir().unwrap();
+    for round in 0..4u64 {
+        let store = start(home.path(), 1 << 30);
+        open(&store, 1_000..1_004);
+        for tablet in 1_000..1_004 {
+            assert_eq!(read(&store, tablet, 1), round * 50, "tablet {tablet} in round {round}");
+        }
+        let writes = (0..200).map(|n| (1_000 + n % 4, add(1, 1))).collect();
+        assert!(write_all(&store, writes).iter().all(Result::is_ok));
+        // Some tablets lose their memtable when the store is dropped, some do not.
+        if round % 2 == 0 {
+            store.handle(TabletId(1_000)).unwrap().data().flush(true).unwrap();
+            let more = (0..10).map(|_| (1_000, add(2, 1))).collect();
+            write_all(&store, more);
+        } else {
+            assert_eq!(read(&store, 1_000, 2), round.div_ceil(2) * 10);
+        }
+    }
+}
+
+#[test]
+fn an_evaluated_write_sees_what_came_before_it_and_only_that() {
+    let home = tempfile::tempdir().unwrap();
+    let store = start(home.path(), 1 << 30);
+    open(&store, [1_000]);
+    let writes = vec![
+        (1_000, add(1, 3)),
+        (1_000, Mutation::evaluated(None, &key(1))),
+        (1_000, add(1, 1)),
+        (1_000, Mutation::evaluated(None, &key(1))),
+    ];
+    let outcomes = write_all(&store, writes);
+    assert_eq!(number(outcomes[1].as_ref().unwrap()), 3);
+    assert_eq!(number(outcomes[3].as_ref().unwrap()), 7);
+    assert_eq!(read(&store, 1_000, 1), 14);
+    assert_eq!(store.handle(TabletId(1_000)).unwrap().flags(), 4);
+    drop(store);
+    let store = start(home.path(), 1 << 30);
+    open(&store, [1_000]);
+    assert_eq!(read(&store, 1_000, 1), 14, "programs are replayed on the state they first ran on");
+    assert_eq!(store.handle(TabletId(1_000)).unwrap().flags(), 4);
+}
+
+#[test]
+fn a_whole_row_replaces_unless_a_client_gave_a_greater_timestamp() {
+    let home = tempfile::tempdir().unwrap();
+    let store = start(home.path(), 1 << 30);
+    open(&store, [1_000]);
+    let overwrite = |explicit| {
+        let mut mutation = Mutation::blind(explicit);
+        mutation.push(OperationKind::Overwrite, false, &key(1), &10u64.to_le_bytes());
+        (1_000, mutation)
+    };
+    write_all(&store, vec![(1_000, add(1, 1)), overwrite(None)]);
+    assert_eq!(read(&store, 1_000, 1), 10);
+    write_all(&store, vec![overwrite(Some(i64::MAX))]);
+    assert_eq!(read(&store, 1_000, 1), 20, "merged");
+    write_all(&store, vec![overwrite(None)]);
+    assert_eq!(read(&store, 1_000, 1), 30, "merged from then on");
+}
+
+#[test]
+fn the_log_is_cut_and_memory_freed_while_writing_more_than_the_limits() {
+    let home = tempfile::tempdir().unwrap();
+    let store = start(home.path(), 1 << 20);
+    open(&store, 1_000..1_008);
+    let mut value = vec![0; 4_096];
+    value[0] = 1;
+    for round in 0..60u64 {
+        let writes = (0..256u64).map(|n| {
+            let mut mutation = Mutation::blind(None);
+            mutation.push(OperationKind::Overwrite, false, &key(round * 256 + n), &value);
+            (1_000 + n % 8, mutation)
+        });
+        assert!(write_all(&store, writes.collect()).iter().all(Result::is_ok));
+    }
+    let flushes = store.shared().counters().flushes.load(std::sync::atomic::Ordering::Relaxed);
+    assert!(flushes > 8, "the oldest were flushed: {flushes}");
+    drop(store);
+    let store = start(home.path(), 1 << 20);
+    open(&store, 1_000..1_008);
+    assert!((0..60 * 256u64).all(|n| read(&store, 1_000 + n % 8, n) == 1));
+}
+
+#[test]
+fn closed_tablets_and_orphans_leave_nothing() {
+    let home = tempfile::tempdir().unwrap();
+    let store = start(home.path(), 1 << 30);
+    open(&store, 1_000..1_003);
+    write_all(&store, vec![(1_000, add(1, 1)), (1_001, add(1, 1)), (1_002, add(1, 1))]);
+    store.close(&[TabletId(1_000)]);
+    assert!(store.handle(TabletId(1_000)).is_none());
+    assert!(!home.path().join("tablets/1000").exists());
+    drop(store);
+    let store = start(home.path(), 1 << 30);
+    store.remove_orphans(&AHashSet::from_iter([TabletId(1_001)])).unwrap();
+    assert!(!home.path().join("tablets/1002").exists());
+    open(&store, [1_000, 1_001, 1_002]);
+    assert_eq!((read(&store, 1_000, 1), read(&store, 1_001, 1), read(&store, 1_002, 1)), (0, 1, 0));
+}
+
+#[test]
+fn full_queues_and_oversized_writes_are_refused_at_once() {
+    let home = tempfile::tempdir().unwrap();
+    let store = start(home.path(), 1 << 30);
+    open(&store, [1_000]);
+    let (sender, _receiver) = sync_channel(20_000);
+    let sink: Arc<dyn WriteSink> = Arc::new(Waiting(Mutex::new(sender)));
+    let refused = (0..20_000).map(|n| store.submit(TabletId(1_000), add(1, 1), &sink, n)).find_map(Result::err);
+    assert!(matches!(refused, Some(KvError::Overloaded(_))), "nobody woke the worker: {refused:?}");
+    let mut huge = Mutation::blind(None);
+    huge.push(OperationKind::Merge, false, &key(1), &vec![0; 17 << 20]);
+    assert!(matches!(store.submit(TabletId(1_000), huge, &sink, 0), Err(KvError::TooLarge(_))));
+    assert!(matches!(store.submit(TabletId(7), add(1, 1), &sink, 0), Err(KvError::NoSuchTablet(_))));
+    store.kick();
+}

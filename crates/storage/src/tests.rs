@@ -1,1 +1,205 @@
-//! placeholder
+//! Directories, tablets and the log against a real disk.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use super::*;
+use diorite_base::{Clock, GroupId, SystemClock};
+use diorite_raft::{Entry, LogReader};
+use std::sync::Arc;
+use uuid::Uuid;
+
+/// Values are little-endian counters that merge by addition; compaction drops those that are zero.
+struct Sums;
+
+fn number(bytes: &[u8]) -> u64 {
+    u64::from_le_bytes(bytes.try_into().unwrap())
+}
+
+impl ValueSemantics for Sums {
+    fn fold(&self, existing: Option<&[u8]>, operands: &mut dyn Iterator<Item = &[u8]>) -> Option<Vec<u8>> {
+        let sum: u64 = existing.map_or(0, number) + operands.map(number).sum::<u64>();
+        Some(sum.to_le_bytes().to_vec())
+    }
+
+    fn compact(&self, _: &[u8], value: &[u8], _: u32, _: u32) -> CompactionVerdict {
+        match number(value) {
+            0 => CompactionVerdict::Remove,
+            1_000 => CompactionVerdict::Replace(1u64.to_le_bytes().to_vec()),
+            _ => CompactionVerdict::Keep,
+        }
+    }
+}
+
+fn shared() -> Arc<Shared> {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    Shared::new(StorageOptions::for_memory(256 << 20, 2), Arc::new(Sums), clock).unwrap()
+}
+
+fn open(shared: &Arc<Shared>, path: &std::path::Path) -> Arc<Tablet> {
+    Arc::new(Tablet::open(shared, path, Values::Rows).unwrap())
+}
+
+fn state(index: u64) -> AppliedState {
+    AppliedState { index, term: 1, ..AppliedState::default() }
+}
+
+fn key(n: u64) -> Vec<u8> {
+    let mut key = vec![0x80];
+    key.extend_from_slice(&n.to_be_bytes());
+    key
+}
+
+#[test]
+fn what_a_crash_leaves_is_what_the_flushed_state_says() {
+    let home = tempfile::tempdir().unwrap();
+    let shared = shared();
+    let tablet = open(&shared, home.path());
+    let mut batch = Batch::default();
+    batch.put(&key(1), &5u64.to_le_bytes());
+    tablet.apply(&mut batch, &state(7)).unwrap();
+    tablet.flush(true).unwrap();
+    assert_eq!(tablet.flushed_state().unwrap(), state(7));
+    batch.clear();
+    batch.merge(&key(1), &2u64.to_le_bytes());
+    tablet.apply(&mut batch, &state(8)).unwrap();
+    assert_eq!(number(&tablet.get(&key(1)).unwrap().unwrap()), 7);
+    assert_eq!((tablet.applied_state().unwrap(), tablet.flushed_state().unwrap()), (state(8), state(7)));
+    drop(tablet);
+
+    let tablet = open(&shared, home.path());
+    assert_eq!(tablet.applied_state().unwrap(), state(7));
+    assert_eq!(number(&tablet.get(&key(1)).unwrap().unwrap()), 5);
+}
+
+#[test]
+fn memory_reads_say_when_they_would_need_the_disk() {
+    let home = tempfile::tempdir().unwrap();
+    let mut batch = Batch::default();
+    for n in 0..1_000 {
+        batch.put(&key(n), &n.to_le_bytes());
+    }
+    {
+        let tablet = open(&shared(), home.path());
+        tablet.apply(&mut batch, &state(1)).unwrap();
+        assert_eq!(number(&tablet.get_cached(&key(3)).unwrap().unwrap().unwrap()), 3);
+        tablet.flush(true).unwrap();
+    }
+    let tablet = open(&shared(), home.path());
+    assert!(tablet.get_cached(&key(500)).unwrap().is_none());
+    assert_eq!(number(&tablet.get(&key(500)).unwrap().unwrap()), 500);
+    assert_eq!(number(&tablet.get_cached(&key(500)).unwrap().unwrap().unwrap()), 500);
+}
+
+#[test]
+fn scans_keep_to_their_range_in_both_directions_and_skip_the_state() {
+    let home = tempfile::tempdir().unwrap();
+    let tablet = open(&shared(), home.path());
+    let mut batch = Batch::default();
+    for n in 0..10 {
+        batch.put(&key(n), &n.to_le_bytes());
+    }
+    batch.delete_range(&key(6), &key(8));
+    tablet.apply(&mut batch, &state(1)).unwrap();
+    let seen = |start: &[u8], reverse, limit: usize| {
+        let mut seen = Vec::new();
+        let range = ScanRange { start, end: &key(9), reverse, expected_entries: 10 };
+        let exhausted = tablet
+            .scan(&range, &mut |_, value| {
+                seen.push(number(value));
+                seen.len() < limit
+            })
+            .unwrap();
+        (seen, exhausted)
+    };
+    assert_eq!(seen(&key(3), false, 99), (vec![3, 4, 5, 8], true));
+    assert_eq!(seen(&key(3), true, 99), (vec![8, 5, 4, 3], true));
+    assert_eq!(seen(&[], true, 2), (vec![8, 5], false));
+    assert_eq!(seen(&[], false, 99).0.len(), 7);
+}
+
+#[test]
+fn compaction_asks_the_semantics() {
+    let home = tempfile::tempdir().unwrap();
+    let tablet = open(&shared(), home.path());
+    let mut batch = Batch::default();
+    for (n, value) in [(1, 0u64), (2, 1_000), (3, 30)] {
+        batch.put(&key(n), &value.to_le_bytes());
+    }
+    tablet.apply(&mut batch, &state(1)).unwrap();
+    tablet.flush(true).unwrap();
+    tablet.compact();
+    assert!(tablet.get(&key(1)).unwrap().is_none());
+    assert_eq!(number(&tablet.get(&key(2)).unwrap().unwrap()), 1);
+    assert_eq!(number(&tablet.get(&key(3)).unwrap().unwrap()), 30);
+    assert_eq!(tablet.applied_state().unwrap(), state(1));
+}
+
+#[test]
+fn a_doomed_tablet_leaves_no_files() {
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join("1000");
+    let tablet = open(&shared(), &path);
+    tablet.doom();
+    let reader = Arc::clone(&tablet);
+    drop(tablet);
+    assert!(path.exists(), "a reader still holds it");
+    drop(reader);
+    assert!(!path.exists());
+}
+
+fn entry(index: u64, term: u64) -> Entry {
+    Entry { index, term, data: vec![index as u8; 100].into(), ..Entry::default() }
+}
+
+#[test]
+fn the_log_keeps_truncates_and_forgets() {
+    let home = tempfile::tempdir().unwrap();
+    let (one, two) = (GroupId(1), GroupId(2));
+    {
+        let log = RaftLog::open(home.path(), 64 << 20).unwrap();
+        let mut batch = LogBatch::default();
+        batch.append(one, &(1..=10).map(|index| entry(index, 3)).collect::<Vec<_>>()).unwrap();
+        batch.append(two, &[entry(1, 1)]).unwrap();
+        log.write(&mut batch, true).unwrap();
+        batch.truncate_to(one, 4, 3).unwrap();
+        batch.remove(two);
+        log.write(&mut batch, true).unwrap();
+    }
+    let log = RaftLog::open(home.path(), 64 << 20).unwrap();
+    let recovered = log.recover(one).unwrap();
+    assert_eq!((recovered.truncated, recovered.last), ((4, 3), (10, 3)));
+    let entries = log.reader(one).entries(5, 8, u64::MAX).unwrap();
+    assert_eq!(entries.iter().map(|entry| entry.index).collect::<Vec<_>>(), [5, 6, 7]);
+    assert_eq!(log.recover(two).unwrap().last, (0, 0));
+    let mut batch = LogBatch::default();
+    batch.truncate_to(one, 10, 3).unwrap();
+    log.write(&mut batch, true).unwrap();
+    assert_eq!(log.recover(one).unwrap().last, (10, 3), "an empty log remembers where it ended");
+}
+
+#[test]
+fn a_directory_is_held_by_one_process_at_a_time() {
+    let home = tempfile::tempdir().unwrap();
+    let mut first = DataDirectory::open(home.path()).unwrap();
+    first.claim(Uuid::from_u128(1), 1, Uuid::from_u128(2)).unwrap();
+    let second = DataDirectory::open(home.path()).unwrap_err();
+    assert!(matches!(second, StorageError::InUse(_)), "{second}");
+    drop(first);
+    let again = DataDirectory::open(home.path()).unwrap();
+    assert_eq!(again.identity().unwrap().cluster, Uuid::from_u128(1));
+}
+
+#[test]
+fn foreign_and_newer_directories_are_refused_by_name_and_left_alone() {
+    let home = tempfile::tempdir().unwrap();
+    std::fs::write(home.path().join("thesis.tex"), "precious").unwrap();
+    let refused = DataDirectory::open(home.path()).unwrap_err().to_string();
+    assert!(refused.contains("thesis.tex"), "{refused}");
+    assert_eq!(std::fs::read_dir(home.path()).unwrap().count(), 1);
+
+    let newer = tempfile::tempdir().unwrap();
+    std::fs::write(newer.path().join("DIORITE"), r#"{"format": 99, "anything": true}"#).unwrap();
+    let refused = DataDirectory::open(newer.path()).unwrap_err().to_string();
+    assert!(refused.contains("format 99"), "{refused}");
+    std::fs::write(newer.path().join("DIORITE"), "not json").unwrap();
+    assert!(DataDirectory::open(newer.path()).unwrap_err().to_string().contains("unreadable"));
+}

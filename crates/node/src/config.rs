@@ -1,0 +1,226 @@
+//! What an operator can set about a node.
+
+use clap::{Args, ValueEnum};
+use serde::Serialize;
+use std::fmt;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+/// A size in bytes, written as `512MiB`, `30MB` or a plain number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(transparent)]
+pub struct Size(pub u64);
+
+impl FromStr for Size {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let text = text.trim().trim_end_matches("/s");
+        let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+        let (number, unit) = text.split_at(digits);
+        let number: u64 = number.parse().map_err(|_| format!("'{text}' is not a size such as 512MiB or 30MB"))?;
+        let factor: u64 = match unit.trim().to_ascii_lowercase().as_str() {
+            "" | "b" => 1,
+            "k" | "kb" => 1_000,
+            "kib" => 1 << 10,
+            "m" | "mb" => 1_000_000,
+            "mib" => 1 << 20,
+            "g" | "gb" => 1_000_000_000,
+            "gib" => 1 << 30,
+            "t" | "tb" => 1_000_000_000_000,
+            "tib" => 1 << 40,
+            other => return Err(format!("'{other}' is not a unit of size; use KB, MiB, GB, …")),
+        };
+        number.checked_mul(factor).map(Size).ok_or_else(|| format!("'{text}' is too large"))
+    }
+}
+
+impl fmt::Display for Size {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            bytes if bytes >= 1 << 30 && bytes % (1 << 30) == 0 => write!(f, "{}GiB", bytes >> 30),
+            bytes if bytes >= 1 << 20 && bytes % (1 << 20) == 0 => write!(f, "{}MiB", bytes >> 20),
+            bytes => write!(f, "{bytes}"),
+        }
+    }
+}
+
+/// When a write is acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DurabilityOption {
+    /// After an fsync that is shared by all writes in flight.
+    Fsync,
+    /// At once; the log is synced every so many milliseconds.
+    Interval(u64),
+}
+
+impl FromStr for DurabilityOption {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once(':') {
+            None if text == "fsync" => Ok(Self::Fsync),
+            None if text == "interval" => Ok(Self::Interval(1_000)),
+            Some(("interval", every_ms)) => match every_ms.trim_end_matches("ms").parse() {
+                Ok(every_ms) if every_ms > 0 => Ok(Self::Interval(every_ms)),
+                _ => Err(format!("'{every_ms}' is not a number of milliseconds")),
+            },
+            _ => Err("use fsync, interval or interval:MILLISECONDS".to_owned()),
+        }
+    }
+}
+
+impl fmt::Display for DurabilityOption {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Fsync => write!(f, "fsync"),
+            Self::Interval(every_ms) => write!(f, "interval:{every_ms}"),
+        }
+    }
+}
+
+impl Serialize for DurabilityOption {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// The form of log lines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// For machines.
+    Json,
+}
+
+/// Options of `diorite start`.
+#[derive(Args, Clone, Debug, Serialize)]
+pub struct StartOptions {
+    /// Directory for data and log; give it once per disk. Made if missing.
+    #[arg(long, value_name = "DIR", required = true)]
+    pub data_dir: Vec<PathBuf>,
+
+    /// Address that all ports are opened on.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
+    pub listen: IpAddr,
+
+    /// Port for CQL clients.
+    #[arg(long, value_name = "PORT", default_value_t = 9042)]
+    pub cql_port: u16,
+
+    /// Port for other nodes; announced, not opened by a node on its own.
+    #[arg(long, value_name = "PORT", default_value_t = 7100)]
+    pub node_port: u16,
+
+    /// Port for metrics and health.
+    #[arg(long, value_name = "PORT", default_value_t = 7000)]
+    pub http_port: u16,
+
+    /// Name of the cluster; decided when it is first started.
+    #[arg(long, value_name = "NAME", default_value = "diorite")]
+    pub cluster_name: String,
+
+    /// Data centre told to drivers.
+    #[arg(long, value_name = "NAME", default_value = "datacenter1")]
+    pub data_center: String,
+
+    /// Zone of this node, told to drivers as its rack.
+    #[arg(long, value_name = "NAME", default_value = "rack1")]
+    pub zone: String,
+
+    /// When a write is acknowledged: fsync, or interval[:MILLISECONDS] (acknowledged before it is on disk).
+    #[arg(long, value_name = "MODE", default_value = "fsync")]
+    pub durability: DurabilityOption,
+
+    /// Tablets per node that a new table is split into, unless it says WITH tablets = n.
+    #[arg(long, value_name = "N", default_value_t = 8)]
+    pub shards_per_node: u32,
+
+    /// Memory for caches, memtables and buffers together; half of the machine's if not given.
+    #[arg(long, value_name = "SIZE")]
+    pub memory_limit: Option<Size>,
+
+    /// Flush and compaction together may write this much per second; 0 is no limit.
+    #[arg(long, value_name = "SIZE", default_value = "0")]
+    pub compaction_rate: Size,
+
+    /// How far a tablet may grow over its live size before it is compacted as a whole, in percent.
+    #[arg(long, value_name = "PERCENT", default_value_t = 25)]
+    pub space_amplification: i32,
+
+    /// Bloom filter bits per key.
+    #[arg(long, value_name = "BITS", default_value_t = 12.0)]
+    pub bloom_bits: f64,
+
+    /// Data block size before compression.
+    #[arg(long, value_name = "SIZE", default_value = "4KiB")]
+    pub block_size: Size,
+
+    /// Log that may have to be replayed at restart, over all tablets, before the oldest are flushed.
+    #[arg(long, value_name = "SIZE", default_value = "256MiB")]
+    pub replay_limit: Size,
+
+    /// Free bytes below which a disk refuses writes.
+    #[arg(long, value_name = "SIZE", default_value = "512MiB")]
+    pub disk_reserve: Size,
+
+    /// Threads that write to the log and apply; 0 is one per four processors.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub store_threads: usize,
+
+    /// CQL connections at most.
+    #[arg(long, value_name = "N", default_value_t = 20_000)]
+    pub max_connections: usize,
+
+    /// Let timestamps that drivers attach to every request decide between writes, instead of the order of the log.
+    #[arg(long)]
+    pub client_timestamps: bool,
+
+    /// Log level, or directives such as info,diorite_storage=debug.
+    #[arg(long, value_name = "LEVEL", default_value = "info")]
+    pub log_level: String,
+
+    /// Form of log lines.
+    #[arg(long, value_enum, default_value_t = LogFormat::Text)]
+    pub log_format: LogFormat,
+}
+
+impl StartOptions {
+    /// The memory limit in force, in bytes.
+    pub fn memory_limit_bytes(&self) -> u64 {
+        self.memory_limit.map_or_else(|| machine_memory_bytes() / 2, |size| size.0)
+    }
+}
+
+fn machine_memory_bytes() -> u64 {
+    let page = rustix::param::page_size() as u64;
+    let info = rustix::system::sysinfo();
+    let total = info.totalram as u64 * u64::from(info.mem_unit);
+    total.max(page << 16)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read_in_both_kinds_of_units() {
+        assert_eq!("512MiB".parse(), Ok(Size(512 << 20)));
+        assert_eq!("30MB/s".parse(), Ok(Size(30_000_000)));
+        assert_eq!("7".parse(), Ok(Size(7)));
+        assert!("7 parsecs".parse::<Size>().is_err());
+        assert!("99999999999TiB".parse::<Size>().is_err());
+    }
+
+    #[test]
+    fn durability_modes() {
+        assert_eq!("fsync".parse(), Ok(DurabilityOption::Fsync));
+        assert_eq!("interval".parse(), Ok(DurabilityOption::Interval(1_000)));
+        assert_eq!("interval:50ms".parse(), Ok(DurabilityOption::Interval(50)));
+        assert!("interval:0".parse::<DurabilityOption>().is_err());
+        assert!("never".parse::<DurabilityOption>().is_err());
+    }
+}

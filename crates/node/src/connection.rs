@@ -1,0 +1,444 @@
+//! One client connection: a task that reads what is there, answers every complete request into one buffer and writes once.
+//!
+//! Always true: point reads from memory are answered as they are decoded; single-row writes are handed to the store and answered when
+//! it reports them, many per wake-up; everything else runs as a future of this task. Replies leave in the order in which they are
+//! ready, as streams allow. Reading stops while too much is in flight or the client does not read, so memory per connection is
+//! bounded; an unfinished message and an unread reply are given a bounded time.
+
+use crate::inbox::Inbox;
+use crate::kv::NodeKv;
+use crate::listener::Shared;
+use diorite_base::write::{Completion, WriteSink};
+use diorite_cluster::catalog::{SchemaChangeKind, SchemaEvent, SchemaTarget as CatalogTarget};
+use diorite_cql::protocol::envelope::Role;
+use diorite_cql::protocol::event::{EventSet, EventType, SchemaChangeType};
+use diorite_cql::protocol::request::Startup;
+use diorite_cql::protocol::response::{self, ReplyHead};
+use diorite_cql::protocol::{
+    Compression, CqlError, Envelope, Event, FrameError, Inbound, Message, Opcode, Outbound, Request, Response,
+    SchemaChange, SchemaTarget, Version, WriteType,
+};
+use diorite_query::engine::{ExecuteNow, OwnedRequest, ReplyTo};
+use diorite_query::{Session, error::kv_error};
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tokio::io::Interest;
+use tokio::net::TcpStream;
+use tokio::sync::broadcast;
+
+/// Requests of one connection that may be in flight; past that nothing more is read from it.
+const MAX_IN_FLIGHT: usize = 4_096;
+/// Requests of one connection that run as futures at a time.
+const MAX_RUNNING: usize = 512;
+/// Unsent reply bytes past which nothing more is read.
+const MAX_UNSENT_BYTES: usize = 4 << 20;
+/// How long an unfinished message, an unread reply or a missing STARTUP is waited for.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A request that ran as a future, and its answer.
+struct Answer {
+    stream: i16,
+    skip_metadata: bool,
+    metadata_id: Option<Vec<u8>>,
+    tracing_id: Option<[u8; 16]>,
+    outcome: Result<Response, CqlError>,
+}
+
+type Running = Pin<Box<dyn Future<Output = Answer> + Send>>;
+
+/// What a decoded message asks the connection to do once nothing borrows from its buffers.
+enum Next {
+    Nothing,
+    Start(Version, Option<Compression>, i16),
+    Register(EventSet),
+    Run(Running),
+    Close,
+}
+
+/// A client connection.
+pub(crate) struct Connection {
+    shared: Arc<Shared>,
+    stream: TcpStream,
+    inbound: Inbound,
+    outbound: Outbound,
+    session: Arc<Session>,
+    inbox: Arc<Inbox>,
+    sink: Arc<dyn WriteSink>,
+    /// Writes handed to the store and not answered yet.
+    submitted: usize,
+    running: FuturesUnordered<Running>,
+    done: Vec<Completion>,
+    version: Version,
+    started: bool,
+    registered: EventSet,
+    events: Option<broadcast::Receiver<Arc<SchemaEvent>>>,
+    closing: bool,
+}
+
+impl Connection {
+    pub(crate) fn new(shared: Arc<Shared>, stream: TcpStream) -> Self {
+        let inbox = Arc::new(Inbox::default());
+        Self {
+            shared,
+            stream,
+            inbound: Inbound::new(Role::Server),
+            outbound: Outbound::new(),
+            session: Session::new(),
+            sink: Arc::clone(&inbox) as Arc<dyn WriteSink>,
+            inbox,
+            submitted: 0,
+            running: FuturesUnordered::new(),
+            done: Vec::new(),
+            version: Version::HIGHEST,
+            started: false,
+            registered: EventSet::default(),
+            events: None,
+            closing: false,
+        }
+    }
+
+    /// Serves the client until either side closes.
+    pub(crate) async fn serve(mut self) -> io::Result<()> {
+        loop {
+            self.answer_requests();
+            self.answer_completions();
+            self.flush()?;
+            if self.closing && self.outbound.is_empty() {
+                return Ok(());
+            }
+            if !self.wait().await? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Whether more requests may be taken in.
+    fn has_room(&self) -> bool {
+        !self.closing
+            && self.submitted + self.running.len() < MAX_IN_FLIGHT
+            && self.running.len() < MAX_RUNNING
+            && self.outbound.pending_bytes() < MAX_UNSENT_BYTES
+    }
+
+    /// Waits for something to happen and takes it in; false when the client has closed.
+    async fn wait(&mut self) -> io::Result<bool> {
+        let mut interest = None;
+        if self.has_room() {
+            interest = Some(Interest::READABLE);
+        }
+        if !self.outbound.is_empty() {
+            interest = Some(interest.map_or(Interest::WRITABLE, |interest| interest | Interest::WRITABLE));
+        }
+        // A client that is in the middle of something is not waited for forever; an idle one is.
+        let stuck = !self.started || !self.outbound.is_empty() || (self.has_room() && !self.inbound.is_idle());
+        let stream = &self.stream;
+        let ready = async move {
+            match interest {
+                Some(interest) => stream.ready(interest).await.map(Some),
+                None => std::future::pending().await,
+            }
+        };
+        let event = next_event(&mut self.events);
+        #[allow(clippy::disallowed_methods, reason = "the connection's patience is a shell's timer")]
+        let patience = tokio::time::sleep(PATIENCE);
+        tokio::select! {
+            biased;
+            () = self.inbox.arrived(), if self.submitted > 0 => {}
+            Some(answer) = self.running.next() => self.answer(answer),
+            ready = ready => {
+                if ready?.is_some_and(|ready| ready.is_readable()) {
+                    return self.read();
+                }
+            }
+            event = event => self.tell(event),
+            () = patience, if stuck => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// Reads once; false when the client has closed its side.
+    fn read(&mut self) -> io::Result<bool> {
+        if !self.has_room() {
+            return Ok(true);
+        }
+        match self.stream.try_read_buf(self.inbound.input()) {
+            Ok(0) => Ok(false),
+            Ok(_) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(true),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Writes what there is, as far as the socket takes it.
+    fn flush(&mut self) -> io::Result<()> {
+        loop {
+            let bytes = self.outbound.wire_bytes();
+            if bytes.is_empty() {
+                return Ok(());
+            }
+            match self.stream.try_write(bytes) {
+                Ok(count) => self.outbound.advance(count),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Takes every complete request, as long as there is room.
+    fn answer_requests(&mut self) {
+        let mut submitted_any = false;
+        while self.has_room() {
+            let next = match self.inbound.next() {
+                Ok(None) => break,
+                Ok(Some(envelope)) => {
+                    let mut requests = Requests {
+                        shared: &self.shared,
+                        session: &self.session,
+                        sink: &self.sink,
+                        outbound: &mut self.outbound,
+                        submitted: &mut self.submitted,
+                        started: self.started,
+                    };
+                    let before = *requests.submitted;
+                    let next = requests.take(&envelope);
+                    submitted_any |= *requests.submitted != before;
+                    next
+                }
+                Err(error) => self.refuse(&error),
+            };
+            match next {
+                Next::Nothing => {}
+                Next::Start(version, compression, stream) => self.start(version, compression, stream),
+                Next::Register(events) => self.register(events),
+                Next::Run(running) => self.running.push(running),
+                Next::Close => self.closing = true,
+            }
+        }
+        if submitted_any {
+            self.shared.kv.store.kick();
+        }
+        if self.inbound.is_idle() && self.submitted == 0 && self.running.is_empty() {
+            self.inbound.release_memory();
+        }
+    }
+
+    /// Answers a message that could not be decoded.
+    fn refuse(&mut self, error: &FrameError) -> Next {
+        self.shared.counters.protocol_errors.fetch_add(1, Ordering::Relaxed);
+        error.encode(self.outbound.buffer());
+        self.outbound.commit();
+        if error.is_fatal { Next::Close } else { Next::Nothing }
+    }
+
+    /// Answers STARTUP: the answer is the last message in the plain framing.
+    fn start(&mut self, version: Version, compression: Option<Compression>, stream: i16) {
+        response::encode_ready(self.outbound.buffer(), &ReplyHead::new(version, stream));
+        self.outbound.commit();
+        self.inbound.start(version, compression);
+        self.outbound.start(version, compression);
+        self.version = version;
+        self.started = true;
+    }
+
+    fn register(&mut self, events: EventSet) {
+        self.registered.extend(events);
+        if self.events.is_none() {
+            self.events = Some(self.shared.kv.catalog.events());
+        }
+    }
+
+    /// Answers the writes that the store has reported.
+    fn answer_completions(&mut self) {
+        if self.submitted == 0 {
+            return;
+        }
+        self.inbox.take(&mut self.done);
+        self.submitted -= self.done.len();
+        for (token, outcome) in self.done.drain(..) {
+            let head = ReplyHead::new(self.version, token as u16 as i16);
+            match outcome {
+                Ok(_) => response::encode_void(self.outbound.buffer(), &head),
+                Err(error) => {
+                    let error = kv_error(&error, Some(WriteType::Simple));
+                    response::encode_error(self.outbound.buffer(), &head, &error);
+                }
+            }
+            self.outbound.commit();
+        }
+    }
+
+    fn answer(&mut self, answer: Answer) {
+        let mut head = ReplyHead::new(self.version, answer.stream);
+        head.extras.tracing_id = answer.tracing_id;
+        let out = self.outbound.buffer();
+        match &answer.outcome {
+            Ok(found) => found.encode(out, &head, answer.skip_metadata, answer.metadata_id.as_deref()),
+            Err(error) => response::encode_error(out, &head, error),
+        }
+        self.outbound.commit();
+    }
+
+    fn tell(&mut self, event: Arc<SchemaEvent>) {
+        if !self.registered.contains(EventType::SchemaChange) {
+            return;
+        }
+        let change = schema_change(&event);
+        response::encode_event(self.outbound.buffer(), self.version, &Event::SchemaChange(change));
+        self.outbound.commit();
+    }
+}
+
+/// The next schema event of a connection that registered; never, for one that did not.
+async fn next_event(events: &mut Option<broadcast::Receiver<Arc<SchemaEvent>>>) -> Arc<SchemaEvent> {
+    let Some(receiver) = events else { return std::future::pending().await };
+    loop {
+        match receiver.recv().await {
+            Ok(event) => return event,
+            // Events were missed; drivers also compare schema versions.
+            Err(broadcast::error::RecvError::Lagged(_)) => {}
+            Err(broadcast::error::RecvError::Closed) => return std::future::pending().await,
+        }
+    }
+}
+
+fn schema_change(event: &SchemaEvent) -> SchemaChange {
+    let keyspace = event.keyspace.clone();
+    SchemaChange {
+        change: match event.change {
+            SchemaChangeKind::Created => SchemaChangeType::Created,
+            SchemaChangeKind::Updated => SchemaChangeType::Updated,
+            SchemaChangeKind::Dropped => SchemaChangeType::Dropped,
+        },
+        target: match &event.target {
+            CatalogTarget::Keyspace => SchemaTarget::Keyspace { keyspace },
+            CatalogTarget::Table(name) => SchemaTarget::Table { keyspace, table: name.clone() },
+            CatalogTarget::Type(name) => SchemaTarget::Type { keyspace, user_type: name.clone() },
+        },
+    }
+}
+
+/// The parts of a connection that taking a request needs while the request borrows from the input.
+struct Requests<'c> {
+    shared: &'c Arc<Shared>,
+    session: &'c Arc<Session>,
+    sink: &'c Arc<dyn WriteSink>,
+    outbound: &'c mut Outbound,
+    submitted: &'c mut usize,
+    started: bool,
+}
+
+impl Requests<'_> {
+    fn take(&mut self, envelope: &Envelope<'_>) -> Next {
+        let message = match Message::decode(envelope) {
+            Ok(message) => message,
+            Err(error) => return self.fail(envelope, &error),
+        };
+        match &message.request {
+            Request::Execute(execute) if self.started && !message.wants_tracing => {
+                self.shared.counters.executes.fetch_add(1, Ordering::Relaxed);
+                let reply = ReplyTo {
+                    version: envelope.version,
+                    stream: envelope.stream,
+                    sink: self.sink,
+                    token: u64::from(envelope.stream as u16),
+                };
+                let step = self.shared.engine.execute_now(self.session, execute, reply, self.outbound.buffer());
+                match step {
+                    ExecuteNow::Replied => self.outbound.commit(),
+                    ExecuteNow::Submitted => *self.submitted += 1,
+                    ExecuteNow::NeedsWait => return self.run(envelope, &message),
+                }
+                Next::Nothing
+            }
+            Request::Startup(startup) if !self.started => self.startup(envelope, startup),
+            Request::Options => {
+                let head = ReplyHead::new(envelope.version, envelope.stream);
+                response::encode_supported(self.outbound.buffer(), &head, SUPPORTED);
+                self.outbound.commit();
+                Next::Nothing
+            }
+            Request::Register(events) if self.started => {
+                response::encode_ready(self.outbound.buffer(), &ReplyHead::new(envelope.version, envelope.stream));
+                self.outbound.commit();
+                Next::Register(*events)
+            }
+            Request::Query(_) | Request::Prepare(_) | Request::Execute(_) | Request::Batch(_) if self.started => {
+                self.run(envelope, &message)
+            }
+            _ => {
+                let name = envelope.opcode.name();
+                let order = if self.started { "after" } else { "before" };
+                self.fail(envelope, &CqlError::protocol(format!("unexpected {name} message {order} STARTUP")))
+            }
+        }
+    }
+
+    fn fail(&mut self, envelope: &Envelope<'_>, error: &CqlError) -> Next {
+        self.shared.counters.protocol_errors.fetch_add(1, Ordering::Relaxed);
+        let head = ReplyHead::new(envelope.version, envelope.stream);
+        response::encode_error(self.outbound.buffer(), &head, error);
+        self.outbound.commit();
+        Next::Nothing
+    }
+
+    fn startup(&mut self, envelope: &Envelope<'_>, startup: &Startup<'_>) -> Next {
+        let compression = match startup.options.get("COMPRESSION") {
+            None | Some("") => None,
+            Some(name) => match Compression::from_name(name).filter(|found| found.is_in(envelope.version)) {
+                Some(compression) => Some(compression),
+                None => {
+                    let error = CqlError::protocol(format!(
+                        "unknown compression '{name}' for protocol version {}",
+                        envelope.version.number()
+                    ));
+                    return self.fail(envelope, &error);
+                }
+            },
+        };
+        if startup.options.get("CQL_VERSION").is_none() {
+            return self.fail(envelope, &CqlError::protocol("STARTUP lacks the option CQL_VERSION"));
+        }
+        Next::Start(envelope.version, compression, envelope.stream)
+    }
+
+    /// Makes a future of a request that may have to wait. It owns a copy of the body, as the input buffer goes on.
+    fn run(&mut self, envelope: &Envelope<'_>, message: &Message<'_>) -> Next {
+        let counter = match envelope.opcode {
+            Opcode::Query => &self.shared.counters.queries,
+            Opcode::Prepare => &self.shared.counters.prepares,
+            Opcode::Batch => &self.shared.counters.batches,
+            _ => &self.shared.counters.executes_waiting,
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+        let (skip_metadata, metadata_id) = match &message.request {
+            Request::Query(query) => (query.parameters.skip_metadata, None),
+            Request::Execute(execute) => (execute.parameters.skip_metadata, execute.result_metadata_id),
+            _ => (false, None),
+        };
+        let (stream, metadata_id) = (envelope.stream, metadata_id.map(<[u8]>::to_vec));
+        let tracing_id = message.wants_tracing.then(|| self.shared.tracing_id());
+        let request = OwnedRequest {
+            opcode: envelope.opcode,
+            version: envelope.version,
+            flags: envelope.flags,
+            body: envelope.body.to_vec(),
+        };
+        let answer = self.shared.engine.handle(Arc::clone(self.session), request);
+        Next::Run(Box::pin(
+            async move { Answer { stream, skip_metadata, metadata_id, tracing_id, outcome: answer.await } },
+        ))
+    }
+}
+
+/// What OPTIONS is answered.
+const SUPPORTED: &[(&str, &[&str])] = &[
+    ("CQL_VERSION", &["3.4.7"]),
+    ("COMPRESSION", &["lz4", "snappy"]),
+    ("PROTOCOL_VERSIONS", &["3/v3", "4/v4", "5/v5"]),
+];

@@ -1,0 +1,34 @@
+//! The HTTP port: metrics, health, and the configuration in force.
+
+use crate::config::StartOptions;
+use crate::listener::Shared;
+use crate::metrics::NodeMetrics;
+use diorite_admin::{NodeView, router};
+use std::sync::Arc;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+
+/// Serves until `stop`.
+pub(crate) async fn run(
+    listener: TcpListener,
+    shared: Arc<Shared>,
+    options: StartOptions,
+    mut stop: watch::Receiver<bool>,
+) {
+    let configuration = match serde_json::to_value(&options) {
+        Ok(mut configuration) => {
+            // What is in force, not what was left out.
+            configuration["memory_limit"] = options.memory_limit_bytes().into();
+            configuration
+        }
+        Err(error) => serde_json::json!({ "error": error.to_string() }),
+    };
+    let view = NodeView { configuration, metrics: Arc::new(NodeMetrics::new(shared)) };
+    let served = axum::serve(listener, router(view)).with_graceful_shutdown(async move {
+        // The sender is dropped only with the node.
+        let _ = stop.wait_for(|stop| *stop).await;
+    });
+    if let Err(error) = served.await {
+        tracing::error!(%error, "the HTTP port stopped");
+    }
+}

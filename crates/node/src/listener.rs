@@ -1,0 +1,103 @@
+//! Accepts CQL connections, up to a limit.
+
+use crate::connection::Connection;
+use crate::kv::NodeKv;
+use diorite_base::random::{Random, SplitMix64};
+use diorite_query::QueryEngine;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+/// Requests by kind, since start.
+#[derive(Default)]
+pub(crate) struct RequestCounters {
+    pub(crate) executes: AtomicU64,
+    /// EXECUTEs that could not be answered at once.
+    pub(crate) executes_waiting: AtomicU64,
+    pub(crate) queries: AtomicU64,
+    pub(crate) prepares: AtomicU64,
+    pub(crate) batches: AtomicU64,
+    pub(crate) protocol_errors: AtomicU64,
+    pub(crate) connections_refused: AtomicU64,
+}
+
+/// What all connections share.
+pub(crate) struct Shared {
+    pub(crate) kv: Arc<NodeKv>,
+    pub(crate) engine: Arc<QueryEngine<NodeKv>>,
+    pub(crate) counters: RequestCounters,
+    pub(crate) connections: AtomicUsize,
+    pub(crate) max_connections: usize,
+    random: Mutex<SplitMix64>,
+}
+
+impl Shared {
+    pub(crate) fn new(kv: Arc<NodeKv>, engine: Arc<QueryEngine<NodeKv>>, max_connections: usize) -> Self {
+        Self {
+            kv,
+            engine,
+            counters: RequestCounters::default(),
+            connections: AtomicUsize::new(0),
+            max_connections,
+            random: Mutex::new(SplitMix64::from_entropy()),
+        }
+    }
+
+    /// The id of a trace that a client asked for.
+    pub(crate) fn tracing_id(&self) -> [u8; 16] {
+        let mut random = self.random.lock();
+        let bits = (u128::from(random.next_u64()) << 64) | u128::from(random.next_u64());
+        uuid::Builder::from_random_bytes(bits.to_be_bytes()).into_uuid().into_bytes()
+    }
+}
+
+/// Counts a connection for as long as it lives.
+struct Counted(Arc<Shared>);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.connections.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Accepts connections until `stop`, then gives those that are left a moment to finish.
+pub(crate) async fn run(listener: TcpListener, shared: Arc<Shared>, mut stop: watch::Receiver<bool>) {
+    let mut connections = JoinSet::new();
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            Some(_) = connections.join_next(), if !connections.is_empty() => continue,
+            _ = stop.wait_for(|stop| *stop) => break,
+        };
+        let stream = match accepted {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                // Out of file descriptors, most likely: others must close first.
+                tracing::warn!(%error, "cannot accept a connection");
+                #[allow(clippy::disallowed_methods, reason = "a shell's timer: accepting again at once would spin")]
+                tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+                continue;
+            }
+        };
+        if shared.connections.load(Ordering::Relaxed) >= shared.max_connections {
+            shared.counters.connections_refused.fetch_add(1, Ordering::Relaxed);
+            continue;
+        }
+        if let Err(error) = stream.set_nodelay(true) {
+            tracing::debug!(%error, "cannot set TCP_NODELAY");
+        }
+        shared.connections.fetch_add(1, Ordering::Relaxed);
+        let counted = Counted(Arc::clone(&shared));
+        connections.spawn(async move {
+            if let Err(error) = Connection::new(Arc::clone(&counted.0), stream).serve().await {
+                tracing::debug!(%error, "a connection ended");
+            }
+        });
+    }
+    drop(listener);
+    connections.abort_all();
+    while connections.join_next().await.is_some() {}
+}
