@@ -113,7 +113,12 @@ impl TableProperties {
             let twice = match name {
                 "default_time_to_live" => read.default_ttl_s.replace(bounded(name, value, 0, MAX_TTL_S)?).is_some(),
                 "gc_grace_seconds" => read.gc_grace_s.replace(bounded(name, value, 0, i32::MAX as u32)?).is_some(),
-                "tablets" => read.tablets.replace(bounded(name, value, 1, MAX_TABLETS_PER_TABLE)?).is_some(),
+                "tablets" => {
+                    let tablets = bounded(name, value, 1, MAX_TABLETS_PER_TABLE)?;
+                    // Remembered as well, so that DESCRIBE gives a statement that makes the table as it was asked for.
+                    read.others.insert(name.to_owned(), tablets.to_string());
+                    read.tablets.replace(tablets).is_some()
+                }
                 "id" => read.id.replace(uuid(value)?).is_some(),
                 _ => {
                     let kind = OPTIONS.iter().find(|(known, ..)| *known == name).map(|(_, kind, _)| *kind);

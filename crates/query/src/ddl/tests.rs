@@ -1,1 +1,370 @@
+//! Golden scripts of schema statements (`scripts/*.cql`): each statement is planned, its command applied to an in-memory catalog, and the
+//! answer written below it. DESCRIBE shows what came of it. `UPDATE_GOLDEN=1` rewrites them.
 
+#![allow(clippy::unwrap_used, reason = "test data is known")]
+
+use super::*;
+use crate::kv::{KvError, NodeInfo, Now, ScanChunk, ScanRequest, WriteReply, WriteSink};
+use diorite_base::mutation::Mutation;
+use diorite_base::{NodeId, TabletId};
+use diorite_cluster::catalog::NodeDescription;
+use diorite_cql::language::ast::TypeName;
+use diorite_cql::language::parse;
+use diorite_cql::protocol::Rows;
+use diorite_model::schema::ColumnKind;
+use parking_lot::Mutex;
+use std::fmt::Write;
+use std::path::Path;
+use std::sync::Arc;
+
+/// A catalog with one node and nothing else.
+fn founded() -> Catalog {
+    let node = NodeDescription {
+        host_id: Uuid::from_u128(1),
+        address: "127.0.0.1".parse().unwrap(),
+        cql_port: 9042,
+        rpc_port: 7100,
+        http_port: 7000,
+        data_center: "datacenter1".to_owned(),
+        zone: "rack1".to_owned(),
+    };
+    let bootstrap =
+        Command::Bootstrap { cluster_id: Uuid::from_u128(2), name: "test".to_owned(), replication_factor: 1 };
+    let (catalog, ..) = Catalog::default().apply(&bootstrap);
+    catalog.apply(&Command::RegisterNode { node }).0
+}
+
+struct Database {
+    catalog: Catalog,
+    keyspace: Option<String>,
+}
+
+impl Database {
+    fn new() -> Self {
+        Self { catalog: founded(), keyspace: None }
+    }
+
+    /// Does what [`execute`] does, without waiting.
+    fn run(&mut self, text: &str) -> Result<Response, CqlError> {
+        let statement = parse(text).map_err(|error| CqlError::syntax(error.to_string()))?.statement;
+        if let Statement::Describe(request) = &statement {
+            let scope = describe::Scope { catalog: Arc::new(self.catalog.clone()), keyspace: self.keyspace.clone() };
+            let response = describe::execute(&scope, request)?;
+            if let Response::Rows(rows) = &response {
+                assert_eq!(rows.metadata.columns(), describe::result_columns(request).columns());
+            }
+            return Ok(response);
+        }
+        let context = Context {
+            catalog: &self.catalog,
+            keyspace: self.keyspace.as_deref(),
+            defaults: Defaults { shards_per_node: 2 },
+            nonce: 7,
+        };
+        let (command, change) = match plan(&context, &statement)? {
+            Plan::Answer(response) => {
+                if let Response::SetKeyspace(name) = &response {
+                    self.keyspace = Some(name.clone());
+                }
+                return Ok(response);
+            }
+            Plan::Propose { command, change } => (command, change),
+        };
+        let (next, outcome, _) = self.catalog.apply(&Command::decode(&command.encode()).unwrap());
+        self.catalog = next;
+        match outcome {
+            Outcome::Applied { .. } => Ok(change.map_or(Response::Void, Response::SchemaChange)),
+            Outcome::Rejected { rejection, message } => Err(rejected(rejection, message)),
+            other => panic!("{text}: {other:?}"),
+        }
+    }
+}
+
+/// The cells of a result of texts.
+fn texts(rows: &Rows) -> Vec<Vec<String>> {
+    let (mut rest, width) = (&rows.body[..], rows.metadata.columns().len());
+    let mut cells = Vec::new();
+    while let Some((length, after)) = rest.split_first_chunk::<4>() {
+        let (cell, after) = after.split_at(u32::from_be_bytes(*length) as usize);
+        cells.push(String::from_utf8(cell.to_vec()).unwrap());
+        rest = after;
+    }
+    assert_eq!(cells.len(), width * rows.row_count as usize);
+    cells.chunks(width).map(<[String]>::to_vec).collect()
+}
+
+fn show(result: &Result<Response, CqlError>) -> String {
+    match result {
+        Ok(Response::Void) => "void\n".to_owned(),
+        Ok(Response::SetKeyspace(name)) => format!("keyspace {name}\n"),
+        Ok(Response::SchemaChange(change)) => format!("{} {:?}\n", change.change.name(), change.target),
+        Ok(Response::Rows(rows)) => texts(rows).into_iter().fold(String::new(), |mut out, row| {
+            let _ = writeln!(out, "| {}", row.join(" | ").replace('\n', "\n| "));
+            out
+        }),
+        Ok(other) => panic!("{other:?}"),
+        Err(error) => format!("{:?}: {}\n", error.code(), error.message),
+    }
+}
+
+/// Statements end with a semicolon at the end of a line; what the script says behind `-->` or `|` is the old answer.
+fn run_script(script: &str) -> String {
+    let mut database = Database::new();
+    let (mut out, mut statement) = (String::new(), String::new());
+    for line in script.lines() {
+        if line.starts_with("--> ") || line.starts_with('|') || (line.is_empty() && statement.is_empty()) {
+            continue;
+        }
+        if line.starts_with("-- ") && statement.is_empty() {
+            let _ = writeln!(out, "{}{line}", if out.is_empty() { "" } else { "\n" });
+            continue;
+        }
+        statement.push_str(line);
+        if !line.ends_with(';') {
+            statement.push('\n');
+            continue;
+        }
+        let shown = show(&database.run(&statement));
+        let arrow = if shown.starts_with('|') || shown.is_empty() { "" } else { "--> " };
+        let _ = write!(out, "\n{statement}\n{arrow}{shown}");
+        statement.clear();
+    }
+    assert!(statement.is_empty(), "the last statement ends with a semicolon");
+    out
+}
+
+#[test]
+fn golden_scripts() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/ddl/scripts");
+    let mut seen = 0;
+    for file in std::fs::read_dir(folder).unwrap() {
+        let path = file.unwrap().path();
+        let script = std::fs::read_to_string(&path).unwrap();
+        let actual = run_script(&script);
+        if std::env::var_os("UPDATE_GOLDEN").is_some() {
+            std::fs::write(&path, &actual).unwrap();
+        } else {
+            assert_eq!(actual, script, "{} (UPDATE_GOLDEN=1 rewrites it)", path.display());
+        }
+        seen += 1;
+    }
+    assert!(seen >= 5, "the scripts are found");
+}
+
+/// Statements that make a bit of everything.
+const EVERYTHING: &[&str] = &[
+    "CREATE KEYSPACE ks WITH replication = {'class': 'NetworkTopologyStrategy', 'datacenter1': 3}",
+    "CREATE KEYSPACE \"Mixed\" WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1} \
+     AND durable_writes = false",
+    "USE ks",
+    "CREATE TYPE z_inner (a int, \"Odd name\" frozen<list<text>>)",
+    "CREATE TYPE a_outer (i frozen<z_inner>, \"select\" map<text, frozen<set<int>>>)",
+    "CREATE TYPE \"table\" (a int)",
+    "CREATE TABLE simple (k text PRIMARY KEY, v blob)",
+    "CREATE TABLE \"Quoted\" (\"K\" int, \"order\" text, c timeuuid, s decimal static, u frozen<a_outer>, \
+     n z_inner, w frozen<\"table\">, t tuple<int, frozen<list<varint>>>, l list<frozen<map<int, inet>>>, \
+     v vector<float, 3>, PRIMARY KEY ((\"K\", \"order\"), c)) WITH CLUSTERING ORDER BY (c DESC) \
+     AND comment = 'it''s' AND default_time_to_live = 60 AND compaction = {'class': 'LeveledCompactionStrategy'} \
+     AND extensions = {'x': 0xCAFE} AND tablets = 5 AND transactions = {'enabled': true} AND speculative_retry = 'MIN(99p,5ms)'",
+    "CREATE TABLE counts (a int, b int, c int, n counter, PRIMARY KEY (a, b, c)) \
+     WITH CLUSTERING ORDER BY (b ASC, c DESC) AND gc_grace_seconds = 5 AND caching = {'keys': 'none'} \
+     AND compression = {'enabled': false}",
+    "CREATE TABLE \"Mixed\".t (k int PRIMARY KEY)",
+];
+
+#[test]
+fn described_schemas_make_themselves_again() {
+    let mut original = Database::new();
+    for statement in EVERYTHING {
+        original.run(statement).unwrap();
+    }
+    for request in ["DESCRIBE SCHEMA", "DESCRIBE SCHEMA WITH INTERNALS"] {
+        let Response::Rows(rows) = original.run(request).unwrap() else { panic!("rows") };
+        let mut again = Database::new();
+        for row in texts(&rows) {
+            let response = again.run(&row[3]).unwrap_or_else(|error| panic!("{}: {error}", row[3]));
+            assert!(matches!(response, Response::SchemaChange(_)));
+        }
+        let Response::Rows(rows_again) = again.run(request).unwrap() else { panic!("rows") };
+        if request.ends_with("INTERNALS") {
+            assert_eq!(texts(&rows), texts(&rows_again));
+        }
+        for entry in original.catalog.tables() {
+            let table = &entry.table;
+            let made = &again.catalog.table(&table.keyspace, &table.name).unwrap().table;
+            assert_eq!((&made.columns, made.default_ttl_s), (&table.columns, table.default_ttl_s));
+            assert_eq!(options::shown(made), options::shown(table), "{}", table.name);
+            let count =
+                |database: &Database| database.catalog.table(&table.keyspace, &table.name).unwrap().tablets.len();
+            assert_eq!(count(&again), count(&original));
+        }
+        for name in ["ks", "Mixed"] {
+            assert_eq!(again.catalog.keyspace(name), original.catalog.keyspace(name));
+            assert!(again.catalog.types_in(name).eq(original.catalog.types_in(name)));
+        }
+    }
+}
+
+#[test]
+fn column_ids_are_never_reused() {
+    let mut database = Database::new();
+    for statement in ["CREATE KEYSPACE ks", "CREATE TABLE ks.t (k int PRIMARY KEY, a int, b int)"] {
+        database.run(statement).unwrap();
+    }
+    let id = |database: &Database, name: &str| {
+        database.catalog.table("ks", "t").unwrap().table.column(name).map(|column| column.id)
+    };
+    assert_eq!((id(&database, "k"), id(&database, "a"), id(&database, "b")), (Some(0), Some(1), Some(2)));
+    database.run("ALTER TABLE ks.t DROP b").unwrap();
+    database.run("ALTER TABLE ks.t ADD (b text, aa int)").unwrap();
+    assert_eq!((id(&database, "b"), id(&database, "aa")), (Some(3), Some(4)));
+    let names: Vec<_> =
+        database.catalog.table("ks", "t").unwrap().table.columns.iter().map(|c| c.name.clone()).collect();
+    assert_eq!(names, ["k", "a", "aa", "b"]);
+}
+
+#[test]
+fn every_native_type_is_a_column_type_and_reads_back() {
+    let types = "ascii bigint blob boolean date decimal double duration float inet int smallint text time timestamp \
+                 timeuuid tinyint uuid varint";
+    let mut database = Database::new();
+    database.run("CREATE KEYSPACE ks").unwrap();
+    for name in types.split_whitespace() {
+        let key = if name == "duration" { "int" } else { name };
+        let statement = format!(
+            "CREATE TABLE ks.t_{name} (k {key}, c {key}, v {name}, l list<{name}>, m map<{key}, {name}>, \
+             s set<{key}>, PRIMARY KEY (k, c))"
+        );
+        database.run(&statement).unwrap();
+        let table = &database.catalog.table("ks", &format!("t_{name}")).unwrap().table;
+        assert_eq!(table.column("v").unwrap().data_type.to_string(), name);
+        assert_eq!(table.columns.iter().filter(|column| column.kind == ColumnKind::Regular).count(), 4);
+    }
+    let custom = TypeName::Custom("org.apache.cassandra.db.marshal.Int32Type".to_owned());
+    assert_eq!(resolve_type(&database.catalog, "ks", &custom).unwrap().to_string(), "int");
+}
+
+/// Tables and tablets are not needed here: a catalog whose every change meets another one.
+struct Contended {
+    catalog: Mutex<Arc<Catalog>>,
+    interference: Mutex<Vec<&'static str>>,
+}
+
+impl Contended {
+    fn apply(&self, command: &Command) -> Outcome {
+        let mut catalog = self.catalog.lock();
+        let (next, outcome, _) = catalog.apply(command);
+        *catalog = Arc::new(next);
+        outcome
+    }
+}
+
+impl Kv for Contended {
+    type Pinned = Vec<u8>;
+
+    fn get_now(&self, tablet: TabletId, _: &[u8]) -> Result<Now<Option<Vec<u8>>>, KvError> {
+        Err(KvError::NoSuchTablet(tablet))
+    }
+
+    async fn get(&self, tablet: TabletId, _: &[u8]) -> Result<Option<Vec<u8>>, KvError> {
+        Err(KvError::NoSuchTablet(tablet))
+    }
+
+    async fn scan(&self, tablet: TabletId, _: ScanRequest) -> Result<ScanChunk, KvError> {
+        Err(KvError::NoSuchTablet(tablet))
+    }
+
+    fn flags(&self, tablet: TabletId) -> Result<u64, KvError> {
+        Err(KvError::NoSuchTablet(tablet))
+    }
+
+    fn submit(&self, tablet: TabletId, _: Mutation, _: &Arc<dyn WriteSink>, _: u64) -> Result<(), KvError> {
+        Err(KvError::NoSuchTablet(tablet))
+    }
+
+    async fn write(&self, tablet: TabletId, _: Mutation) -> Result<WriteReply, KvError> {
+        Err(KvError::NoSuchTablet(tablet))
+    }
+
+    fn catalog(&self) -> Arc<Catalog> {
+        self.catalog.lock().clone()
+    }
+
+    async fn change_catalog(&self, command: Vec<u8>) -> Result<Vec<u8>, KvError> {
+        let interfering = self.interference.lock().pop();
+        if let Some(text) = interfering {
+            let catalog = self.catalog();
+            let context = Context { catalog: &catalog, keyspace: None, defaults: DEFAULTS, nonce: 0 };
+            let Plan::Propose { command, .. } = plan(&context, &parse(text).unwrap().statement).unwrap() else {
+                panic!("a change")
+            };
+            assert!(matches!(self.apply(&command), Outcome::Applied { .. }));
+        }
+        Ok(self.apply(&Command::decode(&command).unwrap()).encode())
+    }
+
+    fn local_node(&self) -> NodeInfo {
+        NodeInfo {
+            node: NodeId(1),
+            host_id: Uuid::from_u128(1),
+            address: [127, 0, 0, 1].into(),
+            cql_port: 9042,
+            data_center: "datacenter1".to_owned(),
+            rack: "rack1".to_owned(),
+            tokens: vec![0],
+        }
+    }
+
+    fn peers(&self) -> Vec<NodeInfo> {
+        Vec::new()
+    }
+
+    fn now_us(&self) -> i64 {
+        1
+    }
+}
+
+const DEFAULTS: Defaults = Defaults { shards_per_node: 1 };
+
+/// Executes `text` while `interference` gets in first; nothing here ever waits.
+fn contended(setup: &[&str], interference: &[&'static str], text: &str) -> (Catalog, String) {
+    let mut database = Database::new();
+    for statement in setup {
+        database.run(statement).unwrap();
+    }
+    let catalog = Mutex::new(Arc::new(database.catalog));
+    let kv = Contended { catalog, interference: Mutex::new(interference.to_vec()) };
+    let statement = parse(text).unwrap().statement;
+    let mut running = std::pin::pin!(execute(&kv, DEFAULTS, None, &statement));
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    let std::task::Poll::Ready(result) = running.as_mut().poll(&mut context) else { panic!("it waits") };
+    let shown = show(&result);
+    (Catalog::clone(&kv.catalog()), shown)
+}
+
+#[test]
+fn a_statement_that_was_overtaken_is_planned_again() {
+    let setup = ["CREATE KEYSPACE ks", "CREATE TABLE ks.t (k int PRIMARY KEY)"];
+    let others = ["ALTER TABLE ks.t ADD a int", "ALTER TABLE ks.t ADD b int"];
+    let (catalog, shown) = contended(&setup, &others, "ALTER TABLE ks.t ADD c int");
+    assert_eq!(shown, "UPDATED Table { keyspace: \"ks\", name: \"t\" }\n");
+    assert_eq!(catalog.table("ks", "t").unwrap().table.columns.len(), 4);
+
+    let (_, shown) = contended(&setup, &["DROP TABLE ks.t"], "ALTER TABLE ks.t ADD c int");
+    assert_eq!(shown, "Invalid: Table 'ks.t' doesn't exist\n");
+    let create = "CREATE TABLE ks.u (k int PRIMARY KEY)";
+    let (_, shown) = contended(&setup, &[create], create);
+    assert_eq!(shown, "AlreadyExists: table ks.u already exists\n");
+    let (_, shown) = contended(&setup, &["DROP KEYSPACE ks"], create);
+    assert_eq!(shown, "Invalid: Keyspace 'ks' doesn't exist\n");
+    let (_, shown) = contended(&setup, &[create], "CREATE TABLE IF NOT EXISTS ks.u (k int PRIMARY KEY)");
+    assert_eq!(shown, "void\n");
+}
+
+#[test]
+fn execution_can_move_between_threads() {
+    fn assert_send<T: Send>(_: &T) {}
+    let kv = Contended { catalog: Mutex::new(Arc::new(founded())), interference: Mutex::new(Vec::new()) };
+    let statement = Statement::Use("system".to_owned());
+    assert_send(&execute(&kv, DEFAULTS, None, &statement));
+}

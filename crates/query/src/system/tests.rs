@@ -1,1 +1,210 @@
+//! The system tables: their definitions, and what they say of a small cluster.
 
+#![allow(clippy::unwrap_used, reason = "test data is known")]
+
+use super::*;
+use diorite_base::NodeId;
+use diorite_cluster::catalog::Command;
+use diorite_model::schema::ColumnKind;
+use diorite_model::types::CqlType;
+use diorite_model::value::literal_text;
+use std::collections::BTreeMap;
+use uuid::Uuid;
+
+fn node(number: u8) -> NodeInfo {
+    NodeInfo {
+        node: NodeId(u64::from(number)),
+        host_id: Uuid::from_u128(u128::from(number)),
+        address: [127, 0, 0, number].into(),
+        cql_port: 9042,
+        data_center: "datacenter1".to_owned(),
+        rack: format!("rack{number}"),
+        tokens: vec![i64::MIN + i64::from(number), 0],
+    }
+}
+
+/// A source whose catalog has gone through some statements.
+fn source() -> Source {
+    let mut catalog = Catalog::default();
+    let node_of = |number: u8| diorite_cluster::catalog::NodeDescription {
+        host_id: Uuid::from_u128(u128::from(number)),
+        address: [127, 0, 0, number].into(),
+        cql_port: 9042,
+        rpc_port: 7100,
+        http_port: 7000,
+        data_center: "datacenter1".to_owned(),
+        zone: format!("rack{number}"),
+    };
+    let mut commands = vec![
+        Command::Bootstrap { cluster_id: Uuid::from_u128(9), name: "demo".to_owned(), replication_factor: 1 },
+        Command::RegisterNode { node: node_of(1) },
+        Command::RegisterNode { node: node_of(2) },
+    ];
+    let statements = [
+        "CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}",
+        "CREATE TYPE ks.address (street text, zip int)",
+        "CREATE TABLE ks.events (\"Who\" text, day date, at timestamp, seq int, s text static, v frozen<address>, \
+         PRIMARY KEY ((\"Who\", day), at, seq)) WITH CLUSTERING ORDER BY (at DESC, seq ASC) \
+         AND comment = 'it''s' AND default_time_to_live = 60 AND extensions = {'x': 0xCAFE}",
+        "CREATE TABLE ks.hits (k int PRIMARY KEY, n counter)",
+    ];
+    for statement in statements {
+        for command in commands.drain(..) {
+            catalog = catalog.apply(&command).0;
+        }
+        let defaults = crate::ddl::Defaults { shards_per_node: 1 };
+        let context = crate::ddl::Context { catalog: &catalog, keyspace: None, defaults, nonce: 1 };
+        let parsed = diorite_cql::language::parse(statement).unwrap();
+        let crate::ddl::Plan::Propose { command, .. } = crate::ddl::plan(&context, &parsed.statement).unwrap() else {
+            panic!("a change")
+        };
+        commands.push(command);
+    }
+    catalog = catalog.apply(&commands[0]).0;
+    Source { catalog: Arc::new(catalog), local: node(1), peers: vec![node(2)] }
+}
+
+/// A row as column → CQL literal; every cell is validated.
+fn shown(table: &Table, row: &Row) -> BTreeMap<String, String> {
+    assert_eq!(row.len(), table.columns.len());
+    let mut shown = BTreeMap::new();
+    for (column, cell) in table.columns.iter().zip(row) {
+        let Some(cell) = cell else {
+            assert!(matches!(column.kind, ColumnKind::Regular | ColumnKind::Static), "keys are never null");
+            continue;
+        };
+        column.data_type.validate(cell).unwrap();
+        let mut text = String::new();
+        literal_text(&column.data_type, cell, &mut text).unwrap();
+        shown.insert(column.name.clone(), text);
+    }
+    shown
+}
+
+fn select(source: &Source, keyspace: &str, name: &str) -> Vec<BTreeMap<String, String>> {
+    let table = table(keyspace, name).unwrap();
+    source.rows(keyspace, name).iter().map(|row| shown(&table, row)).collect()
+}
+
+#[test]
+fn definitions_are_valid_and_rows_fit_them() {
+    let source = source();
+    let mut ids = std::collections::BTreeSet::new();
+    let mut count = 0;
+    for (keyspace, tables) in keyspaces() {
+        assert!(crate::ddl::is_reserved_keyspace(&keyspace.name));
+        for definition in tables {
+            assert!(ids.insert(definition.id) && ids.insert(diorite_base::TableId(definition.uuid.as_u64_pair().0)));
+            select(&source, &keyspace.name, &definition.name);
+            count += 1;
+        }
+    }
+    assert!(count >= 30);
+    assert_eq!(table("system", "nothing"), None);
+    assert!(source.rows("system", "nothing").is_empty());
+}
+
+#[test]
+fn nodes_are_told_as_drivers_want_them() {
+    let source = source();
+    let local = &select(&source, "system", "local")[0];
+    assert_eq!(local["key"], "'local'");
+    assert_eq!(local["cluster_name"], "'demo'");
+    assert_eq!(local["release_version"], "'4.1.0'");
+    assert_eq!(local["partitioner"], "'org.apache.cassandra.dht.Murmur3Partitioner'");
+    assert_eq!(local["rpc_address"], "'127.0.0.1'");
+    assert_eq!(local["rpc_port"], "9042");
+    assert_eq!(local["tokens"], "{'-9223372036854775807', '0'}");
+    let peer = &select(&source, "system", "peers")[0];
+    assert_eq!((&peer["peer"][..], &peer["rpc_address"][..]), ("'127.0.0.2'", "'127.0.0.2'"));
+    let peer_v2 = &select(&source, "system", "peers_v2")[0];
+    assert_eq!((&peer_v2["native_port"][..], &peer_v2["peer_port"][..]), ("9042", "7100"));
+    for row in [local, peer, peer_v2] {
+        assert_eq!(row["schema_version"], source.catalog.schema_version().to_string());
+    }
+    assert!(select(&source, "system", "partitions").is_empty());
+}
+
+#[test]
+fn the_schema_is_told_column_by_column() {
+    let source = source();
+    let columns = select(&source, "system_schema", "columns");
+    let events: Vec<String> = columns
+        .iter()
+        .filter(|row| row["keyspace_name"] == "'ks'" && row["table_name"] == "'events'")
+        .map(|row| {
+            let field = |name: &str| row[name].trim_matches('\'').to_owned();
+            ["column_name", "kind", "position", "clustering_order", "type"].map(field).join(" ")
+        })
+        .collect();
+    assert_eq!(
+        events,
+        [
+            "Who partition_key 0 none text",
+            "at clustering 0 desc timestamp",
+            "day partition_key 1 none date",
+            "s static -1 none text",
+            "seq clustering 1 asc int",
+            "v regular -1 none frozen<address>",
+        ]
+    );
+    // The tables that describe the schema describe themselves.
+    assert!(columns.iter().any(|row| row["table_name"] == "'columns'" && row["column_name"] == "'position'"));
+    let tables = select(&source, "system_schema", "tables");
+    let find = |name: &str| tables.iter().find(|row| row["table_name"] == format!("'{name}'")).unwrap();
+    let events = find("events");
+    assert_eq!(events["comment"], "'it''s'");
+    assert_eq!(events["default_time_to_live"], "60");
+    assert_eq!(events["extensions"], "{'x': 0xcafe}");
+    assert_eq!(events["flags"], "{'compound'}");
+    assert_eq!(events["bloom_filter_fp_chance"], "0.01");
+    assert_eq!(find("hits")["flags"], "{'compound', 'counter'}");
+    let types = select(&source, "system_schema", "types");
+    assert_eq!((&types[0]["field_names"][..], &types[0]["field_types"][..]), ("['street', 'zip']", "['text', 'int']"));
+    let keyspaces = select(&source, "system_schema", "keyspaces");
+    let ks = keyspaces.iter().find(|row| row["keyspace_name"] == "'ks'").unwrap();
+    let replication = "{'class': 'org.apache.cassandra.locator.SimpleStrategy', 'replication_factor': '1'}";
+    assert_eq!(ks["replication"], replication);
+    assert!(keyspaces.iter().all(|row| row["keyspace_name"] != "'system_virtual_schema'"));
+    assert_eq!(select(&source, "system_virtual_schema", "keyspaces")[0]["keyspace_name"], "'system_virtual_schema'");
+    assert_eq!(select(&source, "system_virtual_schema", "tables").len(), 3);
+}
+
+#[test]
+fn columns_of_the_schema_tables_are_those_of_the_release() {
+    let names = |keyspace: &str, name: &str| -> Vec<String> {
+        table(keyspace, name).unwrap().columns.iter().map(|column| column.name.clone()).collect()
+    };
+    assert_eq!(
+        names("system_schema", "tables"),
+        [
+            "keyspace_name",
+            "table_name",
+            "additional_write_policy",
+            "bloom_filter_fp_chance",
+            "caching",
+            "cdc",
+            "comment",
+            "compaction",
+            "compression",
+            "crc_check_chance",
+            "dclocal_read_repair_chance",
+            "default_time_to_live",
+            "extensions",
+            "flags",
+            "gc_grace_seconds",
+            "id",
+            "max_index_interval",
+            "memtable",
+            "memtable_flush_period_in_ms",
+            "min_index_interval",
+            "read_repair",
+            "read_repair_chance",
+            "speculative_retry",
+        ]
+    );
+    let caching = table("system_schema", "tables").unwrap().column("caching").unwrap().data_type.clone();
+    assert_eq!(caching.to_string(), "frozen<map<text, text>>");
+    let tokens = table("system", "local").unwrap().column("tokens").unwrap().data_type.clone();
+    assert!(matches!(tokens, CqlType::Set(..)) && tokens.is_multi_cell());
+}
