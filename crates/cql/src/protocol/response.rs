@@ -26,6 +26,16 @@ pub mod result_kind {
     pub const SCHEMA_CHANGE: i32 = 5;
 }
 
+/// The version of CQL that clients are told.
+pub const CQL_VERSION: &str = "3.4.7";
+
+/// What SUPPORTED tells every client.
+pub const SUPPORTED_OPTIONS: &[(&str, &[&str])] = &[
+    ("PROTOCOL_VERSIONS", &["3/v3", "4/v4", "5/v5"]),
+    ("COMPRESSION", &["lz4", "snappy"]),
+    ("CQL_VERSION", &[CQL_VERSION]),
+];
+
 /// What a response can carry besides its message. Warnings and payload are left out before v4, which has no place for them.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Extras<'a> {
