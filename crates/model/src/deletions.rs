@@ -33,7 +33,8 @@ pub struct Range<'a> {
 }
 
 /// Packs a partition header. `start` and `end` of ranges are key bytes after the row-kind byte: from `start` up to, not including, `end`;
-/// an empty start and the end `[0xFF]` leave a side open.
+/// an empty start and the end `[0xFF]` leave a side open. Deletions that the leader stamps and such with a client's timestamp go into
+/// headers (and operations) of their own: which of them is later is known only after stamping.
 #[derive(Debug, Clone, Default)]
 pub struct DeletionsWriter {
     partition: Option<Deletion>,
@@ -114,8 +115,8 @@ impl<'a> Deletions<'a> {
 
 /// Sweeps over overlapping ranges and yields disjoint ones, each with the latest deletion over it.
 fn disjoint<'a>(partition: Option<Deletion>, ranges: impl Iterator<Item = Range<'a>>) -> Vec<Range<'a>> {
-    let partition_us = partition.map_or(NOTHING_DELETED, |deletion| deletion.timestamp_us);
-    let ranges = ranges.filter(|range| range.start < range.end && range.deletion.timestamp_us > partition_us);
+    let partition_us = partition.map(|deletion| deletion.timestamp_us);
+    let ranges = ranges.filter(|range| range.start < range.end && Some(range.deletion.timestamp_us) > partition_us);
     let mut edges: Vec<(&'a [u8], bool, Deletion)> = Vec::new();
     ranges.for_each(|range| edges.extend([(range.start, true, range.deletion), (range.end, false, range.deletion)]));
     edges.sort_unstable_by(|one, other| one.0.cmp(other.0));

@@ -1,25 +1,29 @@
 //! Values: wire bytes seen through their type. Validation, order, text, and the decoded form.
 //!
-//! Always true: the wire form is protocol v3 and later; [`compare`] agrees with the byte order of the key codec; what [`CqlType::validate`]
+//! Always true: the wire form is protocol v3 and later; [`compare`] agrees with the byte order of the key codec; what [`CqlType::validate`](crate::types::CqlType::validate)
 //! accepted never fails later. Left out: null, which is the absence of bytes and the caller's to represent.
 
+mod canonical;
 pub mod collection;
+mod decoded;
 pub mod literal;
 mod order;
 mod render;
 mod temporal;
+#[cfg(test)]
+mod tests;
 mod validate;
 
-use crate::types::CqlType;
 use num_bigint::BigInt;
-use std::borrow::Cow;
 use std::net::IpAddr;
 use thiserror::Error;
 use uuid::Uuid;
 
+pub use canonical::canonical;
 pub use order::compare;
 pub use render::literal_text;
-pub(crate) use validate::{DAY_NS, read_duration};
+#[cfg(test)]
+pub(crate) use validate::DAY_NS;
 
 /// Why bytes are not a value of their type. The messages are Cassandra's.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -62,25 +66,4 @@ pub enum Value {
     Tuple(Vec<Option<Value>>),
     UserDefined(Vec<Option<Value>>),
     Vector(Vec<Value>),
-}
-
-impl Value {
-    /// Decodes wire bytes, which are validated on the way.
-    pub fn decode(data_type: &CqlType, wire: &[u8]) -> Result<Value, ValueError> {
-        let _ = (data_type, wire);
-        unreachable!()
-    }
-
-    /// Appends the wire bytes.
-    pub fn encode(&self, data_type: &CqlType, out: &mut Vec<u8>) -> Result<(), ValueError> {
-        let _ = (data_type, out);
-        unreachable!()
-    }
-}
-
-/// The form in which a validated value is stored: frozen sets and maps (at any depth) sorted and free of duplicates, the last entry of a
-/// map key winning. Borrows when the value already is in that form.
-pub fn canonical<'a>(data_type: &CqlType, wire: &'a [u8]) -> Result<Cow<'a, [u8]>, ValueError> {
-    let _ = data_type;
-    Ok(Cow::Borrowed(wire))
 }

@@ -1,1 +1,118 @@
+#![allow(clippy::unwrap_used, reason = "tests may fail loudly")]
+use super::*;
+use crate::entry;
+use proptest::prelude::*;
 
+#[derive(Debug, Clone)]
+struct Header {
+    base_us: i64,
+    partition: Option<Deletion>,
+    ranges: Vec<(Vec<u8>, Vec<u8>, Deletion)>,
+}
+
+impl Header {
+    fn encode(&self) -> Vec<u8> {
+        let mut writer = DeletionsWriter::default();
+        self.partition.iter().for_each(|deletion| writer.partition(*deletion));
+        self.ranges.iter().for_each(|(start, end, deletion)| writer.range(start, end, *deletion));
+        let mut out = Vec::new();
+        writer.finish(self.base_us, &mut out);
+        out
+    }
+
+    /// The timestamp over a key, found the slow way.
+    fn over(&self, key: &[u8]) -> i64 {
+        let ranges = self.ranges.iter().filter(|(start, end, _)| start[..] <= *key && *key < end[..]);
+        let stamps = ranges.map(|(.., deletion)| deletion.timestamp_us);
+        stamps.chain(self.partition.map(|deletion| deletion.timestamp_us)).max().unwrap_or(NOTHING_DELETED)
+    }
+}
+
+fn header() -> impl Strategy<Value = Header> {
+    let deletion = || (1i64..6, 0u32..6).prop_map(|(timestamp_us, local_s)| Deletion { timestamp_us, local_s });
+    let bound = || prop::collection::vec(0u8..4, 0..3);
+    let range = (bound(), bound(), deletion());
+    (1i64..6, prop::option::weighted(0.3, deletion()), prop::collection::vec(range, 0..6))
+        .prop_map(|(base_us, partition, ranges)| Header { base_us, partition, ranges })
+}
+
+fn merged(older: &[u8], newer: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    entry::merge(older, newer, &mut out).unwrap();
+    out
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(3000))]
+
+    #[test]
+    fn every_key_is_under_its_latest_deletion(a in header(), b in header(), keys in prop::collection::vec(prop::collection::vec(0u8..4, 0..4), 1..9)) {
+        let (one, both) = (a.encode(), merged(&a.encode(), &b.encode()));
+        let (one, both) = (Deletions::decode(&one).unwrap(), Deletions::decode(&both).unwrap());
+        for key in &keys {
+            prop_assert_eq!(one.deletion_for(key), a.over(key));
+            prop_assert_eq!(both.deletion_for(key), a.over(key).max(b.over(key)));
+        }
+        prop_assert_eq!(both.partition(), a.partition.max(b.partition));
+        for pair in both.ranges().windows(2) {
+            prop_assert!(pair[0].end < pair[1].start || (pair[0].end == pair[1].start && pair[0].deletion != pair[1].deletion));
+        }
+    }
+
+    #[test]
+    fn merging_is_associative_commutative_and_idempotent(a in header(), b in header(), c in header()) {
+        let (a, b, c) = (a.encode(), b.encode(), c.encode());
+        let ab = merged(&a, &b);
+        prop_assert_eq!(merged(&ab, &c), merged(&a, &merged(&b, &c)));
+        prop_assert_eq!(&ab, &merged(&b, &a));
+        prop_assert_eq!(&ab, &merged(&ab, &a));
+        prop_assert_eq!(&ab, &merged(&ab, &ab));
+    }
+
+    #[test]
+    fn compaction_purges_what_is_old(a in header(), purge_before_s in 0u32..8) {
+        let packed = a.encode();
+        let before = Deletions::decode(&packed).unwrap();
+        let old = |deletion: &Deletion| deletion.local_s < purge_before_s;
+        match entry::compact(&packed, 100, purge_before_s) {
+            Compaction::Keep => prop_assert!(!before.ranges().iter().any(|range| old(&range.deletion)) && !before.partition().is_some_and(|deletion| old(&deletion))),
+            Compaction::Remove => prop_assert!(before.ranges().iter().all(|range| old(&range.deletion)) && before.partition().is_none_or(|deletion| old(&deletion))),
+            Compaction::Replace(smaller) => {
+                let after = Deletions::decode(&smaller).unwrap();
+                prop_assert_eq!(after.partition(), before.partition().filter(|deletion| !old(deletion)));
+                let expected: Vec<_> = before.ranges().iter().filter(|range| !old(&range.deletion)).copied().collect();
+                prop_assert_eq!(after.ranges(), &expected[..]);
+            }
+        }
+    }
+
+    #[test]
+    fn no_input_panics(mut bytes: Vec<u8>, a in header(), at: prop::sample::Index, to: u8) {
+        let mut damaged = a.encode();
+        let place = at.index(damaged.len());
+        damaged[place] = to;
+        if let Some(first) = bytes.first_mut() { *first = 0x80 | (*first & 0x03) }
+        for value in [&bytes, &damaged] {
+            let _ = entry::merge(value, &damaged, &mut Vec::new());
+            let _ = entry::compact(value, 5, 3);
+            if let Ok(header) = Deletions::decode(value) { let _ = header.deletion_for(&bytes); }
+        }
+    }
+}
+
+#[test]
+fn the_stamp_slot_dates_a_header() {
+    let mut writer = DeletionsWriter::default();
+    let deletion = Deletion { timestamp_us: crate::row::UNSTAMPED, local_s: 3 };
+    writer.range(b"a", b"c", deletion);
+    writer.range(b"b", b"d", deletion);
+    let mut packed = Vec::new();
+    writer.finish(crate::row::UNSTAMPED, &mut packed);
+    packed[1..9].copy_from_slice(&9i64.to_le_bytes());
+    let header = Deletions::decode(&packed).unwrap();
+    assert_eq!(header.ranges().len(), 1);
+    assert_eq!(
+        [&b"a"[..], b"c", b"d", b""].map(|key| header.deletion_for(key)),
+        [9, 9, NOTHING_DELETED, NOTHING_DELETED]
+    );
+}

@@ -1,6 +1,6 @@
 //! Types as CQL text: what DESCRIBE, `system_schema` and error messages show.
 
-use super::{CqlType, Frozen, UserType};
+use super::{CqlType, Frozen};
 use std::fmt;
 
 impl CqlType {
@@ -59,18 +59,15 @@ impl CqlType {
     }
 }
 
-/// Writes a stored name as CQL: quoted unless it is lower case and plain. Reserved words are quoted by their author, not here.
-pub fn write_name(name: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    let plain = name.starts_with(|first: char| first.is_ascii_lowercase())
-        && name.chars().all(|letter| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '_');
-    if plain { f.write_str(name) } else { write!(f, "\"{}\"", name.replace('"', "\"\"")) }
-}
+/// A stored name shown as CQL: quoted unless it is lower case and plain. Reserved words are not known here.
+pub(crate) struct Identifier<'a>(pub &'a str);
 
-struct Name<'a>(&'a UserType);
-
-impl fmt::Display for Name<'_> {
+impl fmt::Display for Identifier<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write_name(&self.0.name, f)
+        let name = self.0;
+        let plain = name.starts_with(|first: char| first.is_ascii_lowercase())
+            && name.chars().all(|letter| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '_');
+        if plain { f.write_str(name) } else { write!(f, "\"{}\"", name.replace('"', "\"\"")) }
     }
 }
 
@@ -93,7 +90,7 @@ impl fmt::Display for CqlType {
             CqlType::List(element, _) => write!(f, "list<{element}>")?,
             CqlType::Set(element, _) => write!(f, "set<{element}>")?,
             CqlType::Map(key, value, _) => write!(f, "map<{key}, {value}>")?,
-            CqlType::UserDefined(user, _) => Name(user).fmt(f)?,
+            CqlType::UserDefined(user, _) => Identifier(&user.name).fmt(f)?,
             CqlType::Vector(element, dimension) => write!(f, "vector<{element}, {dimension}>")?,
             CqlType::Tuple(types) => {
                 f.write_str("tuple<")?;
@@ -111,6 +108,7 @@ impl fmt::Display for CqlType {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::types::UserType;
     use std::sync::Arc;
 
     #[test]
