@@ -99,6 +99,7 @@ impl Inbound {
     }
 
     /// STARTUP has been answered: the rest of the connection is in this version and compression, and bodies may have full size.
+    /// A client before v5 says so when it has sent STARTUP, as Cassandra compresses the answer already.
     pub fn start(&mut self, version: Version, compression: Option<Compression>) {
         assert!(compression.is_none_or(|compression| compression.is_in(version)), "STARTUP checked the compression");
         self.version = Some(version);
