@@ -115,7 +115,8 @@ fn documents_name_only_make_targets_that_exist() {
     let mut findings = Vec::new();
     for document in ["README.md", "CONTRIBUTING.md"] {
         for (number, line) in read(document).lines().enumerate() {
-            let after_make = line.split("make ").skip(1).filter(|_| line.contains("`make ") || line.starts_with("make "));
+            let after_make =
+                line.split("make ").skip(1).filter(|_| line.contains("`make ") || line.starts_with("make "));
             for rest in after_make {
                 let target: String = rest.chars().take_while(|c| c.is_ascii_lowercase() || *c == '-').collect();
                 if !targets.contains(target.as_str()) {

@@ -13,7 +13,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("model", &["base"]),
     ("raft", &["base"]),
     ("cluster", &["base", "model"]),
-    ("storage", &["base"]),
+    ("storage", &["base", "raft"]),
     ("query", &["base", "cql", "model", "cluster"]),
     ("replica", &["base", "raft", "storage"]),
     ("admin", &["base"]),
@@ -23,7 +23,7 @@ const EDGES: &[(&str, &[&str])] = &[
 ];
 
 /// Edges that only a crate's own tests need.
-const TEST_EDGES: &[(&str, &[&str])] = &[];
+const TEST_EDGES: &[(&str, &[&str])] = &[("diorite", &["base", "cql"])];
 
 /// External crates that have one home, because only that home may know what stands behind it.
 const HOMES: &[(&str, &[&str])] = &[
@@ -36,10 +36,15 @@ const HOMES: &[(&str, &[&str])] = &[
 
 /// Crates that do no input or output, and the external crates that would bring it in.
 const PURE: &[&str] = &["base", "cql", "model", "raft", "cluster", "query"];
-const IMPURE: &[&str] = &["tokio", "rustix", "socket2", "axum", "rust-rocksdb", "raft-engine", "tempfile", "libc", "mio"];
+const IMPURE: &[&str] =
+    &["tokio", "rustix", "socket2", "axum", "rust-rocksdb", "raft-engine", "tempfile", "libc", "mio"];
 
 fn metadata() -> Metadata {
-    MetadataCommand::new().manifest_path(root().join("Cargo.toml")).no_deps().exec().expect("cargo describes the workspace")
+    MetadataCommand::new()
+        .manifest_path(root().join("Cargo.toml"))
+        .no_deps()
+        .exec()
+        .expect("cargo describes the workspace")
 }
 
 /// `diorite-base` is called `base` in the lists; `diorite` is itself.

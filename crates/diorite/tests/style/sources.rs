@@ -120,7 +120,9 @@ fn listed_functions() -> BTreeMap<(String, String), usize> {
         .lines()
         .filter(|line| !line.is_empty() && !line.starts_with('#'))
         .map(|line| {
-            let [path, name, lines] = line.split(' ').collect::<Vec<_>>()[..] else { panic!("{LONG_FUNCTIONS}: {line}") };
+            let [path, name, lines] = line.split(' ').collect::<Vec<_>>()[..] else {
+                panic!("{LONG_FUNCTIONS}: {line}")
+            };
             ((path.to_owned(), name.to_owned()), lines.parse().unwrap())
         })
         .collect()
@@ -202,12 +204,14 @@ fn reach_items(items: &[syn::Item], file: &Path, home: &Path, reached: &mut BTre
 }
 
 fn path_attribute(attributes: &[syn::Attribute]) -> Option<String> {
-    attributes.iter().filter(|attribute| attribute.path().is_ident("path")).find_map(|attribute| match &attribute.meta {
-        syn::Meta::NameValue(syn::MetaNameValue {
-            value: syn::Expr::Lit(syn::ExprLit { lit: syn::Lit::Str(path), .. }),
-            ..
-        }) => Some(path.value()),
-        _ => None,
+    attributes.iter().filter(|attribute| attribute.path().is_ident("path")).find_map(|attribute| {
+        match &attribute.meta {
+            syn::Meta::NameValue(syn::MetaNameValue {
+                value: syn::Expr::Lit(syn::ExprLit { lit: syn::Lit::Str(path), .. }),
+                ..
+            }) => Some(path.value()),
+            _ => None,
+        }
     })
 }
 

@@ -1,0 +1,117 @@
+//! A blocking CQL client on the protocol crate's own encoder and decoder: one connection, many requests in flight.
+
+use diorite_cql::protocol::client::{
+    BoundValues, ClientPrepared, ClientRequest, ClientResponse, ClientRows, Parameters, RequestHead, decode_response,
+    encode_request,
+};
+use diorite_cql::protocol::envelope::Role;
+use diorite_cql::protocol::{Consistency, CqlError, Inbound, Value, Version};
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+pub struct Client {
+    stream: TcpStream,
+    inbound: Inbound,
+    out: Vec<u8>,
+}
+
+const VERSION: Version = Version::V4;
+
+impl Client {
+    pub fn connect(address: &str) -> io::Result<Self> {
+        let stream = TcpStream::connect((address, 9042))?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(Duration::from_secs(60)))?;
+        let mut client = Self { stream, inbound: Inbound::new(Role::Client), out: Vec::new() };
+        client.send(0, &ClientRequest::Startup(&[("CQL_VERSION", "3.0.0")]));
+        client.flush()?;
+        match client.receive()?.1 {
+            ClientResponse::Ready => {}
+            other => panic!("STARTUP was answered {other:?}"),
+        }
+        client.inbound.start(VERSION, None);
+        Ok(client)
+    }
+
+    /// Queues a request; [`Self::flush`] sends it.
+    pub fn send(&mut self, stream: i16, request: &ClientRequest<'_>) {
+        encode_request(&mut self.out, &RequestHead::new(VERSION, stream), request);
+    }
+
+    pub fn flush(&mut self) -> io::Result<()> {
+        self.stream.write_all(&self.out)?;
+        self.out.clear();
+        Ok(())
+    }
+
+    /// The next response, of whatever stream.
+    pub fn receive(&mut self) -> io::Result<(i16, ClientResponse)> {
+        loop {
+            let next = self.inbound.next().map_err(|error| io::Error::other(format!("{error:?}")))?;
+            if let Some(envelope) = next {
+                let decoded = decode_response(&envelope).map_err(|error| io::Error::other(error.to_string()))?;
+                return Ok((decoded.stream, decoded.response));
+            }
+            let mut buffer = [0; 64 << 10];
+            let count = self.stream.read(&mut buffer)?;
+            if count == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            self.inbound.input().extend_from_slice(&buffer[..count]);
+        }
+    }
+
+    fn call(&mut self, request: &ClientRequest<'_>) -> io::Result<ClientResponse> {
+        self.send(0, request);
+        self.flush()?;
+        Ok(self.receive()?.1)
+    }
+
+    /// Runs a statement.
+    pub fn query(&mut self, statement: &str) -> Result<ClientResponse, CqlError> {
+        let parameters = Parameters { consistency: Consistency::Quorum, ..Parameters::default() };
+        match self.call(&ClientRequest::Query { statement, parameters }).unwrap() {
+            ClientResponse::Error(error) => Err(error),
+            other => Ok(other),
+        }
+    }
+
+    /// Runs a statement that must succeed.
+    pub fn run(&mut self, statement: &str) -> ClientRows {
+        match self.query(statement) {
+            Ok(ClientResponse::Rows(rows)) => rows,
+            Ok(_) => ClientRows::default(),
+            Err(error) => panic!("{statement}: {error:?}"),
+        }
+    }
+
+    pub fn prepare(&mut self, statement: &str) -> ClientPrepared {
+        match self.call(&ClientRequest::Prepare { statement, keyspace: None }).unwrap() {
+            ClientResponse::Prepared(prepared) => prepared,
+            other => panic!("{statement} was answered {other:?}"),
+        }
+    }
+
+    /// Queues an EXECUTE.
+    pub fn execute(&mut self, stream: i16, id: &[u8], values: &[Value<'_>]) {
+        let parameters = Parameters {
+            consistency: Consistency::Quorum,
+            values: BoundValues::Positional(values),
+            ..Parameters::default()
+        };
+        self.send(stream, &ClientRequest::Execute { id, result_metadata_id: &[], parameters });
+    }
+}
+
+/// Makes `ks.t (k text PRIMARY KEY, v blob)` if need be.
+pub fn make_table(client: &mut Client) {
+    client.run("CREATE KEYSPACE IF NOT EXISTS ks");
+    client.run("CREATE TABLE IF NOT EXISTS ks.t (k text PRIMARY KEY, v blob)");
+}
+
+/// `SELECT COUNT(*)`
+pub fn count(client: &mut Client, table: &str) -> i64 {
+    let rows = client.run(&format!("SELECT COUNT(*) FROM {table}"));
+    i64::from_be_bytes(rows.rows[0][0].as_deref().unwrap().try_into().unwrap())
+}

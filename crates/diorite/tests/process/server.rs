@@ -1,0 +1,130 @@
+//! Starting, killing and stopping server processes, each on a loopback address of its own.
+
+use std::io::Read;
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+/// How long anything is waited for before the test gives up. Not a measurement.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// An address that no other test uses: 127.0.0.0/8 is all loopback.
+pub fn fresh_address() -> String {
+    static NEXT: AtomicU32 = AtomicU32::new(1);
+    let process = std::process::id();
+    format!("127.{}.{}.{}", 10 + process / 250 % 240, process % 250, 50 + NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+/// A running server; killed when dropped.
+pub struct Server {
+    pub address: String,
+    process: Child,
+}
+
+fn command(address: &str, data: &Path, more: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_diorite"));
+    command.args(["start", "--listen", address, "--log-level", "warn", "--data-dir"]).arg(data).args(more);
+    command.stdin(Stdio::null()).stdout(Stdio::null());
+    command
+}
+
+impl Server {
+    /// Starts and waits until CQL is served.
+    pub fn start(data: &Path, more: &[&str]) -> Self {
+        Self::start_on(&fresh_address(), data, more)
+    }
+
+    pub fn start_on(address: &str, data: &Path, more: &[&str]) -> Self {
+        let process = command(address, data, more).stderr(Stdio::inherit()).spawn().unwrap();
+        let mut server = Self { address: address.to_owned(), process };
+        let start = Instant::now();
+        // The HTTP port answers once the node is ready.
+        while get(&server.address, "/health/ready").is_none() {
+            let exited = server.process.try_wait().unwrap();
+            assert!(exited.is_none(), "the server exited: {exited:?}");
+            assert!(start.elapsed() < PATIENCE, "the server is not ready");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        server
+    }
+
+    /// `kill -9`
+    pub fn kill(mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+    }
+
+    /// SIGTERM; waits for the end.
+    pub fn stop(mut self) -> ExitStatus {
+        let stopped = Command::new("kill").args(["-TERM", &self.process.id().to_string()]).status().unwrap();
+        assert!(stopped.success());
+        let start = Instant::now();
+        loop {
+            if let Some(status) = self.process.try_wait().unwrap() {
+                return status;
+            }
+            assert!(start.elapsed() < PATIENCE, "the server does not stop");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    pub fn is_running(&mut self) -> bool {
+        self.process.try_wait().unwrap().is_none()
+    }
+
+    pub fn get(&self, path: &str) -> Option<String> {
+        get(&self.address, path)
+    }
+
+    /// Resident memory, bytes.
+    pub fn resident_bytes(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.id())).unwrap();
+        let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+        line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// The body of an HTTP answer, if there is one.
+pub fn get(address: &str, path: &str) -> Option<String> {
+    let mut stream = TcpStream::connect((address, 7000)).ok()?;
+    stream.set_read_timeout(Some(PATIENCE)).ok()?;
+    std::io::Write::write_all(
+        &mut stream,
+        format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").as_bytes(),
+    )
+    .ok()?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).ok()?;
+    let (head, body) = answer.split_once("\r\n\r\n")?;
+    head.starts_with("HTTP/1.1 200").then(|| body.to_owned())
+}
+
+/// Starts a server that must refuse to; returns what it says. It must end by itself, with a failure and one line.
+pub fn refusal(address: &str, data: &Path, more: &[&str]) -> String {
+    let mut process = command(address, data, more).stderr(Stdio::piped()).spawn().unwrap();
+    let start = Instant::now();
+    let status = loop {
+        if let Some(status) = process.try_wait().unwrap() {
+            break status;
+        }
+        if start.elapsed() > PATIENCE {
+            process.kill().unwrap();
+            panic!("the server did not refuse to start");
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    assert!(!status.success(), "it must fail");
+    let mut said = String::new();
+    process.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    assert_eq!(said.trim().lines().count(), 1, "one clear line: {said}");
+    said
+}
