@@ -13,9 +13,10 @@ use diorite_base::mutation::{Evaluator, Mutation};
 use diorite_base::write::KvError;
 use diorite_base::{GroupId, NodeId, TabletId};
 use diorite_cluster::catalog::{Catalog, CatalogEvaluator, Change, Command, SchemaEvent};
+use diorite_model::schema::Table;
 use diorite_query::program::TabletEvaluator;
 use diorite_replica::{OpenTablet, Store};
-use diorite_storage::{ScanRange, Values};
+use diorite_storage::{CompactionStyle, ScanRange, Values};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -72,6 +73,7 @@ impl CatalogFollower {
             evaluator: Arc::clone(&evaluator) as Arc<dyn Evaluator>,
             gc_grace_s: 0,
             values: Values::Plain,
+            compaction: CompactionStyle::SizeTiered,
             on_loaded: Some(Box::new(on_loaded)),
         };
         // Replaying may bring more changes than fit the queue; nobody takes them yet, and the snapshot says it all.
@@ -98,9 +100,10 @@ impl CatalogFollower {
         let mut wanted = Vec::new();
         let mut known: AHashSet<TabletId> = AHashSet::from_iter([CATALOG_TABLET]);
         for (tablet, placement) in catalog.tablets_on(self.node) {
-            let grace_s = catalog.table_by_id(placement.table).map_or(0, |entry| entry.table.gc_grace_s);
-            wanted.push(open_rows(tablet, grace_s));
-            known.insert(tablet);
+            if let Some(entry) = catalog.table_by_id(placement.table) {
+                wanted.push(open_rows(tablet, &entry.table));
+                known.insert(tablet);
+            }
         }
         self.store.remove_orphans(&known)?;
         self.store
@@ -167,7 +170,7 @@ impl CatalogFollower {
         match change {
             Change::OpenTablets { table, tablets } => {
                 let ours = tablets.iter().filter(|tablet| tablet.replicas.contains(&self.node));
-                let wanted = ours.map(|tablet| open_rows(tablet.tablet, table.gc_grace_s)).collect();
+                let wanted = ours.map(|tablet| open_rows(tablet.tablet, &table)).collect();
                 if let Err(error) = self.store.open(wanted) {
                     tracing::error!(table = %table.name, %error, "cannot open the tablets of a new table");
                 }
@@ -208,8 +211,19 @@ impl CatalogFollower {
     }
 }
 
-fn open_rows(tablet: TabletId, gc_grace_s: u32) -> OpenTablet {
-    OpenTablet { tablet, evaluator: Arc::new(TabletEvaluator), gc_grace_s, values: Values::Rows, on_loaded: None }
+fn open_rows(tablet: TabletId, table: &Table) -> OpenTablet {
+    let compaction = match table.options.get("compaction") {
+        Some(options) if options.contains("LeveledCompactionStrategy") => CompactionStyle::Leveled,
+        _ => CompactionStyle::SizeTiered,
+    };
+    OpenTablet {
+        tablet,
+        evaluator: Arc::new(TabletEvaluator),
+        gc_grace_s: table.gc_grace_s,
+        values: Values::Rows,
+        compaction,
+        on_loaded: None,
+    }
 }
 
 /// A sink for writes whose outcome nobody needs.

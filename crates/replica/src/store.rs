@@ -11,7 +11,7 @@ use diorite_base::mutation::{Evaluator, Mutation};
 use diorite_base::write::{KvError, WriteSink};
 use diorite_base::{Clock, GroupId, HybridClock, TabletId, limits};
 use diorite_raft::{ConfState, Group, GroupOptions};
-use diorite_storage::{DataDirectory, LogBatch, RaftLog, Shared, StorageError, Tablet, Values};
+use diorite_storage::{CompactionStyle, DataDirectory, LogBatch, RaftLog, Shared, StorageError, Tablet, Values};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -57,6 +57,8 @@ pub struct OpenTablet {
     pub gc_grace_s: u32,
     /// What its values are.
     pub values: Values,
+    /// How its files are merged.
+    pub compaction: CompactionStyle,
     /// Called with the stored data before the log behind it is replayed.
     pub on_loaded: Option<OnLoaded>,
 }
@@ -226,7 +228,12 @@ impl Store {
     fn load(&self, open: OpenTablet, disk: usize) -> Result<Replica, StorageError> {
         let home = &self.inner.disks[disk];
         let group_id = GroupId::from(open.tablet);
-        let data = Arc::new(Tablet::open(&self.inner.shared, &home.directory.tablet(open.tablet.0), open.values)?);
+        let data = Arc::new(Tablet::open(
+            &self.inner.shared,
+            &home.directory.tablet(open.tablet.0),
+            open.values,
+            open.compaction,
+        )?);
         data.set_gc_grace_s(open.gc_grace_s);
         if let Some(on_loaded) = open.on_loaded {
             on_loaded(&data).map_err(StorageError::Corrupt)?;

@@ -8,7 +8,9 @@ use diorite_base::mutation::{
 };
 use diorite_base::write::{Completion, KvError, WriteReply, WriteSink};
 use diorite_base::{Clock, SystemClock, TabletId};
-use diorite_storage::{CompactionVerdict, DataDirectory, Shared, StorageOptions, ValueSemantics, Values};
+use diorite_storage::{
+    CompactionStyle, CompactionVerdict, DataDirectory, Shared, StorageOptions, ValueSemantics, Values,
+};
 use std::path::Path;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
@@ -86,6 +88,7 @@ fn open(store: &Store, ids: impl IntoIterator<Item = u64>) {
         evaluator: Arc::new(Doubler),
         gc_grace_s: 0,
         values: Values::Rows,
+        compaction: CompactionStyle::SizeTiered,
         on_loaded: None,
     });
     store.open(wanted.collect()).unwrap();

@@ -21,7 +21,7 @@ pub use raft_log::{GroupReader, LogBatch, RaftLog};
 pub use rust_rocksdb::statistics::Ticker;
 pub use semantics::{CompactionVerdict, ValueSemantics};
 pub use shared::{Shared, StorageCounters};
-pub use tablet::{AppliedState, Batch, PinnedValue, ScanRange, Tablet, TabletStatistics, Values};
+pub use tablet::{AppliedState, Batch, CompactionStyle, PinnedValue, ScanRange, Tablet, TabletStatistics, Values};
 
 #[cfg(test)]
 mod tests;

@@ -5,7 +5,7 @@ use crate::error::StorageError;
 use crate::listener::{Listener, TabletEvents};
 use crate::options::StorageOptions;
 use crate::semantics::{CompactionVerdict, ValueSemantics};
-use crate::tablet::{META_KEY, Values};
+use crate::tablet::{CompactionStyle, META_KEY, Values};
 use diorite_base::Clock;
 use rust_rocksdb::compaction_filter::{CompactionFilter, Decision};
 use rust_rocksdb::compaction_filter_factory::{CompactionFilterContext, CompactionFilterFactory};
@@ -124,6 +124,7 @@ impl Shared {
     pub(crate) fn tablet_options(
         &self,
         values: Values,
+        compaction: CompactionStyle,
         events: &Arc<TabletEvents>,
         rules: &Arc<ExpiryRules>,
     ) -> Options {
@@ -133,6 +134,10 @@ impl Shared {
             tablet: Arc::clone(events),
             last_level: LEVELS - 1,
         });
+        if compaction == CompactionStyle::Leveled {
+            options.set_compaction_style(DBCompactionStyle::Level);
+            options.set_level_compaction_dynamic_level_bytes(true);
+        }
         if values == Values::Plain {
             return options;
         }

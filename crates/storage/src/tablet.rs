@@ -142,6 +142,16 @@ pub enum Values {
     Plain,
 }
 
+/// How a tablet's files are merged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum CompactionStyle {
+    /// Runs of similar size together: the least writing.
+    #[default]
+    SizeTiered,
+    /// Levels, each ten times the one above: the least space, for data that is overwritten much.
+    Leveled,
+}
+
 /// A tablet replica's data.
 pub struct Tablet {
     db: DB,
@@ -173,11 +183,16 @@ pub struct TabletStatistics {
 
 impl Tablet {
     /// Opens the tablet in `directory`, or makes it there.
-    pub fn open(shared: &Arc<Shared>, directory: &Path, values: Values) -> Result<Self, StorageError> {
+    pub fn open(
+        shared: &Arc<Shared>,
+        directory: &Path,
+        values: Values,
+        compaction: CompactionStyle,
+    ) -> Result<Self, StorageError> {
         let events = Arc::new(TabletEvents::default());
         let rules =
             Arc::new(ExpiryRules { gc_grace_s: AtomicU32::new(864_000), newest_explicit_us: AtomicI64::new(i64::MIN) });
-        let db = DB::open(&shared.tablet_options(values, &events, &rules), directory)?;
+        let db = DB::open(&shared.tablet_options(values, compaction, &events, &rules), directory)?;
         let tablet = Self {
             db,
             directory: directory.to_owned(),

@@ -35,7 +35,7 @@ fn shared() -> Arc<Shared> {
 }
 
 fn open(shared: &Arc<Shared>, path: &std::path::Path) -> Arc<Tablet> {
-    Arc::new(Tablet::open(shared, path, Values::Rows).unwrap())
+    Arc::new(Tablet::open(shared, path, Values::Rows, CompactionStyle::SizeTiered).unwrap())
 }
 
 fn state(index: u64) -> AppliedState {
@@ -131,6 +131,20 @@ fn compaction_asks_the_semantics() {
     assert_eq!(number(&tablet.get(&key(2)).unwrap().unwrap()), 1);
     assert_eq!(number(&tablet.get(&key(3)).unwrap().unwrap()), 30);
     assert_eq!(tablet.applied_state().unwrap(), state(1));
+}
+
+#[test]
+fn a_tablet_may_change_its_compaction_when_it_is_opened() {
+    let home = tempfile::tempdir().unwrap();
+    for style in [CompactionStyle::SizeTiered, CompactionStyle::Leveled, CompactionStyle::SizeTiered] {
+        let tablet = Arc::new(Tablet::open(&shared(), home.path(), Values::Rows, style).unwrap());
+        let mut batch = Batch::default();
+        batch.merge(&key(1), &2u64.to_le_bytes());
+        tablet.apply(&mut batch, &state(1)).unwrap();
+        tablet.flush(true).unwrap();
+        tablet.compact();
+    }
+    assert_eq!(number(&open(&shared(), home.path()).get(&key(1)).unwrap().unwrap()), 6);
 }
 
 #[test]
