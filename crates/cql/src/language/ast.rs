@@ -415,7 +415,7 @@ pub enum ConditionTest {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Predicate {
     /// One relation.
-    Relation(Relation),
+    Relation(Box<Relation>),
     /// Two or more, all of which must hold.
     And(Vec<Predicate>),
     /// Two or more, one of which must hold.
@@ -432,11 +432,11 @@ impl Predicate {
     /// The relations when this is nothing but relations joined by `AND`, as all of Cassandra's are; `None` otherwise.
     pub fn conjuncts(&self) -> Option<Vec<&Relation>> {
         match self {
-            Predicate::Relation(relation) => Some(vec![relation]),
+            Predicate::Relation(relation) => Some(vec![relation.as_ref()]),
             Predicate::And(parts) => parts
                 .iter()
                 .map(|part| match part {
-                    Predicate::Relation(relation) => Some(relation),
+                    Predicate::Relation(relation) => Some(relation.as_ref()),
                     _ => None,
                 })
                 .collect(),

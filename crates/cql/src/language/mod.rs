@@ -10,10 +10,13 @@
 pub mod ast;
 mod duration;
 mod error;
-
+pub mod format;
 mod keyword;
 mod lexer;
 mod parser;
 
 pub use error::{ParseError, ParseErrorKind};
 pub use parser::{MAX_DEPTH, parse};
+
+#[cfg(test)]
+mod tests;

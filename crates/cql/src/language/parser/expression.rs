@@ -5,7 +5,7 @@
 //!
 //! Always true: after any of these functions, `Parser::height` is the height of the expression that it returned.
 
-use super::super::ast::{ArithmeticOperator, Expression, Literal, MetadataKind, QualifiedName, TypeName};
+use super::super::ast::{ArithmeticOperator, Duration, Expression, Literal, MetadataKind, QualifiedName, TypeName};
 use super::super::keyword::Keyword;
 use super::super::lexer::{Kind, Symbol};
 use super::{Parser, Result};
@@ -91,6 +91,11 @@ impl Parser<'_> {
         }
         self.bump();
         let operand = self.nested(|parser| parser.signed(scope))?;
+        if let Expression::Literal(literal) = &operand
+            && is_its_own_negative(literal)
+        {
+            return Ok(operand);
+        }
         self.raise(0)?;
         Ok(Expression::Negate(Box::new(operand)))
     }
@@ -446,5 +451,14 @@ impl Parser<'_> {
             Expression::Literal(literal) => Ok(literal),
             _ => Err(self.unexpected("an integer")),
         }
+    }
+}
+
+/// Whether a constant is the same with a sign before it, so that `- -x` is written, and read, as `x`.
+fn is_its_own_negative(literal: &Literal) -> bool {
+    match literal {
+        Literal::Float(text) => text == "NaN",
+        Literal::Duration(duration) => *duration == Duration::default(),
+        _ => false,
     }
 }

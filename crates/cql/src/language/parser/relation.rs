@@ -225,7 +225,7 @@ impl Parser<'_> {
             self.expect_symbol(Symbol::RightParenthesis)?;
             return Ok(predicate);
         }
-        Ok(Predicate::Relation(self.relation()?))
+        Ok(Predicate::Relation(Box::new(self.relation()?)))
     }
 
     /// Whether the word at hand is a column: something that can stand between a column and a value comes after it.
