@@ -330,12 +330,12 @@ fn read_elements(
     let mut count = 0usize;
     while input.rest.first().ok_or(Malformed)? ^ input.mask != END {
         let length_at = reserve(out);
-        read_component(if count % 2 == 0 { first } else { second }, input, out)?;
+        read_component(if count.is_multiple_of(2) { first } else { second }, input, out)?;
         patch_length(out, length_at);
         count += 1;
     }
     input.u8()?;
-    if count % per_entry != 0 {
+    if !count.is_multiple_of(per_entry) {
         return Err(Malformed);
     }
     patch(out, count_at, count / per_entry);

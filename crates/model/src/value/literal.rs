@@ -205,11 +205,14 @@ fn push_hex(text: &str, out: &mut Vec<u8>) -> Option<()> {
     Some(())
 }
 
-/// A whole number of any size.
+/// The most digits of a `varint` or `decimal` constant: turning text into numbers takes time that grows faster than its length.
+const MAX_DIGITS: usize = 65_535;
+
+/// A whole number, however large within [`MAX_DIGITS`].
 fn whole(text: &str) -> Option<BigInt> {
     let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
     // The parser also takes underscores between digits, which CQL does not.
-    if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+    if digits.is_empty() || digits.len() > MAX_DIGITS || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;
     }
     BigInt::parse_bytes(text.as_bytes(), 10)

@@ -119,7 +119,7 @@ pub(super) fn parse_timestamp(text: &str) -> Option<i64> {
         time_ns = scanner.time(false)?;
     }
     let offset_minutes = scanner.zone()?;
-    (days * 86_400_000).checked_add(time_ns / 1_000_000 - offset_minutes * 60_000)
+    days.checked_mul(86_400_000)?.checked_add(time_ns / 1_000_000 - offset_minutes * 60_000)
 }
 
 /// The wire number of a date: days with 2^31 as 1970-01-01. A whole number is taken as it is.
@@ -147,8 +147,11 @@ pub(super) type Duration = (i32, i32, i64);
 
 const SECOND_NS: i64 = 1_000_000_000;
 
-/// Units of the CQL form, greatest first: name, months, days, nanoseconds in one.
-const UNITS: [(&str, i64, i64, i64); 10] = [
+/// A unit of durations: name, and how many months, days and nanoseconds are in one.
+type Unit = (&'static str, i64, i64, i64);
+
+/// Units of the CQL form, greatest first.
+const UNITS: [Unit; 10] = [
     ("y", 12, 0, 0),
     ("mo", 1, 0, 0),
     ("w", 0, 7, 0),
@@ -170,7 +173,7 @@ struct DurationSum {
 }
 
 impl DurationSum {
-    fn add(&mut self, count: i64, (_, months, days, nanoseconds): (&str, i64, i64, i64)) -> Option<()> {
+    fn add(&mut self, count: i64, (_, months, days, nanoseconds): Unit) -> Option<()> {
         self.months = self.months.checked_add(count.checked_mul(months)?)?;
         self.days = self.days.checked_add(count.checked_mul(days)?)?;
         self.nanoseconds = self.nanoseconds.checked_add(count.checked_mul(nanoseconds)?)?;
@@ -209,8 +212,8 @@ pub(super) fn parse_duration(text: &str) -> Option<Duration> {
     sum.finish(negative)
 }
 
-/// `number unit` again and again, each unit at most once, greater ones first.
-fn parse_units(text: &str, units: &[(&str, (&str, i64, i64, i64))]) -> Option<DurationSum> {
+/// `number unit` again and again, each unit (under the name given with it) at most once, greater ones first.
+fn parse_units(text: &str, units: &[(&str, Unit)]) -> Option<DurationSum> {
     let text = text.to_lowercase().replace("µs", "us").replace("μs", "us");
     let (mut sum, mut allowed) = (DurationSum::default(), units);
     let mut scanner = Scanner { rest: &text };

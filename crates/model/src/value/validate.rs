@@ -1,11 +1,13 @@
 //! Whether bytes from a client are a value of a type.
 //!
 //! Always true: accepts what Cassandra's serializers accept, with its error messages, and nothing that a later step would stumble over
-//! (Cassandra lets some malformed decimals and durations through and fails on reading them; here they are refused at once).
+//! (Cassandra lets some malformed decimals and durations through and fails on reading them; here they are refused at once, and so are
+//! decimals longer than a key may be, as comparing them takes their decimal digits).
 
 use super::ValueError;
 use super::collection::{elements, entries, fields, read_signed_vint, vector_elements};
 use crate::types::CqlType;
+use diorite_base::limits::MAX_KEY_BYTES;
 
 /// Nanoseconds of a day: `time` stays below it.
 pub(crate) const DAY_NS: i64 = 86_400_000_000_000;
@@ -70,6 +72,9 @@ impl CqlType {
             }
             CqlType::Decimal if wire.len() < 5 => {
                 refuse(format!("Expected 0 or at least 5 bytes for decimal ({})", wire.len()))
+            }
+            CqlType::Decimal if wire.len() > MAX_KEY_BYTES => {
+                refuse(format!("a decimal takes at most {MAX_KEY_BYTES} bytes, not {}", wire.len()))
             }
             CqlType::Duration => validate_duration(wire),
             CqlType::List(element, _) | CqlType::Set(element, _) => {

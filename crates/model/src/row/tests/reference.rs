@@ -13,6 +13,7 @@ pub(super) enum Held {
 }
 
 type Written = (i64, Held);
+type Elements = BTreeMap<Vec<u8>, Written>;
 
 /// One row as it is written.
 #[derive(Debug, Clone)]
@@ -21,7 +22,7 @@ pub(super) struct Input {
     pub marker: Option<Marker>,
     pub deletion: Option<Deletion>,
     simple: BTreeMap<ColumnId, Written>,
-    complex: BTreeMap<ColumnId, (Option<Deletion>, BTreeMap<Vec<u8>, Written>)>,
+    complex: BTreeMap<ColumnId, (Option<Deletion>, Elements)>,
 }
 
 impl Input {

@@ -1,0 +1,80 @@
+//! Times the hot path: key encoding, row encoding, reading, merging. `cargo run --release -p diorite-model --example timing`
+
+use diorite_base::{Clock, SystemClock, TableId};
+use diorite_model::entry::{compact, merge};
+use diorite_model::key::{DecodedKey, KeyLayout, push_row};
+use diorite_model::row::{LiveContent, LiveRow, Marker, NOTHING_DELETED, RowWriter, UNSTAMPED};
+use diorite_model::schema::{Column, ColumnKind, Order, Table};
+use diorite_model::types::CqlType;
+use std::hint::black_box;
+
+const ROUNDS: u64 = 2_000_000;
+
+fn table() -> Table {
+    let column = |id, name: &str, data_type, kind| Column { id, name: name.into(), data_type, kind };
+    Table {
+        id: TableId(1),
+        uuid: uuid::Uuid::nil(),
+        keyspace: "k".into(),
+        name: "t".into(),
+        version: 1,
+        columns: vec![
+            column(0, "k", CqlType::Text, ColumnKind::PartitionKey),
+            column(1, "c", CqlType::Bigint, ColumnKind::Clustering(Order::Desc)),
+            column(2, "v", CqlType::Blob, ColumnKind::Regular),
+        ],
+        next_column_id: 3,
+        default_ttl_s: 0,
+        gc_grace_s: 0,
+        options: Default::default(),
+    }
+}
+
+fn time(clock: &impl Clock, what: &str, mut work: impl FnMut()) {
+    let start = clock.monotonic_ns();
+    (0..ROUNDS).for_each(|_| work());
+    println!("{what:32} {:6.1} ns", (clock.monotonic_ns() - start) as f64 / ROUNDS as f64);
+}
+
+fn main() {
+    let clock = SystemClock::new();
+    let layout = KeyLayout::new(&table());
+    let (name, number, value) = (b"key:123456789", 42i64.to_be_bytes(), [7u8; 256]);
+    let mut key = Vec::new();
+    let encode = |key: &mut Vec<u8>| {
+        key.clear();
+        layout.encode_partition(std::iter::once(&name[..]), key).expect("a valid key");
+        push_row(key);
+        layout.push_clustering(0, &number, key).expect("a valid key");
+    };
+    time(&clock, "encode key", || encode(black_box(&mut key)));
+    let mut decoded = DecodedKey::default();
+    time(&clock, "decode key", || layout.decode(black_box(&key), &mut decoded).expect("own encoding"));
+
+    let mut row = Vec::new();
+    let write = |row: &mut Vec<u8>, base_us| {
+        row.clear();
+        let mut writer = RowWriter::new(row, base_us);
+        writer.marker(Marker { timestamp_us: base_us, expiry: None });
+        writer.cell(2, base_us, None, &value);
+    };
+    time(&clock, "encode row of 256 bytes", || write(black_box(&mut row), UNSTAMPED));
+    let (mut older, mut newer, mut out) = (Vec::new(), Vec::new(), Vec::new());
+    write(&mut older, 1);
+    write(&mut newer, 2);
+    time(&clock, "read row", || {
+        let live = LiveRow::new(black_box(&older), 9, NOTHING_DELETED).expect("own encoding");
+        for cell in live.cells() {
+            if let LiveContent::Value(value) = cell.expect("own encoding").content {
+                black_box(value);
+            }
+        }
+    });
+    time(&clock, "merge two rows", || {
+        out.clear();
+        merge(black_box(&older), black_box(&newer), &mut out).expect("own encoding");
+    });
+    time(&clock, "compact plain row", || {
+        black_box(compact(black_box(&older), 9, 9));
+    });
+}
