@@ -182,7 +182,9 @@ fn golden_scripts() {
         if std::env::var_os("UPDATE_GOLDEN").is_some() {
             std::fs::write(&path, &actual).unwrap();
         } else {
-            assert_eq!(actual, script, "{} (UPDATE_GOLDEN=1 rewrites it)", path.display());
+            let differing = actual.lines().zip(script.lines()).find(|(is, was)| is != was);
+            assert_eq!(differing, None, "{} (UPDATE_GOLDEN=1 rewrites it)", path.display());
+            assert_eq!(actual.len(), script.len(), "{} (UPDATE_GOLDEN=1 rewrites it)", path.display());
         }
         seen += 1;
     }

@@ -1,13 +1,14 @@
 //! Small pieces of CQL text: quoted names, strings and maps, as DESCRIBE and stored options show them.
 
-use diorite_cql::language::ast::{Literal, Statement};
+use diorite_cql::language::ast::Literal;
+use diorite_cql::language::format::{quote_identifier, quote_string};
 use diorite_model::types::{CqlType, Frozen};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
 /// A string literal.
 pub fn string(text: &str) -> String {
-    format!("'{}'", text.replace('\'', "''"))
+    quote_string(text)
 }
 
 /// A map literal of strings.
@@ -45,14 +46,7 @@ pub fn raw(literal: &Literal) -> String {
 
 /// A name as CQL text: in quotes where it would not be read back as it is.
 pub fn identifier(name: &str) -> String {
-    let plain = name.starts_with(|first: char| first.is_ascii_lowercase())
-        && name.chars().all(|letter| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '_');
-    // Reserved words look plain; only the grammar knows them.
-    let reads_back = || {
-        let parsed = diorite_cql::language::parse(&format!("USE {name}"));
-        parsed.is_ok_and(|parsed| matches!(parsed.statement, Statement::Use(read) if read == name))
-    };
-    if plain && reads_back() { name.to_owned() } else { format!("\"{}\"", name.replace('"', "\"\"")) }
+    quote_identifier(name).into_owned()
 }
 
 /// A type as CQL text.

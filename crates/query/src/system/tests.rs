@@ -151,7 +151,10 @@ fn the_schema_is_told_column_by_column() {
     // The tables that describe the schema describe themselves.
     assert!(columns.iter().any(|row| row["table_name"] == "'columns'" && row["column_name"] == "'position'"));
     let tables = select(&source, "system_schema", "tables");
-    let find = |name: &str| tables.iter().find(|row| row["table_name"] == format!("'{name}'")).unwrap();
+    let find = |name: &str| {
+        let of_ks = tables.iter().filter(|row| row["keyspace_name"] == "'ks'");
+        of_ks.into_iter().find(|row| row["table_name"] == format!("'{name}'")).unwrap()
+    };
     let events = find("events");
     assert_eq!(events["comment"], "'it''s'");
     assert_eq!(events["default_time_to_live"], "60");
