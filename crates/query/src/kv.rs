@@ -113,14 +113,15 @@ pub trait Kv: Send + Sync + 'static {
     ) -> Result<(), KvError>;
 
     /// Writes and waits.
-    fn write(
-        &self,
-        tablet: TabletId,
-        mutation: Mutation,
-    ) -> impl Future<Output = Result<WriteReply, KvError>> + Send;
+    fn write(&self, tablet: TabletId, mutation: Mutation) -> impl Future<Output = Result<WriteReply, KvError>> + Send;
 
     /// The newest catalog this node has. Cheap: a reference count.
     fn catalog(&self) -> Arc<Catalog>;
+
+    /// The version of the newest catalog. Called for every request: an implementation that can tell without touching a reference count should.
+    fn catalog_version(&self) -> u64 {
+        self.catalog().version()
+    }
 
     /// Proposes an encoded `catalog::Command` to the catalog's Raft group; returns the encoded `catalog::Outcome` once the change is applied
     /// and this node serves it (new tablets are open).

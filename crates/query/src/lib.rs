@@ -9,10 +9,19 @@
 //! What is left out: replication and storage (below the seam), connections, frames and authentication (the node).
 
 pub mod ddl;
-mod error;
+pub mod engine;
+pub mod error;
+pub mod exec;
+pub mod functions;
+mod hot;
 pub mod kv;
+pub mod plan;
+pub mod prepared;
+pub mod program;
 pub mod session;
 pub mod system;
+pub mod table;
 pub mod types;
 
+pub use engine::{EngineConfig, QueryEngine};
 pub use session::Session;

@@ -1,0 +1,481 @@
+//! The engine: takes requests of a connection, finds or makes their plans, and has them executed.
+//!
+//! [`QueryEngine::execute_now`] (in [`crate::hot`]) is tried first for EXECUTE; what it declines, and all other requests, come to
+//! [`QueryEngine::answer`].
+//!
+//! Always true: a request is executed against the newest catalog this node has when it begins; a request's future owns all it needs. Left out:
+//! encoding answers (the node), retries (the client's: what may be retried says so by its error).
+
+use crate::ddl;
+use crate::error::{invalid, kv_error};
+use crate::exec::modify::{Defaults, Writes};
+use crate::exec::outcome;
+use crate::exec::select::{PageRequest, Read};
+use crate::exec::source::Source;
+use crate::exec::write::{explicit_timestamp, pack_virtual_rows};
+use crate::functions::{Environment, UuidSource};
+use crate::kv::Kv;
+use crate::plan::modify::ModifyPlan;
+use crate::plan::select::SelectPlan;
+use crate::plan::term::Bound;
+use crate::plan::{self, Plan, Planned, check_batch};
+use crate::prepared::{CurrentPlan, PreparedCache, PreparedStatement, statement_id};
+use crate::program::ProgramReply;
+use crate::session::Session;
+use crate::system;
+use crate::table::{self, TableContext};
+use diorite_base::random::SplitMix64;
+use diorite_cluster::catalog::Catalog;
+use diorite_cql::language::ast::{self, Statement};
+use diorite_cql::language::parse;
+use diorite_cql::protocol::request::{BatchStatementSource, Prepare};
+use diorite_cql::protocol::response::ReplyHead;
+use diorite_cql::protocol::{
+    Batch, BatchKind, Consistency, CqlError, Envelope, Execute, Message, Opcode, Prepared, Query, QueryParameters,
+    Request, Response, Rows, Value, Values, Version, WriteType,
+};
+use diorite_model::schema::TabletRange;
+use std::sync::Arc;
+
+/// What can be set about the engine.
+#[derive(Debug, Clone)]
+pub struct EngineConfig {
+    /// Tablets of a new table per node.
+    pub shards_per_node: u32,
+    /// Whether timestamps that drivers attach to requests by themselves count like `USING TIMESTAMP`.
+    pub client_timestamps: bool,
+    /// The most bytes of prepared statements.
+    pub prepared_cache_bytes: usize,
+    /// A page ends after the row that brings it to this many bytes.
+    pub page_bytes: usize,
+    /// A batch over more partitions than this is answered with a warning.
+    pub batch_partitions_warning: usize,
+}
+
+impl Default for EngineConfig {
+    fn default() -> Self {
+        Self {
+            shards_per_node: 1,
+            client_timestamps: false,
+            prepared_cache_bytes: 64 << 20,
+            page_bytes: 4 << 20,
+            batch_partitions_warning: 10_000,
+        }
+    }
+}
+
+/// A request that is executed while its connection goes on reading.
+#[derive(Debug, Clone)]
+pub struct OwnedRequest {
+    /// Its kind: QUERY, PREPARE, EXECUTE or BATCH
+    pub opcode: Opcode,
+    /// The version of the connection
+    pub version: Version,
+    /// The flags of its header, without compression
+    pub flags: u8,
+    /// Its body, no longer compressed
+    pub body: Vec<u8>,
+}
+
+/// An answer with how it is to be sent.
+#[derive(Debug, Clone)]
+pub struct Reply {
+    /// The result.
+    pub response: Response,
+    /// For people.
+    pub warnings: Vec<String>,
+    /// The result's columns may be left out.
+    pub skip_metadata: bool,
+    /// The columns the client knows (v5).
+    pub known_metadata_id: Option<Vec<u8>>,
+}
+
+impl Reply {
+    fn plain(response: Response) -> Self {
+        Self { response, warnings: Vec::new(), skip_metadata: false, known_metadata_id: None }
+    }
+
+    /// Appends the RESULT. The warnings go into `head` by the caller, who owns the other extras as well.
+    pub fn encode(&self, out: &mut Vec<u8>, head: &ReplyHead<'_>) {
+        self.response.encode(out, head, self.skip_metadata, self.known_metadata_id.as_deref());
+    }
+}
+
+pub use crate::hot::{ExecuteNow, ReplyTo};
+
+/// See the top of this module.
+#[derive(Debug)]
+pub struct QueryEngine<K> {
+    pub(crate) kv: Arc<K>,
+    pub(crate) config: EngineConfig,
+    pub(crate) prepared: PreparedCache,
+    pub(crate) uuids: UuidSource,
+}
+
+/// What QUERY and EXECUTE have in common once values are in order.
+struct Run<'a> {
+    values: &'a [Value<'a>],
+    parameters: &'a QueryParameters<'a>,
+}
+
+impl<K: Kv> QueryEngine<K> {
+    /// An engine over `kv`.
+    pub fn new(kv: Arc<K>, config: EngineConfig) -> Arc<Self> {
+        let prepared = PreparedCache::new(config.prepared_cache_bytes);
+        let uuids = UuidSource::new(SplitMix64::from_entropy());
+        Arc::new(Self { kv, config, prepared, uuids })
+    }
+
+    /// How many statements are prepared, for metrics.
+    pub fn prepared_statements(&self) -> usize {
+        self.prepared.len()
+    }
+
+    /// Executes a request; see [`answer`](Self::answer), which also tells how the result is to be sent.
+    pub fn handle(
+        self: &Arc<Self>,
+        session: Arc<Session>,
+        request: OwnedRequest,
+    ) -> impl Future<Output = Result<Response, CqlError>> + Send + 'static {
+        let answer = self.answer(session, request);
+        async move { answer.await.map(|reply| reply.response) }
+    }
+
+    /// Executes a request.
+    pub fn answer(
+        self: &Arc<Self>,
+        session: Arc<Session>,
+        request: OwnedRequest,
+    ) -> impl Future<Output = Result<Reply, CqlError>> + Send + 'static {
+        let engine = Arc::clone(self);
+        async move {
+            let envelope = Envelope {
+                version: request.version,
+                flags: request.flags,
+                stream: 0,
+                opcode: request.opcode,
+                body: &request.body,
+            };
+            let message = Message::decode(&envelope)?;
+            match message.request {
+                Request::Query(query) => engine.query(&session, &query).await,
+                Request::Prepare(prepare) => engine.prepare(&session, &prepare),
+                Request::Execute(execute) => engine.execute(&session, request.version, &execute).await,
+                Request::Batch(batch) => engine.batch(&session, &batch).await,
+                _ => Err(CqlError::protocol("the query engine takes QUERY, PREPARE, EXECUTE and BATCH")),
+            }
+        }
+    }
+
+    pub(crate) fn environment(&self) -> Environment<'_> {
+        Environment { now_us: self.kv.now_us(), uuids: &self.uuids }
+    }
+
+    fn plan_text(&self, catalog: &Catalog, keyspace: Option<&str>, text: &str) -> Result<Planned, CqlError> {
+        let parsed = parse(text).map_err(|error| CqlError::syntax(error.to_string()))?;
+        plan::plan(catalog, keyspace, &parsed)
+    }
+
+    async fn query(&self, session: &Session, query: &Query<'_>) -> Result<Reply, CqlError> {
+        let current = session.keyspace();
+        let keyspace = query.parameters.keyspace.or(current.as_ref().map(|keyspace| keyspace.as_str()));
+        let planned = self.plan_text(&self.kv.catalog(), keyspace, query.statement)?;
+        let values = bind(&planned, &query.parameters.values)?;
+        let mut reply =
+            self.run(session, keyspace, &planned, Run { values: &values, parameters: &query.parameters }).await?;
+        reply.skip_metadata = false;
+        Ok(reply)
+    }
+
+    fn prepare(&self, session: &Session, prepare: &Prepare<'_>) -> Result<Reply, CqlError> {
+        let current = session.keyspace();
+        let keyspace = prepare.keyspace.or(current.as_ref().map(|keyspace| keyspace.as_str()));
+        let id = statement_id(keyspace, prepare.statement);
+        let catalog = self.kv.catalog();
+        if let Some(known) = self.prepared.get(&id) {
+            let current = known.current.load();
+            if current.planned.is_current(&catalog) {
+                return Ok(Reply::plain(Response::Prepared(Arc::clone(&current.reply))));
+            }
+        }
+        let planned = self.plan_text(&catalog, keyspace, prepare.statement)?;
+        let current = current_plan(id, planned, &catalog);
+        let reply = Arc::clone(&current.reply);
+        let statement = PreparedStatement::new(id, keyspace.map(str::to_owned), prepare.statement.to_owned(), current);
+        if let Some(known) = self.prepared.get(&id) {
+            // Other clients still know the columns it had before.
+            let changed = known.current.load().reply.result.id() != reply.result.id();
+            let changed = changed || known.result_changed.load(std::sync::atomic::Ordering::Relaxed);
+            statement.result_changed.store(changed, std::sync::atomic::Ordering::Relaxed);
+        }
+        self.prepared.insert(Arc::new(statement));
+        Ok(Reply::plain(Response::Prepared(reply)))
+    }
+
+    /// The plan of a prepared statement, made again if its table has changed.
+    pub(crate) fn current(&self, id: &[u8]) -> Result<(Arc<PreparedStatement>, Arc<CurrentPlan>), CqlError> {
+        let statement = self.prepared.get(id).ok_or_else(|| CqlError::unprepared(id))?;
+        let current = statement.current.load_full();
+        let catalog = self.kv.catalog();
+        if current.planned.is_current(&catalog) {
+            return Ok((statement, current));
+        }
+        let planned = self.plan_text(&catalog, statement.keyspace.as_deref(), &statement.text)?;
+        let fresh = Arc::new(current_plan(statement.id, planned, &catalog));
+        if fresh.reply.markers != current.reply.markers {
+            // The client encodes values for the old markers: it has to learn the new ones.
+            self.prepared.remove(&statement.id);
+            return Err(CqlError::unprepared(id));
+        }
+        if fresh.reply.result.id() != current.reply.result.id() {
+            statement.result_changed.store(true, std::sync::atomic::Ordering::Relaxed);
+        }
+        statement.current.store(Arc::clone(&fresh));
+        Ok((statement, fresh))
+    }
+
+    async fn execute(&self, session: &Session, version: Version, execute: &Execute<'_>) -> Result<Reply, CqlError> {
+        let (statement, current) = self.current(execute.id)?;
+        let values = bind(&current.planned, &execute.parameters.values)?;
+        let session_keyspace = session.keyspace();
+        let keyspace = statement.keyspace.as_deref().or(session_keyspace.as_ref().map(|keyspace| keyspace.as_str()));
+        let run = Run { values: &values, parameters: &execute.parameters };
+        let mut reply = self.run(session, keyspace, &current.planned, run).await?;
+        if let Plan::Select(_) = current.planned.plan {
+            reply.skip_metadata = execute.parameters.skip_metadata && statement.may_skip_metadata(version);
+            reply.known_metadata_id = execute.result_metadata_id.map(<[u8]>::to_vec);
+        }
+        Ok(reply)
+    }
+
+    async fn run(
+        &self,
+        session: &Session,
+        keyspace: Option<&str>,
+        planned: &Planned,
+        run: Run<'_>,
+    ) -> Result<Reply, CqlError> {
+        let bound = Bound { values: run.values, environment: self.environment() };
+        match &planned.plan {
+            Plan::Select(select) => {
+                if run.parameters.consistency == Consistency::Any {
+                    return Err(invalid("ANY ConsistencyLevel is only supported for writes"));
+                }
+                self.select(select, &bound, run.parameters).await.map(|rows| Reply::plain(Response::Rows(rows)))
+            }
+            Plan::Modify(modify) => {
+                check_write_consistency(run.parameters.consistency)?;
+                let write_type = match &modify.condition {
+                    Some(_) => WriteType::Cas,
+                    None if modify.table.table().is_counter() => WriteType::Counter,
+                    None => WriteType::Simple,
+                };
+                let defaults = self.defaults(run.parameters.default_timestamp_us);
+                let mut writes = Writes::default();
+                writes.add(modify, &bound, &self.tablets(&modify.table)?, defaults)?;
+                self.write(writes, &[modify], write_type, false).await
+            }
+            Plan::Batch(batch) => {
+                check_write_consistency(run.parameters.consistency)?;
+                let mut defaults = self.defaults(run.parameters.default_timestamp_us);
+                if let Some(term) = &batch.timestamp {
+                    defaults.timestamp_us = explicit_timestamp(term, &bound)?;
+                }
+                let mut writes = Writes::default();
+                for statement in &batch.statements {
+                    writes.add(statement, &bound, &self.tablets(&statement.table)?, defaults)?;
+                }
+                let plans: Vec<&ModifyPlan> = batch.statements.iter().collect();
+                self.write(writes, &plans, batch_write_type(batch.kind), true).await
+            }
+            Plan::Use(name) => self.define(session, keyspace, &Statement::Use(name.clone())).await,
+            Plan::Definition(statement) => self.define(session, keyspace, statement).await,
+        }
+    }
+
+    async fn define(
+        &self,
+        session: &Session,
+        keyspace: Option<&str>,
+        statement: &Statement,
+    ) -> Result<Reply, CqlError> {
+        let defaults = ddl::Defaults { shards_per_node: self.config.shards_per_node };
+        let response = ddl::execute(&*self.kv, defaults, keyspace, statement).await?;
+        if let Response::SetKeyspace(name) = &response {
+            session.set_keyspace(name);
+        }
+        Ok(Reply::plain(response))
+    }
+
+    fn defaults(&self, attached_us: Option<i64>) -> Defaults {
+        Defaults { timestamp_us: attached_us.filter(|_| self.config.client_timestamps) }
+    }
+
+    fn tablets(&self, table: &TableContext) -> Result<Vec<TabletRange>, CqlError> {
+        let catalog = self.kv.catalog();
+        let entry = catalog.table_by_id(table.table().id);
+        let entry = entry.ok_or_else(|| invalid(format!("table {} does not exist", table.table().name)))?;
+        Ok(entry.tablets.clone())
+    }
+
+    async fn select(
+        &self,
+        plan: &SelectPlan,
+        bound: &Bound<'_>,
+        parameters: &QueryParameters<'_>,
+    ) -> Result<Rows, CqlError> {
+        let page = PageRequest {
+            page_size: parameters.page_size,
+            state: parameters.paging_state,
+            max_bytes: self.config.page_bytes,
+        };
+        let (source, tablets) = match plan.table.source() {
+            table::Source::Tablets => (Source::Kv(&*self.kv), self.tablets(&plan.table)?),
+            table::Source::Virtual => {
+                let definition = plan.table.table();
+                let rows = system::rows(&*self.kv, &definition.keyspace, &definition.name);
+                let entries = pack_virtual_rows(&plan.table, &rows)?;
+                let everything = TabletRange { tablet: diorite_base::TabletId(0), first_token: i64::MIN };
+                (Source::Memory(entries), vec![everything])
+            }
+        };
+        Read { plan, bound, source: &source, tablets: &tablets }.execute(page).await
+    }
+
+    /// Sends what was gathered to the tablets and makes the answer.
+    async fn write(
+        &self,
+        writes: Writes,
+        plans: &[&ModifyPlan],
+        write_type: WriteType,
+        is_batch: bool,
+    ) -> Result<Reply, CqlError> {
+        let is_conditional = writes.is_conditional();
+        if writes.strays_from_condition() {
+            return Err(invalid("Batch with conditions cannot span multiple partitions"));
+        }
+        let write_type = if is_conditional { WriteType::Cas } else { write_type };
+        let mut warnings = Vec::new();
+        if is_batch && writes.partitions > self.config.batch_partitions_warning {
+            warnings.push(format!("the batch touches {} partitions; it is atomic per tablet only", writes.partitions));
+        }
+        let mutations = writes.finish()?;
+        let pending = mutations.into_iter().map(|(tablet, mutation, is_evaluated)| async move {
+            let outcome = self.kv.write(tablet, mutation).await;
+            outcome.map(|reply| is_evaluated.then_some(reply)).map_err(|error| kv_error(&error, Some(write_type)))
+        });
+        let mut response = Response::Void;
+        for outcome in futures::future::join_all(pending).await {
+            let Some(reply) = outcome? else { continue };
+            let reply = ProgramReply::decode(&reply)
+                .map_err(|_| CqlError::server("the answer of a conditional write cannot be decoded"))?;
+            match reply {
+                ProgramReply::Failed(message) => return Err(invalid(message)),
+                ProgramReply::Applied if is_conditional => {
+                    response = Response::Rows(outcome::applied(&plans[0].table));
+                }
+                ProgramReply::Applied => {}
+                ProgramReply::Refused(seen) => {
+                    let shown = outcome::shown_columns(plans, is_batch);
+                    response = Response::Rows(outcome::refused(&plans[0].table, &shown, &seen)?);
+                }
+            }
+        }
+        Ok(Reply { warnings, ..Reply::plain(response) })
+    }
+
+    async fn batch(&self, session: &Session, batch: &Batch<'_>) -> Result<Reply, CqlError> {
+        check_write_consistency(batch.consistency)?;
+        let session_keyspace = session.keyspace();
+        let keyspace = batch.keyspace.or(session_keyspace.as_ref().map(|keyspace| keyspace.as_str()));
+        let catalog = self.kv.catalog();
+        let mut planned: Vec<(Arc<Planned>, Values<'_>)> = Vec::with_capacity(batch.statements.len());
+        for statement in batch.statements.iter() {
+            let plan = match statement.source {
+                BatchStatementSource::Text(text) => Arc::new(self.plan_text(&catalog, keyspace, text)?),
+                BatchStatementSource::Prepared(id) => Arc::clone(&self.current(id)?.1.planned),
+            };
+            planned.push((plan, statement.values));
+        }
+        let mut plans = Vec::with_capacity(planned.len());
+        for (planned, _) in &planned {
+            match &planned.plan {
+                Plan::Modify(modify) => plans.push(&**modify),
+                _ => {
+                    return Err(invalid(
+                        "Invalid statement in batch: only UPDATE, INSERT and DELETE statements are allowed.",
+                    ));
+                }
+            }
+        }
+        if plans.is_empty() {
+            return Ok(Reply::plain(Response::Void));
+        }
+        let kind = match batch.kind {
+            BatchKind::Logged => ast::BatchKind::Logged,
+            BatchKind::Unlogged => ast::BatchKind::Unlogged,
+            BatchKind::Counter => ast::BatchKind::Counter,
+        };
+        check_batch(kind, false, &plans)?;
+        let defaults = self.defaults(batch.default_timestamp_us);
+        let environment = self.environment();
+        let mut writes = Writes::default();
+        let mut tablets: Vec<(diorite_base::TableId, Vec<TabletRange>)> = Vec::new();
+        for ((planned, values), plan) in planned.iter().zip(&plans) {
+            let values = bind(planned, values)?;
+            let id = plan.table.table().id;
+            if tablets.iter().all(|(known, _)| *known != id) {
+                tablets.push((id, self.tablets(&plan.table)?));
+            }
+            let ranges = tablets.iter().find(|(known, _)| *known == id).map(|(_, ranges)| ranges.as_slice());
+            writes.add(plan, &Bound { values: &values, environment }, ranges.unwrap_or_default(), defaults)?;
+        }
+        self.write(writes, &plans, batch_write_type(kind), true).await
+    }
+}
+
+fn batch_write_type(kind: ast::BatchKind) -> WriteType {
+    match kind {
+        ast::BatchKind::Logged => WriteType::Batch,
+        ast::BatchKind::Unlogged => WriteType::UnloggedBatch,
+        ast::BatchKind::Counter => WriteType::Counter,
+    }
+}
+
+fn check_write_consistency(consistency: Consistency) -> Result<(), CqlError> {
+    if consistency.is_serial() {
+        return Err(invalid("You must use conditional updates for serializable writes"));
+    }
+    Ok(())
+}
+
+/// A plan with what clients are told about it.
+fn current_plan(id: [u8; 16], planned: Planned, catalog: &Catalog) -> CurrentPlan {
+    let reply = Prepared { id: id.to_vec(), markers: planned.markers.clone(), result: Arc::clone(&planned.result) };
+    let resolved = crate::hot::resolve(&planned, catalog);
+    CurrentPlan { planned: Arc::new(planned), reply: Arc::new(reply), resolved }
+}
+
+/// Puts values in the order of the markers.
+fn bind<'a>(planned: &Planned, values: &Values<'a>) -> Result<Vec<Value<'a>>, CqlError> {
+    let wanted = planned.marker_count;
+    if !values.is_named() {
+        if values.len() != wanted {
+            return Err(invalid(format!(
+                "Invalid amount of bind variables: {wanted} expected, {} given",
+                values.len()
+            )));
+        }
+        return Ok(values.iter().collect());
+    }
+    let given: Vec<(Option<&str>, Value<'a>)> = values.iter_named().collect();
+    let mut bound = Vec::with_capacity(wanted);
+    for marker in &planned.markers.columns {
+        let found = given.iter().rfind(|(name, _)| *name == Some(marker.name.as_str()));
+        match found {
+            Some((_, value)) => bound.push(*value),
+            None => return Err(invalid(format!("Invalid amount of bind variables: no value for {}", marker.name))),
+        }
+    }
+    Ok(bound)
+}

@@ -1,0 +1,181 @@
+//! Aggregates without grouping: count, min, max, sum, avg over all rows of a query.
+//!
+//! Always true: states of parts of the rows can be merged, so tablets are folded independently; null takes no part. Integer sums wrap in the
+//! width of their type, averages of integers are cut, as in Cassandra. Left out: grouping, user-defined aggregates.
+
+use super::evaluate::Scope;
+use super::row::RowData;
+use crate::error::{invalid, value_error};
+use crate::plan::selection::{Aggregate, AggregateKind};
+use diorite_cql::protocol::CqlError;
+use diorite_model::types::CqlType;
+use diorite_model::value::{self, Value};
+use num_bigint::BigInt;
+
+/// The state of one aggregate.
+#[derive(Debug, Clone, Default)]
+pub struct State {
+    count: u64,
+    extreme: Option<Vec<u8>>,
+    integer: i128,
+    float: f64,
+    /// Kahan's compensation.
+    lost: f64,
+    decimal: Option<Decimal>,
+}
+
+/// `unscaled · 10^-scale`, of any size, as decimal digits would be too slow and `f64` too coarse.
+#[derive(Debug, Clone)]
+struct Decimal {
+    unscaled: BigInt,
+    scale: i32,
+}
+
+impl State {
+    /// Takes a row.
+    pub fn add(&mut self, aggregate: &Aggregate, scope: &Scope<'_>, row: &RowData) -> Result<(), CqlError> {
+        let Some(argument) = &aggregate.argument else {
+            self.count += 1;
+            return Ok(());
+        };
+        let Some(bytes) = scope.evaluate(argument, row)? else { return Ok(()) };
+        match aggregate.kind {
+            AggregateKind::CountRows | AggregateKind::Count => {}
+            AggregateKind::Min | AggregateKind::Max => self.keep_extreme(aggregate, &bytes),
+            AggregateKind::Sum | AggregateKind::Avg => {
+                if bytes.is_empty() {
+                    return Ok(());
+                }
+                self.add_number(Value::decode(&aggregate.argument_type, &bytes).map_err(value_error)?)?;
+            }
+        }
+        self.count += 1;
+        Ok(())
+    }
+
+    /// Counts rows without looking at them.
+    pub fn add_rows(&mut self, rows: u64) {
+        self.count += rows;
+    }
+
+    fn keep_extreme(&mut self, aggregate: &Aggregate, bytes: &[u8]) {
+        let replaces = match &self.extreme {
+            None => true,
+            Some(known) => {
+                let ordering = value::compare(&aggregate.argument_type, bytes, known);
+                if aggregate.kind == AggregateKind::Min { ordering.is_lt() } else { ordering.is_gt() }
+            }
+        };
+        if replaces {
+            self.extreme = Some(bytes.to_vec());
+        }
+    }
+
+    fn add_number(&mut self, value: Value) -> Result<(), CqlError> {
+        match value {
+            Value::Tinyint(value) => self.integer += i128::from(value),
+            Value::Smallint(value) => self.integer += i128::from(value),
+            Value::Int(value) => self.integer += i128::from(value),
+            Value::Bigint(value) => self.integer += i128::from(value),
+            Value::Float(value) => self.add_float(f64::from(value)),
+            Value::Double(value) => self.add_float(value),
+            Value::Varint(value) => self.add_decimal(Decimal { unscaled: value, scale: 0 })?,
+            Value::Decimal(unscaled, scale) => self.add_decimal(Decimal { unscaled, scale })?,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn add_float(&mut self, value: f64) {
+        let corrected = value - self.lost;
+        let sum = self.float + corrected;
+        self.lost = if sum.is_finite() { (sum - self.float) - corrected } else { 0.0 };
+        self.float = sum;
+    }
+
+    fn add_decimal(&mut self, value: Decimal) -> Result<(), CqlError> {
+        self.decimal = Some(match self.decimal.take() {
+            None => value,
+            Some(sum) => {
+                let scale = sum.scale.max(value.scale);
+                Decimal { unscaled: rescale(&sum, scale)? + rescale(&value, scale)?, scale }
+            }
+        });
+        Ok(())
+    }
+
+    /// Takes the state of other rows.
+    pub fn merge(&mut self, other: State, aggregate: &Aggregate) -> Result<(), CqlError> {
+        self.count += other.count;
+        self.integer += other.integer;
+        self.add_float(other.float);
+        if let Some(decimal) = other.decimal {
+            self.add_decimal(decimal)?;
+        }
+        if let Some(extreme) = other.extreme {
+            self.keep_extreme(aggregate, &extreme);
+        }
+        Ok(())
+    }
+
+    /// The result, in wire form.
+    pub fn finish(self, aggregate: &Aggregate) -> Result<Option<Vec<u8>>, CqlError> {
+        match aggregate.kind {
+            AggregateKind::CountRows | AggregateKind::Count => Ok(Some((self.count as i64).to_be_bytes().to_vec())),
+            AggregateKind::Min | AggregateKind::Max => Ok(self.extreme),
+            AggregateKind::Sum => self.total(aggregate, 1).map(Some),
+            AggregateKind::Avg => {
+                let count = self.count.max(1);
+                self.total(aggregate, count).map(Some)
+            }
+        }
+    }
+
+    fn total(self, aggregate: &Aggregate, divisor: u64) -> Result<Vec<u8>, CqlError> {
+        let integer = self.integer / i128::from(divisor);
+        let float = if divisor == 1 { self.float } else { self.float / divisor as f64 };
+        Ok(match &aggregate.argument_type {
+            CqlType::Tinyint => (integer as i8).to_be_bytes().to_vec(),
+            CqlType::Smallint => (integer as i16).to_be_bytes().to_vec(),
+            CqlType::Int => (integer as i32).to_be_bytes().to_vec(),
+            CqlType::Float => (float as f32).to_be_bytes().to_vec(),
+            CqlType::Double => float.to_be_bytes().to_vec(),
+            CqlType::Varint | CqlType::Decimal => return self.decimal_total(&aggregate.argument_type, divisor),
+            _ => (integer as i64).to_be_bytes().to_vec(),
+        })
+    }
+
+    fn decimal_total(self, data_type: &CqlType, divisor: u64) -> Result<Vec<u8>, CqlError> {
+        let zero = Decimal { unscaled: BigInt::from(0), scale: 0 };
+        let sum = self.decimal.unwrap_or(zero);
+        // Half-even at the scale of the sum, as Cassandra divides decimals; integers are cut.
+        let divisor = BigInt::from(divisor);
+        let quotient = &sum.unscaled / &divisor;
+        let value = match data_type {
+            CqlType::Varint => Value::Varint(quotient),
+            _ => Value::Decimal(round_half_even(&sum.unscaled, quotient, &divisor), sum.scale),
+        };
+        let mut out = Vec::new();
+        value.encode(data_type, &mut out).map_err(value_error)?;
+        Ok(out)
+    }
+}
+
+fn round_half_even(dividend: &BigInt, quotient: BigInt, divisor: &BigInt) -> BigInt {
+    let remainder = dividend - &quotient * divisor;
+    let zero = BigInt::from(0);
+    let doubled = &remainder + &remainder;
+    let twice: BigInt = if remainder < zero { -doubled } else { doubled };
+    let is_odd = &quotient % BigInt::from(2) != zero;
+    if twice > *divisor || (twice == *divisor && is_odd) {
+        if *dividend < zero { quotient - 1 } else { quotient + 1 }
+    } else {
+        quotient
+    }
+}
+
+fn rescale(value: &Decimal, scale: i32) -> Result<BigInt, CqlError> {
+    let missing = u32::try_from(i64::from(scale) - i64::from(value.scale)).ok().filter(|missing| *missing <= 10_000);
+    let missing = missing.ok_or_else(|| invalid("the decimals to be added differ too much in scale"))?;
+    Ok(&value.unscaled * BigInt::from(10).pow(missing))
+}

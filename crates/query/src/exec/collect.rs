@@ -1,0 +1,381 @@
+//! From entries to result rows: folds what belongs to a partition together, drops what is dead, filters, aggregates or encodes, and counts
+//! down the limits.
+//!
+//! Entries come in key order (or, within a partition, in reverse): header, static row, rows. A partition of which only static columns are
+//! left counts as one row, unless rows were asked for by clustering or regular columns.
+//!
+//! Always true: synchronous; a page ends exactly after the entry that filled it, and [`Collector::position`] says where. Left out: where
+//! entries come from ([`super::select`]).
+
+use super::aggregate::State;
+use super::evaluate::{Scope, now_seconds};
+use super::filter::BoundFilter;
+use super::row::RowData;
+use crate::error::corrupt;
+use crate::plan::select::{SelectPlan, mark_filter_reads};
+use crate::plan::selection::Selector;
+use diorite_cql::protocol::CqlError;
+use diorite_cql::protocol::rows::{put_cell, put_null};
+use diorite_model::deletions::Deletions;
+use diorite_model::key::{self, DecodedKey, RowKind};
+use diorite_model::row::{LiveRow, NOTHING_DELETED};
+use std::sync::Arc;
+
+/// Whether to go on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// More entries are wanted.
+    More,
+    /// The page is full or the limit reached.
+    Full,
+}
+
+/// How many rows are wanted; `u64::MAX` stands for all.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// By `LIMIT`.
+    pub rows: u64,
+    /// By `PER PARTITION LIMIT`.
+    pub rows_per_partition: u64,
+    /// Of this page.
+    pub page_rows: u64,
+    /// A page ends after the row that brings it to this size.
+    pub page_bytes: usize,
+}
+
+/// A row that waits to be put in order.
+#[derive(Debug)]
+pub struct SortableRow {
+    /// The values of the ordering columns.
+    pub order: Vec<Option<Vec<u8>>>,
+    /// The encoded cells.
+    pub cells: Vec<u8>,
+}
+
+/// See the top of this module.
+pub struct Collector<'p> {
+    plan: &'p SelectPlan,
+    scope: Scope<'p>,
+    filters: &'p [BoundFilter<'p>],
+    now_s: u32,
+    limits: Limits,
+    reads_partition: bool,
+    reads_clustering: bool,
+    row: RowData,
+    key: DecodedKey,
+    partition: Vec<u8>,
+    header: Option<Arc<[u8]>>,
+    has_static: bool,
+    has_rows: bool,
+    is_partition_done: bool,
+    left_in_partition: u64,
+    position: Vec<u8>,
+    /// The encoded rows.
+    pub body: Vec<u8>,
+    /// How many there are.
+    pub row_count: u32,
+    /// The rows, when they are to be put in order.
+    pub sortable: Vec<SortableRow>,
+    /// The states of the aggregates.
+    pub states: Vec<State>,
+    /// The first row, for what is selected beside aggregates.
+    pub first_row: Option<RowData>,
+}
+
+impl<'p> Collector<'p> {
+    /// For one execution of `plan`, or a part of it.
+    pub fn new(plan: &'p SelectPlan, scope: Scope<'p>, filters: &'p [BoundFilter<'p>], limits: Limits) -> Self {
+        let mut reads = plan.selection.reads.clone();
+        plan.restrictions.filters.iter().for_each(|filter| mark_filter_reads(filter, &mut reads));
+        plan.ordering.iter().for_each(|(at, _)| reads[*at] = true);
+        let partition_columns = plan.table.partition_columns();
+        let key_columns = plan.table.key_columns();
+        let records_elements = plan.selection.selectors.iter().any(uses_metadata);
+        Self {
+            reads_partition: reads[..partition_columns].contains(&true),
+            reads_clustering: reads[partition_columns..key_columns].contains(&true),
+            row: RowData::new(reads, records_elements),
+            states: vec![State::default(); plan.selection.aggregates.len()],
+            now_s: now_seconds(scope.bound.environment.now_us),
+            plan,
+            scope,
+            filters,
+            limits,
+            key: DecodedKey::default(),
+            partition: Vec::new(),
+            header: None,
+            has_static: false,
+            has_rows: false,
+            is_partition_done: false,
+            left_in_partition: limits.rows_per_partition,
+            position: Vec::new(),
+            body: Vec::new(),
+            row_count: 0,
+            sortable: Vec::new(),
+            first_row: None,
+        }
+    }
+
+    /// Whether nothing more is wanted.
+    pub fn is_full(&self) -> bool {
+        self.limits.rows == 0
+            || (!self.plan.selection.is_aggregate()
+                && (self.limits.page_rows == 0 || self.body.len() >= self.limits.page_bytes))
+    }
+
+    /// Whether `LIMIT` is reached, so that no page follows.
+    pub fn is_finished(&self) -> bool {
+        self.limits.rows == 0
+    }
+
+    /// Rows that `LIMIT` still allows.
+    pub fn rows_left(&self) -> u64 {
+        self.limits.rows
+    }
+
+    /// Rows that are still wanted for this page.
+    pub fn page_rows_left(&self) -> u64 {
+        self.limits.page_rows.min(self.limits.rows)
+    }
+
+    /// Rows of the current partition that `PER PARTITION LIMIT` still allows.
+    pub fn left_in_partition(&self) -> u64 {
+        self.left_in_partition
+    }
+
+    /// Whether nothing more of the current partition is wanted.
+    pub fn is_partition_done(&self) -> bool {
+        self.is_partition_done
+    }
+
+    /// The current partition: token and partition columns.
+    pub fn partition(&self) -> &[u8] {
+        &self.partition
+    }
+
+    /// The last key that was dealt with.
+    pub fn position(&self) -> &[u8] {
+        &self.position
+    }
+
+    /// Begins a partition whose header and static row are known.
+    pub fn begin_partition(
+        &mut self,
+        prefix: &[u8],
+        header: Option<Vec<u8>>,
+        static_row: Option<&[u8]>,
+    ) -> Result<(), CqlError> {
+        self.partition.clear();
+        self.partition.extend_from_slice(prefix);
+        self.header = header.map(Into::into);
+        self.has_static = false;
+        self.has_rows = false;
+        self.is_partition_done = false;
+        self.left_in_partition = self.limits.rows_per_partition;
+        if self.reads_partition {
+            let mut key = prefix.to_vec();
+            key::push_static(&mut key);
+            self.plan.table.layout().decode(&key, &mut self.key).map_err(corrupt)?;
+        }
+        self.row.begin_partition_with(&self.plan.table, self.reads_partition.then_some(&self.key));
+        match static_row {
+            Some(value) => self.take_static(value),
+            None => Ok(()),
+        }
+    }
+
+    /// Goes on in a partition of which a former page had rows.
+    pub fn resume_partition(&mut self, left: u64) {
+        self.has_rows = true;
+        self.left_in_partition = left;
+        self.is_partition_done = left == 0;
+    }
+
+    fn take_static(&mut self, value: &[u8]) -> Result<(), CqlError> {
+        if !self.plan.reads_statics {
+            return Ok(());
+        }
+        let header = self.header.clone();
+        let deleted_us = match &header {
+            Some(header) => Deletions::decode(header).map_err(corrupt)?.static_deletion(),
+            None => NOTHING_DELETED,
+        };
+        let live = LiveRow::new(value, self.now_s, deleted_us).map_err(corrupt)?;
+        if live.exists().map_err(corrupt)? {
+            self.has_static = true;
+            self.row.set_statics(&self.plan.table, &live)?;
+        }
+        Ok(())
+    }
+
+    /// Takes entries in scan order.
+    pub fn consume<'e>(&mut self, entries: impl Iterator<Item = (&'e [u8], &'e [u8])>) -> Result<Step, CqlError> {
+        let mut entries = entries.peekable();
+        while let Some(&(key, _)) = entries.peek() {
+            let partition_len = self.plan.table.layout().partition_len(key).map_err(corrupt)?;
+            if key[..partition_len] != self.partition[..] {
+                self.end_partition()?;
+                if self.is_full() {
+                    return Ok(Step::Full);
+                }
+                self.begin_partition(&key[..partition_len], None, None)?;
+            }
+            // Decoding the header once serves all rows up to the next partition or header.
+            let header = self.header.clone();
+            let deletions = match &header {
+                Some(header) => Some(Deletions::decode(header).map_err(corrupt)?),
+                None => None,
+            };
+            while let Some((key, value)) =
+                entries.next_if(|(key, _)| key.len() > partition_len && key[..partition_len] == self.partition[..])
+            {
+                match key::kind_of(key, partition_len).map_err(corrupt)? {
+                    RowKind::Header => {
+                        self.header = Some(value.into());
+                        break;
+                    }
+                    RowKind::Static => self.take_static(value)?,
+                    RowKind::Regular => {
+                        if self.take_row(key, partition_len, value, deletions.as_ref())? == Step::Full {
+                            return Ok(Step::Full);
+                        }
+                    }
+                }
+            }
+        }
+        Ok(Step::More)
+    }
+
+    #[inline]
+    fn take_row(
+        &mut self,
+        key: &[u8],
+        partition_len: usize,
+        value: &[u8],
+        deletions: Option<&Deletions<'_>>,
+    ) -> Result<Step, CqlError> {
+        if self.is_partition_done {
+            return Ok(Step::More);
+        }
+        let deleted_us = deletions.map_or(NOTHING_DELETED, |found| found.deletion_for(&key[partition_len + 1..]));
+        let live = LiveRow::new(value, self.now_s, deleted_us).map_err(corrupt)?;
+        if !live.exists().map_err(corrupt)? {
+            return Ok(Step::More);
+        }
+        self.has_rows = true;
+        self.row.begin_row(&self.plan.table);
+        if !self.plan.is_distinct {
+            if self.reads_clustering {
+                self.plan.table.layout().decode(key, &mut self.key).map_err(corrupt)?;
+                self.row.set_clustering(&self.plan.table, &self.key);
+            }
+            self.row.set_regulars(&self.plan.table, &live)?;
+        }
+        if !self.emit()? {
+            return Ok(Step::More);
+        }
+        if self.is_full() {
+            self.position.clear();
+            self.position.extend_from_slice(key);
+            return Ok(Step::Full);
+        }
+        Ok(Step::More)
+    }
+
+    /// Deals with what only shows once a partition is over. The page may be full afterwards.
+    pub fn end_partition(&mut self) -> Result<(), CqlError> {
+        let restrictions = &self.plan.restrictions;
+        let is_full_read = !restrictions.restricts_clustering && !self.restricts_regular();
+        if !self.partition.is_empty() && self.has_static && !self.has_rows && !self.is_partition_done && is_full_read {
+            self.row.begin_row(&self.plan.table);
+            self.emit()?;
+            self.is_partition_done = true;
+        }
+        self.position.clear();
+        self.position.extend_from_slice(&self.partition);
+        if !self.plan.is_reversed {
+            key::push_partition_end(&mut self.position);
+        }
+        Ok(())
+    }
+
+    /// Whether filters ask for regular columns (filters on static columns do not make a read partial).
+    fn restricts_regular(&self) -> bool {
+        self.plan
+            .restrictions
+            .filters
+            .iter()
+            .any(|filter| crate::plan::select::filters_regular(filter, &self.plan.table))
+    }
+
+    /// Filters, aggregates or encodes the current row; tells whether it counted.
+    fn emit(&mut self) -> Result<bool, CqlError> {
+        for filter in self.filters {
+            if !filter.accepts(&self.plan.table, &self.row)? {
+                return Ok(false);
+            }
+        }
+        if self.plan.selection.is_aggregate() {
+            for (state, aggregate) in self.states.iter_mut().zip(&self.plan.selection.aggregates) {
+                state.add(aggregate, &self.scope, &self.row)?;
+            }
+            if self.first_row.is_none() && !self.plan.selection.is_count_only() {
+                self.first_row = Some(self.row.clone());
+            }
+        } else {
+            self.encode_row()?;
+        }
+        if self.plan.is_distinct {
+            self.left_in_partition = 0;
+        } else if self.left_in_partition != u64::MAX {
+            self.left_in_partition -= 1;
+        }
+        self.is_partition_done = self.left_in_partition == 0;
+        if !self.plan.selection.is_aggregate() {
+            if self.limits.rows != u64::MAX {
+                self.limits.rows -= 1;
+            }
+            if self.limits.page_rows != u64::MAX {
+                self.limits.page_rows -= 1;
+            }
+        }
+        Ok(true)
+    }
+
+    fn encode_row(&mut self) -> Result<(), CqlError> {
+        let start = self.body.len();
+        match &self.plan.selection.plain_columns {
+            Some(columns) => {
+                for &column in columns {
+                    match self.row.value(column) {
+                        Some(value) => put_cell(&mut self.body, value),
+                        None => put_null(&mut self.body),
+                    }
+                }
+            }
+            None => {
+                for selector in &self.plan.selection.selectors {
+                    match self.scope.evaluate(selector, &self.row)? {
+                        Some(value) => put_cell(&mut self.body, &value),
+                        None => put_null(&mut self.body),
+                    }
+                }
+            }
+        }
+        self.row_count += 1;
+        if !self.plan.ordering.is_empty() {
+            let order = self.plan.ordering.iter().map(|(at, _)| self.row.value(*at).map(<[u8]>::to_vec)).collect();
+            let cells = self.body.split_off(start);
+            self.sortable.push(SortableRow { order, cells });
+        }
+        Ok(())
+    }
+}
+
+fn uses_metadata(selector: &Selector) -> bool {
+    match selector {
+        Selector::Metadata(..) | Selector::ElementMetadata(..) => true,
+        Selector::Call(_, arguments) => arguments.iter().any(uses_metadata),
+        _ => false,
+    }
+}

@@ -1,0 +1,124 @@
+//! Filters: what `ALLOW FILTERING` allows to be checked row by row.
+//!
+//! Always true: null fulfils no filter. Bound values are evaluated once, when the filters are prepared. Left out: anything that key ranges
+//! express already.
+
+use super::evaluate::{contains, element_of};
+use super::keys::{tuples_of, values_of};
+use super::row::RowData;
+use crate::error::value_error;
+use crate::plan::restrictions::{Filter, TupleTerm};
+use crate::plan::term::Bound;
+use crate::table::TableContext;
+use diorite_cql::language::ast::ComparisonOperator;
+use diorite_cql::protocol::CqlError;
+use diorite_model::types::CqlType;
+use diorite_model::value::{self, collection};
+use std::borrow::Cow;
+use std::cmp::Ordering;
+
+/// A filter with its values.
+#[derive(Debug)]
+pub enum BoundFilter<'a> {
+    /// One column is among values.
+    In(usize, Vec<Cow<'a, [u8]>>),
+    /// A collection has an element or key.
+    Contains(usize, Cow<'a, [u8]>, bool),
+    /// A map's value at a key.
+    Entry(usize, Cow<'a, [u8]>, Cow<'a, [u8]>),
+    /// Columns from a position on compare to values.
+    Compare(usize, ComparisonOperator, Vec<Cow<'a, [u8]>>),
+    /// Columns from a position on are among tuples.
+    InTuples(usize, Vec<Vec<Cow<'a, [u8]>>>),
+}
+
+/// Whether `ordering` is what `operator` asks for.
+pub fn satisfies(operator: ComparisonOperator, ordering: Ordering) -> bool {
+    match operator {
+        ComparisonOperator::Equal => ordering.is_eq(),
+        ComparisonOperator::NotEqual => ordering.is_ne(),
+        ComparisonOperator::Less => ordering.is_lt(),
+        ComparisonOperator::LessOrEqual => ordering.is_le(),
+        ComparisonOperator::Greater => ordering.is_gt(),
+        ComparisonOperator::GreaterOrEqual => ordering.is_ge(),
+    }
+}
+
+/// Evaluates the values of filters.
+pub fn prepare<'a>(
+    table: &TableContext,
+    filters: &'a [Filter],
+    bound: &Bound<'a>,
+) -> Result<Vec<BoundFilter<'a>>, CqlError> {
+    let name = |at: usize| table.column(at).name.as_str();
+    let mut prepared = Vec::with_capacity(filters.len());
+    for filter in filters {
+        prepared.push(match filter {
+            Filter::Compare(at, operator, term) => {
+                BoundFilter::Compare(*at, *operator, vec![term.require(bound, name(*at))?])
+            }
+            Filter::In(at, values) => BoundFilter::In(*at, values_of(values, bound, name(*at))?),
+            Filter::Contains(at, term) => BoundFilter::Contains(*at, term.require(bound, name(*at))?, false),
+            Filter::ContainsKey(at, term) => BoundFilter::Contains(*at, term.require(bound, name(*at))?, true),
+            Filter::Entry(at, key, value) => {
+                BoundFilter::Entry(*at, key.require(bound, name(*at))?, value.require(bound, name(*at))?)
+            }
+            Filter::CompareTuple(at, operator, TupleTerm::Terms(terms)) => {
+                let values = terms.iter().map(|term| term.require(bound, name(*at))).collect::<Result<_, _>>()?;
+                BoundFilter::Compare(*at, *operator, values)
+            }
+            Filter::CompareTuple(at, operator, TupleTerm::Whole(term)) => {
+                let tuple = term.require(bound, name(*at))?;
+                let mut values = Vec::new();
+                for field in collection::fields(&tuple) {
+                    values.push(Cow::Owned(field.map_err(value_error)?.unwrap_or_default().to_vec()));
+                }
+                BoundFilter::Compare(*at, *operator, values)
+            }
+            Filter::InTuples(at, columns, values) => BoundFilter::InTuples(*at, tuples_of(values, bound, *columns)?),
+        });
+    }
+    Ok(prepared)
+}
+
+impl BoundFilter<'_> {
+    /// Whether a row fulfils it.
+    pub fn accepts(&self, table: &TableContext, row: &RowData) -> Result<bool, CqlError> {
+        Ok(match self {
+            BoundFilter::Compare(first, operator, values) => {
+                compare_columns(table, row, *first, values).is_some_and(|ordering| satisfies(*operator, ordering))
+            }
+            BoundFilter::In(at, values) => values
+                .iter()
+                .any(|value| compare_columns(table, row, *at, std::slice::from_ref(value)) == Some(Ordering::Equal)),
+            BoundFilter::InTuples(first, tuples) => {
+                tuples.iter().any(|tuple| compare_columns(table, row, *first, tuple) == Some(Ordering::Equal))
+            }
+            BoundFilter::Contains(at, wanted, is_key) => match row.value(*at) {
+                Some(wire) => contains(&table.column(*at).data_type, wire, wanted, *is_key)?,
+                None => false,
+            },
+            BoundFilter::Entry(at, key, wanted) => {
+                let data_type = &table.column(*at).data_type;
+                let found = match row.value(*at) {
+                    Some(wire) => element_of(data_type, wire, key)?,
+                    None => None,
+                };
+                let CqlType::Map(_, value_type, _) = data_type else { return Ok(false) };
+                found.is_some_and(|found| value::compare(value_type, found, wanted).is_eq())
+            }
+        })
+    }
+}
+
+/// Compares columns from `first` on with values, the first the most significant; `None` if one is null.
+fn compare_columns(table: &TableContext, row: &RowData, first: usize, values: &[Cow<'_, [u8]>]) -> Option<Ordering> {
+    for (offset, wanted) in values.iter().enumerate() {
+        let found = row.value(first + offset)?;
+        match value::compare(&table.column(first + offset).data_type, found, wanted) {
+            Ordering::Equal => {}
+            other => return Some(other),
+        }
+    }
+    Some(Ordering::Equal)
+}

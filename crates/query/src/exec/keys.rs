@@ -1,0 +1,287 @@
+//! From restrictions and bound values to keys and key ranges.
+//!
+//! Always true: ranges are disjoint and in key order; partition keys are in the order of their columns' types, without duplicates. Clustering
+//! ranges are relative to a partition: they begin with the row-kind byte. Left out: tokens of ranges ([`super::select`]).
+
+use crate::error::{invalid, key_error, value_error};
+use crate::plan::restrictions::{ClusteringRestriction, Restrictions, SliceBound, TupleTerm, TupleValues, Values};
+use crate::plan::term::{Bound, Term};
+use crate::table::TableContext;
+use diorite_base::limits::MAX_COLLECTION_ELEMENTS;
+use diorite_cql::protocol::CqlError;
+use diorite_model::key::{self, Bound as KeyBound};
+use diorite_model::value::collection;
+use std::borrow::Cow;
+
+/// The partition part of keys.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PartitionKey {
+    /// Its token.
+    pub token: i64,
+    /// Token and partition columns.
+    pub prefix: Vec<u8>,
+}
+
+/// Keys of rows in a partition, without the partition part.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyRange {
+    /// The first key.
+    pub start: Vec<u8>,
+    /// The first key after the range; `None` if the range is the one key `start`.
+    pub end: Option<Vec<u8>>,
+}
+
+/// The values a column is restricted to; in the order of the text, duplicates included.
+pub fn values_of<'a>(values: &'a Values, bound: &Bound<'a>, name: &str) -> Result<Vec<Cow<'a, [u8]>>, CqlError> {
+    match values {
+        Values::One(term) => Ok(vec![term.require(bound, name)?]),
+        Values::Many(terms) => terms.iter().map(|term| term.require(bound, name)).collect(),
+        Values::List(term) => list_elements(term, bound, name),
+    }
+}
+
+fn list_elements<'a>(term: &'a Term, bound: &Bound<'a>, name: &str) -> Result<Vec<Cow<'a, [u8]>>, CqlError> {
+    let list = term.require(bound, name)?;
+    let copy = |element: &[u8]| Cow::Owned(element.to_vec());
+    let elements = collection::elements(&list).map_err(value_error)?;
+    elements.map(|element| element.map(copy).map_err(value_error)).collect()
+}
+
+/// The columns of one tuple.
+fn tuple_of<'a>(tuple: &'a TupleTerm, bound: &Bound<'a>, columns: usize) -> Result<Vec<Cow<'a, [u8]>>, CqlError> {
+    match tuple {
+        TupleTerm::Terms(terms) => terms.iter().map(|term| term.require(bound, "of a tuple")).collect(),
+        TupleTerm::Whole(term) => split_tuple(&term.require(bound, "of a tuple")?, columns),
+    }
+}
+
+fn split_tuple<'a>(wire: &[u8], columns: usize) -> Result<Vec<Cow<'a, [u8]>>, CqlError> {
+    let mut parts = Vec::with_capacity(columns);
+    for field in collection::fields(wire) {
+        match field.map_err(value_error)? {
+            Some(bytes) => parts.push(Cow::Owned(bytes.to_vec())),
+            None => return Err(invalid("Invalid null value in condition for a tuple of columns")),
+        }
+    }
+    if parts.len() != columns {
+        return Err(invalid(format!("Expected {columns} elements in value tuple, but got {}", parts.len())));
+    }
+    Ok(parts)
+}
+
+/// All tuples several columns are restricted to.
+pub fn tuples_of<'a>(
+    values: &'a TupleValues,
+    bound: &Bound<'a>,
+    columns: usize,
+) -> Result<Vec<Vec<Cow<'a, [u8]>>>, CqlError> {
+    match values {
+        TupleValues::Many(tuples) => tuples.iter().map(|tuple| tuple_of(tuple, bound, columns)).collect(),
+        TupleValues::List(term) => {
+            let tuples = list_elements(term, bound, "of tuples")?;
+            tuples.iter().map(|tuple| split_tuple(tuple, columns)).collect()
+        }
+    }
+}
+
+/// How many columns a bound is about.
+fn bound_columns(bound: &SliceBound, available: usize) -> usize {
+    match &bound.value {
+        TupleTerm::Terms(terms) => terms.len(),
+        TupleTerm::Whole(Term::Marker { data_type: diorite_model::types::CqlType::Tuple(types), .. }) => types.len(),
+        TupleTerm::Whole(_) => available,
+    }
+}
+
+fn too_many() -> CqlError {
+    invalid(format!("the IN restrictions name more than {MAX_COLLECTION_ELEMENTS} keys"))
+}
+
+/// The partitions named by a restricted partition key.
+pub fn partition_keys(table: &TableContext, keys: &[Values], bound: &Bound<'_>) -> Result<Vec<PartitionKey>, CqlError> {
+    let mut columns = Vec::with_capacity(keys.len());
+    for (at, values) in keys.iter().enumerate() {
+        columns.push(values_of(values, bound, &table.column(at).name)?);
+    }
+    let count = columns.iter().try_fold(1usize, |product, values| product.checked_mul(values.len()));
+    let count = count.filter(|count| *count <= MAX_COLLECTION_ELEMENTS).ok_or_else(too_many)?;
+    let mut found = Vec::with_capacity(count);
+    for number in 0..count {
+        // `number` counts through the product, the last column fastest.
+        let mut rest = number;
+        let mut chosen: Vec<&[u8]> = Vec::with_capacity(columns.len());
+        for values in columns.iter().rev() {
+            chosen.push(&values[rest % values.len()]);
+            rest /= values.len();
+        }
+        chosen.reverse();
+        let mut prefix = Vec::new();
+        let token = table.layout().encode_partition(chosen.iter().copied(), &mut prefix).map_err(key_error)?;
+        found.push(PartitionKey { token, prefix });
+    }
+    found.sort_by(|a, b| a.prefix[8..].cmp(&b.prefix[8..]));
+    found.dedup();
+    Ok(found)
+}
+
+/// The ranges of rows in each partition.
+pub fn clustering_ranges(
+    table: &TableContext,
+    restrictions: &Restrictions,
+    bound: &Bound<'_>,
+) -> Result<Vec<KeyRange>, CqlError> {
+    let mut first = Vec::new();
+    key::push_row(&mut first);
+    let mut prefixes = vec![first];
+    let mut next = 0;
+    for restriction in &restrictions.clustering {
+        match restriction {
+            ClusteringRestriction::Values(values) => {
+                let name = &table.column(table.partition_columns() + next).name;
+                let tuples = values_of(values, bound, name)?.into_iter().map(|value| vec![value]).collect();
+                prefixes = extend(table, &prefixes, next, tuples)?;
+                next += 1;
+            }
+            ClusteringRestriction::Tuples(columns, values) => {
+                prefixes = extend(table, &prefixes, next, tuples_of(values, bound, *columns)?)?;
+                next += columns;
+            }
+            ClusteringRestriction::Slice { lower, upper } => {
+                let mut ranges = Vec::new();
+                for prefix in &prefixes {
+                    slice(table, prefix, next, lower.as_ref(), upper.as_ref(), bound, &mut ranges)?;
+                }
+                return Ok(ranges);
+            }
+        }
+    }
+    let is_full = next == table.clustering_columns();
+    let range = |start: Vec<u8>| {
+        let end = (!is_full).then(|| {
+            let mut end = start.clone();
+            key::push_after(&mut end);
+            end
+        });
+        KeyRange { start, end }
+    };
+    Ok(prefixes.into_iter().map(range).collect())
+}
+
+fn extend(
+    table: &TableContext,
+    prefixes: &[Vec<u8>],
+    first: usize,
+    tuples: Vec<Vec<Cow<'_, [u8]>>>,
+) -> Result<Vec<Vec<u8>>, CqlError> {
+    if prefixes.len().saturating_mul(tuples.len()) > MAX_COLLECTION_ELEMENTS {
+        return Err(too_many());
+    }
+    let mut extended = Vec::with_capacity(prefixes.len() * tuples.len());
+    for prefix in prefixes {
+        for tuple in &tuples {
+            let mut key = prefix.clone();
+            for (offset, value) in tuple.iter().enumerate() {
+                table.layout().push_clustering(first + offset, value, &mut key).map_err(key_error)?;
+            }
+            extended.push(key);
+        }
+    }
+    extended.sort();
+    extended.dedup();
+    Ok(extended)
+}
+
+/// The ranges under `prefix` between two bounds, each on one or several columns from `first` on.
+fn slice(
+    table: &TableContext,
+    prefix: &[u8],
+    first: usize,
+    lower: Option<&SliceBound>,
+    upper: Option<&SliceBound>,
+    bound: &Bound<'_>,
+    ranges: &mut Vec<KeyRange>,
+) -> Result<(), CqlError> {
+    let available = table.clustering_columns() - first;
+    let one_column = |side: Option<&SliceBound>| side.is_none_or(|side| bound_columns(side, available) == 1);
+    if one_column(lower) && one_column(upper) {
+        let lower_value = lower.map(|side| tuple_of(&side.value, bound, 1)).transpose()?;
+        let upper_value = upper.map(|side| tuple_of(&side.value, bound, 1)).transpose()?;
+        let lower = key_bound(lower.zip(lower_value.as_ref()).map(|(side, value)| (&*value[0], side.is_inclusive)));
+        let upper = key_bound(upper.zip(upper_value.as_ref()).map(|(side, value)| (&*value[0], side.is_inclusive)));
+        return push_slice(table, prefix, first, lower, upper, ranges);
+    }
+    let mut allowed: Option<Vec<KeyRange>> = None;
+    for (side, is_lower) in [(lower, true), (upper, false)] {
+        let Some(side) = side else { continue };
+        let values = tuple_of(&side.value, bound, bound_columns(side, available))?;
+        let half = half_open(table, prefix, first, &values, side.is_inclusive, is_lower)?;
+        allowed = Some(match allowed {
+            None => half,
+            Some(other) => intersect(&other, &half),
+        });
+    }
+    ranges.extend(allowed.unwrap_or_default());
+    Ok(())
+}
+
+fn key_bound(side: Option<(&[u8], bool)>) -> KeyBound<'_> {
+    match side {
+        None => KeyBound::Unbounded,
+        Some((value, true)) => KeyBound::Inclusive(value),
+        Some((value, false)) => KeyBound::Exclusive(value),
+    }
+}
+
+fn push_slice(
+    table: &TableContext,
+    prefix: &[u8],
+    index: usize,
+    lower: KeyBound<'_>,
+    upper: KeyBound<'_>,
+    ranges: &mut Vec<KeyRange>,
+) -> Result<(), CqlError> {
+    let (mut start, mut end) = (Vec::new(), Vec::new());
+    table.layout().slice(prefix, index, lower, upper, &mut start, &mut end).map_err(key_error)?;
+    if start < end {
+        ranges.push(KeyRange { start, end: Some(end) });
+    }
+    Ok(())
+}
+
+/// All keys on one side of a tuple: those that differ first in the last column, in the one before it, and so on. Columns may be
+/// stored in different directions, so these are separate ranges.
+fn half_open(
+    table: &TableContext,
+    prefix: &[u8],
+    first: usize,
+    values: &[Cow<'_, [u8]>],
+    is_inclusive: bool,
+    is_lower: bool,
+) -> Result<Vec<KeyRange>, CqlError> {
+    let mut ranges = Vec::with_capacity(values.len());
+    let mut equal = prefix.to_vec();
+    for (offset, value) in values.iter().enumerate() {
+        let is_last = offset + 1 == values.len();
+        let side = if is_last && is_inclusive { KeyBound::Inclusive(value) } else { KeyBound::Exclusive(value) };
+        let (lower, upper) = if is_lower { (side, KeyBound::Unbounded) } else { (KeyBound::Unbounded, side) };
+        push_slice(table, &equal, first + offset, lower, upper, &mut ranges)?;
+        table.layout().push_clustering(first + offset, value, &mut equal).map_err(key_error)?;
+    }
+    ranges.sort_by(|a, b| a.start.cmp(&b.start));
+    Ok(ranges)
+}
+
+fn intersect(a: &[KeyRange], b: &[KeyRange]) -> Vec<KeyRange> {
+    let mut both = Vec::new();
+    for one in a {
+        for other in b {
+            let start = one.start.clone().max(other.start.clone());
+            let end = one.end.clone().min(other.end.clone());
+            if end.as_ref().is_some_and(|end| start < *end) {
+                both.push(KeyRange { start, end });
+            }
+        }
+    }
+    both.sort_by(|a, b| a.start.cmp(&b.start));
+    both
+}

@@ -1,0 +1,352 @@
+//! Execution of `INSERT`, `UPDATE` and `DELETE`, alone or in a batch: what they write is gathered per tablet and becomes one mutation each.
+//!
+//! Always true: all of a mutation takes effect together; a statement with a condition goes to one tablet. Left out: atomicity over tablets.
+
+use super::evaluate::now_seconds;
+use super::keys::{clustering_ranges, partition_keys};
+use super::write::{Timing, expiry, explicit_timestamp, pack_row};
+use crate::error::{invalid, key_error};
+use crate::plan::condition::{Condition, Part, Test};
+use crate::plan::modify::{ModifyKind, ModifyPlan, Scope};
+use crate::plan::restrictions::{PartitionRestriction, Values};
+use crate::plan::term::{Bound, Evaluated, Term};
+use crate::program::{ColumnTest, Program, ProgramOperation, RowCondition, RowTest, TestedPart, ValueTest};
+use diorite_base::TabletId;
+use diorite_base::limits::{MAX_KEY_BYTES, MAX_MUTATION_BYTES};
+use diorite_base::mutation::{Mutation, OperationKind};
+use diorite_cql::language::ast::ComparisonOperator;
+use diorite_cql::protocol::CqlError;
+use diorite_model::key::{self, KeyError};
+use diorite_model::schema::TabletRange;
+use diorite_model::value::collection;
+use std::collections::HashMap;
+
+/// What goes to one tablet.
+#[derive(Debug)]
+struct Pending {
+    tablet: TabletId,
+    program: Program,
+    explicit_us: Option<i64>,
+}
+
+/// The writes of a statement or batch, gathered by tablet.
+#[derive(Debug, Default)]
+pub struct Writes {
+    pending: Vec<Pending>,
+    by_tablet: HashMap<TabletId, usize, ahash::RandomState>,
+    /// The partition that conditions are about.
+    conditional_partition: Option<Vec<u8>>,
+    /// How many partitions are written, counted per statement.
+    pub partitions: usize,
+}
+
+/// What a statement takes from its surroundings.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Defaults {
+    /// `USING TIMESTAMP` of the batch, or what the driver attached to the request (if that is honoured).
+    pub timestamp_us: Option<i64>,
+}
+
+impl Writes {
+    fn pending(&mut self, tablet: TabletId) -> &mut Pending {
+        let next = self.pending.len();
+        let at = *self.by_tablet.entry(tablet).or_insert(next);
+        if at == next {
+            self.pending.push(Pending { tablet, program: Program::default(), explicit_us: None });
+        }
+        &mut self.pending[at]
+    }
+
+    /// Adds what a statement writes.
+    pub fn add(
+        &mut self,
+        plan: &ModifyPlan,
+        bound: &Bound<'_>,
+        tablets: &[TabletRange],
+        defaults: Defaults,
+    ) -> Result<(), CqlError> {
+        let now_s = now_seconds(bound.environment.now_us);
+        let given = plan.timestamp.as_ref().map(|term| explicit_timestamp(term, bound)).transpose()?.flatten();
+        let is_free = plan.condition.is_none() && !plan.table.table().is_counter();
+        let timing = Timing {
+            explicit_us: given.or(defaults.timestamp_us.filter(|_| is_free)),
+            now_s,
+            expiry: match plan.kind {
+                ModifyKind::Delete => None,
+                _ if plan.table.table().is_counter() => None,
+                _ => expiry(plan.ttl.as_ref(), plan.table.table(), now_s, bound)?,
+            },
+        };
+        let PartitionRestriction::Keys(keys) = &plan.restrictions.partition else {
+            return Err(invalid("a write names its partitions by their keys"));
+        };
+        let partitions = partition_keys(&plan.table, keys, bound)?;
+        self.partitions += partitions.len();
+        let ranges = match plan.scope {
+            Scope::Rows | Scope::Range => clustering_ranges(&plan.table, &plan.restrictions, bound)?,
+            Scope::Statics | Scope::Partition => Vec::new(),
+        };
+        if ranges.iter().any(|range| range.start.len() > 2 * MAX_KEY_BYTES) {
+            return Err(key_error(KeyError::TooLong(ranges[0].start.len(), MAX_KEY_BYTES)));
+        }
+        for partition in &partitions {
+            let tablet = super::select::tablet_of(tablets, partition.token);
+            let mut target = Target { plan, bound, timing, partition: &partition.prefix };
+            let pending = self.pending(tablet);
+            match plan.scope {
+                Scope::Partition => pending.delete(&target, None),
+                Scope::Range => {
+                    for range in &ranges {
+                        // The bounds begin with the row-kind byte, which headers leave out.
+                        let end = range.end.as_ref().map_or_else(|| [&range.start[..], &[0]].concat(), Clone::clone);
+                        pending.delete(&target, Some((range.start[1..].to_vec(), end[1..].to_vec())));
+                    }
+                }
+                Scope::Rows => {
+                    let writes_row = plan.kind != ModifyKind::Update
+                        || plan.operations.iter().any(|operation| !plan.table.is_static(operation.column));
+                    for range in ranges.iter().filter(|_| writes_row) {
+                        pending.write(&mut target, &range.start, false)?;
+                    }
+                    pending.write_statics(&mut target)?;
+                }
+                Scope::Statics => pending.write_statics(&mut target)?,
+            }
+            if plan.condition.is_some() {
+                let row = if plan.condition_is_static() {
+                    &[][..]
+                } else {
+                    ranges.first().map_or(&[][..], |range| &range.start)
+                };
+                self.condition(tablet, &target, row)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn condition(&mut self, tablet: TabletId, target: &Target<'_>, row: &[u8]) -> Result<(), CqlError> {
+        if self.conditional_partition.as_deref().is_some_and(|known| known != target.partition) {
+            return Err(invalid("Batch with conditions cannot span multiple partitions"));
+        }
+        self.conditional_partition = Some(target.partition.to_vec());
+        let Some(condition) = &target.plan.condition else { return Ok(()) };
+        let test = row_test(target.plan, condition, target.bound)?;
+        let conditions = &mut self.pending(tablet).program.conditions;
+        for known in conditions.iter().filter(|known| known.row == row) {
+            let mixed = match (&known.test, &test) {
+                (RowTest::Exists, RowTest::NotExists) | (RowTest::NotExists, RowTest::Exists) => {
+                    "Cannot mix IF EXISTS and IF NOT EXISTS conditions for the same row"
+                }
+                (RowTest::NotExists, RowTest::Columns(_)) | (RowTest::Columns(_), RowTest::NotExists) => {
+                    "Cannot mix IF conditions and IF NOT EXISTS for the same row"
+                }
+                _ => continue,
+            };
+            return Err(invalid(mixed));
+        }
+        conditions.push(RowCondition { partition: target.partition.to_vec(), row: row.to_vec(), test });
+        Ok(())
+    }
+
+    /// Whether any statement has a condition.
+    pub fn is_conditional(&self) -> bool {
+        self.conditional_partition.is_some()
+    }
+
+    /// Whether conditions are about one partition and writes about others.
+    pub fn strays_from_condition(&self) -> bool {
+        let Some(partition) = &self.conditional_partition else { return false };
+        self.pending.iter().flat_map(|pending| &pending.program.operations).any(|operation| match operation {
+            ProgramOperation::Row { key, .. } | ProgramOperation::List { key, .. } => !key.starts_with(partition),
+            ProgramOperation::Delete { partition: other, .. } => other != partition,
+        })
+    }
+
+    /// The mutations, one per tablet.
+    pub fn finish(self) -> Result<Vec<(TabletId, Mutation, bool)>, CqlError> {
+        let mut mutations = Vec::with_capacity(self.pending.len());
+        for mut pending in self.pending {
+            if pending.program.operations.is_empty() && pending.program.conditions.is_empty() {
+                continue;
+            }
+            pending.merge_repeated();
+            let (mutation, is_evaluated) = pending.mutation();
+            if mutation.size_bytes() > MAX_MUTATION_BYTES {
+                return Err(invalid(format!(
+                    "Mutation of {} bytes is too large for the maximum size of {MAX_MUTATION_BYTES}",
+                    mutation.size_bytes()
+                )));
+            }
+            mutations.push((pending.tablet, mutation, is_evaluated));
+        }
+        Ok(mutations)
+    }
+}
+
+/// One statement on one partition.
+struct Target<'a> {
+    plan: &'a ModifyPlan,
+    bound: &'a Bound<'a>,
+    timing: Timing,
+    partition: &'a [u8],
+}
+
+impl Pending {
+    fn note(&mut self, explicit_us: Option<i64>) {
+        self.explicit_us = self.explicit_us.max(explicit_us);
+    }
+
+    fn delete(&mut self, target: &Target<'_>, range: Option<(Vec<u8>, Vec<u8>)>) {
+        self.note(target.timing.explicit_us);
+        self.program.operations.push(ProgramOperation::Delete {
+            partition: target.partition.to_vec(),
+            range,
+            explicit_us: target.timing.explicit_us,
+        });
+    }
+
+    fn write_statics(&mut self, target: &mut Target<'_>) -> Result<(), CqlError> {
+        let plan = target.plan;
+        if !plan.operations.iter().any(|operation| plan.table.is_static(operation.column)) {
+            return Ok(());
+        }
+        let mut row = Vec::new();
+        key::push_static(&mut row);
+        self.write(target, &row, true)
+    }
+
+    fn write(&mut self, target: &mut Target<'_>, row: &[u8], is_static: bool) -> Result<(), CqlError> {
+        let plan = target.plan;
+        let mut value = Vec::with_capacity(128);
+        let packed = pack_row(plan, is_static, target.bound, &target.timing, &mut value)?;
+        self.note(target.timing.explicit_us);
+        let key = [target.partition, row].concat();
+        for (column, edit) in packed.list_edits {
+            self.program.operations.push(ProgramOperation::List {
+                key: key.clone(),
+                partition_len: target.partition.len(),
+                column,
+                edit,
+                explicit_us: target.timing.explicit_us,
+                expiry: target.timing.expiry,
+            });
+        }
+        if packed.is_empty {
+            return Ok(());
+        }
+        let deletes_row = plan.kind == ModifyKind::Delete && plan.operations.is_empty();
+        let is_whole = !is_static && !packed.has_unset && (plan.names_every_column || deletes_row);
+        self.program.operations.push(ProgramOperation::Row {
+            is_overwrite: is_whole && target.timing.explicit_us.is_none(),
+            is_stamped: target.timing.explicit_us.is_none(),
+            key,
+            value,
+        });
+        Ok(())
+    }
+
+    /// Writes of one row in one batch have one timestamp: they are merged, whichever comes first.
+    fn merge_repeated(&mut self) {
+        let mut seen: HashMap<&[u8], usize, ahash::RandomState> = HashMap::default();
+        for operation in &self.program.operations {
+            if let ProgramOperation::Row { key, .. } = operation {
+                *seen.entry(key).or_default() += 1;
+            }
+        }
+        if seen.values().all(|count| *count == 1) {
+            return;
+        }
+        let repeated: Vec<Vec<u8>> =
+            seen.into_iter().filter(|(_, count)| *count > 1).map(|(key, _)| key.to_vec()).collect();
+        for operation in &mut self.program.operations {
+            if let ProgramOperation::Row { key, is_overwrite, .. } = operation
+                && repeated.contains(key)
+            {
+                *is_overwrite = false;
+            }
+        }
+    }
+
+    fn mutation(&self) -> (Mutation, bool) {
+        let is_blind = self.program.conditions.is_empty()
+            && self.program.operations.iter().all(|operation| matches!(operation, ProgramOperation::Row { .. }));
+        if !is_blind {
+            return (Mutation::evaluated(self.explicit_us, &self.program.encode()), true);
+        }
+        let mut mutation = Mutation::blind(self.explicit_us);
+        for operation in &self.program.operations {
+            if let ProgramOperation::Row { is_overwrite, is_stamped, key, value } = operation {
+                let kind = if *is_overwrite { OperationKind::Overwrite } else { OperationKind::Merge };
+                mutation.push(kind, *is_stamped, key, value);
+            }
+        }
+        (mutation, false)
+    }
+}
+
+fn row_test(plan: &ModifyPlan, condition: &Condition, bound: &Bound<'_>) -> Result<RowTest, CqlError> {
+    let columns = match condition {
+        Condition::Exists => return Ok(RowTest::Exists),
+        Condition::NotExists => return Ok(RowTest::NotExists),
+        Condition::Columns(columns) => columns,
+    };
+    let mut tests = Vec::with_capacity(columns.len());
+    for condition in columns {
+        let column = plan.table.column(condition.column);
+        let part = match &condition.part {
+            Part::Whole => TestedPart::Whole,
+            Part::Field(index) => TestedPart::Field(*index),
+            Part::Element(key) => match key.evaluate(bound)? {
+                Evaluated::Set(key) => TestedPart::Element(key.into_owned()),
+                Evaluated::Null => {
+                    return Err(invalid(format!("Invalid null value for the element of {}", column.name)));
+                }
+                Evaluated::Unset => return Err(invalid("Invalid unset value for an element of a collection")),
+            },
+        };
+        let test = match &condition.test {
+            Test::Compare(operator, term) => {
+                let value = condition_value(term, bound, &column.name)?;
+                let is_equality = matches!(operator, ComparisonOperator::Equal | ComparisonOperator::NotEqual);
+                if value.is_none() && !is_equality {
+                    let symbol = crate::plan::condition::symbol(*operator);
+                    return Err(invalid(format!("Invalid comparison with null for operator \"{symbol}\"")));
+                }
+                ValueTest::Compare(*operator, value)
+            }
+            Test::In(values) => ValueTest::In(condition_values(values, bound, &column.name)?),
+            Test::Contains(term) => ValueTest::Contains(term.require(bound, &column.name)?.into_owned()),
+            Test::ContainsKey(term) => ValueTest::ContainsKey(term.require(bound, &column.name)?.into_owned()),
+        };
+        tests.push(ColumnTest {
+            column: column.id,
+            is_static: plan.table.is_static(condition.column),
+            data_type: column.data_type.clone(),
+            part,
+            test,
+        });
+    }
+    Ok(RowTest::Columns(tests))
+}
+
+fn condition_value(term: &Term, bound: &Bound<'_>, name: &str) -> Result<Option<Vec<u8>>, CqlError> {
+    match term.evaluate(bound)? {
+        Evaluated::Set(bytes) => Ok(Some(bytes.into_owned())),
+        Evaluated::Null => Ok(None),
+        Evaluated::Unset => Err(invalid(format!("Invalid unset value for column {name}"))),
+    }
+}
+
+fn condition_values(values: &Values, bound: &Bound<'_>, name: &str) -> Result<Vec<Option<Vec<u8>>>, CqlError> {
+    match values {
+        Values::One(term) => Ok(vec![condition_value(term, bound, name)?]),
+        Values::Many(terms) => terms.iter().map(|term| condition_value(term, bound, name)).collect(),
+        Values::List(term) => {
+            let list = term.require(bound, name)?;
+            let elements = collection::elements(&list).map_err(crate::error::value_error)?;
+            elements
+                .map(|element| element.map(|bytes| Some(bytes.to_vec())).map_err(crate::error::value_error))
+                .collect()
+        }
+    }
+}

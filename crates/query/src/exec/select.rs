@@ -1,0 +1,480 @@
+//! Execution of `SELECT`.
+//!
+//! Named partitions are read one after another; everything else is a scan over token ranges, tablet after tablet. Aggregates over a scan fold
+//! several tablets at a time. What was read goes to a [`Collector`].
+//!
+//! Always true: rows of a partition come from one tablet, so a page never mixes two states of a partition's header; memory is bounded by the
+//! page and one chunk per tablet being read. Left out: snapshots across pages (a page shows what is there when it is read).
+
+use super::collect::{Collector, Limits, SortableRow, Step};
+use super::evaluate::Scope;
+use super::filter::{self, BoundFilter};
+use super::keys::{KeyRange, PartitionKey, clustering_ranges, partition_keys};
+use super::paging::PagingState;
+use super::row::RowData;
+use super::source::Source;
+use crate::error::invalid;
+use crate::kv::{Kv, ScanRequest};
+use crate::plan::restrictions::PartitionRestriction;
+use crate::plan::select::{SelectPlan, check_limit};
+use crate::plan::term::{Bound, Evaluated, Term};
+use crate::program::PARTITION_DELETIONS;
+use diorite_base::TabletId;
+use diorite_cql::protocol::{CqlError, Rows};
+use diorite_model::key;
+use diorite_model::schema::TabletRange;
+use diorite_model::value;
+use futures::StreamExt;
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+/// How many tablets an aggregate reads at a time.
+const PARALLEL_TABLETS: usize = 8;
+/// The most bytes of one chunk of a scan.
+const CHUNK_BYTES: usize = 1 << 20;
+/// The most entries of one chunk when it is not known how many are needed.
+const CHUNK_ENTRIES: usize = 8_192;
+
+/// What a client asks of the page.
+#[derive(Debug, Clone, Copy)]
+pub struct PageRequest<'a> {
+    /// The most rows; `None`: all.
+    pub page_size: Option<u32>,
+    /// Where the former page ended.
+    pub state: Option<&'a [u8]>,
+    /// A page ends after the row that brings it to this many bytes (a result without paging fails at [`MAX_RESULT_BYTES`]).
+    pub max_bytes: usize,
+}
+
+/// The largest result that is returned without paging.
+pub const MAX_RESULT_BYTES: usize = 240 << 20;
+
+/// One execution of a `SELECT`.
+pub struct Read<'a, K> {
+    /// The plan.
+    pub plan: &'a SelectPlan,
+    /// Bound values.
+    pub bound: &'a Bound<'a>,
+    /// Where to read.
+    pub source: &'a Source<'a, K>,
+    /// The tablets of the table, by token.
+    pub tablets: &'a [TabletRange],
+}
+
+/// A scan of (a part of) one tablet.
+#[derive(Debug, Clone)]
+struct TabletScan {
+    tablet: TabletId,
+    start: Vec<u8>,
+    end: Vec<u8>,
+}
+
+impl<K: Kv> Read<'_, K> {
+    /// Reads a page.
+    pub async fn execute(&self, page: PageRequest<'_>) -> Result<Rows, CqlError> {
+        let state = page.state.map(PagingState::decode).transpose()?;
+        if let Some(state) = &state
+            && state.table != self.plan.table.table().id.0
+        {
+            return Err(CqlError::protocol("Invalid value for the paging state"));
+        }
+        let filters = filter::prepare(&self.plan.table, &self.plan.restrictions.filters, self.bound)?;
+        let limits = self.limits(&page, state.as_ref())?;
+        if let PartitionRestriction::Keys(keys) = &self.plan.restrictions.partition {
+            let partitions = partition_keys(&self.plan.table, keys, self.bound)?;
+            let ranges = clustering_ranges(&self.plan.table, &self.plan.restrictions, self.bound)?;
+            return self.named_partitions(&partitions, &ranges, &filters, limits, &page, state).await;
+        }
+        let scans = self.tablet_scans(state.as_ref())?;
+        if self.plan.selection.is_aggregate() {
+            return self.aggregate_scans(&scans, &filters, limits).await;
+        }
+        self.page_of_scans(&scans, &filters, limits, &page, state).await
+    }
+
+    fn scope(&self) -> Scope<'_> {
+        Scope { table: &self.plan.table, bound: self.bound, aggregates: &[] }
+    }
+
+    fn limits(&self, page: &PageRequest<'_>, state: Option<&PagingState>) -> Result<Limits, CqlError> {
+        let limit = |term: &Option<Term>, name: &str| match term {
+            None => Ok(u64::MAX),
+            Some(term) => match term.evaluate(self.bound)? {
+                Evaluated::Unset => Ok(u64::MAX),
+                value => check_limit(value.bytes().as_deref(), name).map(u64::from),
+            },
+        };
+        let rows = limit(&self.plan.limit, "[limit]")?;
+        let rows_per_partition = limit(&self.plan.per_partition_limit, "[per_partition_limit]")?;
+        let is_sorted = !self.plan.ordering.is_empty();
+        let page_rows = page.page_size.map_or(u64::MAX, u64::from);
+        if is_sorted && page_rows < rows {
+            return Err(invalid(
+                "Cannot page queries with both ORDER BY and a IN restriction on the partition key; you must either remove the ORDER BY or the IN and sort client side, or disable paging for this query",
+            ));
+        }
+        Ok(Limits {
+            // What is sorted afterwards is cut afterwards; an aggregate gives one row, which every limit allows.
+            rows: match state.and_then(|state| state.remaining) {
+                _ if is_sorted || self.plan.selection.is_aggregate() => u64::MAX,
+                Some(remaining) => remaining.min(rows),
+                None => rows,
+            },
+            rows_per_partition,
+            page_rows: if is_sorted { u64::MAX } else { page_rows },
+            page_bytes: if page.page_size.is_some() { page.max_bytes } else { usize::MAX },
+        })
+    }
+
+    async fn named_partitions(
+        &self,
+        partitions: &[PartitionKey],
+        ranges: &[KeyRange],
+        filters: &[BoundFilter<'_>],
+        limits: Limits,
+        page: &PageRequest<'_>,
+        state: Option<PagingState>,
+    ) -> Result<Rows, CqlError> {
+        let mut collector = Collector::new(self.plan, self.scope(), filters, limits);
+        let mut first = 0;
+        if let Some(state) = &state {
+            let prefix = &state.key[..state.partition_len];
+            let found = partitions.iter().position(|partition| partition.prefix == prefix);
+            first = found.ok_or_else(|| CqlError::protocol("Invalid value for the paging state"))?;
+        }
+        for (number, partition) in partitions.iter().enumerate().skip(first) {
+            let resumed = state.as_ref().filter(|_| number == first);
+            self.one_partition(partition, ranges, &mut collector, resumed).await?;
+            check_result_size(&collector, page)?;
+            if collector.is_full() {
+                break;
+            }
+        }
+        let is_last = partitions.last().is_none_or(|last| last.prefix == collector.partition())
+            && collector.position().len() == collector.partition().len() + usize::from(!self.plan.is_reversed);
+        self.finish(collector, page, is_last)
+    }
+
+    async fn one_partition(
+        &self,
+        partition: &PartitionKey,
+        ranges: &[KeyRange],
+        collector: &mut Collector<'_>,
+        resumed: Option<&PagingState>,
+    ) -> Result<(), CqlError> {
+        let tablet = tablet_of(self.tablets, partition.token);
+        let header = self.header(tablet, &partition.prefix).await?;
+        let static_row = self.static_row(tablet, &partition.prefix).await?;
+        collector.begin_partition(&partition.prefix, header, static_row.as_deref())?;
+        if let Some(state) = resumed {
+            collector.resume_partition(state.remaining_in_partition.unwrap_or(u64::MAX));
+        }
+        let after = resumed.map(|state| &state.key[state.partition_len..]);
+        let clipped: Vec<KeyRange> =
+            ranges.iter().filter_map(|range| clip(range, after, self.plan.is_reversed)).collect();
+        let in_order: Vec<&KeyRange> =
+            if self.plan.is_reversed { clipped.iter().rev().collect() } else { clipped.iter().collect() };
+        for range in in_order {
+            if collector.is_partition_done() {
+                break;
+            }
+            let start = [partition.prefix.as_slice(), &range.start].concat();
+            let step = match &range.end {
+                None => match self.source.get(tablet, &start).await? {
+                    Some(value) => collector.consume(std::iter::once((start.as_slice(), value.as_slice())))?,
+                    None => Step::More,
+                },
+                Some(end) => {
+                    let end = [partition.prefix.as_slice(), end].concat();
+                    self.range(TabletScan { tablet, start, end }, collector).await?
+                }
+            };
+            if step == Step::Full {
+                return Ok(());
+            }
+        }
+        collector.end_partition()
+    }
+
+    async fn header(&self, tablet: TabletId, prefix: &[u8]) -> Result<Option<Vec<u8>>, CqlError> {
+        if self.source.flags(tablet)? & PARTITION_DELETIONS == 0 {
+            return Ok(None);
+        }
+        let mut key = prefix.to_vec();
+        key::push_header(&mut key);
+        self.source.get(tablet, &key).await
+    }
+
+    async fn static_row(&self, tablet: TabletId, prefix: &[u8]) -> Result<Option<Vec<u8>>, CqlError> {
+        if !self.plan.reads_statics {
+            return Ok(None);
+        }
+        let mut key = prefix.to_vec();
+        key::push_static(&mut key);
+        self.source.get(tablet, &key).await
+    }
+
+    /// How many entries to ask for: not many more than are wanted, when every entry is likely to give a row.
+    fn chunk_entries(&self, collector: &Collector<'_>) -> usize {
+        let selection = &self.plan.selection;
+        if selection.is_aggregate() || self.plan.is_distinct || !self.plan.restrictions.filters.is_empty() {
+            return CHUNK_ENTRIES;
+        }
+        let wanted = collector.page_rows_left().saturating_add(2);
+        usize::try_from(wanted).unwrap_or(CHUNK_ENTRIES).clamp(4, CHUNK_ENTRIES)
+    }
+
+    /// Feeds a range of one tablet to the collector.
+    async fn range(&self, scan: TabletScan, collector: &mut Collector<'_>) -> Result<Step, CqlError> {
+        let TabletScan { tablet, mut start, mut end } = scan;
+        let is_reversed = self.plan.is_reversed;
+        while start < end {
+            let request = ScanRequest {
+                start: start.clone(),
+                end: end.clone(),
+                reverse: is_reversed,
+                max_entries: self.chunk_entries(collector),
+                max_bytes: CHUNK_BYTES,
+            };
+            let chunk = self.source.scan(tablet, request).await?;
+            if collector.consume(chunk.entries())? == Step::Full {
+                return Ok(Step::Full);
+            }
+            let Some(last) = chunk.entries().last().filter(|_| !chunk.exhausted) else { break };
+            if is_reversed {
+                end = last.0.to_vec();
+            } else if collector.is_partition_done() && last.0.starts_with(collector.partition()) {
+                start = collector.partition().to_vec();
+                key::push_partition_end(&mut start);
+            } else {
+                start = last.0.to_vec();
+                start.push(0);
+            }
+            if is_reversed && collector.is_partition_done() {
+                break;
+            }
+        }
+        Ok(Step::More)
+    }
+
+    /// The token range that is asked for: first and last token, both included; `None` if it is empty.
+    fn token_range(&self) -> Result<Option<(i64, i64)>, CqlError> {
+        let PartitionRestriction::Tokens { lower, upper } = &self.plan.restrictions.partition else {
+            return Ok(Some((i64::MIN, i64::MAX)));
+        };
+        let token = |term: &Term| -> Result<i64, CqlError> {
+            let wire = term.require(self.bound, "partition key token")?;
+            let wire: [u8; 8] = (*wire).try_into().map_err(|_| invalid("Invalid token"))?;
+            Ok(i64::from_be_bytes(wire))
+        };
+        let first = match lower {
+            None => i64::MIN,
+            Some((term, true)) => token(term)?,
+            Some((term, false)) => match token(term)?.checked_add(1) {
+                Some(first) => first,
+                None => return Ok(None),
+            },
+        };
+        let last = match upper {
+            None => i64::MAX,
+            // The ring's smallest token as an upper end means its end, as tools that split the ring write it.
+            Some((term, is_inclusive)) => match (token(term)?, is_inclusive) {
+                (i64::MIN, _) => i64::MAX,
+                (last, true) => last,
+                (last, false) => last - 1,
+            },
+        };
+        Ok((first <= last).then_some((first, last)))
+    }
+
+    /// The scans that cover the token range, from where the former page ended.
+    fn tablet_scans(&self, state: Option<&PagingState>) -> Result<Vec<TabletScan>, CqlError> {
+        let Some((first, last)) = self.token_range()? else { return Ok(Vec::new()) };
+        let mut scans = Vec::new();
+        for (at, range) in self.tablets.iter().enumerate() {
+            let next = self.tablets.get(at + 1).map(|next| next.first_token);
+            let last_of_tablet = next.map_or(i64::MAX, |next| next - 1);
+            let (from, to) = (range.first_token.max(first), last_of_tablet.min(last));
+            if from > to {
+                continue;
+            }
+            let (mut start, mut end) = (Vec::new(), Vec::new());
+            key::push_token_start(from, &mut start);
+            key::push_token_end(to, &mut end);
+            if let Some(state) = state {
+                if state.key >= end {
+                    continue;
+                }
+                if state.key >= start {
+                    start.clone_from(&state.key);
+                    start.push(0);
+                }
+            }
+            scans.push(TabletScan { tablet: range.tablet, start, end });
+        }
+        Ok(scans)
+    }
+
+    async fn page_of_scans(
+        &self,
+        scans: &[TabletScan],
+        filters: &[BoundFilter<'_>],
+        limits: Limits,
+        page: &PageRequest<'_>,
+        state: Option<PagingState>,
+    ) -> Result<Rows, CqlError> {
+        let mut collector = Collector::new(self.plan, self.scope(), filters, limits);
+        if let Some(state) = &state
+            && let Some(scan) = scans.first().filter(|scan| scan.start.starts_with(&state.key))
+        {
+            let prefix = &state.key[..state.partition_len];
+            let header = self.header(scan.tablet, prefix).await?;
+            let static_row = self.static_row(scan.tablet, prefix).await?;
+            collector.begin_partition(prefix, header, static_row.as_deref())?;
+            collector.resume_partition(state.remaining_in_partition.unwrap_or(u64::MAX));
+        }
+        for scan in scans {
+            if self.range(scan.clone(), &mut collector).await? == Step::Full {
+                return self.finish(collector, page, false);
+            }
+            check_result_size(&collector, page)?;
+        }
+        collector.end_partition()?;
+        self.finish(collector, page, true)
+    }
+
+    async fn aggregate_scans(
+        &self,
+        scans: &[TabletScan],
+        filters: &[BoundFilter<'_>],
+        limits: Limits,
+    ) -> Result<Rows, CqlError> {
+        let folds: Vec<_> = scans.iter().map(|scan| self.fold_tablet(scan, filters, limits)).collect();
+        let mut folds = futures::stream::iter(folds).buffered(PARALLEL_TABLETS);
+        let mut total = Collector::new(self.plan, self.scope(), filters, limits);
+        while let Some(part) = folds.next().await {
+            let part = part?;
+            for ((state, other), aggregate) in
+                total.states.iter_mut().zip(part.states).zip(&self.plan.selection.aggregates)
+            {
+                state.merge(other, aggregate)?;
+            }
+            total.first_row = total.first_row.take().or(part.first_row);
+        }
+        self.finish_aggregates(total)
+    }
+
+    async fn fold_tablet<'s>(
+        &'s self,
+        scan: &'s TabletScan,
+        filters: &'s [BoundFilter<'s>],
+        limits: Limits,
+    ) -> Result<Collector<'s>, CqlError> {
+        let mut collector = Collector::new(self.plan, self.scope(), filters, limits);
+        self.range(scan.clone(), &mut collector).await?;
+        collector.end_partition()?;
+        Ok(collector)
+    }
+
+    fn finish_aggregates(&self, mut collector: Collector<'_>) -> Result<Rows, CqlError> {
+        let selection = &self.plan.selection;
+        let states = std::mem::take(&mut collector.states);
+        let mut results = Vec::with_capacity(states.len());
+        for (state, aggregate) in states.into_iter().zip(&selection.aggregates) {
+            results.push(state.finish(aggregate)?);
+        }
+        let row = collector.first_row.take().unwrap_or_else(|| RowData::new(selection.reads.clone(), false));
+        let scope = Scope { aggregates: &results, ..self.scope() };
+        let mut rows = Rows::new(Arc::clone(&selection.metadata));
+        let mut cells = Vec::with_capacity(selection.selectors.len());
+        for selector in &selection.selectors {
+            cells.push(scope.evaluate(selector, &row)?);
+        }
+        rows.push_row(cells.iter().map(|cell| cell.as_deref()));
+        Ok(rows)
+    }
+
+    fn finish(&self, mut collector: Collector<'_>, page: &PageRequest<'_>, is_last: bool) -> Result<Rows, CqlError> {
+        if self.plan.selection.is_aggregate() {
+            return self.finish_aggregates(collector);
+        }
+        let mut rows = Rows::new(Arc::clone(&self.plan.selection.metadata));
+        if !self.plan.ordering.is_empty() {
+            let limit = self.limits(page, None)?;
+            let wanted = if self.plan.limit.is_some() { self.sorted_limit()? } else { limit.rows };
+            let mut sortable = std::mem::take(&mut collector.sortable);
+            sortable.sort_by(|a, b| self.compare_sortable(a, b));
+            for row in sortable.iter().take(usize::try_from(wanted).unwrap_or(usize::MAX)) {
+                rows.body.extend_from_slice(&row.cells);
+                rows.row_count += 1;
+            }
+            return Ok(rows);
+        }
+        if !is_last && !collector.is_finished() && collector.is_full() {
+            let no_limit = |rows: u64| (rows != u64::MAX).then_some(rows);
+            let state = PagingState {
+                table: self.plan.table.table().id.0,
+                remaining: no_limit(collector.rows_left()),
+                remaining_in_partition: no_limit(collector.left_in_partition()),
+                partition_len: collector.partition().len(),
+                key: collector.position().to_vec(),
+            };
+            rows.paging_state = Some(state.encode());
+        }
+        rows.row_count = collector.row_count;
+        rows.body = std::mem::take(&mut collector.body);
+        Ok(rows)
+    }
+
+    fn sorted_limit(&self) -> Result<u64, CqlError> {
+        match &self.plan.limit {
+            Some(term) => check_limit(term.evaluate(self.bound)?.bytes().as_deref(), "[limit]").map(u64::from),
+            None => Ok(u64::MAX),
+        }
+    }
+
+    fn compare_sortable(&self, a: &SortableRow, b: &SortableRow) -> Ordering {
+        for ((&(at, is_descending), a), b) in self.plan.ordering.iter().zip(&a.order).zip(&b.order) {
+            let ordering = match (a, b) {
+                (Some(a), Some(b)) => value::compare(&self.plan.table.column(at).data_type, a, b),
+                (a, b) => a.is_some().cmp(&b.is_some()),
+            };
+            if ordering != Ordering::Equal {
+                return if is_descending { ordering.reverse() } else { ordering };
+            }
+        }
+        Ordering::Equal
+    }
+}
+
+fn check_result_size(collector: &Collector<'_>, page: &PageRequest<'_>) -> Result<(), CqlError> {
+    if page.page_size.is_none() && collector.body.len() > MAX_RESULT_BYTES {
+        return Err(invalid(format!("the result is larger than {MAX_RESULT_BYTES} bytes: use paging or a LIMIT")));
+    }
+    Ok(())
+}
+
+/// The tablet that holds a token.
+pub fn tablet_of(tablets: &[TabletRange], token: i64) -> TabletId {
+    let after = tablets.partition_point(|range| range.first_token <= token);
+    tablets[after.saturating_sub(1)].tablet
+}
+
+/// What of a range lies beyond the key where the former page ended.
+fn clip(range: &KeyRange, after: Option<&[u8]>, is_reversed: bool) -> Option<KeyRange> {
+    let Some(after) = after else { return Some(range.clone()) };
+    let Some(end) = &range.end else {
+        let is_beyond = if is_reversed { range.start.as_slice() < after } else { range.start.as_slice() > after };
+        return is_beyond.then(|| range.clone());
+    };
+    if is_reversed {
+        let end = end.as_slice().min(after).to_vec();
+        return (range.start < end).then(|| KeyRange { start: range.start.clone(), end: Some(end) });
+    }
+    let mut start = range.start.clone();
+    if start.as_slice() <= after {
+        start = after.to_vec();
+        start.push(0);
+    }
+    (start < *end).then(|| KeyRange { start, end: Some(end.clone()) })
+}

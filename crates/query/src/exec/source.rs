@@ -1,0 +1,76 @@
+//! Where a read finds entries: tablets through the [`Kv`] seam, or the rows of a system table packed in memory, so that both are read by the
+//! same code.
+//!
+//! Always true: entries come in key order, in chunks of bounded size. Left out: what entries mean.
+
+use crate::error::kv_error;
+use crate::kv::{Kv, Now, ScanChunk, ScanRequest};
+use diorite_base::TabletId;
+use diorite_cql::protocol::CqlError;
+
+/// Entries in key order.
+pub type Entries = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// A place to read from.
+#[derive(Debug)]
+pub enum Source<'k, K> {
+    /// Tablets.
+    Kv(&'k K),
+    /// Sorted entries; the tablet does not matter.
+    Memory(Entries),
+}
+
+impl<K: Kv> Source<'_, K> {
+    /// The value of a key.
+    pub async fn get(&self, tablet: TabletId, key: &[u8]) -> Result<Option<Vec<u8>>, CqlError> {
+        match self {
+            Source::Kv(kv) => {
+                match kv.get_now(tablet, key).map_err(|error| kv_error(&error, None))? {
+                    Now::Ready(value) => return Ok(value.map(|value| value.to_vec())),
+                    Now::WouldBlock => {}
+                }
+                kv.get(tablet, key).await.map_err(|error| kv_error(&error, None))
+            }
+            Source::Memory(entries) => {
+                let found = entries.binary_search_by(|(known, _)| known.as_slice().cmp(key));
+                Ok(found.ok().map(|at| entries[at].1.clone()))
+            }
+        }
+    }
+
+    /// A piece of a range.
+    pub async fn scan(&self, tablet: TabletId, request: ScanRequest) -> Result<ScanChunk, CqlError> {
+        match self {
+            Source::Kv(kv) => kv.scan(tablet, request).await.map_err(|error| kv_error(&error, None)),
+            Source::Memory(entries) => Ok(scan_entries(entries, &request)),
+        }
+    }
+
+    /// The tablet's flags.
+    pub fn flags(&self, tablet: TabletId) -> Result<u64, CqlError> {
+        match self {
+            Source::Kv(kv) => kv.flags(tablet).map_err(|error| kv_error(&error, None)),
+            Source::Memory(_) => Ok(0),
+        }
+    }
+}
+
+/// Answers a scan from sorted entries.
+pub fn scan_entries(entries: &[(Vec<u8>, Vec<u8>)], request: &ScanRequest) -> ScanChunk {
+    let first = entries.partition_point(|(key, _)| *key < request.start);
+    let last = entries.partition_point(|(key, _)| *key < request.end).max(first);
+    let mut chunk = ScanChunk::default();
+    let mut push = |(key, value): &(Vec<u8>, Vec<u8>)| {
+        if chunk.ends.len() >= request.max_entries.max(1)
+            || (!chunk.ends.is_empty() && chunk.buffer.len() >= request.max_bytes)
+        {
+            return false;
+        }
+        chunk.push(key, value);
+        true
+    };
+    let within = &entries[first..last];
+    let exhausted = if request.reverse { within.iter().rev().all(&mut push) } else { within.iter().all(&mut push) };
+    chunk.exhausted = exhausted;
+    chunk
+}

@@ -1,0 +1,379 @@
+//! From planned operations and bound values to packed rows.
+//!
+//! Always true: what carries the server's timestamp is written with the reserved one that the leader replaces; cells are in ascending column
+//! id; of two changes of one element in a statement the later counts. Left out: keys ([`super::keys`]), and list edits that have to
+//! read the row, which are handed back for a program.
+
+use super::evaluate::index_of;
+use super::row::path_of;
+use crate::error::{invalid, value_error};
+use crate::functions::UuidSource;
+use crate::plan::modify::{ModifyKind, ModifyPlan, Scope};
+use crate::plan::operation::{Change, Operation};
+use crate::plan::term::{Bound, Evaluated, Term};
+use crate::program::ListEdit;
+use diorite_base::random::SplitMix64;
+use diorite_cql::protocol::CqlError;
+use diorite_model::row::{
+    Deletion, Expiry, Marker, RowWriter, UNSTAMPED, field_path, list_path_append, list_path_prepend,
+};
+use diorite_model::schema::{Column, ColumnId, Table};
+use diorite_model::types::CqlType;
+use diorite_model::value::collection;
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+/// The longest TTL: 20 years, as in Cassandra.
+const MAX_TTL_S: i32 = 20 * 365 * 24 * 60 * 60;
+
+/// When a write happens and how long it lasts.
+#[derive(Debug, Clone, Copy)]
+pub struct Timing {
+    /// What the client gave by `USING TIMESTAMP`.
+    pub explicit_us: Option<i64>,
+    /// The current second.
+    pub now_s: u32,
+    /// `USING TTL` or the table's default.
+    pub expiry: Option<Expiry>,
+}
+
+impl Timing {
+    /// The timestamp to write with.
+    pub fn timestamp_us(&self) -> i64 {
+        self.explicit_us.unwrap_or(UNSTAMPED)
+    }
+
+    fn deletion(&self) -> Deletion {
+        Deletion { timestamp_us: self.timestamp_us(), local_s: self.now_s }
+    }
+}
+
+/// `USING TIMESTAMP`; not what stands for the server's own.
+pub fn explicit_timestamp(term: &Term, bound: &Bound<'_>) -> Result<Option<i64>, CqlError> {
+    match term.evaluate(bound)? {
+        Evaluated::Unset => Ok(None),
+        Evaluated::Null => Err(invalid("Invalid null value of timestamp")),
+        Evaluated::Set(bytes) => {
+            let bytes: [u8; 8] = (*bytes).try_into().map_err(|_| invalid("Invalid timestamp value"))?;
+            match i64::from_be_bytes(bytes) {
+                UNSTAMPED => Err(invalid("The timestamp is out of range")),
+                timestamp_us => Ok(Some(timestamp_us)),
+            }
+        }
+    }
+}
+
+/// `USING TTL`, or the table's default.
+pub fn expiry(term: Option<&Term>, table: &Table, now_s: u32, bound: &Bound<'_>) -> Result<Option<Expiry>, CqlError> {
+    let given = match term {
+        None => None,
+        Some(term) => match term.evaluate(bound)? {
+            Evaluated::Unset => None,
+            Evaluated::Null => return Err(invalid("Invalid null value of TTL")),
+            Evaluated::Set(bytes) => {
+                let bytes: [u8; 4] = (*bytes).try_into().map_err(|_| invalid("Invalid TTL value"))?;
+                Some(i32::from_be_bytes(bytes))
+            }
+        },
+    };
+    let ttl_s = match given {
+        None => table.default_ttl_s,
+        Some(ttl) if ttl < 0 => {
+            return Err(invalid(format!("A TTL must be greater or equal to 0, but was {ttl}")));
+        }
+        Some(ttl) if ttl > MAX_TTL_S => {
+            return Err(invalid(format!("ttl is too large. requested ({ttl}) maximum ({MAX_TTL_S})")));
+        }
+        Some(ttl) => ttl as u32,
+    };
+    Ok((ttl_s > 0).then(|| Expiry { ttl_s, at_s: now_s.saturating_add(ttl_s) }))
+}
+
+/// What became of packing a row.
+#[derive(Debug, Default)]
+pub struct Packed {
+    /// Some bound value was unset.
+    pub has_unset: bool,
+    /// Nothing was written.
+    pub is_empty: bool,
+    /// Changes that have to read the row.
+    pub list_edits: Vec<(ColumnId, ListEdit)>,
+}
+
+/// Packs the static or the regular part of what `plan` writes to a row.
+pub fn pack_row(
+    plan: &ModifyPlan,
+    is_static: bool,
+    bound: &Bound<'_>,
+    timing: &Timing,
+    out: &mut Vec<u8>,
+) -> Result<Packed, CqlError> {
+    let mut writer = RowWriter::new(out, timing.timestamp_us());
+    let mut packed = Packed::default();
+    if plan.kind == ModifyKind::Insert && plan.scope == Scope::Rows && !is_static {
+        writer.marker(Marker { timestamp_us: timing.timestamp_us(), expiry: timing.expiry });
+    }
+    if plan.kind == ModifyKind::Delete && plan.operations.is_empty() {
+        writer.deletion(timing.deletion());
+    }
+    let mut operations = plan.operations.as_slice();
+    while let Some(first) = operations.first() {
+        let count = operations.iter().take_while(|other| other.column == first.column).count();
+        let (of_column, rest) = operations.split_at(count);
+        operations = rest;
+        if plan.table.is_static(first.column) == is_static {
+            pack_column(plan.table.column(first.column), of_column, bound, timing, &mut writer, &mut packed)?;
+        }
+    }
+    packed.is_empty = writer.is_empty();
+    Ok(packed)
+}
+
+fn pack_column(
+    column: &Column,
+    operations: &[Operation],
+    bound: &Bound<'_>,
+    timing: &Timing,
+    writer: &mut RowWriter<'_>,
+    packed: &mut Packed,
+) -> Result<(), CqlError> {
+    if column.data_type.is_multi_cell() {
+        return pack_complex(column, operations, bound, timing, writer, packed);
+    }
+    for operation in operations {
+        match &operation.change {
+            Change::Set(term) => match term.evaluate(bound)? {
+                Evaluated::Set(bytes) => writer.cell(column.id, timing.timestamp_us(), timing.expiry, &bytes),
+                Evaluated::Null => writer.tombstone(column.id, timing.deletion()),
+                Evaluated::Unset => packed.has_unset = true,
+            },
+            Change::Count(term, is_decrement) => match term.evaluate(bound)? {
+                Evaluated::Set(bytes) => {
+                    let bytes: [u8; 8] = (*bytes).try_into().map_err(|_| invalid("Invalid counter value"))?;
+                    let delta = i64::from_be_bytes(bytes);
+                    if *is_decrement && delta == i64::MIN {
+                        return Err(invalid(format!(
+                            "The negation of {delta} overflows supported counter precision (signed 8 bytes integer)"
+                        )));
+                    }
+                    let delta = if *is_decrement { -delta } else { delta };
+                    writer.counter(column.id, timing.timestamp_us(), delta);
+                }
+                Evaluated::Null => return Err(invalid("Invalid null value for counter increment")),
+                Evaluated::Unset => packed.has_unset = true,
+            },
+            _ => return Err(invalid(format!("Invalid operation for column {}", column.name))),
+        }
+    }
+    Ok(())
+}
+
+/// The changes of one multi-cell column.
+struct Elements<'a> {
+    /// What was there before is deleted.
+    is_cleared: bool,
+    /// By path; `None` deletes.
+    changes: BTreeMap<Vec<u8>, Option<Cow<'a, [u8]>>>,
+}
+
+fn pack_complex<'a>(
+    column: &Column,
+    operations: &'a [Operation],
+    bound: &Bound<'a>,
+    timing: &Timing,
+    writer: &mut RowWriter<'_>,
+    packed: &mut Packed,
+) -> Result<(), CqlError> {
+    let mut elements = Elements { is_cleared: false, changes: BTreeMap::new() };
+    for operation in operations {
+        elements.apply(column, &operation.change, bound, packed)?;
+    }
+    // Just before the new elements, so that they survive it.
+    let cleared = elements
+        .is_cleared
+        .then(|| Deletion { timestamp_us: timing.timestamp_us().wrapping_sub(1), local_s: timing.now_s });
+    writer.begin_complex(column.id, cleared);
+    for (path, value) in &elements.changes {
+        match value {
+            Some(value) => writer.element(path, timing.timestamp_us(), timing.expiry, value),
+            None => writer.element_tombstone(path, timing.deletion()),
+        }
+    }
+    writer.end_complex();
+    Ok(())
+}
+
+impl<'a> Elements<'a> {
+    fn apply(
+        &mut self,
+        column: &Column,
+        change: &'a Change,
+        bound: &Bound<'a>,
+        packed: &mut Packed,
+    ) -> Result<(), CqlError> {
+        match change {
+            Change::Set(term) => match term.evaluate(bound)? {
+                Evaluated::Unset => packed.has_unset = true,
+                value => {
+                    self.is_cleared = true;
+                    if let Some(wire) = value.bytes() {
+                        self.add(&column.data_type, &wire, bound, false)?;
+                    }
+                }
+            },
+            Change::Add(term) | Change::Prepend(term) => match term.evaluate(bound)? {
+                Evaluated::Set(wire) => {
+                    self.add(&column.data_type, &wire, bound, matches!(change, Change::Prepend(_)))?;
+                }
+                Evaluated::Null => {}
+                Evaluated::Unset => packed.has_unset = true,
+            },
+            Change::Remove(term) => match term.evaluate(bound)? {
+                Evaluated::Set(wire) => self.remove(column, &wire, packed)?,
+                Evaluated::Null => {}
+                Evaluated::Unset => packed.has_unset = true,
+            },
+            Change::SetElement(key, value) => self.set_element(column, key, value, bound, packed)?,
+            Change::SetField(index, term) => match term.evaluate(bound)? {
+                Evaluated::Unset => packed.has_unset = true,
+                value => {
+                    let value = value.bytes().map(|bytes| Cow::Owned(bytes.into_owned()));
+                    self.changes.insert(field_path(*index).to_vec(), value);
+                }
+            },
+            Change::Count(..) => return Err(invalid(format!("Invalid operation for column {}", column.name))),
+        }
+        Ok(())
+    }
+
+    /// Adds the elements of a whole value.
+    fn add(&mut self, data_type: &CqlType, wire: &[u8], bound: &Bound<'_>, is_prepend: bool) -> Result<(), CqlError> {
+        let owned = |bytes: &[u8]| Some(Cow::Owned(bytes.to_vec()));
+        match data_type {
+            CqlType::List(..) => {
+                let (now_us, discriminator) = bound.environment.uuids.list_moment(bound.environment.now_us);
+                let path = if is_prepend { list_path_prepend } else { list_path_append };
+                for (sequence, element) in collection::elements(wire).map_err(value_error)?.enumerate() {
+                    let element = element.map_err(value_error)?;
+                    self.changes.insert(path(now_us, discriminator, sequence as u32).to_vec(), owned(element));
+                }
+            }
+            CqlType::Set(element_type, _) => {
+                for element in collection::elements(wire).map_err(value_error)? {
+                    let path = path_of(element_type, element.map_err(value_error)?)?;
+                    self.changes.insert(path, Some(Cow::Borrowed(&[])));
+                }
+            }
+            CqlType::Map(key_type, ..) => {
+                let mut parts = collection::entries(wire).map_err(value_error)?;
+                while let (Some(key), Some(value)) = (parts.next(), parts.next()) {
+                    let path = path_of(key_type, key.map_err(value_error)?)?;
+                    self.changes.insert(path, owned(value.map_err(value_error)?));
+                }
+            }
+            _ => {
+                for (index, field) in collection::fields(wire).enumerate() {
+                    let field = field.map_err(value_error)?;
+                    self.changes.insert(field_path(index as u16).to_vec(), field.and_then(owned));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn remove(&mut self, column: &Column, wire: &[u8], packed: &mut Packed) -> Result<(), CqlError> {
+        let removed = collection::elements(wire).map_err(value_error)?;
+        match &column.data_type {
+            CqlType::Set(key_type, _) | CqlType::Map(key_type, ..) => {
+                for key in removed {
+                    self.changes.insert(path_of(key_type, key.map_err(value_error)?)?, None);
+                }
+            }
+            _ => {
+                let values = removed.map(|value| value.map(<[u8]>::to_vec).map_err(value_error));
+                packed.list_edits.push((column.id, ListEdit::Remove(values.collect::<Result<_, _>>()?)));
+            }
+        }
+        Ok(())
+    }
+
+    fn set_element(
+        &mut self,
+        column: &Column,
+        key: &Term,
+        value: &Term,
+        bound: &Bound<'_>,
+        packed: &mut Packed,
+    ) -> Result<(), CqlError> {
+        let what = if matches!(column.data_type, CqlType::List(..)) { "list index" } else { "map key" };
+        let key = match key.evaluate(bound)? {
+            Evaluated::Set(key) => key,
+            Evaluated::Null => return Err(invalid(format!("Invalid null {what}"))),
+            Evaluated::Unset => return Err(invalid(format!("Invalid unset {what}"))),
+        };
+        let value = match value.evaluate(bound)? {
+            Evaluated::Unset => {
+                packed.has_unset = true;
+                return Ok(());
+            }
+            value => value.bytes().map(Cow::into_owned),
+        };
+        match &column.data_type {
+            CqlType::List(..) => {
+                let index = index_of(&key).and_then(|index| i32::try_from(index).ok()).unwrap_or(-1);
+                packed.list_edits.push((column.id, ListEdit::Set(index, value)));
+            }
+            CqlType::Map(key_type, ..) | CqlType::Set(key_type, _) => {
+                self.changes.insert(path_of(key_type, &key)?, value.map(Cow::Owned));
+            }
+            _ => return Err(invalid(format!("Invalid operation for column {}", column.name))),
+        }
+        Ok(())
+    }
+}
+
+/// Packs the rows of a system table as stored entries, in key order.
+pub fn pack_virtual_rows(
+    table: &crate::table::TableContext,
+    rows: &[Vec<Option<Vec<u8>>>],
+) -> Result<super::source::Entries, CqlError> {
+    let uuids = UuidSource::new(SplitMix64::new(0));
+    let environment = crate::functions::Environment { now_us: 0, uuids: &uuids };
+    let bound = Bound { values: &[], environment };
+    let mut entries = Vec::with_capacity(rows.len());
+    for row in rows {
+        let mut key = Vec::new();
+        let component = |at: usize| row.get(at).and_then(|cell| cell.as_deref()).unwrap_or_default();
+        let partition = (0..table.partition_columns()).map(component);
+        table.layout().encode_partition(partition, &mut key).map_err(crate::error::key_error)?;
+        diorite_model::key::push_row(&mut key);
+        for index in 0..table.clustering_columns() {
+            let wire = component(table.partition_columns() + index);
+            table.layout().push_clustering(index, wire, &mut key).map_err(crate::error::key_error)?;
+        }
+        let mut value = Vec::new();
+        let mut writer = RowWriter::new(&mut value, 0);
+        writer.marker(Marker { timestamp_us: 0, expiry: None });
+        let mut cells: Vec<usize> = (table.key_columns()..table.table().columns.len()).collect();
+        cells.sort_by_key(|at| table.column(*at).id);
+        for at in cells {
+            let (column, Some(wire)) = (table.column(at), row.get(at).and_then(|cell| cell.as_deref())) else {
+                continue;
+            };
+            if !column.data_type.is_multi_cell() {
+                writer.cell(column.id, 0, None, wire);
+                continue;
+            }
+            let mut elements = Elements { is_cleared: false, changes: BTreeMap::new() };
+            elements.add(&column.data_type, wire, &bound, false)?;
+            writer.begin_complex(column.id, None);
+            elements.changes.iter().for_each(|(path, value)| {
+                writer.element(path, 0, None, value.as_deref().unwrap_or_default());
+            });
+            writer.end_complex();
+        }
+        entries.push((key, value));
+    }
+    entries.sort();
+    Ok(entries)
+}

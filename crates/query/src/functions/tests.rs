@@ -1,0 +1,46 @@
+#![allow(clippy::unwrap_used, reason = "test data is known")]
+use super::*;
+
+fn call(name: &str, from: &CqlType, wire: &[u8]) -> Option<Vec<u8>> {
+    let uuids = UuidSource::new(SplitMix64::new(1));
+    let environment = Environment { now_us: 1_700_000_000_123_456, uuids: &uuids };
+    let found = overloads(name).into_iter().find(|overload| overload.arguments.first() == Some(from)).unwrap();
+    found.function.call(&[Some(Cow::Borrowed(wire))], &environment).unwrap()
+}
+
+#[test]
+fn time_based_uuids_grow_and_carry_their_time() {
+    let uuids = UuidSource::new(SplitMix64::new(1));
+    let first = uuids.time_based(1_700_000_000_123_456);
+    let second = uuids.time_based(1_700_000_000_123_456);
+    assert_ne!(first, second);
+    assert_eq!(first[6] >> 4, 1);
+    let ms = call("totimestamp", &CqlType::Timeuuid, &first).unwrap();
+    assert_eq!(i64::from_be_bytes(ms.try_into().unwrap()), 1_700_000_000_123);
+}
+
+#[test]
+fn moments_convert() {
+    let day = call("todate", &CqlType::Timestamp, &(86_400_000i64 * 3 + 5).to_be_bytes()).unwrap();
+    assert_eq!(u32::from_be_bytes(day.clone().try_into().unwrap()), (1 << 31) + 3);
+    let ms = call("to_unix_timestamp", &CqlType::Date, &day).unwrap();
+    assert_eq!(i64::from_be_bytes(ms.try_into().unwrap()), 86_400_000 * 3);
+}
+
+#[test]
+fn numbers_are_cast_as_java_does() {
+    let int = |value: i32| value.to_be_bytes();
+    assert_eq!(cast(&CqlType::Int, &CqlType::Tinyint, &int(300)).unwrap().unwrap(), [44]);
+    assert_eq!(cast(&CqlType::Int, &CqlType::Bigint, &int(-2)).unwrap().unwrap(), (-2i64).to_be_bytes());
+    assert_eq!(cast(&CqlType::Double, &CqlType::Int, &(-2.9f64).to_be_bytes()).unwrap().unwrap(), int(-2));
+    assert_eq!(cast(&CqlType::Int, &CqlType::Text, &int(-7)).unwrap().unwrap(), b"-7");
+}
+
+#[test]
+fn blobs_are_checked_on_the_way_back() {
+    let uuids = UuidSource::new(SplitMix64::new(1));
+    let environment = Environment { now_us: 0, uuids: &uuids };
+    let function = overloads("blobasint").remove(0).function;
+    assert!(function.call(&[Some(Cow::Borrowed(&[1, 2]))], &environment).is_err());
+    assert_eq!(function.call(&[None], &environment).unwrap(), None);
+}

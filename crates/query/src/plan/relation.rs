@@ -1,0 +1,368 @@
+//! One relation of a `WHERE`, its names resolved and its terms planned.
+//!
+//! Always true: a [`Rule`] concerns neighbouring columns of the table in their order. Left out: whether the rule can be used
+//! ([`super::restrictions`]).
+
+use super::Planner;
+use super::restrictions::{SliceBound, TupleTerm, TupleValues, Values, tuple_type};
+use super::term::{Receiver, Term};
+use crate::error::{invalid, not_supported};
+use diorite_cql::language::ast::{ComparisonOperator, Expression, InValues, Operand, Relation, Target};
+use diorite_cql::protocol::CqlError;
+use diorite_model::schema::ColumnKind;
+use diorite_model::types::{CqlType, Frozen};
+use std::sync::Arc;
+
+/// A restriction of one column, of several together, or of the token.
+#[derive(Debug, Clone)]
+pub struct Rule {
+    /// Position of the first column.
+    pub first: usize,
+    /// How many columns.
+    pub columns: usize,
+    /// Written as a tuple of columns.
+    pub is_tuple: bool,
+    /// About the token of the partition key.
+    pub is_token: bool,
+    /// What is asked.
+    pub kind: RuleKind,
+}
+
+/// What a rule asks.
+#[derive(Debug, Clone)]
+pub enum RuleKind {
+    /// `=`
+    Equal(Term),
+    /// `IN`
+    In(Values),
+    /// `=` of a tuple
+    EqualTuple(TupleTerm),
+    /// `IN` of tuples
+    InTuples(TupleValues),
+    /// A range, of one column or of a tuple
+    Slice {
+        /// Lower end
+        lower: Option<SliceBound>,
+        /// Upper end
+        upper: Option<SliceBound>,
+    },
+    /// `CONTAINS`
+    Contains(Vec<Term>),
+    /// `CONTAINS KEY`
+    ContainsKey(Vec<Term>),
+    /// `column[key] = value`
+    Entry(Vec<(Term, Term)>),
+}
+
+/// The left side of a rule.
+#[derive(Debug, Clone, Copy)]
+pub struct Compared {
+    /// Position of the first column.
+    pub first: usize,
+    /// How many columns.
+    pub columns: usize,
+}
+
+impl Rule {
+    fn column(first: usize, kind: RuleKind) -> Rule {
+        Rule { first, columns: 1, is_tuple: false, is_token: false, kind }
+    }
+
+    /// Whether no key range can express it.
+    pub fn is_filter_only(&self) -> bool {
+        matches!(self.kind, RuleKind::Contains(_) | RuleKind::ContainsKey(_) | RuleKind::Entry(_))
+    }
+
+    /// The operator, for messages.
+    pub fn symbol(&self) -> &'static str {
+        match &self.kind {
+            RuleKind::Equal(_) | RuleKind::EqualTuple(_) | RuleKind::Entry(_) => "=",
+            RuleKind::In(_) | RuleKind::InTuples(_) => "IN",
+            RuleKind::Contains(_) => "CONTAINS",
+            RuleKind::ContainsKey(_) => "CONTAINS KEY",
+            RuleKind::Slice { lower: Some(bound), .. } if bound.is_inclusive => ">=",
+            RuleKind::Slice { lower: Some(_), .. } => ">",
+            RuleKind::Slice { upper: Some(bound), .. } if bound.is_inclusive => "<=",
+            RuleKind::Slice { .. } => "<",
+        }
+    }
+}
+
+fn slice(operator: ComparisonOperator, value: TupleTerm) -> RuleKind {
+    use ComparisonOperator::{Greater, GreaterOrEqual, LessOrEqual};
+    let bound = SliceBound { value, is_inclusive: matches!(operator, GreaterOrEqual | LessOrEqual) };
+    match operator {
+        Greater | GreaterOrEqual => RuleKind::Slice { lower: Some(bound), upper: None },
+        _ => RuleKind::Slice { lower: None, upper: Some(bound) },
+    }
+}
+
+impl Planner<'_> {
+    /// Resolves a relation. `BETWEEN` gives two rules.
+    pub fn rules(&mut self, relation: &Relation) -> Result<Vec<Rule>, CqlError> {
+        match relation {
+            Relation::Compare { left, operator: ComparisonOperator::NotEqual, .. } => {
+                Err(invalid(format!("Unsupported \"!=\" relation on {}", operand_text(left))))
+            }
+            Relation::Compare { left, operator, right } => {
+                self.compare_rule(left, *operator, right).map(|rule| vec![rule])
+            }
+            Relation::In { negated: true, .. } => Err(not_supported("NOT IN")),
+            Relation::In { left, values, .. } => self.in_rule(left, values).map(|rule| vec![rule]),
+            Relation::Between { negated: true, .. } => Err(not_supported("NOT BETWEEN")),
+            Relation::Between { left, from, to, .. } => Ok(vec![
+                self.compare_rule(left, ComparisonOperator::GreaterOrEqual, from)?,
+                self.compare_rule(left, ComparisonOperator::LessOrEqual, to)?,
+            ]),
+            Relation::Contains { negated: true, .. } => Err(not_supported("NOT CONTAINS")),
+            Relation::ContainsKey { negated: true, .. } => Err(not_supported("NOT CONTAINS KEY")),
+            Relation::Contains { left, value, .. } => {
+                let at = self.operand_column(left)?;
+                let column = self.context().column(at).clone();
+                let element = match &column.data_type {
+                    CqlType::List(element, _) | CqlType::Set(element, _) | CqlType::Map(_, element, _) => {
+                        element.clone()
+                    }
+                    _ => return Err(invalid(format!("Cannot use CONTAINS on non-collection column {}", column.name))),
+                };
+                let term = self.term(value, &Receiver::new(format!("value({})", column.name), &element))?;
+                Ok(vec![Rule::column(at, RuleKind::Contains(vec![term]))])
+            }
+            Relation::ContainsKey { left, key, .. } => {
+                let at = self.operand_column(left)?;
+                let column = self.context().column(at).clone();
+                let CqlType::Map(key_type, ..) = &column.data_type else {
+                    return Err(invalid(format!("Cannot use CONTAINS KEY on non-map column {}", column.name)));
+                };
+                let term = self.term(key, &Receiver::new(format!("key({})", column.name), key_type))?;
+                Ok(vec![Rule::column(at, RuleKind::ContainsKey(vec![term]))])
+            }
+            Relation::Like { .. } => Err(invalid(
+                "LIKE restriction is only supported on properly indexed columns, and indexes are not supported yet",
+            )),
+            Relation::IsNotNull(operand) => Err(invalid(format!(
+                "restriction '{} IS NOT NULL' is only supported in materialized view creation",
+                operand_text(operand)
+            ))),
+            Relation::IndexExpression { .. } => Err(not_supported("expr(index, value)")),
+        }
+    }
+
+    fn operand_column(&self, operand: &Operand) -> Result<usize, CqlError> {
+        match operand {
+            Operand::Target(Target::Column(name)) => self.column_position(name),
+            Operand::Target(Target::Field { .. }) => Err(not_supported("restricting a field of a user-defined type")),
+            Operand::Target(_) => Err(not_supported("restricting a part of a column this way")),
+            Operand::JsonText { .. } => Err(not_supported("the operator ->>")),
+            Operand::Token(_) | Operand::Tuple(_) => {
+                Err(invalid("this operator is not supported on tuples of columns"))
+            }
+            Operand::Function(_) => Err(not_supported("a function of columns in WHERE")),
+        }
+    }
+
+    fn compare_rule(
+        &mut self,
+        left: &Operand,
+        operator: ComparisonOperator,
+        right: &Expression,
+    ) -> Result<Rule, CqlError> {
+        match left {
+            Operand::Token(columns) => self.token_rule(columns, operator, right),
+            Operand::Tuple(columns) => {
+                let compared = self.compared_tuple(columns)?;
+                let value = self.tuple_value(right, compared)?;
+                let kind = match operator {
+                    ComparisonOperator::Equal => RuleKind::EqualTuple(value),
+                    _ => slice(operator, value),
+                };
+                Ok(Rule { first: compared.first, columns: compared.columns, is_tuple: true, is_token: false, kind })
+            }
+            Operand::Target(Target::Element { column, key }) => self.entry_rule(column, key, operator, right),
+            _ => {
+                let at = self.operand_column(left)?;
+                let column = self.context().column(at).clone();
+                let term = self.term(right, &Receiver::new(&column.name, &column.data_type))?;
+                if operator == ComparisonOperator::Equal {
+                    return Ok(Rule::column(at, RuleKind::Equal(term)));
+                }
+                if column.data_type == CqlType::Duration {
+                    return Err(invalid("Slice restrictions are not supported on duration columns"));
+                }
+                Ok(Rule::column(at, slice(operator, TupleTerm::Terms(vec![term]))))
+            }
+        }
+    }
+
+    fn entry_rule(
+        &mut self,
+        column: &str,
+        key: &Expression,
+        operator: ComparisonOperator,
+        right: &Expression,
+    ) -> Result<Rule, CqlError> {
+        let at = self.column_position(column)?;
+        let column = self.context().column(at).clone();
+        let CqlType::Map(key_type, value_type, frozen) = &column.data_type else {
+            return Err(invalid(format!("Column {} cannot be used as a map", column.name)));
+        };
+        if operator != ComparisonOperator::Equal {
+            return Err(invalid("Only EQ relations are supported on map entries"));
+        }
+        if *frozen == Frozen::Yes {
+            return Err(invalid(format!(
+                "Map-entry equality predicates on frozen map column {} are not supported",
+                column.name
+            )));
+        }
+        let key = self.term(key, &Receiver::new(format!("key({})", column.name), key_type))?;
+        let value = self.term(right, &Receiver::new(format!("value({})", column.name), value_type))?;
+        Ok(Rule::column(at, RuleKind::Entry(vec![(key, value)])))
+    }
+
+    fn token_rule(
+        &mut self,
+        columns: &[String],
+        operator: ComparisonOperator,
+        right: &Expression,
+    ) -> Result<Rule, CqlError> {
+        let context = self.context();
+        let partition_key: Vec<&str> = context.table().partition_key().map(|column| column.name.as_str()).collect();
+        if let Some(other) = columns.iter().find(|name| !partition_key.contains(&name.as_str())) {
+            self.column_position(other)?;
+            return Err(invalid(format!(
+                "The token() function must contains only partition key components, not {other}"
+            )));
+        }
+        if columns.len() != partition_key.len() || columns.iter().zip(&partition_key).any(|(a, b)| a != b) {
+            return Err(invalid(if columns.len() < partition_key.len() {
+                "The token() function must be applied to all partition key components or none of them"
+            } else {
+                "The token function arguments must be in the partition key order"
+            }));
+        }
+        let term = self.term(right, &Receiver::new("partition key token", &CqlType::Bigint))?;
+        let kind = match operator {
+            ComparisonOperator::Equal => RuleKind::Equal(term),
+            _ => slice(operator, TupleTerm::Terms(vec![term])),
+        };
+        Ok(Rule { first: 0, columns: columns.len(), is_tuple: false, is_token: true, kind })
+    }
+
+    fn compared_tuple(&self, columns: &[String]) -> Result<Compared, CqlError> {
+        let context = self.context();
+        let mut previous: Option<usize> = None;
+        let mut first = 0;
+        for name in columns {
+            let at = self.column_position(name)?;
+            if !matches!(context.column(at).kind, ColumnKind::Clustering(_)) {
+                return Err(invalid(format!(
+                    "Multi-column relations can only be applied to clustering columns but was applied to: {name}"
+                )));
+            }
+            match previous {
+                None => first = at,
+                Some(previous) if previous == at => {
+                    return Err(invalid(format!(
+                        "Column \"{name}\" appeared twice in a relation: ({})",
+                        columns.join(", ")
+                    )));
+                }
+                Some(previous) if at != previous + 1 => {
+                    return Err(invalid(format!(
+                        "Clustering columns must appear in the PRIMARY KEY order in multi-column relations: ({})",
+                        columns.join(", ")
+                    )));
+                }
+                Some(_) => {}
+            }
+            previous = Some(at);
+        }
+        Ok(Compared { first, columns: columns.len() })
+    }
+
+    fn tuple_value(&mut self, expression: &Expression, compared: Compared) -> Result<TupleTerm, CqlError> {
+        let name = {
+            let context = self.context();
+            let names: Vec<&str> = (compared.first..compared.first + compared.columns)
+                .map(|at| context.column(at).name.as_str())
+                .collect();
+            format!("({})", names.join(","))
+        };
+        let Expression::Tuple(elements) = expression else {
+            let data_type = tuple_type(&compared, self);
+            return self.term(expression, &Receiver::owned(name, data_type)).map(TupleTerm::Whole);
+        };
+        if elements.len() != compared.columns {
+            return Err(invalid(format!(
+                "Expected {} elements in value tuple, but got {}: {name}",
+                compared.columns,
+                elements.len()
+            )));
+        }
+        let mut terms = Vec::with_capacity(elements.len());
+        for (offset, element) in elements.iter().enumerate() {
+            let column = self.context().column(compared.first + offset).clone();
+            terms.push(self.term(element, &Receiver::new(&column.name, &column.data_type))?);
+        }
+        Ok(TupleTerm::Terms(terms))
+    }
+
+    fn in_rule(&mut self, left: &Operand, values: &InValues) -> Result<Rule, CqlError> {
+        if let Operand::Token(_) = left {
+            return Err(invalid("IN cannot be used with the token function"));
+        }
+        if let Operand::Tuple(columns) = left {
+            let compared = self.compared_tuple(columns)?;
+            let values = match values {
+                InValues::List(elements) => {
+                    let tuples = elements.iter().map(|element| self.tuple_value(element, compared));
+                    TupleValues::Many(tuples.collect::<Result<_, _>>()?)
+                }
+                InValues::Marker(index) => {
+                    let element = tuple_type(&compared, self);
+                    let list = CqlType::List(Arc::new(element), Frozen::Yes);
+                    let receiver = Receiver::owned(format!("in({})", columns.join(",")), list);
+                    TupleValues::List(self.marker(*index, &receiver))
+                }
+            };
+            let kind = RuleKind::InTuples(values);
+            return Ok(Rule {
+                first: compared.first,
+                columns: compared.columns,
+                is_tuple: true,
+                is_token: false,
+                kind,
+            });
+        }
+        let at = self.operand_column(left)?;
+        let column = self.context().column(at).clone();
+        let values = self.in_values(values, &column.name, &column.data_type)?;
+        Ok(Rule::column(at, RuleKind::In(values)))
+    }
+
+    /// The right side of `IN` for a value of one type.
+    pub fn in_values(&mut self, values: &InValues, name: &str, data_type: &CqlType) -> Result<Values, CqlError> {
+        Ok(match values {
+            InValues::List(elements) => {
+                let receiver = Receiver::new(name, data_type);
+                Values::Many(elements.iter().map(|element| self.term(element, &receiver)).collect::<Result<_, _>>()?)
+            }
+            InValues::Marker(index) => {
+                let list = CqlType::List(Arc::new(data_type.clone()), Frozen::Yes);
+                Values::List(self.marker(*index, &Receiver::owned(format!("in({name})"), list)))
+            }
+        })
+    }
+}
+
+/// An operand, for messages.
+fn operand_text(operand: &Operand) -> String {
+    match operand {
+        Operand::Target(target) => target.column().to_owned(),
+        Operand::JsonText { column, .. } => column.clone(),
+        Operand::Token(columns) => format!("token({})", columns.join(", ")),
+        Operand::Tuple(columns) => format!("({})", columns.join(", ")),
+        Operand::Function(_) => "a function".to_owned(),
+    }
+}

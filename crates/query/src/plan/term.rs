@@ -1,0 +1,566 @@
+//! Terms: what stands for a value in a statement, typed and checked, ready to be evaluated with bound values.
+//!
+//! Always true: a term has been checked against the type it is for, so evaluation fails only on bound values; constants are wire bytes
+//! already; collections are in their stored order. Left out: arithmetic on terms, conversions from JSON.
+
+use crate::error::{invalid, not_supported, value_error};
+use crate::functions::{Environment, Function, Signature, overloads};
+use crate::plan::Planner;
+use crate::types::{is_assignable, native_type};
+use diorite_cql::language::ast::{self, Expression, Literal};
+use diorite_cql::protocol::{CqlError, Value};
+use diorite_model::types::CqlType;
+use diorite_model::value::literal::{self, LiteralError};
+use diorite_model::value::{self, collection};
+use std::borrow::Cow;
+use std::fmt::Write;
+
+/// What a term is for: gives a marker its name and type, and messages theirs.
+#[derive(Debug, Clone)]
+pub struct Receiver<'a> {
+    /// The column or the like, as Cassandra names it to drivers.
+    pub name: Cow<'a, str>,
+    /// The type expected.
+    pub data_type: Cow<'a, CqlType>,
+}
+
+impl<'a> Receiver<'a> {
+    /// A receiver of a borrowed type.
+    pub fn new(name: impl Into<Cow<'a, str>>, data_type: &'a CqlType) -> Self {
+        Self { name: name.into(), data_type: Cow::Borrowed(data_type) }
+    }
+
+    /// A receiver of a type made up on the way.
+    pub fn owned(name: impl Into<Cow<'a, str>>, data_type: CqlType) -> Self {
+        Self { name: name.into(), data_type: Cow::Owned(data_type) }
+    }
+}
+
+/// A term.
+#[derive(Debug, Clone)]
+pub enum Term {
+    /// Wire bytes, or null.
+    Constant(Option<Box<[u8]>>),
+    /// A bound value of this type.
+    Marker {
+        /// Which one.
+        index: u16,
+        /// Its type.
+        data_type: CqlType,
+    },
+    /// A function call.
+    Call(Box<Call>),
+    /// A collection, tuple, user type or vector that is not constant.
+    Compound(Box<Compound>),
+}
+
+/// A function applied to terms.
+#[derive(Debug, Clone)]
+pub struct Call {
+    /// The function.
+    pub function: Function,
+    /// Its arguments.
+    pub arguments: Vec<Term>,
+}
+
+/// A value built of terms.
+#[derive(Debug, Clone)]
+pub struct Compound {
+    /// What is built.
+    pub data_type: CqlType,
+    /// Elements; of maps keys and values in turn; of tuples and user types the fields.
+    pub parts: Vec<Term>,
+}
+
+/// What a term evaluates to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Evaluated<'a> {
+    /// Wire bytes.
+    Set(Cow<'a, [u8]>),
+    /// Null.
+    Null,
+    /// An unset marker.
+    Unset,
+}
+
+impl<'a> Evaluated<'a> {
+    /// The bytes; `None` for null and unset.
+    pub fn bytes(self) -> Option<Cow<'a, [u8]>> {
+        match self {
+            Evaluated::Set(bytes) => Some(bytes),
+            Evaluated::Null | Evaluated::Unset => None,
+        }
+    }
+}
+
+/// Bound values and what functions need, for one execution.
+#[derive(Debug, Clone, Copy)]
+pub struct Bound<'a> {
+    /// One value per marker.
+    pub values: &'a [Value<'a>],
+    /// Time and randomness.
+    pub environment: Environment<'a>,
+}
+
+impl Term {
+    /// A constant null.
+    pub const NULL: Term = Term::Constant(None);
+
+    /// The marker, if it is nothing else.
+    pub fn as_marker(&self) -> Option<u16> {
+        match self {
+            Term::Marker { index, .. } => Some(*index),
+            _ => None,
+        }
+    }
+
+    /// The value.
+    #[inline]
+    pub fn evaluate<'a>(&'a self, bound: &Bound<'a>) -> Result<Evaluated<'a>, CqlError> {
+        match self {
+            Term::Constant(Some(bytes)) => Ok(Evaluated::Set(Cow::Borrowed(bytes))),
+            Term::Constant(None) => Ok(Evaluated::Null),
+            Term::Marker { index, data_type } => bound_value(bound.values[usize::from(*index)], data_type),
+            Term::Call(call) => call.evaluate(bound),
+            Term::Compound(compound) => compound.evaluate(bound),
+        }
+    }
+
+    /// The value of a term that may be neither null nor unset; `what` names it.
+    #[inline]
+    pub fn require<'a>(&'a self, bound: &Bound<'a>, what: &str) -> Result<Cow<'a, [u8]>, CqlError> {
+        match self.evaluate(bound)? {
+            Evaluated::Set(bytes) => Ok(bytes),
+            Evaluated::Null => Err(invalid(format!("Invalid null value in condition for column {what}"))),
+            Evaluated::Unset => Err(invalid(format!("Invalid unset value for column {what}"))),
+        }
+    }
+}
+
+/// Checks a bound value and brings it to its stored form.
+#[inline]
+pub fn bound_value<'a>(value: Value<'a>, data_type: &CqlType) -> Result<Evaluated<'a>, CqlError> {
+    match value {
+        Value::Set(bytes) => {
+            data_type.validate(bytes).map_err(value_error)?;
+            if matches!(
+                data_type,
+                CqlType::Set(..) | CqlType::Map(..) | CqlType::List(..) | CqlType::Tuple(_) | CqlType::UserDefined(..)
+            ) {
+                return value::canonical(data_type, bytes).map(Evaluated::Set).map_err(value_error);
+            }
+            Ok(Evaluated::Set(Cow::Borrowed(bytes)))
+        }
+        Value::Null => Ok(Evaluated::Null),
+        Value::Unset => Ok(Evaluated::Unset),
+    }
+}
+
+impl Call {
+    fn evaluate<'a>(&'a self, bound: &Bound<'a>) -> Result<Evaluated<'a>, CqlError> {
+        let mut arguments = Vec::with_capacity(self.arguments.len());
+        for argument in &self.arguments {
+            match argument.evaluate(bound)? {
+                Evaluated::Set(bytes) => arguments.push(Some(bytes)),
+                Evaluated::Null => arguments.push(None),
+                Evaluated::Unset => return Err(invalid("Invalid unset value for an argument of a function")),
+            }
+        }
+        let result = self.function.call(&arguments, &bound.environment)?;
+        Ok(result.map_or(Evaluated::Null, |bytes| Evaluated::Set(Cow::Owned(bytes))))
+    }
+}
+
+impl Compound {
+    fn evaluate<'a>(&'a self, bound: &Bound<'a>) -> Result<Evaluated<'a>, CqlError> {
+        let mut parts = Vec::with_capacity(self.parts.len());
+        for part in &self.parts {
+            parts.push(part.evaluate(bound)?);
+        }
+        let wire = self.assemble(&parts)?;
+        let stored = value::canonical(&self.data_type, &wire).map_err(value_error)?.into_owned();
+        Ok(Evaluated::Set(Cow::Owned(stored)))
+    }
+
+    fn assemble(&self, parts: &[Evaluated<'_>]) -> Result<Vec<u8>, CqlError> {
+        let mut wire = Vec::new();
+        let allows_null = matches!(self.data_type, CqlType::Tuple(_) | CqlType::UserDefined(..));
+        match &self.data_type {
+            CqlType::List(..) | CqlType::Set(..) => collection::push_count(parts.len(), &mut wire),
+            CqlType::Map(..) => collection::push_count(parts.len() / 2, &mut wire),
+            _ => {}
+        }
+        for part in parts {
+            match (part, &self.data_type) {
+                (Evaluated::Set(bytes), CqlType::Vector(element, _)) => {
+                    collection::push_vector_element(element, bytes, &mut wire);
+                }
+                (Evaluated::Set(bytes), _) => collection::push_element(Some(bytes), &mut wire),
+                (Evaluated::Null, _) if allows_null => collection::push_element(None, &mut wire),
+                (Evaluated::Null, _) => return Err(invalid("null is not supported inside collections")),
+                (Evaluated::Unset, _) => return Err(invalid("unset value is not supported inside collections")),
+            }
+        }
+        Ok(wire)
+    }
+}
+
+/// The type of an expression as far as it is known without knowing what it is for.
+enum Known {
+    /// Exactly this type.
+    Exactly(CqlType),
+    /// Any type.
+    Anything,
+    /// Decided by trying.
+    Tried,
+}
+
+impl Planner<'_> {
+    /// Plans `expression` as a value for `receiver`.
+    pub fn term(&mut self, expression: &Expression, receiver: &Receiver<'_>) -> Result<Term, CqlError> {
+        match expression {
+            Expression::Literal(literal) => constant(literal, receiver),
+            Expression::Marker(index) => Ok(self.marker(*index, receiver)),
+            Expression::List(elements) => self.list_term(elements, receiver),
+            Expression::Set(elements) => self.set_term(elements, receiver),
+            Expression::Map(entries) => self.map_term(entries, receiver),
+            Expression::UserType(fields) => self.user_type_term(fields, receiver),
+            Expression::Tuple(elements) => self.tuple_term(elements, receiver),
+            Expression::Function { name, arguments } => self.function_term(name, arguments, receiver),
+            Expression::Cast { value, to } => self.cast_term(value, *to, receiver),
+            Expression::TypeHint { hint, value } => {
+                let hinted = self.resolve_type(hint)?;
+                if !is_assignable(&receiver.data_type, &hinted) {
+                    return Err(invalid(format!(
+                        "Cannot assign value to {} of type {} (the type hint says {hinted})",
+                        receiver.name, receiver.data_type
+                    )));
+                }
+                self.term(value, &Receiver::owned(receiver.name.clone(), hinted))
+            }
+            Expression::Column(name) => {
+                Err(invalid(format!("Invalid column reference {name} where a term is expected")))
+            }
+            Expression::Negate(_) | Expression::Arithmetic { .. } => Err(not_supported("arithmetic in terms")),
+            Expression::JsonPath { .. } => Err(not_supported("the operator ->")),
+            Expression::CountAll
+            | Expression::Metadata { .. }
+            | Expression::Element { .. }
+            | Expression::Slice { .. }
+            | Expression::Field { .. } => Err(invalid("a selector stands where a term is expected")),
+        }
+    }
+
+    fn compound(&self, data_type: &CqlType, parts: Vec<Term>) -> Result<Term, CqlError> {
+        let compound = Compound { data_type: data_type.clone(), parts };
+        let constants: Option<Vec<Evaluated<'_>>> = compound
+            .parts
+            .iter()
+            .map(|part| match part {
+                Term::Constant(Some(bytes)) => Some(Evaluated::Set(Cow::Borrowed(&**bytes))),
+                Term::Constant(None) => Some(Evaluated::Null),
+                _ => None,
+            })
+            .collect();
+        let Some(constants) = constants else { return Ok(Term::Compound(Box::new(compound))) };
+        let wire = compound.assemble(&constants)?;
+        let stored = value::canonical(data_type, &wire).map_err(value_error)?;
+        Ok(Term::Constant(Some(stored.into_owned().into())))
+    }
+
+    fn list_term(&mut self, elements: &[Expression], receiver: &Receiver<'_>) -> Result<Term, CqlError> {
+        let element_type = match &*receiver.data_type {
+            CqlType::List(element, _) => element.clone(),
+            CqlType::Vector(element, dimension) if elements.len() == usize::from(*dimension) => element.clone(),
+            CqlType::Vector(_, dimension) => {
+                return Err(invalid(format!(
+                    "Invalid vector literal for {} of type {}; expected {dimension} elements, but given {}",
+                    receiver.name,
+                    receiver.data_type,
+                    elements.len()
+                )));
+            }
+            other => return Err(invalid(format!("Invalid list literal for {} of type {other}", receiver.name))),
+        };
+        let element_receiver = Receiver::new(format!("value({})", receiver.name), &element_type);
+        let parts = elements.iter().map(|element| self.term(element, &element_receiver)).collect::<Result<_, _>>()?;
+        self.compound(&receiver.data_type, parts)
+    }
+
+    fn set_term(&mut self, elements: &[Expression], receiver: &Receiver<'_>) -> Result<Term, CqlError> {
+        match &*receiver.data_type {
+            CqlType::Set(element, _) => {
+                let element_receiver = Receiver::new(format!("value({})", receiver.name), element);
+                let parts =
+                    elements.iter().map(|element| self.term(element, &element_receiver)).collect::<Result<_, _>>()?;
+                self.compound(&receiver.data_type, parts)
+            }
+            // `{}` is parsed as a set and may stand for these as well.
+            CqlType::Map(..) | CqlType::UserDefined(..) if elements.is_empty() => {
+                self.compound(&receiver.data_type, Vec::new())
+            }
+            other => Err(invalid(format!("Invalid set literal for {} of type {other}", receiver.name))),
+        }
+    }
+
+    fn map_term(&mut self, entries: &[(Expression, Expression)], receiver: &Receiver<'_>) -> Result<Term, CqlError> {
+        let CqlType::Map(key, value, _) = &*receiver.data_type else {
+            return Err(invalid(format!("Invalid map literal for {} of type {}", receiver.name, receiver.data_type)));
+        };
+        let key_receiver = Receiver::new(format!("key({})", receiver.name), key);
+        let value_receiver = Receiver::new(format!("value({})", receiver.name), value);
+        let mut parts = Vec::with_capacity(entries.len() * 2);
+        for (key, value) in entries {
+            parts.push(self.term(key, &key_receiver)?);
+            parts.push(self.term(value, &value_receiver)?);
+        }
+        self.compound(&receiver.data_type, parts)
+    }
+
+    fn user_type_term(&mut self, fields: &[(String, Expression)], receiver: &Receiver<'_>) -> Result<Term, CqlError> {
+        let CqlType::UserDefined(user, _) = &*receiver.data_type else {
+            return Err(invalid(format!(
+                "Invalid user type literal for {} of type {}",
+                receiver.name, receiver.data_type
+            )));
+        };
+        if let Some((unknown, _)) = fields.iter().find(|(name, _)| user.fields.iter().all(|(known, _)| known != name)) {
+            return Err(invalid(format!("Unknown field '{unknown}' in value of user defined type {}", user.name)));
+        }
+        let mut parts = Vec::with_capacity(user.fields.len());
+        for (name, data_type) in &user.fields {
+            let given = fields.iter().rfind(|(field, _)| field == name);
+            parts.push(match given {
+                Some((_, expression)) => {
+                    self.term(expression, &Receiver::new(format!("{}.{name}", receiver.name), data_type))?
+                }
+                None => Term::NULL,
+            });
+        }
+        self.compound(&receiver.data_type, parts)
+    }
+
+    fn tuple_term(&mut self, elements: &[Expression], receiver: &Receiver<'_>) -> Result<Term, CqlError> {
+        let CqlType::Tuple(types) = &*receiver.data_type else {
+            return match elements {
+                [single] => self.term(single, receiver),
+                _ => {
+                    Err(invalid(format!("Invalid tuple literal for {} of type {}", receiver.name, receiver.data_type)))
+                }
+            };
+        };
+        if elements.len() > types.len() {
+            return Err(invalid(format!(
+                "Invalid tuple literal for {}: too many elements. Type {} expects {} but got {}",
+                receiver.name,
+                receiver.data_type,
+                types.len(),
+                elements.len()
+            )));
+        }
+        let mut parts = Vec::with_capacity(elements.len());
+        for (at, (element, data_type)) in elements.iter().zip(types.iter()).enumerate() {
+            parts.push(self.term(element, &Receiver::new(format!("{}[{at}]", receiver.name), data_type))?);
+        }
+        self.compound(&receiver.data_type, parts)
+    }
+
+    fn cast_term(
+        &mut self,
+        value: &Expression,
+        to: ast::NativeType,
+        receiver: &Receiver<'_>,
+    ) -> Result<Term, CqlError> {
+        let to = native_type(to)?;
+        let Known::Exactly(from) = self.known_type(value)? else {
+            return Err(invalid("CAST of a value whose type is not known: use a type hint"));
+        };
+        if !crate::functions::is_castable(&from, &to) {
+            return Err(invalid(format!("{from} cannot be cast to {to}")));
+        }
+        check_result("cast", &to, receiver)?;
+        let argument = self.term(value, &Receiver::owned("arg0", from.clone()))?;
+        Ok(Term::Call(Box::new(Call { function: Function::Cast(from, to), arguments: vec![argument] })))
+    }
+
+    fn function_term(
+        &mut self,
+        name: &ast::QualifiedName,
+        arguments: &[Expression],
+        receiver: &Receiver<'_>,
+    ) -> Result<Term, CqlError> {
+        let candidates = self.candidates(name)?;
+        let chosen = self.choose(name, candidates, arguments, Some(&receiver.data_type))?;
+        check_result(&name.name, &chosen.returns, receiver)?;
+        let mut terms = Vec::with_capacity(arguments.len());
+        for (at, (argument, data_type)) in arguments.iter().zip(&chosen.arguments).enumerate() {
+            terms.push(self.term(argument, &Receiver::new(format!("arg{at}({})", name.name), data_type))?);
+        }
+        Ok(Term::Call(Box::new(Call { function: chosen.function, arguments: terms })))
+    }
+
+    /// The overloads of a function.
+    pub fn candidates(&self, name: &ast::QualifiedName) -> Result<Vec<Signature>, CqlError> {
+        if name.keyspace.as_deref().is_some_and(|keyspace| keyspace != "system") {
+            return Err(not_supported(format!("the user-defined function {}", name.name)));
+        }
+        let lower = name.name.to_ascii_lowercase();
+        if lower == "token"
+            && let Some(table) = self.table.as_ref()
+        {
+            let arguments = table.table().partition_key().map(|column| column.data_type.clone()).collect();
+            return Ok(vec![Signature { function: Function::Token, arguments, returns: CqlType::Bigint }]);
+        }
+        let found = overloads(&lower);
+        if found.is_empty() {
+            return Err(invalid(format!("Unknown function '{}'", name.name)));
+        }
+        Ok(found)
+    }
+
+    /// Picks the overload that takes `arguments`.
+    fn choose(
+        &mut self,
+        name: &ast::QualifiedName,
+        candidates: Vec<Signature>,
+        arguments: &[Expression],
+        wanted: Option<&CqlType>,
+    ) -> Result<Signature, CqlError> {
+        let mut fitting = Vec::new();
+        for candidate in &candidates {
+            if candidate.arguments.len() == arguments.len() && self.fits(candidate, arguments)? {
+                fitting.push(candidate);
+            }
+        }
+        if fitting.len() > 1
+            && let Some(wanted) = wanted
+        {
+            fitting.retain(|candidate| is_assignable(wanted, &candidate.returns));
+        }
+        let list = |signatures: &[Signature]| {
+            let mut text = String::new();
+            for (at, signature) in signatures.iter().enumerate() {
+                let types: Vec<String> = signature.arguments.iter().map(ToString::to_string).collect();
+                let _ = write!(
+                    text,
+                    "{}{} : ({}) -> {}",
+                    if at == 0 { "" } else { ", " },
+                    name.name,
+                    types.join(", "),
+                    signature.returns
+                );
+            }
+            text
+        };
+        match fitting.as_slice() {
+            [single] => Ok((*single).clone()),
+            [] => Err(invalid(format!(
+                "Invalid call to function {}, none of its type signatures match (known type signatures: {})",
+                name.name,
+                list(&candidates)
+            ))),
+            _ => Err(invalid(format!(
+                "Ambiguous call to function {} (can be matched by following signatures: {}): use type casts to disambiguate",
+                name.name,
+                list(&candidates)
+            ))),
+        }
+    }
+
+    fn fits(&mut self, candidate: &Signature, arguments: &[Expression]) -> Result<bool, CqlError> {
+        for (argument, data_type) in arguments.iter().zip(&candidate.arguments) {
+            let fits = match self.known_type(argument)? {
+                Known::Exactly(known) => is_assignable(data_type, &known),
+                Known::Anything => true,
+                Known::Tried => self.term(argument, &Receiver::new("", data_type)).is_ok(),
+            };
+            if !fits {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn known_type(&mut self, expression: &Expression) -> Result<Known, CqlError> {
+        Ok(match expression {
+            Expression::Marker(_) | Expression::Literal(Literal::Null) => Known::Anything,
+            Expression::TypeHint { hint, .. } => Known::Exactly(self.resolve_type(hint)?),
+            Expression::Cast { to, .. } => Known::Exactly(native_type(*to)?),
+            Expression::Literal(Literal::Integer(_)) => Known::Tried,
+            Expression::Function { name, arguments } => {
+                let candidates = self.candidates(name)?;
+                match self.choose(name, candidates, arguments, None) {
+                    Ok(chosen) => Known::Exactly(chosen.returns),
+                    Err(_) => Known::Tried,
+                }
+            }
+            _ => Known::Tried,
+        })
+    }
+}
+
+fn check_result(name: &str, returns: &CqlType, receiver: &Receiver<'_>) -> Result<(), CqlError> {
+    if is_assignable(&receiver.data_type, returns) {
+        return Ok(());
+    }
+    Err(invalid(format!(
+        "Type error: cannot assign result of function {name} (type {returns}) to {} (type {})",
+        receiver.name, receiver.data_type
+    )))
+}
+
+/// A constant as a value for `receiver`.
+pub fn constant(constant: &Literal, receiver: &Receiver<'_>) -> Result<Term, CqlError> {
+    let mut out = Vec::new();
+    let data_type = &*receiver.data_type;
+    let mut text = String::new();
+    let outcome = match constant {
+        Literal::Null => return Ok(Term::NULL),
+        Literal::Duration(duration) => {
+            if *data_type != CqlType::Duration {
+                return Err(wrong_kind("DURATION", &format!("{duration:?}"), receiver));
+            }
+            let decoded = value::Value::Duration {
+                months: duration.months,
+                days: duration.days,
+                nanoseconds: duration.nanoseconds,
+            };
+            decoded.encode(data_type, &mut out).map_err(LiteralError::Invalid)
+        }
+        Literal::String(string) => {
+            text.push_str(string);
+            literal::from_literal(data_type, &literal::Literal::String(string), &mut out)
+        }
+        Literal::Integer(digits) => {
+            text.push_str(digits);
+            literal::from_literal(data_type, &literal::Literal::Integer(digits), &mut out)
+        }
+        Literal::Float(digits) => {
+            text.push_str(digits);
+            literal::from_literal(data_type, &literal::Literal::Float(digits), &mut out)
+        }
+        Literal::Boolean(value) => {
+            text.push_str(if *value { "true" } else { "false" });
+            literal::from_literal(data_type, &literal::Literal::Boolean(*value), &mut out)
+        }
+        Literal::Blob(bytes) => {
+            text = crate::functions::hex(bytes);
+            let outcome = literal::from_literal(data_type, &literal::Literal::Hex(&text), &mut out);
+            text.insert_str(0, "0x");
+            outcome
+        }
+        Literal::Uuid(bytes) => {
+            text = uuid::Uuid::from_bytes(*bytes).to_string();
+            literal::from_literal(data_type, &literal::Literal::Uuid(&text), &mut out)
+        }
+    };
+    match outcome {
+        Ok(()) => Ok(Term::Constant(Some(out.into()))),
+        Err(LiteralError::WrongKind(kind, _)) => Err(wrong_kind(kind, &text, receiver)),
+        Err(LiteralError::Invalid(error)) => Err(value_error(error)),
+    }
+}
+
+fn wrong_kind(kind: &str, text: &str, receiver: &Receiver<'_>) -> CqlError {
+    invalid(format!("Invalid {kind} constant ({text}) for \"{}\" of type {}", receiver.name, receiver.data_type))
+}

@@ -1,0 +1,179 @@
+//! Prepared statements: what EXECUTE names by an id.
+//!
+//! Always true: the id is the MD5 of keyspace and text, so every node gives a statement the same one; looking one up takes no lock; the cache
+//! is bounded in bytes and drops what was used longest ago, which clients are told by `Unprepared`. A statement is planned again when
+//! its table has changed, and is dropped if its bind markers then differ.
+//! Left out: surviving a restart (drivers prepare again).
+
+use crate::plan::Planned;
+use arc_swap::ArcSwap;
+use diorite_cql::protocol::{Prepared as PreparedReply, Version};
+use diorite_model::schema::TableEntry;
+use md5::{Digest, Md5};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// What names a prepared statement.
+pub type StatementId = [u8; 16];
+
+/// The id of a statement.
+pub fn statement_id(keyspace: Option<&str>, text: &str) -> StatementId {
+    let mut digest = Md5::new();
+    digest.update(keyspace.unwrap_or_default());
+    digest.update(text);
+    digest.finalize().into()
+}
+
+/// The table of a statement as one version of the catalog has it.
+#[derive(Debug)]
+pub struct Resolved {
+    /// The catalog's version.
+    pub catalog_version: u64,
+    /// The table with its tablets.
+    pub entry: Arc<TableEntry>,
+}
+
+/// The current plan of a prepared statement.
+#[derive(Debug)]
+pub struct CurrentPlan {
+    /// The plan.
+    pub planned: Arc<Planned>,
+    /// What clients are told.
+    pub reply: Arc<PreparedReply>,
+    /// Set while the plan is known to be good for the catalog it names.
+    pub resolved: Option<Resolved>,
+}
+
+/// A prepared statement.
+#[derive(Debug)]
+pub struct PreparedStatement {
+    /// Its id.
+    pub id: StatementId,
+    /// The keyspace unqualified names belong to.
+    pub keyspace: Option<String>,
+    /// The text.
+    pub text: String,
+    /// The plan.
+    pub current: ArcSwap<CurrentPlan>,
+    /// The result's columns are no longer those the statement was first prepared with. Clients of protocols before v5 cannot be told of it
+    /// otherwise, so they are sent the columns with every result from then on.
+    pub result_changed: AtomicBool,
+    last_used: AtomicU64,
+}
+
+impl PreparedStatement {
+    /// A statement that was just planned.
+    pub fn new(id: StatementId, keyspace: Option<String>, text: String, current: CurrentPlan) -> Self {
+        Self {
+            id,
+            keyspace,
+            text,
+            current: ArcSwap::from_pointee(current),
+            result_changed: AtomicBool::new(false),
+            last_used: AtomicU64::new(0),
+        }
+    }
+
+    /// Whether the client's wish to be spared the result's columns may be granted.
+    pub fn may_skip_metadata(&self, version: Version) -> bool {
+        version >= Version::V5 || !self.result_changed.load(Ordering::Relaxed)
+    }
+
+    fn size_bytes(&self) -> usize {
+        // A plan is a few times the size of its text.
+        1_024 + 8 * self.text.len()
+    }
+}
+
+type Statements = HashMap<StatementId, Arc<PreparedStatement>, ahash::RandomState>;
+
+/// All prepared statements of a node.
+#[derive(Debug)]
+pub struct PreparedCache {
+    statements: ArcSwap<Statements>,
+    /// Grows with every insertion; statements remember when they were last used in terms of it.
+    epoch: AtomicU64,
+    writers: Mutex<usize>,
+    max_bytes: usize,
+}
+
+impl PreparedCache {
+    /// An empty cache.
+    pub fn new(max_bytes: usize) -> Self {
+        Self {
+            statements: ArcSwap::from_pointee(Statements::default()),
+            epoch: AtomicU64::new(1),
+            writers: Mutex::new(0),
+            max_bytes,
+        }
+    }
+
+    /// Calls `use_it` with the statement, without counting references.
+    #[inline]
+    pub fn with<T>(&self, id: &[u8], use_it: impl FnOnce(&Arc<PreparedStatement>) -> T) -> Option<T> {
+        let id: &StatementId = id.try_into().ok()?;
+        let statements = self.statements.load();
+        let statement = statements.get(id)?;
+        let epoch = self.epoch.load(Ordering::Relaxed);
+        // Written only when it changes, so that the line stays shared between cores.
+        if statement.last_used.load(Ordering::Relaxed) != epoch {
+            statement.last_used.store(epoch, Ordering::Relaxed);
+        }
+        Some(use_it(statement))
+    }
+
+    /// The statement.
+    pub fn get(&self, id: &[u8]) -> Option<Arc<PreparedStatement>> {
+        self.with(id, Arc::clone)
+    }
+
+    /// Adds a statement; others may have to go.
+    pub fn insert(&self, statement: Arc<PreparedStatement>) {
+        let mut used_bytes = self.writers.lock();
+        let epoch = self.epoch.fetch_add(1, Ordering::Relaxed) + 1;
+        statement.last_used.store(epoch, Ordering::Relaxed);
+        let mut statements = Statements::clone(&self.statements.load());
+        *used_bytes += statement.size_bytes();
+        if let Some(replaced) = statements.insert(statement.id, statement) {
+            *used_bytes -= replaced.size_bytes();
+        }
+        if *used_bytes > self.max_bytes {
+            let mut by_age: Vec<(u64, StatementId)> =
+                statements.values().map(|known| (known.last_used.load(Ordering::Relaxed), known.id)).collect();
+            by_age.sort_unstable();
+            // An eighth at a time, so that the next insertion is cheap; never the newest.
+            let goal = self.max_bytes - self.max_bytes / 8;
+            for (_, id) in by_age.iter().take(by_age.len() - 1) {
+                if *used_bytes <= goal {
+                    break;
+                }
+                if let Some(dropped) = statements.remove(id) {
+                    *used_bytes -= dropped.size_bytes();
+                }
+            }
+        }
+        self.statements.store(Arc::new(statements));
+    }
+
+    /// Drops a statement.
+    pub fn remove(&self, id: &StatementId) {
+        let mut used_bytes = self.writers.lock();
+        let mut statements = Statements::clone(&self.statements.load());
+        if let Some(dropped) = statements.remove(id) {
+            *used_bytes -= dropped.size_bytes();
+            self.statements.store(Arc::new(statements));
+        }
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.statements.load().len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}

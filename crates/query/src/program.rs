@@ -1,0 +1,175 @@
+//! Evaluated writes: programs that every replica runs when it applies them, because their effect depends on what is stored.
+//!
+//! A program holds conditions and operations. If every condition holds, all operations take effect, else none does; the reply tells which,
+//! and shows the rows that were looked at. `docs/formats/programs.md` is the layout.
+//!
+//! Always true: a program carries everything it needs (ids, types, keys, values), so that running it needs no schema; it is run with the
+//! timestamp of its log entry as the current time, so that all replicas agree. Left out: programs over several tablets.
+
+mod codec;
+mod evaluate;
+mod test_value;
+
+pub use evaluate::TabletEvaluator;
+
+use diorite_cql::language::ast::ComparisonOperator;
+use diorite_model::row::Expiry;
+use diorite_model::schema::ColumnId;
+use diorite_model::types::CqlType;
+
+/// Flag of a tablet: some partition has a header, so reads have to look for it.
+pub const PARTITION_DELETIONS: u64 = 1;
+
+/// A program, decoded.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Program {
+    /// All must hold.
+    pub conditions: Vec<RowCondition>,
+    /// Take effect together.
+    pub operations: Vec<ProgramOperation>,
+}
+
+/// What must hold of one row.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RowCondition {
+    /// Token and partition columns.
+    pub partition: Vec<u8>,
+    /// The rest of the row's key, from the row-kind byte on; empty when only static columns are looked at.
+    pub row: Vec<u8>,
+    /// What is asked.
+    pub test: RowTest,
+}
+
+/// What is asked of a row.
+#[derive(Debug, Clone, PartialEq)]
+pub enum RowTest {
+    /// It exists.
+    Exists,
+    /// It does not exist.
+    NotExists,
+    /// Its columns have certain values.
+    Columns(Vec<ColumnTest>),
+}
+
+/// What is asked of a column.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ColumnTest {
+    /// The column.
+    pub column: ColumnId,
+    /// In the static row.
+    pub is_static: bool,
+    /// The type of the column.
+    pub data_type: CqlType,
+    /// Which part of it.
+    pub part: TestedPart,
+    /// What is asked.
+    pub test: ValueTest,
+}
+
+/// The part of a column that is looked at.
+#[derive(Debug, Clone, PartialEq)]
+pub enum TestedPart {
+    /// All of it.
+    Whole,
+    /// The element at a key (maps) or index (lists).
+    Element(Vec<u8>),
+    /// A field of a user-defined type.
+    Field(u16),
+}
+
+/// What is asked of a value. Null is `None`.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ValueTest {
+    /// A comparison.
+    Compare(ComparisonOperator, Option<Vec<u8>>),
+    /// One of several.
+    In(Vec<Option<Vec<u8>>>),
+    /// An element, or value of a map.
+    Contains(Vec<u8>),
+    /// A key of a map.
+    ContainsKey(Vec<u8>),
+}
+
+/// A change of the tablet.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ProgramOperation {
+    /// A packed row.
+    Row {
+        /// It is the whole row.
+        is_overwrite: bool,
+        /// It has a stamp slot to be filled.
+        is_stamped: bool,
+        /// Its key.
+        key: Vec<u8>,
+        /// The packed row.
+        value: Vec<u8>,
+    },
+    /// The deletion of a partition (no bounds) or of a range of its rows.
+    Delete {
+        /// Token and partition columns.
+        partition: Vec<u8>,
+        /// Key bytes after the row-kind byte, `[start, end)`.
+        range: Option<(Vec<u8>, Vec<u8>)>,
+        /// `USING TIMESTAMP`
+        explicit_us: Option<i64>,
+    },
+    /// A change of a list that depends on its elements.
+    List {
+        /// The row's key.
+        key: Vec<u8>,
+        /// Token and partition columns are this much of it.
+        partition_len: usize,
+        /// The column.
+        column: ColumnId,
+        /// What is done.
+        edit: ListEdit,
+        /// `USING TIMESTAMP`
+        explicit_us: Option<i64>,
+        /// `USING TTL`
+        expiry: Option<Expiry>,
+    },
+}
+
+/// A change of a list that depends on its elements.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ListEdit {
+    /// The element at an index becomes this, or is removed.
+    Set(i32, Option<Vec<u8>>),
+    /// All elements equal to one of these are removed.
+    Remove(Vec<Vec<u8>>),
+}
+
+/// What a program answers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ProgramReply {
+    /// All conditions held, all operations took effect.
+    Applied,
+    /// A condition did not hold, nothing took effect.
+    Refused(Seen),
+    /// The operations are impossible, nothing took effect: a message for the client.
+    Failed(String),
+}
+
+/// The rows that conditions looked at.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Seen {
+    /// The second at which they were looked at.
+    pub now_s: u32,
+    /// Token and partition columns.
+    pub partition: Vec<u8>,
+    /// The static row, if it was found.
+    pub static_row: Option<SeenRow>,
+    /// The live rows, in key order.
+    pub rows: Vec<SeenRow>,
+}
+
+/// A row as it was found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SeenRow {
+    /// Its key from the row-kind byte on.
+    pub key: Vec<u8>,
+    /// The timestamp of the partition or range deletion over it.
+    pub deleted_us: i64,
+    /// The packed row.
+    pub value: Vec<u8>,
+}

@@ -1,0 +1,437 @@
+//! The bytes of programs and replies, version 1; see `docs/formats/programs.md`.
+//!
+//! Always true: decoding checks everything and never panics; encoding what was decoded gives the same bytes. Left out: reading versions
+//! that do not exist yet.
+
+use super::{
+    ColumnTest, ListEdit, Program, ProgramOperation, ProgramReply, RowCondition, RowTest, Seen, SeenRow, TestedPart,
+    ValueTest,
+};
+use diorite_base::bytes::{Malformed, Reader, put_slice, put_varint};
+use diorite_cql::language::ast::ComparisonOperator;
+use diorite_model::row::Expiry;
+use diorite_model::types::{CqlType, Frozen, UserType};
+use std::sync::Arc;
+
+const VERSION: u8 = 1;
+const MAX_TYPE_DEPTH: usize = 32;
+
+const OPERATORS: [ComparisonOperator; 6] = [
+    ComparisonOperator::Equal,
+    ComparisonOperator::NotEqual,
+    ComparisonOperator::Less,
+    ComparisonOperator::LessOrEqual,
+    ComparisonOperator::Greater,
+    ComparisonOperator::GreaterOrEqual,
+];
+
+/// Native types by their number in programs; never reordered.
+const NATIVES: [CqlType; 20] = [
+    CqlType::Ascii,
+    CqlType::Bigint,
+    CqlType::Blob,
+    CqlType::Boolean,
+    CqlType::Counter,
+    CqlType::Date,
+    CqlType::Decimal,
+    CqlType::Double,
+    CqlType::Duration,
+    CqlType::Float,
+    CqlType::Inet,
+    CqlType::Int,
+    CqlType::Smallint,
+    CqlType::Text,
+    CqlType::Time,
+    CqlType::Timestamp,
+    CqlType::Timeuuid,
+    CqlType::Tinyint,
+    CqlType::Uuid,
+    CqlType::Varint,
+];
+const LIST: u8 = 0x20;
+const SET: u8 = 0x21;
+const MAP: u8 = 0x22;
+const TUPLE: u8 = 0x23;
+const USER: u8 = 0x24;
+const VECTOR: u8 = 0x25;
+const FROZEN: u8 = 0x40;
+
+fn put_optional(out: &mut Vec<u8>, value: Option<&[u8]>) {
+    match value {
+        None => out.push(0),
+        Some(bytes) => {
+            out.push(1);
+            put_slice(out, bytes);
+        }
+    }
+}
+
+fn read_optional(reader: &mut Reader<'_>) -> Result<Option<Vec<u8>>, Malformed> {
+    match reader.u8()? {
+        0 => Ok(None),
+        1 => reader.slice().map(|bytes| Some(bytes.to_vec())),
+        _ => Err(Malformed),
+    }
+}
+
+fn put_i64_option(out: &mut Vec<u8>, value: Option<i64>) {
+    out.push(u8::from(value.is_some()));
+    out.extend(value.map(i64::to_le_bytes).into_iter().flatten());
+}
+
+fn read_i64_option(reader: &mut Reader<'_>) -> Result<Option<i64>, Malformed> {
+    match reader.u8()? {
+        0 => Ok(None),
+        1 => reader.i64().map(Some),
+        _ => Err(Malformed),
+    }
+}
+
+fn read_usize(reader: &mut Reader<'_>) -> Result<usize, Malformed> {
+    usize::try_from(reader.varint()?).map_err(|_| Malformed)
+}
+
+fn read_bool(reader: &mut Reader<'_>) -> Result<bool, Malformed> {
+    match reader.u8()? {
+        0 => Ok(false),
+        1 => Ok(true),
+        _ => Err(Malformed),
+    }
+}
+
+fn read_list<T>(
+    reader: &mut Reader<'_>,
+    mut read: impl FnMut(&mut Reader<'_>) -> Result<T, Malformed>,
+) -> Result<Vec<T>, Malformed> {
+    let count = reader.varint()?;
+    (0..count).map(|_| read(reader)).collect()
+}
+
+/// Appends a type.
+pub fn put_type(out: &mut Vec<u8>, data_type: &CqlType) {
+    let mark = |frozen: &Frozen| if *frozen == Frozen::Yes { FROZEN } else { 0 };
+    match data_type {
+        CqlType::List(element, frozen) => {
+            out.push(LIST | mark(frozen));
+            put_type(out, element);
+        }
+        CqlType::Set(element, frozen) => {
+            out.push(SET | mark(frozen));
+            put_type(out, element);
+        }
+        CqlType::Map(key, value, frozen) => {
+            out.push(MAP | mark(frozen));
+            put_type(out, key);
+            put_type(out, value);
+        }
+        CqlType::Tuple(elements) => {
+            out.push(TUPLE);
+            put_varint(out, elements.len() as u64);
+            elements.iter().for_each(|element| put_type(out, element));
+        }
+        CqlType::UserDefined(user, frozen) => {
+            // Names play no part in comparing values.
+            out.push(USER | mark(frozen));
+            put_varint(out, user.fields.len() as u64);
+            user.fields.iter().for_each(|(_, field)| put_type(out, field));
+        }
+        CqlType::Vector(element, dimension) => {
+            out.push(VECTOR);
+            put_varint(out, u64::from(*dimension));
+            put_type(out, element);
+        }
+        native => {
+            let number = NATIVES.iter().position(|known| known == native);
+            out.push(number.expect("every other type is native") as u8);
+        }
+    }
+}
+
+/// Reads a type.
+pub fn read_type(reader: &mut Reader<'_>) -> Result<CqlType, Malformed> {
+    read_nested_type(reader, MAX_TYPE_DEPTH)
+}
+
+fn read_nested_type(reader: &mut Reader<'_>, depth: usize) -> Result<CqlType, Malformed> {
+    let depth = depth.checked_sub(1).ok_or(Malformed)?;
+    let tag = reader.u8()?;
+    if let Some(native) = NATIVES.get(usize::from(tag)) {
+        return Ok(native.clone());
+    }
+    let frozen = if tag & FROZEN != 0 { Frozen::Yes } else { Frozen::No };
+    let inner = |reader: &mut Reader<'_>| read_nested_type(reader, depth).map(Arc::new);
+    Ok(match tag & !FROZEN {
+        LIST => CqlType::List(inner(reader)?, frozen),
+        SET => CqlType::Set(inner(reader)?, frozen),
+        MAP => {
+            let key = inner(reader)?;
+            CqlType::Map(key, inner(reader)?, frozen)
+        }
+        TUPLE => CqlType::Tuple(read_list(reader, |reader| read_nested_type(reader, depth))?.into()),
+        USER => {
+            let fields = read_list(reader, |reader| Ok((String::new(), read_nested_type(reader, depth)?)))?;
+            let user = UserType { keyspace: String::new(), name: String::new(), fields };
+            CqlType::UserDefined(Arc::new(user), frozen)
+        }
+        VECTOR => {
+            let dimension = u16::try_from(reader.varint()?).map_err(|_| Malformed)?;
+            CqlType::Vector(inner(reader)?, dimension)
+        }
+        _ => return Err(Malformed),
+    })
+}
+
+impl Program {
+    /// The encoded form.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = vec![VERSION];
+        put_varint(&mut out, self.conditions.len() as u64);
+        self.conditions.iter().for_each(|condition| condition.encode(&mut out));
+        put_varint(&mut out, self.operations.len() as u64);
+        self.operations.iter().for_each(|operation| operation.encode(&mut out));
+        out
+    }
+
+    /// Reads an encoded program.
+    pub fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
+        let mut reader = Reader::new(bytes);
+        if reader.u8()? != VERSION {
+            return Err(Malformed);
+        }
+        let conditions = read_list(&mut reader, RowCondition::decode)?;
+        let operations = read_list(&mut reader, ProgramOperation::decode)?;
+        if reader.is_empty() { Ok(Self { conditions, operations }) } else { Err(Malformed) }
+    }
+}
+
+impl RowCondition {
+    fn encode(&self, out: &mut Vec<u8>) {
+        put_slice(out, &self.partition);
+        put_slice(out, &self.row);
+        match &self.test {
+            RowTest::Exists => out.push(0),
+            RowTest::NotExists => out.push(1),
+            RowTest::Columns(columns) => {
+                out.push(2);
+                put_varint(out, columns.len() as u64);
+                columns.iter().for_each(|column| column.encode(out));
+            }
+        }
+    }
+
+    fn decode(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let (partition, row) = (reader.slice()?.to_vec(), reader.slice()?.to_vec());
+        let test = match reader.u8()? {
+            0 => RowTest::Exists,
+            1 => RowTest::NotExists,
+            2 => RowTest::Columns(read_list(reader, ColumnTest::decode)?),
+            _ => return Err(Malformed),
+        };
+        Ok(Self { partition, row, test })
+    }
+}
+
+impl ColumnTest {
+    fn encode(&self, out: &mut Vec<u8>) {
+        put_varint(out, u64::from(self.column));
+        out.push(u8::from(self.is_static));
+        put_type(out, &self.data_type);
+        match &self.part {
+            TestedPart::Whole => out.push(0),
+            TestedPart::Element(key) => {
+                out.push(1);
+                put_slice(out, key);
+            }
+            TestedPart::Field(index) => {
+                out.push(2);
+                put_varint(out, u64::from(*index));
+            }
+        }
+        match &self.test {
+            ValueTest::Compare(operator, value) => {
+                let number = OPERATORS.iter().position(|known| known == operator);
+                out.push(number.expect("every operator is listed") as u8);
+                put_optional(out, value.as_deref());
+            }
+            ValueTest::In(values) => {
+                out.push(0x10);
+                put_varint(out, values.len() as u64);
+                values.iter().for_each(|value| put_optional(out, value.as_deref()));
+            }
+            ValueTest::Contains(value) => {
+                out.push(0x11);
+                put_slice(out, value);
+            }
+            ValueTest::ContainsKey(key) => {
+                out.push(0x12);
+                put_slice(out, key);
+            }
+        }
+    }
+
+    fn decode(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let column = u32::try_from(reader.varint()?).map_err(|_| Malformed)?;
+        let is_static = read_bool(reader)?;
+        let data_type = read_type(reader)?;
+        let part = match reader.u8()? {
+            0 => TestedPart::Whole,
+            1 => TestedPart::Element(reader.slice()?.to_vec()),
+            2 => TestedPart::Field(u16::try_from(reader.varint()?).map_err(|_| Malformed)?),
+            _ => return Err(Malformed),
+        };
+        let test = match reader.u8()? {
+            0x10 => ValueTest::In(read_list(reader, read_optional)?),
+            0x11 => ValueTest::Contains(reader.slice()?.to_vec()),
+            0x12 => ValueTest::ContainsKey(reader.slice()?.to_vec()),
+            number => {
+                let operator = OPERATORS.get(usize::from(number)).ok_or(Malformed)?;
+                ValueTest::Compare(*operator, read_optional(reader)?)
+            }
+        };
+        Ok(Self { column, is_static, data_type, part, test })
+    }
+}
+
+impl ProgramOperation {
+    fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            ProgramOperation::Row { is_overwrite, is_stamped, key, value } => {
+                out.push(0);
+                out.push(u8::from(*is_overwrite) | u8::from(*is_stamped) << 1);
+                put_slice(out, key);
+                put_slice(out, value);
+            }
+            ProgramOperation::Delete { partition, range, explicit_us } => {
+                out.push(1);
+                put_slice(out, partition);
+                out.push(u8::from(range.is_some()));
+                if let Some((start, end)) = range {
+                    put_slice(out, start);
+                    put_slice(out, end);
+                }
+                put_i64_option(out, *explicit_us);
+            }
+            ProgramOperation::List { key, partition_len, column, edit, explicit_us, expiry } => {
+                out.push(2);
+                put_slice(out, key);
+                put_varint(out, *partition_len as u64);
+                put_varint(out, u64::from(*column));
+                match edit {
+                    ListEdit::Set(index, value) => {
+                        out.push(0);
+                        out.extend_from_slice(&index.to_le_bytes());
+                        put_optional(out, value.as_deref());
+                    }
+                    ListEdit::Remove(values) => {
+                        out.push(1);
+                        put_varint(out, values.len() as u64);
+                        values.iter().for_each(|value| put_slice(out, value));
+                    }
+                }
+                put_i64_option(out, *explicit_us);
+                out.push(u8::from(expiry.is_some()));
+                if let Some(expiry) = expiry {
+                    out.extend_from_slice(&expiry.ttl_s.to_le_bytes());
+                    out.extend_from_slice(&expiry.at_s.to_le_bytes());
+                }
+            }
+        }
+    }
+
+    fn decode(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        match reader.u8()? {
+            0 => {
+                let flags = reader.u8()?;
+                if flags > 3 {
+                    return Err(Malformed);
+                }
+                let (key, value) = (reader.slice()?.to_vec(), reader.slice()?.to_vec());
+                Ok(Self::Row { is_overwrite: flags & 1 != 0, is_stamped: flags & 2 != 0, key, value })
+            }
+            1 => {
+                let partition = reader.slice()?.to_vec();
+                let range = match read_bool(reader)? {
+                    true => Some((reader.slice()?.to_vec(), reader.slice()?.to_vec())),
+                    false => None,
+                };
+                Ok(Self::Delete { partition, range, explicit_us: read_i64_option(reader)? })
+            }
+            2 => {
+                let key = reader.slice()?.to_vec();
+                let partition_len = read_usize(reader)?;
+                if partition_len >= key.len() {
+                    return Err(Malformed);
+                }
+                let column = u32::try_from(reader.varint()?).map_err(|_| Malformed)?;
+                let edit = match reader.u8()? {
+                    0 => ListEdit::Set(i32::from_le_bytes(reader.array()?), read_optional(reader)?),
+                    1 => ListEdit::Remove(read_list(reader, |reader| reader.slice().map(<[u8]>::to_vec))?),
+                    _ => return Err(Malformed),
+                };
+                let explicit_us = read_i64_option(reader)?;
+                let expiry = match read_bool(reader)? {
+                    true => Some(Expiry { ttl_s: reader.u32()?, at_s: reader.u32()? }),
+                    false => None,
+                };
+                Ok(Self::List { key, partition_len, column, edit, explicit_us, expiry })
+            }
+            _ => Err(Malformed),
+        }
+    }
+}
+
+impl SeenRow {
+    fn encode(&self, out: &mut Vec<u8>) {
+        put_slice(out, &self.key);
+        out.extend_from_slice(&self.deleted_us.to_le_bytes());
+        put_slice(out, &self.value);
+    }
+
+    fn decode(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        Ok(Self { key: reader.slice()?.to_vec(), deleted_us: reader.i64()?, value: reader.slice()?.to_vec() })
+    }
+}
+
+impl ProgramReply {
+    /// The encoded form.
+    pub fn encode(&self) -> Vec<u8> {
+        match self {
+            ProgramReply::Applied => vec![VERSION, 0],
+            ProgramReply::Failed(message) => {
+                let mut out = vec![VERSION, 2];
+                put_slice(&mut out, message.as_bytes());
+                out
+            }
+            ProgramReply::Refused(seen) => {
+                let mut out = vec![VERSION, 1];
+                out.extend_from_slice(&seen.now_s.to_le_bytes());
+                put_slice(&mut out, &seen.partition);
+                out.push(u8::from(seen.static_row.is_some()));
+                seen.static_row.iter().for_each(|row| row.encode(&mut out));
+                put_varint(&mut out, seen.rows.len() as u64);
+                seen.rows.iter().for_each(|row| row.encode(&mut out));
+                out
+            }
+        }
+    }
+
+    /// Reads an encoded reply.
+    pub fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
+        let mut reader = Reader::new(bytes);
+        if reader.u8()? != VERSION {
+            return Err(Malformed);
+        }
+        match reader.u8()? {
+            0 => Ok(ProgramReply::Applied),
+            1 => {
+                let now_s = reader.u32()?;
+                let partition = reader.slice()?.to_vec();
+                let static_row = if read_bool(&mut reader)? { Some(SeenRow::decode(&mut reader)?) } else { None };
+                let rows = read_list(&mut reader, SeenRow::decode)?;
+                Ok(ProgramReply::Refused(Seen { now_s, partition, static_row, rows }))
+            }
+            2 => Ok(ProgramReply::Failed(String::from_utf8_lossy(reader.slice()?).into_owned())),
+            _ => Err(Malformed),
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! A table as plans see it: its definition, how its keys are laid out, and where its rows are.
+//!
+//! Always true: it belongs to one version of the definition; columns are addressed by their position in it. Left out: which tablets there
+//! are at the moment; executions ask the current catalog.
+
+use diorite_model::key::KeyLayout;
+use diorite_model::schema::{Column, ColumnId, ColumnKind, Table};
+use std::sync::Arc;
+
+/// Where the rows of a table are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Source {
+    /// In tablets.
+    Tablets,
+    /// Made up when they are asked for.
+    Virtual,
+}
+
+/// A table with what planning and execution derive from it.
+#[derive(Debug)]
+pub struct TableContext {
+    definition: Arc<Table>,
+    layout: KeyLayout,
+    source: Source,
+    partition_columns: usize,
+    clustering_columns: usize,
+    static_columns: usize,
+    positions: Vec<usize>,
+}
+
+impl TableContext {
+    /// Derives everything from the definition.
+    pub fn new(definition: Arc<Table>, source: Source) -> Self {
+        let mut positions = vec![usize::MAX; definition.next_column_id as usize];
+        for (position, column) in definition.columns.iter().enumerate() {
+            let id = column.id as usize;
+            positions.resize(positions.len().max(id + 1), usize::MAX);
+            positions[id] = position;
+        }
+        Self {
+            positions,
+            layout: KeyLayout::new(&definition),
+            source,
+            partition_columns: definition.partition_key().count(),
+            clustering_columns: definition.clustering().count(),
+            static_columns: definition.statics().count(),
+            definition,
+        }
+    }
+
+    /// The definition.
+    pub fn table(&self) -> &Table {
+        &self.definition
+    }
+
+    /// How its keys are laid out.
+    pub fn layout(&self) -> &KeyLayout {
+        &self.layout
+    }
+
+    /// Where its rows are.
+    pub fn source(&self) -> Source {
+        self.source
+    }
+
+    /// How many partition key columns it has: positions `0..n`.
+    pub fn partition_columns(&self) -> usize {
+        self.partition_columns
+    }
+
+    /// How many clustering columns it has: the positions after the partition key.
+    pub fn clustering_columns(&self) -> usize {
+        self.clustering_columns
+    }
+
+    /// How many columns are part of the primary key.
+    pub fn key_columns(&self) -> usize {
+        self.partition_columns + self.clustering_columns
+    }
+
+    /// Whether it has static columns.
+    pub fn has_statics(&self) -> bool {
+        self.static_columns > 0
+    }
+
+    /// The column at a position.
+    pub fn column(&self, position: usize) -> &Column {
+        &self.definition.columns[position]
+    }
+
+    /// The position of a column by its id; none for a dropped one.
+    #[inline]
+    pub fn position_of(&self, id: ColumnId) -> Option<usize> {
+        self.positions.get(id as usize).copied().filter(|position| *position != usize::MAX)
+    }
+
+    /// The position of a column.
+    pub fn position(&self, name: &str) -> Option<usize> {
+        self.definition.columns.iter().position(|column| column.name == name)
+    }
+
+    /// Whether the column at a position is static.
+    pub fn is_static(&self, position: usize) -> bool {
+        self.column(position).kind == ColumnKind::Static
+    }
+
+    /// `keyspace.table`, for messages.
+    pub fn full_name(&self) -> String {
+        format!("{}.{}", self.definition.keyspace, self.definition.name)
+    }
+}
