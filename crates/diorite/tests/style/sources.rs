@@ -230,3 +230,19 @@ fn every_source_file_is_part_of_its_crate() {
     let findings: Vec<String> = sources.into_iter().filter(|path| !reached.contains(&root().join(path))).collect();
     expect_none("files that no `mod` declaration leads to:", &findings);
 }
+
+#[test]
+fn functions_are_measured_from_signature_to_closing_brace() {
+    let text = "mod m { struct S; impl S {\n#[inline]\nfn f() {\n\n}\n} }\ntrait T { fn declared(); fn given() {} }";
+    let mut functions = Functions::default();
+    functions.visit_file(&syn::parse_file(text).unwrap());
+    assert_eq!(functions.found, [("m::S::f".to_owned(), 3), ("T::given".to_owned(), 1)]);
+}
+
+#[test]
+fn an_allow_without_a_reason_is_found() {
+    let text = "#![allow(dead_code, reason = \"why\")]\n#[allow(dead_code)]\nfn f() {}";
+    let mut allows = Allows::default();
+    allows.visit_file(&syn::parse_file(text).unwrap());
+    assert_eq!(allows.bare, [2]);
+}
