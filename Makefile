@@ -33,7 +33,6 @@ bench: ## build, load and read a scaled-down large data set, report under bench-
 .PHONY: test
 test: ## run every test: the crates' own, then real drivers and cqlsh against a real server
 	@scripts/setup test
-	@. scripts/env; cargo build --release --locked --package diorite
 	@. scripts/env; cargo test --release --locked --workspace
 	@. scripts/env; "$$DIORITE_CACHE/venv/bin/python" -B -m pytest -p no:cacheprovider tests/clients $(PYTEST_ARGS)
 
