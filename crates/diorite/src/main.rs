@@ -2,6 +2,7 @@
 
 use clap::{Parser, Subcommand};
 use diorite_node::StartOptions;
+use diorite_workload::{BenchArguments, WorkloadArguments, WorkloadError};
 use std::process::ExitCode;
 
 #[global_allocator]
@@ -19,6 +20,10 @@ struct CommandLine {
 enum Command {
     /// Run a node.
     Start(StartOptions),
+    /// Put a load on any CQL cluster and check what it reads.
+    Workload(WorkloadArguments),
+    /// Run a benchmark scenario, on a node of its own or on a running cluster, and write a report.
+    Bench(BenchArguments),
 }
 
 fn main() -> ExitCode {
@@ -29,12 +34,31 @@ fn main() -> ExitCode {
     match CommandLine::parse().command {
         Command::Start(options) => match diorite_node::run(options) {
             Ok(()) => ExitCode::SUCCESS,
-            Err(error) => {
-                eprintln!("diorite: {error}");
-                ExitCode::FAILURE
-            }
+            Err(error) => fail(&error, 1),
+        },
+        Command::Workload(arguments) => client(diorite_workload::run(arguments)),
+        Command::Bench(arguments) => match std::env::current_exe() {
+            Ok(executable) => client(diorite_workload::bench::run(arguments, &executable)),
+            Err(error) => fail(&error, 1),
         },
     }
+}
+
+/// Runs a client command to its end.
+fn client(command: impl Future<Output = Result<ExitCode, WorkloadError>>) -> ExitCode {
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().thread_name("client").build() {
+        Ok(runtime) => runtime,
+        Err(error) => return fail(&error, 1),
+    };
+    match runtime.block_on(command) {
+        Ok(code) => code,
+        Err(error) => fail(&error, error.exit_code()),
+    }
+}
+
+fn fail(error: &dyn std::error::Error, code: u8) -> ExitCode {
+    eprintln!("diorite: {error}");
+    ExitCode::from(code)
 }
 
 /// The baseline that the binary is compiled for, checked before anything else could trip over it.

@@ -6,7 +6,6 @@
 //! bounded; an unfinished message and an unread reply are given a bounded time.
 
 use crate::inbox::Inbox;
-use crate::kv::NodeKv;
 use crate::listener::Shared;
 use diorite_base::write::{Completion, WriteSink};
 use diorite_cluster::catalog::{SchemaChangeKind, SchemaEvent, SchemaTarget as CatalogTarget};
@@ -15,10 +14,10 @@ use diorite_cql::protocol::event::{EventSet, EventType, SchemaChangeType};
 use diorite_cql::protocol::request::Startup;
 use diorite_cql::protocol::response::{self, ReplyHead};
 use diorite_cql::protocol::{
-    Compression, CqlError, Envelope, Event, FrameError, Inbound, Message, Opcode, Outbound, Request, Response,
-    SchemaChange, SchemaTarget, Version, WriteType,
+    Compression, CqlError, Envelope, Event, FrameError, Inbound, Message, Opcode, Outbound, Request, SchemaChange,
+    SchemaTarget, Version, WriteType,
 };
-use diorite_query::engine::{ExecuteNow, OwnedRequest, ReplyTo};
+use diorite_query::engine::{ExecuteNow, OwnedRequest, Reply, ReplyTo};
 use diorite_query::{Session, error::kv_error};
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
@@ -44,10 +43,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// A request that ran as a future, and its answer.
 struct Answer {
     stream: i16,
-    skip_metadata: bool,
-    metadata_id: Option<Vec<u8>>,
     tracing_id: Option<[u8; 16]>,
-    outcome: Result<Response, CqlError>,
+    outcome: Result<Reply, CqlError>,
 }
 
 type Running = Pin<Box<dyn Future<Output = Answer> + Send>>;
@@ -225,6 +222,7 @@ impl Connection {
         }
         if self.inbound.is_idle() && self.submitted == 0 && self.running.is_empty() {
             self.inbound.release_memory();
+            self.outbound.release_memory();
         }
     }
 
@@ -278,7 +276,10 @@ impl Connection {
         head.extras.tracing_id = answer.tracing_id;
         let out = self.outbound.buffer();
         match &answer.outcome {
-            Ok(found) => found.encode(out, &head, answer.skip_metadata, answer.metadata_id.as_deref()),
+            Ok(reply) => {
+                head.extras.warnings = &reply.warnings;
+                reply.encode(out, &head);
+            }
             Err(error) => response::encode_error(out, &head, error),
         }
         self.outbound.commit();
@@ -289,7 +290,7 @@ impl Connection {
             return;
         }
         let change = schema_change(&event);
-        response::encode_event(self.outbound.buffer(), self.version, &Event::SchemaChange(change));
+        response::encode_event(self.outbound.buffer(), self.version, &Event::Schema(change));
         self.outbound.commit();
     }
 }
@@ -316,9 +317,9 @@ fn schema_change(event: &SchemaEvent) -> SchemaChange {
             SchemaChangeKind::Dropped => SchemaChangeType::Dropped,
         },
         target: match &event.target {
-            CatalogTarget::Keyspace => SchemaTarget::Keyspace { keyspace },
-            CatalogTarget::Table(name) => SchemaTarget::Table { keyspace, table: name.clone() },
-            CatalogTarget::Type(name) => SchemaTarget::Type { keyspace, user_type: name.clone() },
+            CatalogTarget::Keyspace => SchemaTarget::Keyspace(keyspace),
+            CatalogTarget::Table(name) => SchemaTarget::Table { keyspace, name: name.clone() },
+            CatalogTarget::Type(name) => SchemaTarget::Type { keyspace, name: name.clone() },
         },
     }
 }
@@ -359,7 +360,7 @@ impl Requests<'_> {
             Request::Startup(startup) if !self.started => self.startup(envelope, startup),
             Request::Options => {
                 let head = ReplyHead::new(envelope.version, envelope.stream);
-                response::encode_supported(self.outbound.buffer(), &head, SUPPORTED);
+                response::encode_supported(self.outbound.buffer(), &head, response::SUPPORTED_OPTIONS);
                 self.outbound.commit();
                 Next::Nothing
             }
@@ -388,23 +389,11 @@ impl Requests<'_> {
     }
 
     fn startup(&mut self, envelope: &Envelope<'_>, startup: &Startup<'_>) -> Next {
-        let compression = match startup.options.get("COMPRESSION") {
-            None | Some("") => None,
-            Some(name) => match Compression::from_name(name).filter(|found| found.is_in(envelope.version)) {
-                Some(compression) => Some(compression),
-                None => {
-                    let error = CqlError::protocol(format!(
-                        "unknown compression '{name}' for protocol version {}",
-                        envelope.version.number()
-                    ));
-                    return self.fail(envelope, &error);
-                }
-            },
-        };
-        if startup.options.get("CQL_VERSION").is_none() {
-            return self.fail(envelope, &CqlError::protocol("STARTUP lacks the option CQL_VERSION"));
+        let checked = startup.check_cql_version().and_then(|()| startup.compression(envelope.version));
+        match checked {
+            Ok(compression) => Next::Start(envelope.version, compression, envelope.stream),
+            Err(error) => self.fail(envelope, &error),
         }
-        Next::Start(envelope.version, compression, envelope.stream)
     }
 
     /// Makes a future of a request that may have to wait. It owns a copy of the body, as the input buffer goes on.
@@ -416,12 +405,7 @@ impl Requests<'_> {
             _ => &self.shared.counters.executes_waiting,
         };
         counter.fetch_add(1, Ordering::Relaxed);
-        let (skip_metadata, metadata_id) = match &message.request {
-            Request::Query(query) => (query.parameters.skip_metadata, None),
-            Request::Execute(execute) => (execute.parameters.skip_metadata, execute.result_metadata_id),
-            _ => (false, None),
-        };
-        let (stream, metadata_id) = (envelope.stream, metadata_id.map(<[u8]>::to_vec));
+        let stream = envelope.stream;
         let tracing_id = message.wants_tracing.then(|| self.shared.tracing_id());
         let request = OwnedRequest {
             opcode: envelope.opcode,
@@ -429,16 +413,7 @@ impl Requests<'_> {
             flags: envelope.flags,
             body: envelope.body.to_vec(),
         };
-        let answer = self.shared.engine.handle(Arc::clone(self.session), request);
-        Next::Run(Box::pin(
-            async move { Answer { stream, skip_metadata, metadata_id, tracing_id, outcome: answer.await } },
-        ))
+        let answer = self.shared.engine.answer(Arc::clone(self.session), request);
+        Next::Run(Box::pin(async move { Answer { stream, tracing_id, outcome: answer.await } }))
     }
 }
-
-/// What OPTIONS is answered.
-const SUPPORTED: &[(&str, &[&str])] = &[
-    ("CQL_VERSION", &["3.4.7"]),
-    ("COMPRESSION", &["lz4", "snappy"]),
-    ("PROTOCOL_VERSIONS", &["3/v3", "4/v4", "5/v5"]),
-];

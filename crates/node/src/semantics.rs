@@ -7,7 +7,7 @@ use diorite_storage::{CompactionVerdict, ValueSemantics};
 pub(crate) struct RowSemantics;
 
 impl ValueSemantics for RowSemantics {
-    fn fold(&self, existing: Option<&[u8]>, operands: &mut dyn Iterator<Item = &[u8]>) -> Option<Vec<u8>> {
+    fn fold<'a>(&self, existing: Option<&'a [u8]>, operands: &mut dyn Iterator<Item = &'a [u8]>) -> Option<Vec<u8>> {
         let mut folded = Vec::new();
         entry::fold(existing, operands, &mut folded).ok()?;
         Some(folded)

@@ -15,7 +15,7 @@ fn number(bytes: &[u8]) -> u64 {
 }
 
 impl ValueSemantics for Sums {
-    fn fold(&self, existing: Option<&[u8]>, operands: &mut dyn Iterator<Item = &[u8]>) -> Option<Vec<u8>> {
+    fn fold<'a>(&self, existing: Option<&'a [u8]>, operands: &mut dyn Iterator<Item = &'a [u8]>) -> Option<Vec<u8>> {
         let sum: u64 = existing.map_or(0, number) + operands.map(number).sum::<u64>();
         Some(sum.to_le_bytes().to_vec())
     }
