@@ -84,6 +84,11 @@ impl RaftLog {
             dir: dir.to_owned(),
             target_file_size: ReadableSize(FILE_BYTES),
             purge_threshold: ReadableSize((limit_bytes / 2).max(2 * FILE_BYTES)),
+            // Appending to a file that is already there and full of zeros changes no file system metadata, so that an fsync does not wait
+            // for the journal, and with it for whatever else is being written on the disk.
+            enable_log_recycle: true,
+            prefill_for_recycle: true,
+            prefill_limit: Some(ReadableSize((limit_bytes / 4).max(2 * FILE_BYTES))),
             // Values are hardly compressible, and the log is short-lived.
             batch_compression_threshold: ReadableSize(0),
             recovery_threads: 2,

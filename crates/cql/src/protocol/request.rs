@@ -446,10 +446,18 @@ impl Startup<'_> {
         })
     }
 
-    /// Fails unless the version of CQL that every client must name is there and is 3.
+    /// Fails unless the version of CQL that every client must name is there and is 3 or, as the Rust driver has it, later.
     pub fn check_cql_version(&self) -> Result<(), CqlError> {
         match self.options.get("CQL_VERSION") {
-            Some(version) if version.split('.').next() == Some("3") => Ok(()),
+            Some(version)
+                if version
+                    .split('.')
+                    .next()
+                    .and_then(|major| major.parse().ok())
+                    .is_some_and(|major: u32| major >= 3) =>
+            {
+                Ok(())
+            }
             Some(version) => Err(CqlError::protocol(format!("CQL version {version} is not supported, 3.x is"))),
             None => Err(CqlError::protocol("STARTUP does not name its CQL_VERSION")),
         }
