@@ -27,7 +27,7 @@ use crate::table::{self, TableContext};
 use diorite_base::random::SplitMix64;
 use diorite_cluster::catalog::Catalog;
 use diorite_cql::language::ast::{self, Statement};
-use diorite_cql::language::parse;
+use diorite_cql::language::{ParseErrorKind, parse};
 use diorite_cql::protocol::request::{BatchStatementSource, Prepare};
 use diorite_cql::protocol::response::ReplyHead;
 use diorite_cql::protocol::{
@@ -172,7 +172,10 @@ impl<K: Kv> QueryEngine<K> {
     }
 
     fn plan_text(&self, catalog: &Catalog, keyspace: Option<&str>, text: &str) -> Result<Planned, CqlError> {
-        let parsed = parse(text).map_err(|error| CqlError::syntax(error.to_string()))?;
+        let parsed = parse(text).map_err(|error| match error.kind {
+            ParseErrorKind::Syntax => CqlError::syntax(error.to_string()),
+            ParseErrorKind::Invalid => invalid(error.message.clone()),
+        })?;
         plan::plan(catalog, keyspace, &parsed)
     }
 

@@ -183,7 +183,7 @@ pub fn overloads(name: &str) -> Vec<Signature> {
     let moments = |sources: &[CqlType], to: CqlType| {
         sources
             .iter()
-            .map(|from| signature(Function::Moment(from.clone(), to.clone()), &[from.clone()], to.clone()))
+            .map(|from| signature(Function::Moment(from.clone(), to.clone()), std::slice::from_ref(from), to.clone()))
             .collect()
     };
     let plain = name.replace('_', "");

@@ -188,9 +188,9 @@ impl<K: Kv> QueryEngine<K> {
         }
         let outcome = self.prepared.with(request.id, |statement| {
             let current = statement.current.load();
-            self.refresh(statement, &current)?;
             let resolved = current.resolved.as_ref().ok_or(Declined)?;
             if resolved.catalog_version != self.kv.catalog_version() {
+                self.refresh(statement, &current);
                 return Err(Declined);
             }
             let mut few = [Value::Unset; MAX_VALUES];
@@ -209,24 +209,16 @@ impl<K: Kv> QueryEngine<K> {
         }
     }
 
-    /// After a change of the catalog that left the table alone, the plan is good for the new version as well.
-    #[inline]
-    fn refresh(&self, statement: &PreparedStatement, current: &Arc<CurrentPlan>) -> Result<(), Declined> {
-        let version = self.kv.catalog_version();
-        if current.resolved.as_ref().is_none_or(|resolved| resolved.catalog_version == version) {
-            return Ok(());
-        }
-        let catalog = self.kv.catalog();
-        if let Some(resolved) = resolve(&current.planned, &catalog) {
-            let fresh = CurrentPlan {
-                planned: Arc::clone(&current.planned),
-                reply: Arc::clone(&current.reply),
-                resolved: Some(resolved),
-            };
-            // If another plan was stored meanwhile it stays; this one is made again by the next request.
-            statement.current.compare_and_swap(current, Arc::new(fresh));
-        }
-        Err(Declined)
+    /// After a change of the catalog that left the table alone, the plan is good for the new version as well: from the next request on.
+    fn refresh(&self, statement: &PreparedStatement, current: &Arc<CurrentPlan>) {
+        let Some(resolved) = resolve(&current.planned, &self.kv.catalog()) else { return };
+        let fresh = CurrentPlan {
+            planned: Arc::clone(&current.planned),
+            reply: Arc::clone(&current.reply),
+            resolved: Some(resolved),
+        };
+        // If another plan was stored meanwhile it stays.
+        statement.current.compare_and_swap(current, Arc::new(fresh));
     }
 
     #[allow(clippy::too_many_arguments, reason = "everything is borrowed from different owners on the way here")]
@@ -251,7 +243,7 @@ impl<K: Kv> QueryEngine<K> {
                 let skip = request.parameters.skip_metadata && statement.may_skip_metadata(reply.version);
                 let metadata = &plan.selection.metadata;
                 let send = metadata.to_send(skip, request.result_metadata_id);
-                let row = self.read_now(tablet, &mut scratch.key, partition_len)?;
+                let row = self.read_now(tablet, &scratch.key, partition_len)?;
                 let head = ReplyHead::new(reply.version, reply.stream);
                 let mut rows = RowsWriter::begin(out, &head, metadata, send, None);
                 if let Some((value, deleted_us)) = &row {
@@ -267,12 +259,12 @@ impl<K: Kv> QueryEngine<K> {
         }
     }
 
-    /// The stored row and the deletion over it, if both are in memory. Leaves `key` as it was.
+    /// The stored row and the deletion over it, if both are in memory.
     #[inline]
     fn read_now(
         &self,
         tablet: TabletId,
-        key: &mut Vec<u8>,
+        key: &[u8],
         partition_len: usize,
     ) -> Result<Option<(K::Pinned, i64)>, Declined> {
         let now = |key: &[u8]| match self.kv.get_now(tablet, key) {

@@ -21,6 +21,8 @@ pub mod program;
 pub mod session;
 pub mod system;
 pub mod table;
+#[cfg(test)]
+mod testing;
 pub mod types;
 
 pub use engine::{EngineConfig, QueryEngine};

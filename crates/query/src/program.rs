@@ -9,6 +9,8 @@
 mod codec;
 mod evaluate;
 mod test_value;
+#[cfg(test)]
+mod tests;
 
 pub use evaluate::TabletEvaluator;
 

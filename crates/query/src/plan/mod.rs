@@ -129,7 +129,12 @@ pub fn plan(catalog: &Catalog, keyspace: Option<&str>, parsed: &Parsed) -> Resul
         Statement::Use(keyspace) => Plan::Use(keyspace.clone()),
         Statement::Transaction(_) => return Err(not_supported("BEGIN TRANSACTION")),
         Statement::Explain(_) => return Err(not_supported("EXPLAIN")),
-        other => Plan::Definition(other.clone()),
+        other => {
+            if let Statement::Describe(request) = other {
+                result = Some(Arc::new(crate::ddl::describe::result_columns(request)));
+            }
+            Plan::Definition(other.clone())
+        }
     };
     if let Plan::Modify(modify) = &plan {
         partition_key_indexes = key_markers(&modify.restrictions);

@@ -58,6 +58,9 @@ struct Found {
     deleted_us: i64,
 }
 
+/// The elements of a list: paths and values.
+type ListElements = Vec<(Vec<u8>, Vec<u8>)>;
+
 struct Run<'v> {
     context: EvaluationContext,
     view: &'v dyn TabletView,
@@ -336,7 +339,7 @@ impl Run<'_> {
         Ok(packed)
     }
 
-    fn list_elements(&self, found: Option<&Found>, column: u32) -> Result<Vec<(Vec<u8>, Vec<u8>)>, EvaluationFailed> {
+    fn list_elements(&self, found: Option<&Found>, column: u32) -> Result<ListElements, EvaluationFailed> {
         let Some(found) = found else { return Ok(Vec::new()) };
         let live = LiveRow::new(&found.value, self.now_s, found.deleted_us).map_err(damaged)?;
         let Some(cell) = live.cell(column).map_err(damaged)? else { return Ok(Vec::new()) };

@@ -1,0 +1,101 @@
+#![allow(clippy::unwrap_used, reason = "test data is known")]
+use super::*;
+use diorite_model::types::Frozen;
+use proptest::prelude::*;
+use std::sync::Arc;
+
+fn program() -> Program {
+    let map = CqlType::Map(Arc::new(CqlType::Text), Arc::new(CqlType::Int), Frozen::No);
+    let column = |part, test| ColumnTest { column: 300, is_static: true, data_type: map.clone(), part, test };
+    Program {
+        conditions: vec![
+            RowCondition { partition: vec![1; 12], row: vec![2, 3], test: RowTest::NotExists },
+            RowCondition {
+                partition: vec![1; 12],
+                row: Vec::new(),
+                test: RowTest::Columns(vec![
+                    column(TestedPart::Whole, ValueTest::In(vec![None, Some(vec![1])])),
+                    column(
+                        TestedPart::Element(vec![7]),
+                        ValueTest::Compare(ComparisonOperator::GreaterOrEqual, Some(vec![0, 0, 0, 1])),
+                    ),
+                    column(TestedPart::Field(3), ValueTest::Contains(vec![1])),
+                    column(TestedPart::Whole, ValueTest::ContainsKey(vec![1])),
+                ]),
+            },
+        ],
+        operations: vec![
+            ProgramOperation::Row { is_overwrite: true, is_stamped: false, key: vec![9], value: vec![8; 20] },
+            ProgramOperation::Delete { partition: vec![5; 9], range: None, explicit_us: Some(-4) },
+            ProgramOperation::Delete {
+                partition: vec![5; 9],
+                range: Some((Vec::new(), vec![0xFF])),
+                explicit_us: None,
+            },
+            ProgramOperation::List {
+                key: vec![6; 10],
+                partition_len: 9,
+                column: 4,
+                edit: ListEdit::Set(-1, Some(vec![1])),
+                explicit_us: None,
+                expiry: Some(Expiry { ttl_s: 5, at_s: 50 }),
+            },
+            ProgramOperation::List {
+                key: vec![6; 10],
+                partition_len: 9,
+                column: 4,
+                edit: ListEdit::Remove(vec![vec![], vec![1]]),
+                explicit_us: Some(1),
+                expiry: None,
+            },
+        ],
+    }
+}
+
+#[test]
+fn programs_and_replies_round_trip() {
+    assert_eq!(Program::decode(&program().encode()).unwrap(), program());
+    let row = SeenRow { key: vec![1], deleted_us: 7, value: vec![2, 3] };
+    let seen = Seen { now_s: 9, partition: vec![4], static_row: Some(row.clone()), rows: vec![row.clone(), row] };
+    for reply in [ProgramReply::Applied, ProgramReply::Failed("no".to_owned()), ProgramReply::Refused(seen)] {
+        assert_eq!(ProgramReply::decode(&reply.encode()).unwrap(), reply);
+    }
+}
+
+#[test]
+fn newer_versions_are_refused() {
+    let mut bytes = program().encode();
+    bytes[0] = 2;
+    assert!(Program::decode(&bytes).is_err());
+}
+
+#[test]
+fn types_round_trip() {
+    let nested = CqlType::Map(
+        Arc::new(CqlType::Tuple(vec![CqlType::Int, CqlType::Duration].into())),
+        Arc::new(CqlType::Vector(Arc::new(CqlType::Float), 3)),
+        Frozen::Yes,
+    );
+    let mut out = Vec::new();
+    codec::put_type(&mut out, &nested);
+    assert_eq!(codec::read_type(&mut diorite_base::bytes::Reader::new(&out)).unwrap(), nested);
+}
+
+proptest! {
+    #[test]
+    fn no_input_panics(bytes: Vec<u8>) {
+        let _ = Program::decode(&bytes);
+        let _ = ProgramReply::decode(&bytes);
+    }
+
+    #[test]
+    fn no_cut_or_changed_program_panics(cut in 0usize..400, at: usize, flip: u8) {
+        let mut bytes = program().encode();
+        bytes.truncate(cut);
+        if !bytes.is_empty() {
+            let at = at % bytes.len();
+            bytes[at] ^= flip;
+        }
+        let _ = Program::decode(&bytes);
+    }
+}

@@ -1,0 +1,222 @@
+//! For tests: a node without a network, a log or a disk.
+//!
+//! [`MemoryKv`] keeps tablets in ordered maps and merges by the model's own fold; [`Database`] is an engine over it with one session, driven
+//! through the protocol's bytes, so that tests see what a driver would.
+//!
+//! Always true: every future is ready at once; time stands still unless a test moves it. Left out: failures.
+
+#![allow(clippy::unwrap_used, reason = "for tests only, whose data is known")]
+
+mod golden;
+mod memory;
+mod paging;
+mod properties;
+mod requests;
+
+pub use memory::MemoryKv;
+
+use crate::engine::{EngineConfig, ExecuteNow, OwnedRequest, QueryEngine, Reply, ReplyTo};
+use crate::kv::{Completion, WriteSink};
+use crate::session::Session;
+use diorite_cql::protocol::client::{
+    BoundValues, ClientPrepared, ClientRequest, ClientResponse, ClientRows, Parameters, RequestHead, decode_response,
+    encode_request,
+};
+use diorite_cql::protocol::envelope::HEADER_BYTES;
+use diorite_cql::protocol::request::{Message, Request};
+use diorite_cql::protocol::response::{self, ReplyHead};
+use diorite_cql::protocol::{CqlError, Envelope, NativeType, Opcode, TypeOption, Value, Version};
+use diorite_model::types::{CqlType, Frozen};
+use diorite_model::value::literal_text;
+use parking_lot::Mutex;
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+/// Runs a future that is always ready soon.
+pub fn block_on<F: Future>(future: F) -> F::Output {
+    let mut future = pin!(future);
+    let mut context = Context::from_waker(std::task::Waker::noop());
+    loop {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
+            return output;
+        }
+    }
+}
+
+/// An engine with one session.
+pub struct Database {
+    pub kv: Arc<MemoryKv>,
+    pub engine: Arc<QueryEngine<MemoryKv>>,
+    pub session: Arc<Session>,
+    pub version: Version,
+}
+
+/// Keeps the outcomes of submitted writes.
+#[derive(Default)]
+pub struct Sink(pub Mutex<Vec<Completion>>);
+
+impl WriteSink for Sink {
+    fn complete(&self, done: &mut Vec<Completion>) {
+        self.0.lock().append(done);
+    }
+}
+
+/// One message, as it stands on the wire.
+fn envelope(bytes: &[u8]) -> Envelope<'_> {
+    Envelope {
+        version: Version::from_number(bytes[0] & 0x7F).unwrap(),
+        flags: bytes[1],
+        stream: i16::from_be_bytes([bytes[2], bytes[3]]),
+        opcode: Opcode::ALL.into_iter().find(|opcode| *opcode as u8 == bytes[4]).unwrap(),
+        body: &bytes[HEADER_BYTES..],
+    }
+}
+
+impl Database {
+    /// An empty database.
+    pub fn new() -> Self {
+        let kv = Arc::new(MemoryKv::new());
+        let config = EngineConfig { shards_per_node: 3, ..EngineConfig::default() };
+        let engine = QueryEngine::new(Arc::clone(&kv), config);
+        Self { kv, engine, session: Session::new(), version: Version::V5 }
+    }
+
+    /// An empty database with a keyspace in use.
+    pub fn with_keyspace() -> Self {
+        let database = Self::new();
+        database.run("CREATE KEYSPACE ks").unwrap();
+        database.run("USE ks").unwrap();
+        database
+    }
+
+    /// Sends a request the general way.
+    pub fn send(&self, request: &ClientRequest<'_>) -> Result<ClientResponse, CqlError> {
+        let mut bytes = Vec::new();
+        encode_request(&mut bytes, &RequestHead::new(self.version, 7), request);
+        let request = envelope(&bytes);
+        let owned = OwnedRequest {
+            opcode: request.opcode,
+            version: request.version,
+            flags: request.flags,
+            body: request.body.to_vec(),
+        };
+        let reply: Reply = block_on(self.engine.answer(Arc::clone(&self.session), owned))?;
+        let mut out = Vec::new();
+        reply.encode(&mut out, &ReplyHead::new(self.version, 7));
+        Ok(decode_response(&envelope(&out)).unwrap().response)
+    }
+
+    /// Sends EXECUTE the short way; the general way would have to answer the same. `None` if it was declined.
+    pub fn execute_now(&self, request: &ClientRequest<'_>) -> Option<Result<ClientResponse, CqlError>> {
+        let mut bytes = Vec::new();
+        encode_request(&mut bytes, &RequestHead::new(self.version, 7), request);
+        let envelope_in = envelope(&bytes);
+        let message = Message::decode(&envelope_in).unwrap();
+        let Request::Execute(execute) = &message.request else { panic!("not an EXECUTE") };
+        let sink = Arc::new(Sink::default());
+        let shared: Arc<dyn WriteSink> = Arc::clone(&sink) as Arc<dyn WriteSink>;
+        let reply = ReplyTo { version: self.version, stream: 7, sink: &shared, token: 9 };
+        let mut out = Vec::new();
+        match self.engine.execute_now(&self.session, execute, reply, &mut out) {
+            ExecuteNow::NeedsWait => {
+                assert!(out.is_empty(), "a declined request leaves nothing behind");
+                return None;
+            }
+            ExecuteNow::Replied => {}
+            ExecuteNow::Submitted => {
+                let (token, outcome) = sink.0.lock().pop().unwrap();
+                assert_eq!(token, 9);
+                assert_eq!(outcome, Ok(Vec::new()));
+                response::encode_void(&mut out, &ReplyHead::new(self.version, 7));
+            }
+        }
+        Some(match decode_response(&envelope(&out)).unwrap().response {
+            ClientResponse::Error(error) => Err(error),
+            other => Ok(other),
+        })
+    }
+
+    /// Runs a statement given as text.
+    pub fn run(&self, text: &str) -> Result<ClientResponse, CqlError> {
+        self.send(&ClientRequest::Query { statement: text, parameters: Parameters::default() })
+    }
+
+    /// The rows of a statement, rendered.
+    pub fn rows(&self, text: &str) -> Vec<String> {
+        match self.run(text) {
+            Ok(ClientResponse::Rows(rows)) => rendered_rows(&rows),
+            other => panic!("{text}: {other:?}"),
+        }
+    }
+
+    /// Prepares a statement.
+    pub fn prepare(&self, text: &str) -> Result<ClientPrepared, CqlError> {
+        match self.send(&ClientRequest::Prepare { statement: text, keyspace: None })? {
+            ClientResponse::Prepared(prepared) => Ok(prepared),
+            other => panic!("{text}: {other:?}"),
+        }
+    }
+
+    /// Executes a prepared statement both ways where that is harmless, and compares.
+    pub fn execute(&self, prepared: &ClientPrepared, values: &[Value<'_>]) -> Result<ClientResponse, CqlError> {
+        let request = self.execute_request(prepared, values, false);
+        match self.execute_now(&request) {
+            Some(now) => {
+                if let Ok(ClientResponse::Rows(_)) = &now {
+                    assert_eq!(now, self.send(&request), "both ways give the same");
+                }
+                now
+            }
+            None => self.send(&request),
+        }
+    }
+
+    /// An EXECUTE.
+    pub fn execute_request<'a>(
+        &self,
+        prepared: &'a ClientPrepared,
+        values: &'a [Value<'a>],
+        skip_metadata: bool,
+    ) -> ClientRequest<'a> {
+        let parameters = Parameters { values: BoundValues::Positional(values), skip_metadata, ..Parameters::default() };
+        let result_metadata_id = prepared.result_metadata_id.as_deref().unwrap_or_default();
+        ClientRequest::Execute { id: &prepared.id, result_metadata_id, parameters }
+    }
+}
+
+/// A type as the protocol tells it.
+pub fn type_of(option: &TypeOption) -> CqlType {
+    let boxed = |option: &TypeOption| Arc::new(type_of(option));
+    match option {
+        TypeOption::Native(NativeType::Varchar) => CqlType::Text,
+        TypeOption::Native(native) => CqlType::from_native_name(&format!("{native:?}").to_lowercase()).unwrap(),
+        TypeOption::List(element) => CqlType::List(boxed(element), Frozen::No),
+        TypeOption::Set(element) => CqlType::Set(boxed(element), Frozen::No),
+        TypeOption::Map(key, value) => CqlType::Map(boxed(key), boxed(value), Frozen::No),
+        TypeOption::Tuple(elements) => CqlType::Tuple(elements.iter().map(type_of).collect()),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Each row as text: `name=literal`, without the name where the column is not known.
+pub fn rendered_rows(rows: &ClientRows) -> Vec<String> {
+    let render = |row: &Vec<Option<Vec<u8>>>| {
+        let cells = row.iter().zip(&rows.metadata.columns).map(|(cell, column)| {
+            let mut text = String::new();
+            match cell {
+                None => text.push_str("null"),
+                Some(wire) => {
+                    // A list with null in it, as `ttl` of a collection may be, has no literal.
+                    if literal_text(&type_of(&column.type_option), wire, &mut text).is_err() {
+                        text = format!("0x{}", crate::functions::hex(wire));
+                    }
+                }
+            }
+            format!("{}={text}", column.name)
+        });
+        cells.collect::<Vec<_>>().join(" ")
+    };
+    rows.rows.iter().map(render).collect()
+}

@@ -1,0 +1,248 @@
+//! Tablets in memory.
+//!
+//! Always true: stamps follow the order of writes; overwriting follows the same rule as the replicated store's. Left out: everything that fails.
+
+use crate::exec::source::scan_entries;
+use crate::kv::{Kv, KvError, NodeInfo, Now, ScanChunk, ScanRequest, WriteReply, WriteSink};
+use crate::program::TabletEvaluator;
+use arc_swap::ArcSwap;
+use diorite_base::mutation::{
+    Body, EvaluationContext, EvaluationFailed, Evaluator, Mutation, MutationRef, OperationKind, TabletChanges,
+    TabletView,
+};
+use diorite_base::{NodeId, TabletId};
+use diorite_cluster::catalog::{Catalog, Command, NodeDescription};
+use diorite_model::entry;
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
+use uuid::Uuid;
+
+#[derive(Default)]
+struct Tablet {
+    entries: BTreeMap<Vec<u8>, Vec<u8>>,
+    flags: u64,
+    newest_explicit_us: Option<i64>,
+}
+
+/// See the top of this module.
+pub struct MemoryKv {
+    catalog: ArcSwap<Catalog>,
+    tablets: Mutex<HashMap<TabletId, Tablet>>,
+    now_us: AtomicI64,
+    last_stamp_us: AtomicI64,
+    /// `get_now` answers that it would block.
+    pub is_cold: AtomicBool,
+    /// How many scans there were.
+    pub scans: AtomicUsize,
+}
+
+impl MemoryKv {
+    pub fn new() -> Self {
+        let node = NodeDescription {
+            host_id: Uuid::from_u128(1),
+            address: "127.0.0.1".parse().unwrap(),
+            cql_port: 9042,
+            rpc_port: 7100,
+            http_port: 7000,
+            data_center: "datacenter1".to_owned(),
+            zone: "rack1".to_owned(),
+        };
+        let bootstrap =
+            Command::Bootstrap { cluster_id: Uuid::from_u128(2), name: "test".to_owned(), replication_factor: 1 };
+        let (catalog, ..) = Catalog::default().apply(&bootstrap);
+        let (catalog, ..) = catalog.apply(&Command::RegisterNode { node });
+        Self {
+            catalog: ArcSwap::from_pointee(catalog),
+            tablets: Mutex::default(),
+            now_us: AtomicI64::new(1_700_000_000_000_000),
+            last_stamp_us: AtomicI64::new(0),
+            is_cold: AtomicBool::new(false),
+            scans: AtomicUsize::new(0),
+        }
+    }
+
+    /// Moves time.
+    pub fn advance_s(&self, seconds: i64) {
+        self.now_us.fetch_add(seconds * 1_000_000, Ordering::Relaxed);
+    }
+
+    /// How many entries are stored, headers included.
+    pub fn entry_count(&self) -> usize {
+        self.tablets.lock().values().map(|tablet| tablet.entries.len()).sum()
+    }
+
+    fn apply(&self, id: TabletId, mut mutation: Mutation) -> Result<WriteReply, KvError> {
+        if self.catalog.load().placement(id).is_none() {
+            return Err(KvError::NoSuchTablet(id));
+        }
+        let stamp_us = self.now_us().max(self.last_stamp_us.load(Ordering::Relaxed) + 1);
+        self.last_stamp_us.store(stamp_us, Ordering::Relaxed);
+        mutation.stamp(stamp_us);
+        let read = MutationRef::decode(mutation.as_bytes()).unwrap();
+        let mut tablets = self.tablets.lock();
+        let tablet = tablets.entry(id).or_default();
+        tablet.newest_explicit_us = tablet.newest_explicit_us.max(read.explicit_us);
+        let newest_explicit_us = tablet.newest_explicit_us.unwrap_or(i64::MIN);
+        match read.body() {
+            Body::Blind(operations) => {
+                for operation in operations {
+                    let operation = operation.unwrap();
+                    match operation.kind {
+                        OperationKind::Overwrite if stamp_us > newest_explicit_us => {
+                            tablet.put(operation.key, operation.value);
+                        }
+                        _ => tablet.merge(operation.key, operation.value),
+                    }
+                }
+                Ok(Vec::new())
+            }
+            Body::Evaluated(program) => {
+                let context = EvaluationContext { stamp_us, newest_explicit_us };
+                let mut changes = Changes::default();
+                let reply = TabletEvaluator.evaluate(program, context, tablet, &mut changes).unwrap();
+                changes.0.into_iter().for_each(|change| change(tablet));
+                Ok(reply)
+            }
+        }
+    }
+}
+
+impl Tablet {
+    fn merge(&mut self, key: &[u8], value: &[u8]) {
+        let mut merged = Vec::new();
+        entry::fold(self.entries.get(key).map(Vec::as_slice), [value], &mut merged).unwrap();
+        self.entries.insert(key.to_vec(), merged);
+    }
+
+    fn put(&mut self, key: &[u8], value: &[u8]) {
+        self.entries.insert(key.to_vec(), value.to_vec());
+    }
+}
+
+impl TabletView for Tablet {
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, EvaluationFailed> {
+        Ok(self.entries.get(key).cloned())
+    }
+
+    fn scan(
+        &self,
+        start: &[u8],
+        end: &[u8],
+        visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<(), EvaluationFailed> {
+        for (key, value) in self.entries.range(start.to_vec()..end.to_vec()) {
+            if !visit(key, value) {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+type Change = Box<dyn FnOnce(&mut Tablet)>;
+
+#[derive(Default)]
+struct Changes(Vec<Change>);
+
+impl TabletChanges for Changes {
+    fn put(&mut self, key: &[u8], value: &[u8]) {
+        let (key, value) = (key.to_vec(), value.to_vec());
+        self.0.push(Box::new(move |tablet| tablet.put(&key, &value)));
+    }
+
+    fn merge(&mut self, key: &[u8], value: &[u8]) {
+        let (key, value) = (key.to_vec(), value.to_vec());
+        self.0.push(Box::new(move |tablet| tablet.merge(&key, &value)));
+    }
+
+    fn delete(&mut self, key: &[u8]) {
+        let key = key.to_vec();
+        self.0.push(Box::new(move |tablet| drop(tablet.entries.remove(&key))));
+    }
+
+    fn delete_range(&mut self, start: &[u8], end: &[u8]) {
+        let (start, end) = (start.to_vec(), end.to_vec());
+        self.0.push(Box::new(move |tablet| tablet.entries.retain(|key, _| *key < start || *key >= end)));
+    }
+
+    fn raise_flags(&mut self, flags: u64) {
+        self.0.push(Box::new(move |tablet| tablet.flags |= flags));
+    }
+}
+
+impl Kv for MemoryKv {
+    type Pinned = Vec<u8>;
+
+    fn get_now(&self, tablet: TabletId, key: &[u8]) -> Result<Now<Option<Vec<u8>>>, KvError> {
+        if self.is_cold.load(Ordering::Relaxed) {
+            return Ok(Now::WouldBlock);
+        }
+        Ok(Now::Ready(self.tablets.lock().get(&tablet).and_then(|tablet| tablet.entries.get(key).cloned())))
+    }
+
+    async fn get(&self, tablet: TabletId, key: &[u8]) -> Result<Option<Vec<u8>>, KvError> {
+        Ok(self.tablets.lock().get(&tablet).and_then(|tablet| tablet.entries.get(key).cloned()))
+    }
+
+    async fn scan(&self, tablet: TabletId, request: ScanRequest) -> Result<ScanChunk, KvError> {
+        self.scans.fetch_add(1, Ordering::Relaxed);
+        let tablets = self.tablets.lock();
+        let Some(tablet) = tablets.get(&tablet) else { return Ok(ScanChunk { exhausted: true, ..Default::default() }) };
+        let within = tablet.entries.range(request.start.clone()..request.end.clone());
+        let entries: Vec<_> = within.map(|(key, value)| (key.clone(), value.clone())).collect();
+        // Small chunks, so that tests see their seams.
+        Ok(scan_entries(&entries, &ScanRequest { max_entries: request.max_entries.min(3), ..request }))
+    }
+
+    fn flags(&self, tablet: TabletId) -> Result<u64, KvError> {
+        Ok(self.tablets.lock().get(&tablet).map_or(0, |tablet| tablet.flags))
+    }
+
+    fn submit(
+        &self,
+        tablet: TabletId,
+        mutation: Mutation,
+        sink: &Arc<dyn WriteSink>,
+        token: u64,
+    ) -> Result<(), KvError> {
+        let outcome = self.apply(tablet, mutation);
+        sink.complete(&mut vec![(token, outcome)]);
+        Ok(())
+    }
+
+    async fn write(&self, tablet: TabletId, mutation: Mutation) -> Result<WriteReply, KvError> {
+        self.apply(tablet, mutation)
+    }
+
+    fn catalog(&self) -> Arc<Catalog> {
+        self.catalog.load_full()
+    }
+
+    async fn change_catalog(&self, command: Vec<u8>) -> Result<Vec<u8>, KvError> {
+        let (catalog, outcome, _) = self.catalog.load().apply(&Command::decode(&command).unwrap());
+        self.catalog.store(Arc::new(catalog));
+        Ok(outcome.encode())
+    }
+
+    fn local_node(&self) -> NodeInfo {
+        NodeInfo {
+            node: NodeId(1),
+            host_id: Uuid::from_u128(1),
+            address: "127.0.0.1".parse().unwrap(),
+            cql_port: 9042,
+            data_center: "datacenter1".to_owned(),
+            rack: "rack1".to_owned(),
+            tokens: vec![0],
+        }
+    }
+
+    fn peers(&self) -> Vec<NodeInfo> {
+        Vec::new()
+    }
+
+    fn now_us(&self) -> i64 {
+        self.now_us.load(Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,282 @@
+//! Requests beyond plain text: values, prepared statements, the short way, batches by opcode, changes of the schema under a statement.
+
+use super::{Database, rendered_rows};
+use diorite_cql::protocol::client::{
+    BoundValues, ClientBatchStatement, ClientPrepared, ClientRequest, ClientResponse, ClientRows, Parameters,
+};
+use diorite_cql::protocol::{BatchKind, Consistency, CqlError, ErrorCode, Value, Version};
+use std::sync::atomic::Ordering;
+
+const INT: fn(i32) -> [u8; 4] = i32::to_be_bytes;
+
+fn text_table() -> Database {
+    let database = Database::with_keyspace();
+    database.run("CREATE TABLE t (k text, c int, v int, w text, PRIMARY KEY (k, c))").unwrap();
+    database
+}
+
+fn rows(response: Result<ClientResponse, CqlError>) -> ClientRows {
+    match response {
+        Ok(ClientResponse::Rows(rows)) => rows,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn refused(response: Result<ClientResponse, CqlError>) -> (ErrorCode, String) {
+    match response {
+        Err(error) => (error.code(), error.message.into_owned()),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn is_short(database: &Database, prepared: &ClientPrepared, values: &[Value<'_>]) -> bool {
+    database.execute_now(&database.execute_request(prepared, values, false)).is_some()
+}
+
+#[test]
+fn point_statements_go_the_short_way() {
+    let database = text_table();
+    let insert = database.prepare("INSERT INTO t (k, c, v, w) VALUES (?, ?, ?, ?)").unwrap();
+    let select = database.prepare("SELECT w, v, c, k FROM t WHERE k = ? AND c = ?").unwrap();
+    let names: Vec<&str> = insert.markers.columns.iter().map(|column| column.name.as_str()).collect();
+    assert_eq!(names, ["k", "c", "v", "w"]);
+    assert_eq!(insert.markers.partition_key_indexes, [0]);
+    let (one, two) = (INT(1), INT(2));
+    let values = [Value::Set(b"key"), Value::Set(&one), Value::Set(&two), Value::Set(b"word")];
+    assert_eq!(database.execute(&insert, &values), Ok(ClientResponse::Void));
+    assert!(is_short(&database, &insert, &values));
+    assert!(is_short(&database, &select, &values[..2]));
+    let found = rows(database.execute(&select, &values[..2]));
+    assert_eq!(rendered_rows(&found), ["w='word' v=2 c=1 k='key'"]);
+    let nothing = rows(database.execute(&select, &[Value::Set(b"other"), Value::Set(&one)]));
+    assert!(nothing.rows.is_empty());
+    let delete = database.prepare("DELETE FROM t WHERE k = ? AND c = ?").unwrap();
+    assert!(is_short(&database, &delete, &values[..2]));
+    assert!(rows(database.execute(&select, &values[..2])).rows.is_empty());
+    database.kv.is_cold.store(true, Ordering::Relaxed);
+    assert!(!is_short(&database, &select, &values[..2]));
+}
+
+#[test]
+fn the_short_way_sees_range_deletions() {
+    let database = text_table();
+    let select = database.prepare("SELECT v FROM t WHERE k = 'a' AND c = 1").unwrap();
+    database.run("INSERT INTO t (k, c, v) VALUES ('a', 1, 5) USING TIMESTAMP 10").unwrap();
+    database.run("DELETE FROM t USING TIMESTAMP 20 WHERE k = 'a' AND c < 5").unwrap();
+    assert!(is_short(&database, &select, &[]));
+    assert!(rows(database.execute(&select, &[])).rows.is_empty());
+    database.run("INSERT INTO t (k, c, v) VALUES ('a', 1, 6) USING TIMESTAMP 30").unwrap();
+    assert_eq!(rendered_rows(&rows(database.execute(&select, &[]))), ["v=6"]);
+}
+
+#[test]
+fn values_are_checked() {
+    let database = text_table();
+    let insert = database.prepare("INSERT INTO t (k, c, v, w) VALUES (?, ?, ?, ?)").unwrap();
+    let one = INT(1);
+    let with = |key, clustering, value, word| database.execute(&insert, &[key, clustering, value, word]);
+    let (key, number, word) = (Value::Set(b"k".as_slice()), Value::Set(one.as_slice()), Value::Set(b"w".as_slice()));
+    assert_eq!(refused(with(Value::Set(b""), number, number, word)).1, "Key may not be empty");
+    assert_eq!(refused(with(Value::Null, number, number, word)).1, "Invalid null value in condition for column k");
+    assert_eq!(refused(with(Value::Unset, number, number, word)).1, "Invalid unset value for column k");
+    assert_eq!(refused(with(key, number, Value::Set(b"abc"), word)).0, ErrorCode::Invalid);
+    assert_eq!(refused(with(key, number, number, Value::Set(&[0xFF]))).0, ErrorCode::Invalid);
+    let long = vec![b'x'; 70_000];
+    assert!(refused(with(Value::Set(&long), number, number, word)).1.contains("70000"));
+    assert!(refused(database.execute(&insert, &[key])).1.starts_with("Invalid amount of bind variables"));
+}
+
+#[test]
+fn null_deletes_and_unset_leaves_alone() {
+    let database = text_table();
+    let insert = database.prepare("INSERT INTO t (k, c, v, w) VALUES (?, ?, ?, ?)").unwrap();
+    let one = INT(1);
+    let (key, number) = (Value::Set(b"k".as_slice()), Value::Set(one.as_slice()));
+    database.execute(&insert, &[key, number, number, Value::Set(b"w")]).unwrap();
+    database.execute(&insert, &[key, number, Value::Unset, Value::Null]).unwrap();
+    assert_eq!(database.rows("SELECT * FROM t"), ["k='k' c=1 v=1 w=null"]);
+}
+
+#[test]
+fn markers_are_bound_by_name() {
+    let database = text_table();
+    let text = "INSERT INTO t (k, c, v, w) VALUES (:\"Key\", :num, :num, :word)";
+    let prepared = database.prepare(text).unwrap();
+    let names: Vec<&str> = prepared.markers.columns.iter().map(|column| column.name.as_str()).collect();
+    assert_eq!(names, ["Key", "num", "num", "word"]);
+    let seven = INT(7);
+    let values = [("word", Value::Set(b"w".as_slice())), ("num", Value::Set(&seven)), ("Key", Value::Set(b"k"))];
+    let parameters = Parameters { values: BoundValues::Named(&values), ..Parameters::default() };
+    database.send(&ClientRequest::Query { statement: text, parameters }).unwrap();
+    assert_eq!(database.rows("SELECT * FROM t"), ["k='k' c=7 v=7 w='w'"]);
+    let missing = Parameters { values: BoundValues::Named(&values[1..]), ..Parameters::default() };
+    let error = refused(database.send(&ClientRequest::Query { statement: text, parameters: missing }));
+    assert!(error.1.contains("word"), "{error:?}");
+}
+
+#[test]
+fn limits_ttls_timestamps_lists_and_tuples_may_be_bound() {
+    let database = text_table();
+    let insert = database.prepare("INSERT INTO t (k, c, v) VALUES ('a', ?, 1) USING TTL ? AND TIMESTAMP ?").unwrap();
+    let stamp = 77i64.to_be_bytes();
+    for c in 1..=4 {
+        let (c, ttl) = (INT(c), INT(100));
+        database.execute(&insert, &[Value::Set(&c), Value::Set(&ttl), Value::Set(&stamp)]).unwrap();
+    }
+    assert_eq!(database.rows("SELECT ttl(v), writetime(v) FROM t LIMIT 1"), ["ttl(v)=100 writetime(v)=77"]);
+    let limited = database.prepare("SELECT c FROM t WHERE k = 'a' LIMIT ?").unwrap();
+    assert_eq!(limited.markers.columns[0].name, "[limit]");
+    let (two, zero) = (INT(2), INT(0));
+    assert_eq!(rows(database.execute(&limited, &[Value::Set(&two)])).rows.len(), 2);
+    assert_eq!(refused(database.execute(&limited, &[Value::Set(&zero)])).1, "LIMIT must be strictly positive");
+    let listed = database.prepare("SELECT c FROM t WHERE k = 'a' AND c IN ?").unwrap();
+    let list = [&INT(2)[..], &INT(4), &INT(4), &INT(4), &INT(1)].concat();
+    assert_eq!(rendered_rows(&rows(database.execute(&listed, &[Value::Set(&list)]))), ["c=1", "c=4"]);
+    let sliced = database.prepare("SELECT c FROM t WHERE k = 'a' AND (c) > ?").unwrap();
+    let tuple = [INT(4), INT(3)].concat();
+    assert_eq!(rendered_rows(&rows(database.execute(&sliced, &[Value::Set(&tuple)]))), ["c=4"]);
+}
+
+#[test]
+fn definitions_may_be_prepared() {
+    let database = Database::new();
+    let create = database.prepare("CREATE KEYSPACE IF NOT EXISTS made").unwrap();
+    assert!(create.markers.columns.is_empty() && create.result.columns.is_empty());
+    assert!(matches!(database.execute(&create, &[]), Ok(ClientResponse::SchemaChange(_))));
+    assert_eq!(database.execute(&create, &[]), Ok(ClientResponse::Void));
+    let use_it = database.prepare("USE made;").unwrap();
+    assert_eq!(database.execute(&use_it, &[]), Ok(ClientResponse::SetKeyspace("made".to_owned())));
+    let create = database.prepare("CREATE TABLE IF NOT EXISTS T (k varchar, v blob, primary key (k))").unwrap();
+    assert!(matches!(database.execute(&create, &[]), Ok(ClientResponse::SchemaChange(_))));
+    assert!(database.rows("SELECT * FROM made.t").is_empty());
+}
+
+#[test]
+fn unknown_ids_are_unprepared() {
+    let database = text_table();
+    let foreign = ClientPrepared { id: vec![9; 16], ..ClientPrepared::default() };
+    assert_eq!(refused(database.execute(&foreign, &[])).0, ErrorCode::Unprepared);
+    let statements = [ClientBatchStatement::Prepared(&[9; 16], &[])];
+    let parameters = Parameters::default();
+    let batch = ClientRequest::Batch { kind: BatchKind::Logged, statements: &statements, parameters };
+    assert_eq!(refused(database.send(&batch)).0, ErrorCode::Unprepared);
+}
+
+#[test]
+fn a_changed_table_changes_the_answer_and_its_columns() {
+    for version in [Version::V4, Version::V5] {
+        let mut database = text_table();
+        database.version = version;
+        let select = database.prepare("SELECT * FROM t WHERE k = 'a' AND c = 1").unwrap();
+        database.run("INSERT INTO t (k, c, v) VALUES ('a', 1, 5)").unwrap();
+        assert!(is_short(&database, &select, &[]));
+        database.run("ALTER TABLE t ADD x int").unwrap();
+        database.run("UPDATE t SET x = 9 WHERE k = 'a' AND c = 1").unwrap();
+        // The client wishes to be spared the columns, but those it knows are the old ones.
+        let request = database.execute_request(&select, &[], true);
+        assert!(database.execute_now(&request).is_none());
+        for found in [rows(database.send(&request)), rows(database.execute_now(&request).unwrap())] {
+            assert_eq!(rendered_rows(&found), ["k='a' c=1 v=5 w=null x=9"], "{version:?}");
+            assert_eq!(found.metadata.new_metadata_id.is_some(), version == Version::V5);
+        }
+        database.run("DROP TABLE t").unwrap();
+        assert!(database.execute_now(&request).is_none());
+        assert_eq!(refused(database.send(&request)).0, ErrorCode::Invalid);
+    }
+}
+
+#[test]
+fn a_marker_of_another_type_has_to_be_prepared_again() {
+    let database = text_table();
+    let insert = database.prepare("INSERT INTO t (k, c) VALUES (?, ?)").unwrap();
+    database.run("DROP TABLE t").unwrap();
+    database.run("CREATE TABLE t (k text, c bigint, PRIMARY KEY (k, c))").unwrap();
+    let one = INT(1);
+    let values = [Value::Set(b"k".as_slice()), Value::Set(&one)];
+    assert_eq!(refused(database.execute(&insert, &values)).0, ErrorCode::Unprepared);
+}
+
+#[test]
+fn batches_mix_texts_and_prepared_statements() {
+    let database = text_table();
+    let insert = database.prepare("INSERT INTO t (k, c, v, w) VALUES (?, ?, ?, ?)").unwrap();
+    let (one, two) = (INT(1), INT(2));
+    let first = [Value::Set(b"a".as_slice()), Value::Set(&one), Value::Set(&one), Value::Unset];
+    let second = [Value::Set(b"b".as_slice()), Value::Set(&two)];
+    let statements = [
+        ClientBatchStatement::Prepared(&insert.id, &first),
+        ClientBatchStatement::Text("UPDATE t SET v = 3 WHERE k = ? AND c = ?", &second),
+    ];
+    let parameters = Parameters::default();
+    for kind in [BatchKind::Logged, BatchKind::Unlogged] {
+        let batch = ClientRequest::Batch { kind, statements: &statements, parameters };
+        assert_eq!(database.send(&batch), Ok(ClientResponse::Void));
+    }
+    assert_eq!(database.rows("SELECT k, c, v FROM t WHERE k IN ('a', 'b')"), ["k='a' c=1 v=1", "k='b' c=2 v=3"]);
+    let select = [ClientBatchStatement::Text("SELECT * FROM t", &[])];
+    let batch = ClientRequest::Batch { kind: BatchKind::Logged, statements: &select, parameters };
+    assert!(refused(database.send(&batch)).1.starts_with("Invalid statement in batch"));
+    let batch = ClientRequest::Batch { kind: BatchKind::Counter, statements: &statements, parameters };
+    assert_eq!(refused(database.send(&batch)).1, "Cannot include non-counter statement in a counter batch");
+}
+
+#[test]
+fn conditional_statements_may_be_prepared() {
+    let database = text_table();
+    let insert = database.prepare("INSERT INTO t (k, c, v) VALUES (?, ?, ?) IF NOT EXISTS").unwrap();
+    assert!(insert.result.columns.is_empty(), "the columns depend on the outcome");
+    let (one, five) = (INT(1), INT(5));
+    let values = [Value::Set(b"a".as_slice()), Value::Set(&one), Value::Set(&five)];
+    // Some drivers set the flag on every EXECUTE.
+    let request = database.execute_request(&insert, &values, true);
+    assert_eq!(rendered_rows(&rows(database.send(&request))), ["[applied]=true"]);
+    assert_eq!(rendered_rows(&rows(database.send(&request))), ["[applied]=false k='a' c=1 v=5 w=null"]);
+    let update = database.prepare("UPDATE t SET v = ? WHERE k = 'a' AND c = 1 IF v IN ?").unwrap();
+    let list = [&INT(2)[..], &INT(4), &INT(4), &INT(4), &INT(5)].concat();
+    let found = rows(database.execute(&update, &[Value::Set(&one), Value::Set(&list)]));
+    assert_eq!(rendered_rows(&found), ["[applied]=true"]);
+}
+
+#[test]
+fn consistency_levels_that_make_no_sense_are_refused() {
+    let database = text_table();
+    let run = |statement, consistency| {
+        let parameters = Parameters { consistency, ..Parameters::default() };
+        refused(database.send(&ClientRequest::Query { statement, parameters })).1
+    };
+    assert!(run("SELECT * FROM t", Consistency::Any).contains("ANY"));
+    assert!(run("DELETE FROM t WHERE k = 'a'", Consistency::Serial).contains("conditional"));
+}
+
+#[test]
+fn attached_timestamps_are_ignored() {
+    let database = text_table();
+    let statement = "INSERT INTO t (k, c, v) VALUES ('a', 1, 1)";
+    let parameters = Parameters { default_timestamp_us: Some(5), ..Parameters::default() };
+    database.send(&ClientRequest::Query { statement, parameters }).unwrap();
+    assert_ne!(database.rows("SELECT writetime(v) FROM t"), ["writetime(v)=5"]);
+}
+
+#[test]
+fn the_cache_of_prepared_statements_is_bounded() {
+    let database = text_table();
+    let first = database.prepare("SELECT v FROM t WHERE k = 'first' AND c = 1").unwrap();
+    for number in 0..500 {
+        let long = "x".repeat(60_000);
+        database.prepare(&format!("SELECT v FROM t WHERE k = '{number}{long}' AND c = 1")).unwrap();
+        if number < 100 {
+            database.execute(&first, &[]).unwrap();
+        }
+    }
+    assert!(database.engine.prepared_statements() < 150);
+    assert_eq!(refused(database.execute(&first, &[])).0, ErrorCode::Unprepared);
+}
+
+#[test]
+fn writes_that_are_too_large_are_refused() {
+    let database = text_table();
+    let insert = database.prepare("INSERT INTO t (k, c, v, w) VALUES (?, ?, ?, ?)").unwrap();
+    let (one, large) = (INT(1), vec![b'x'; 17 << 20]);
+    let values = [Value::Set(b"a".as_slice()), Value::Set(&one), Value::Set(&one), Value::Set(&large)];
+    assert!(refused(database.execute(&insert, &values)).1.contains("too large"));
+}
