@@ -109,6 +109,14 @@ impl CatalogFollower {
         self.store
             .open(wanted)
             .map_err(|error| StartError::Tablet { what: "the tablets".to_owned(), reason: error.to_string() })?;
+        let gone: Vec<TabletId> = catalog
+            .dropped_tablets()
+            .filter(|(_, placement)| placement.replicas.contains(&self.node))
+            .map(|(tablet, _)| tablet)
+            .collect();
+        if !gone.is_empty() {
+            self.forget(gone);
+        }
         let receiver = self.changes.lock().take().expect("a follower is started once");
         self.publish(catalog);
         let follower = Arc::clone(self);
@@ -126,6 +134,11 @@ impl CatalogFollower {
     /// The newest snapshot that this node serves.
     pub(crate) fn served(&self) -> Arc<Catalog> {
         self.served.load_full()
+    }
+
+    /// Its version, without counting references: asked for with every request.
+    pub(crate) fn served_version(&self) -> u64 {
+        self.served.load().version()
     }
 
     /// The newest snapshot, served or not.

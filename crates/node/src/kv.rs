@@ -139,6 +139,10 @@ impl Kv for NodeKv {
         self.catalog.served()
     }
 
+    fn catalog_version(&self) -> u64 {
+        self.catalog.served_version()
+    }
+
     async fn change_catalog(&self, command: Vec<u8>) -> Result<Vec<u8>, KvError> {
         self.catalog.change(command).await
     }

@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 /// When a write counts as durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -409,16 +410,26 @@ impl Store {
         }
     }
 
-    /// Stops, and flushes every tablet, so that the next start has nothing to replay.
-    pub fn shutdown(&self) {
+    /// Stops, and flushes tablets until `patience` is over, so that the next start has little to replay. What is not flushed by then is in
+    /// the log.
+    pub fn shutdown(&self, patience: Duration) {
         self.stop();
-        let tablets = self.inner.tablets.load_full();
-        for handle in tablets.values() {
-            if let Err(error) = handle.data.flush(false) {
-                tracing::warn!(tablet = %handle.tablet, %error, "could not flush at shutdown; the log will be replayed");
+        let deadline_ns = self.inner.clock.monotonic_ns() + patience.as_nanos() as u64;
+        let mut tablets: Vec<_> = self.inner.tablets.load().values().cloned().collect();
+        // The most to replay first.
+        let unflushed = |handle: &TabletHandle| {
+            handle.logged_bytes.load(Ordering::Relaxed) - handle.flushed_bytes.load(Ordering::Relaxed)
+        };
+        tablets.sort_unstable_by_key(|handle| std::cmp::Reverse(unflushed(handle)));
+        for handle in &tablets {
+            if self.inner.clock.monotonic_ns() > deadline_ns {
+                tracing::info!("tablets are left to be replayed from the log at the next start");
+                break;
             }
-        }
-        for handle in tablets.values() {
+            let clean = handle.data.applied_state().ok() == handle.data.flushed_state().ok();
+            if clean {
+                continue;
+            }
             if let Err(error) = handle.data.flush(true) {
                 tracing::warn!(tablet = %handle.tablet, %error, "could not flush at shutdown; the log will be replayed");
             }
