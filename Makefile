@@ -7,7 +7,7 @@ SHELL := bash
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-print-directory
 
-# Further arguments of `diorite bench large-dataset`, for example BENCH_ARGS='--scale 2GB'.
+# Further arguments of `diorite bench large-dataset`, for example BENCH_ARGS='--scale 20GB'.
 BENCH_ARGS ?=
 # How long each fuzz target runs.
 FUZZ_SECONDS ?= 600
@@ -59,5 +59,5 @@ fuzz: ## run each fuzz target for FUZZ_SECONDS (600)
 	@scripts/fuzz $(FUZZ_SECONDS)
 
 .PHONY: clean-data
-clean-data: ## delete what benchmarks left behind: bench-results/ and their data folders
-	rm -rf bench-results "$${XDG_CACHE_HOME:-$$HOME/.cache}/diorite/bench"
+clean-data: ## delete bench-results/: reports, and the data of runs that were interrupted
+	rm -rf bench-results

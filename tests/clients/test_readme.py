@@ -7,8 +7,7 @@ import subprocess
 import conftest
 
 ROOT = conftest.HERE.parent.parent
-# Targets that other runs cover: `make test` runs these very tests, `make build` made the binary under test, and the benchmark
-# that `make bench` runs has tests of its own at a small scale.
+# What .ci/run covers: `make test` runs these very tests, `make bench` runs at its smallest scale and does what `make build` does.
 MAKE_LINES = {"make test", "make build", "make bench"}
 START_LINE = "diorite start --data-dir /var/lib/diorite"
 
