@@ -69,6 +69,11 @@ pub fn compact(value: &[u8], now_s: u32, purge_tombstones_before_s: u32) -> Comp
     }
 }
 
+/// Whether a value is a partition header.
+pub fn is_header(value: &[u8]) -> bool {
+    format(value) == Ok(FORMAT_DELETIONS)
+}
+
 fn format(value: &[u8]) -> Result<u8, Malformed> {
     value.first().map(|byte| byte & FORMAT_MASK).ok_or(Malformed)
 }

@@ -29,7 +29,7 @@ impl ValueSemantics for Sums {
         Some(sum.to_le_bytes().to_vec())
     }
 
-    fn compact(&self, _: &[u8], _: &[u8], _: u32, _: u32) -> CompactionVerdict {
+    fn compact(&self, _: &[u8], _: &[u8], _: &CompactionTime) -> CompactionVerdict {
         CompactionVerdict::Keep
     }
 }

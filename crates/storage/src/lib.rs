@@ -19,7 +19,7 @@ pub use error::StorageError;
 pub use options::StorageOptions;
 pub use raft_log::{GroupReader, LogBatch, RaftLog};
 pub use rust_rocksdb::statistics::Ticker;
-pub use semantics::{CompactionVerdict, ValueSemantics};
+pub use semantics::{CompactionTime, CompactionVerdict, ValueSemantics};
 pub use shared::{Shared, StorageCounters};
 pub use tablet::{AppliedState, Batch, CompactionStyle, PinnedValue, ScanRange, Tablet, TabletStatistics, Values};
 

@@ -16,6 +16,18 @@ pub trait ValueSemantics: Send + Sync + 'static {
     /// Folds `operands`, oldest first, onto `existing`. `None` if they are malformed, which RocksDB reports as corruption.
     fn fold<'a>(&self, existing: Option<&'a [u8]>, operands: &mut dyn Iterator<Item = &'a [u8]>) -> Option<Vec<u8>>;
 
-    /// Judges a whole entry during compaction. Tombstones created before `purge_before_s` may be dropped.
-    fn compact(&self, key: &[u8], value: &[u8], now_s: u32, purge_before_s: u32) -> CompactionVerdict;
+    /// Judges a whole entry during compaction.
+    fn compact(&self, key: &[u8], value: &[u8], time: &CompactionTime) -> CompactionVerdict;
+}
+
+/// What a compaction knows of time. Seconds since the epoch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CompactionTime {
+    /// Now.
+    pub now_s: u32,
+    /// Tombstones created before may be dropped.
+    pub purge_before_s: u32,
+    /// Whether clients have written timestamps of their own to this tablet. If so, a deletion of many entries may still have to hide some
+    /// that are stored.
+    pub has_explicit_timestamps: bool,
 }

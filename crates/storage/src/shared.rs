@@ -4,7 +4,7 @@
 use crate::error::StorageError;
 use crate::listener::{Listener, TabletEvents};
 use crate::options::StorageOptions;
-use crate::semantics::{CompactionVerdict, ValueSemantics};
+use crate::semantics::{CompactionTime, CompactionVerdict, ValueSemantics};
 use crate::tablet::{CompactionStyle, META_KEY, Values};
 use diorite_base::Clock;
 use rust_rocksdb::compaction_filter::{CompactionFilter, Decision};
@@ -61,8 +61,7 @@ pub struct Shared {
 pub(crate) struct ExpiryRules {
     /// `gc_grace_seconds`
     pub(crate) gc_grace_s: AtomicU32,
-    /// The greatest client-given timestamp seen. While there is none, no write can arrive that an old tombstone would have to
-    /// shadow, and tombstones go at once.
+    /// The greatest client-given timestamp seen, `i64::MIN` if none.
     pub(crate) newest_explicit_us: AtomicI64,
 }
 
@@ -249,17 +248,13 @@ impl CompactionFilterFactory for ExpiryFilterFactory {
 
     fn create(&mut self, _: CompactionFilterContext) -> ExpiryFilter {
         let now_s = u32::try_from(self.clock.wall_us() / 1_000_000).unwrap_or(u32::MAX);
-        let grace_s = if self.rules.newest_explicit_us.load(Ordering::Acquire) == i64::MIN {
-            0
-        } else {
-            self.rules.gc_grace_s.load(Ordering::Relaxed)
-        };
-        ExpiryFilter {
-            semantics: Arc::clone(&self.semantics),
+        let grace_s = self.rules.gc_grace_s.load(Ordering::Relaxed);
+        let time = CompactionTime {
             now_s,
             purge_before_s: now_s.saturating_sub(grace_s),
-            replacement: Vec::new(),
-        }
+            has_explicit_timestamps: self.rules.newest_explicit_us.load(Ordering::Acquire) != i64::MIN,
+        };
+        ExpiryFilter { semantics: Arc::clone(&self.semantics), time, replacement: Vec::new() }
     }
 
     fn name(&self) -> &CStr {
@@ -270,8 +265,7 @@ impl CompactionFilterFactory for ExpiryFilterFactory {
 /// Drops what has expired from whole entries; merge operands are left for the merge.
 pub(crate) struct ExpiryFilter {
     semantics: Arc<dyn ValueSemantics>,
-    now_s: u32,
-    purge_before_s: u32,
+    time: CompactionTime,
     /// The last replacement handed to RocksDB, kept until the next call.
     replacement: Vec<u8>,
 }
@@ -281,7 +275,7 @@ impl CompactionFilter for ExpiryFilter {
         if key == META_KEY {
             return Decision::Keep;
         }
-        match self.semantics.compact(key, value, self.now_s, self.purge_before_s) {
+        match self.semantics.compact(key, value, &self.time) {
             CompactionVerdict::Keep => Decision::Keep,
             CompactionVerdict::Remove => Decision::Remove,
             CompactionVerdict::Replace(value) => {

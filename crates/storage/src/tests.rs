@@ -20,7 +20,7 @@ impl ValueSemantics for Sums {
         Some(sum.to_le_bytes().to_vec())
     }
 
-    fn compact(&self, _: &[u8], value: &[u8], _: u32, _: u32) -> CompactionVerdict {
+    fn compact(&self, _: &[u8], value: &[u8], _: &CompactionTime) -> CompactionVerdict {
         match number(value) {
             0 => CompactionVerdict::Remove,
             1_000 => CompactionVerdict::Replace(1u64.to_le_bytes().to_vec()),

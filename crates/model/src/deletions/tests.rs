@@ -1,3 +1,4 @@
+//! Partition headers: round trips, merging against a naive model, lookups, purging.
 #![allow(clippy::unwrap_used, reason = "tests may fail loudly")]
 use super::*;
 use crate::entry;

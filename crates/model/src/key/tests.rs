@@ -1,3 +1,4 @@
+//! The key codec: round trips, and key order against value order, for every type and both directions.
 #![allow(clippy::unwrap_used, reason = "tests may fail loudly")]
 use super::*;
 use crate::testing::{layout, ordered_types, value_of};

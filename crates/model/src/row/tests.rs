@@ -1,3 +1,4 @@
+//! Packed rows: round trips, merging against a naive model that keeps every cell ever written, reading, compaction.
 #![allow(clippy::unwrap_used, reason = "tests may fail loudly")]
 use super::*;
 use crate::entry::{Compaction, fold};

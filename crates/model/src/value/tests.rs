@@ -1,3 +1,4 @@
+//! Values: literals, rendering, validation and order.
 #![allow(clippy::unwrap_used, reason = "tests may fail loudly")]
 use super::collection::{push_count, push_element};
 use super::literal::{Literal, LiteralError, from_literal, from_text};
