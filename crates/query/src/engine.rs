@@ -34,7 +34,7 @@ use diorite_cql::protocol::{
     Batch, BatchKind, Consistency, CqlError, Envelope, Execute, Message, Opcode, Prepared, Query, QueryParameters,
     Request, Response, Rows, Value, Values, Version, WriteType,
 };
-use diorite_model::schema::TabletRange;
+use diorite_model::schema::{TableEntry, TabletRange};
 use std::sync::Arc;
 
 /// What can be set about the engine.
@@ -264,7 +264,9 @@ impl<K: Kv> QueryEngine<K> {
                 if run.parameters.consistency == Consistency::Any {
                     return Err(invalid("ANY ConsistencyLevel is only supported for writes"));
                 }
-                self.select(select, &bound, run.parameters).await.map(|rows| Reply::plain(Response::Rows(rows)))
+                let rows = self.select(select, &bound, run.parameters).await?;
+                let warnings = select.warning().map(str::to_owned).into_iter().collect();
+                Ok(Reply { warnings, ..Reply::plain(Response::Rows(rows)) })
             }
             Plan::Modify(modify) => {
                 check_write_consistency(run.parameters.consistency)?;
@@ -275,7 +277,7 @@ impl<K: Kv> QueryEngine<K> {
                 };
                 let defaults = self.defaults(run.parameters.default_timestamp_us);
                 let mut writes = Writes::default();
-                writes.add(modify, &bound, &self.tablets(&modify.table)?, defaults)?;
+                writes.add(modify, &bound, &self.entry(&modify.table)?.tablets, defaults)?;
                 self.write(writes, &[modify], write_type, false).await
             }
             Plan::Batch(batch) => {
@@ -286,7 +288,7 @@ impl<K: Kv> QueryEngine<K> {
                 }
                 let mut writes = Writes::default();
                 for statement in &batch.statements {
-                    writes.add(statement, &bound, &self.tablets(&statement.table)?, defaults)?;
+                    writes.add(statement, &bound, &self.entry(&statement.table)?.tablets, defaults)?;
                 }
                 let plans: Vec<&ModifyPlan> = batch.statements.iter().collect();
                 self.write(writes, &plans, batch_write_type(batch.kind), true).await
@@ -314,11 +316,12 @@ impl<K: Kv> QueryEngine<K> {
         Defaults { timestamp_us: attached_us.filter(|_| self.config.client_timestamps) }
     }
 
-    fn tablets(&self, table: &TableContext) -> Result<Vec<TabletRange>, CqlError> {
+    /// The table with its tablets, as the catalog has them now.
+    fn entry(&self, table: &TableContext) -> Result<Arc<TableEntry>, CqlError> {
         let catalog = self.kv.catalog();
         let entry = catalog.table_by_id(table.table().id);
         let entry = entry.ok_or_else(|| invalid(format!("table {} does not exist", table.table().name)))?;
-        Ok(entry.tablets.clone())
+        Ok(Arc::clone(entry))
     }
 
     async fn select(
@@ -332,17 +335,21 @@ impl<K: Kv> QueryEngine<K> {
             state: parameters.paging_state,
             max_bytes: self.config.page_bytes,
         };
+        let entry;
+        let everything = [TabletRange { tablet: diorite_base::TabletId(0), first_token: i64::MIN }];
         let (source, tablets) = match plan.table.source() {
-            table::Source::Tablets => (Source::Kv(&*self.kv), self.tablets(&plan.table)?),
+            table::Source::Tablets => {
+                entry = self.entry(&plan.table)?;
+                (Source::Kv(&*self.kv), entry.tablets.as_slice())
+            }
             table::Source::Virtual => {
                 let definition = plan.table.table();
                 let rows = system::rows(&*self.kv, &definition.keyspace, &definition.name);
                 let entries = pack_virtual_rows(&plan.table, &rows)?;
-                let everything = TabletRange { tablet: diorite_base::TabletId(0), first_token: i64::MIN };
-                (Source::Memory(entries), vec![everything])
+                (Source::Memory(entries), everything.as_slice())
             }
         };
-        Read { plan, bound, source: &source, tablets: &tablets }.execute(page).await
+        Read { plan, bound, source: &source, tablets }.execute(page).await
     }
 
     /// Sends what was gathered to the tablets and makes the answer.
@@ -423,15 +430,16 @@ impl<K: Kv> QueryEngine<K> {
         let defaults = self.defaults(batch.default_timestamp_us);
         let environment = self.environment();
         let mut writes = Writes::default();
-        let mut tablets: Vec<(diorite_base::TableId, Vec<TabletRange>)> = Vec::new();
+        let mut entries: Vec<Arc<TableEntry>> = Vec::new();
         for ((planned, values), plan) in planned.iter().zip(&plans) {
             let values = bind(planned, values)?;
             let id = plan.table.table().id;
-            if tablets.iter().all(|(known, _)| *known != id) {
-                tablets.push((id, self.tablets(&plan.table)?));
+            let known = entries.iter().position(|entry| entry.table.id == id);
+            let at = known.unwrap_or(entries.len());
+            if known.is_none() {
+                entries.push(self.entry(&plan.table)?);
             }
-            let ranges = tablets.iter().find(|(known, _)| *known == id).map(|(_, ranges)| ranges.as_slice());
-            writes.add(plan, &Bound { values: &values, environment }, ranges.unwrap_or_default(), defaults)?;
+            writes.add(plan, &Bound { values: &values, environment }, &entries[at].tablets, defaults)?;
         }
         self.write(writes, &plans, batch_write_type(kind), true).await
     }

@@ -297,7 +297,7 @@ impl<K: Kv> QueryEngine<K> {
         // The time matters only to rows with something that expires or is deleted.
         let now_s = if is_plain(value) { 0 } else { now_seconds(self.kv.now_us()) };
         let row = LiveRow::new(value, now_s, deleted_us).map_err(|_| Declined)?;
-        if !row.exists().map_err(|_| Declined)? {
+        if !plan.table.row_exists(&row).map_err(|_| Declined)? {
             return Ok(());
         }
         let table = &plan.table;

@@ -3,7 +3,9 @@
 //! Always true: it belongs to one version of the definition; columns are addressed by their position in it. Left out: which tablets there
 //! are at the moment; executions ask the current catalog.
 
+use diorite_model::Malformed;
 use diorite_model::key::KeyLayout;
+use diorite_model::row::LiveRow;
 use diorite_model::schema::{Column, ColumnId, ColumnKind, Table};
 use std::sync::Arc;
 
@@ -26,6 +28,7 @@ pub struct TableContext {
     clustering_columns: usize,
     static_columns: usize,
     positions: Vec<usize>,
+    has_dropped_columns: bool,
 }
 
 impl TableContext {
@@ -38,6 +41,7 @@ impl TableContext {
             positions[id] = position;
         }
         Self {
+            has_dropped_columns: positions.contains(&usize::MAX),
             positions,
             layout: KeyLayout::new(&definition),
             source,
@@ -86,6 +90,20 @@ impl TableContext {
     /// The column at a position.
     pub fn column(&self, position: usize) -> &Column {
         &self.definition.columns[position]
+    }
+
+    /// Whether a stored row exists for readers: it has a marker or a value, of a column that was not dropped.
+    #[inline]
+    pub fn row_exists(&self, row: &LiveRow<'_>) -> Result<bool, Malformed> {
+        if !self.has_dropped_columns || row.has_marker() {
+            return row.exists();
+        }
+        for cell in row.cells() {
+            if self.position_of(cell?.column).is_some() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// The position of a column by its id; none for a dropped one.

@@ -61,6 +61,7 @@ pub struct Collector<'p> {
     limits: Limits,
     reads_partition: bool,
     reads_clustering: bool,
+    reads_row: bool,
     row: RowData,
     key: DecodedKey,
     partition: Vec<u8>,
@@ -94,6 +95,7 @@ impl<'p> Collector<'p> {
         Self {
             reads_partition: reads[..partition_columns].contains(&true),
             reads_clustering: reads[partition_columns..key_columns].contains(&true),
+            reads_row: reads[partition_columns..].contains(&true),
             row: RowData::new(reads, records_elements),
             states: vec![State::default(); plan.selection.aggregates.len()],
             now_s: now_seconds(scope.bound.environment.now_us),
@@ -201,7 +203,7 @@ impl<'p> Collector<'p> {
             None => NOTHING_DELETED,
         };
         let live = LiveRow::new(value, self.now_s, deleted_us).map_err(corrupt)?;
-        if live.exists().map_err(corrupt)? {
+        if self.plan.table.row_exists(&live).map_err(corrupt)? {
             self.has_static = true;
             self.row.set_statics(&self.plan.table, &live)?;
         }
@@ -259,12 +261,12 @@ impl<'p> Collector<'p> {
         }
         let deleted_us = deletions.map_or(NOTHING_DELETED, |found| found.deletion_for(&key[partition_len + 1..]));
         let live = LiveRow::new(value, self.now_s, deleted_us).map_err(corrupt)?;
-        if !live.exists().map_err(corrupt)? {
+        if !self.plan.table.row_exists(&live).map_err(corrupt)? {
             return Ok(Step::More);
         }
         self.has_rows = true;
-        self.row.begin_row(&self.plan.table);
-        if !self.plan.is_distinct {
+        if self.reads_row && !self.plan.is_distinct {
+            self.row.begin_row(&self.plan.table);
             if self.reads_clustering {
                 self.plan.table.layout().decode(key, &mut self.key).map_err(corrupt)?;
                 self.row.set_clustering(&self.plan.table, &self.key);

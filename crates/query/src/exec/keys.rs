@@ -7,9 +7,9 @@ use crate::error::{invalid, key_error, value_error};
 use crate::plan::restrictions::{ClusteringRestriction, Restrictions, SliceBound, TupleTerm, TupleValues, Values};
 use crate::plan::term::{Bound, Term};
 use crate::table::TableContext;
-use diorite_base::limits::MAX_COLLECTION_ELEMENTS;
+use diorite_base::limits::{MAX_COLLECTION_ELEMENTS, MAX_KEY_BYTES};
 use diorite_cql::protocol::CqlError;
-use diorite_model::key::{self, Bound as KeyBound};
+use diorite_model::key::{self, Bound as KeyBound, KeyError};
 use diorite_model::value::collection;
 use std::borrow::Cow;
 
@@ -84,6 +84,14 @@ pub fn tuples_of<'a>(
     }
 }
 
+/// The beginning of a row's key, from the row-kind byte on.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct Prefix {
+    key: Vec<u8>,
+    /// The size of its columns in wire form, which is what is limited.
+    wire_bytes: usize,
+}
+
 /// How many columns a bound is about.
 fn bound_columns(bound: &SliceBound, available: usize) -> usize {
     match &bound.value {
@@ -130,8 +138,8 @@ pub fn clustering_ranges(
     restrictions: &Restrictions,
     bound: &Bound<'_>,
 ) -> Result<Vec<KeyRange>, CqlError> {
-    let mut first = Vec::new();
-    key::push_row(&mut first);
+    let mut first = Prefix::default();
+    key::push_row(&mut first.key);
     let mut prefixes = vec![first];
     let mut next = 0;
     for restriction in &restrictions.clustering {
@@ -149,7 +157,7 @@ pub fn clustering_ranges(
             ClusteringRestriction::Slice { lower, upper } => {
                 let mut ranges = Vec::new();
                 for prefix in &prefixes {
-                    slice(table, prefix, next, lower.as_ref(), upper.as_ref(), bound, &mut ranges)?;
+                    slice(table, &prefix.key, next, lower.as_ref(), upper.as_ref(), bound, &mut ranges)?;
                 }
                 return Ok(ranges);
             }
@@ -164,26 +172,30 @@ pub fn clustering_ranges(
         });
         KeyRange { start, end }
     };
-    Ok(prefixes.into_iter().map(range).collect())
+    Ok(prefixes.into_iter().map(|prefix| range(prefix.key)).collect())
 }
 
 fn extend(
     table: &TableContext,
-    prefixes: &[Vec<u8>],
+    prefixes: &[Prefix],
     first: usize,
     tuples: Vec<Vec<Cow<'_, [u8]>>>,
-) -> Result<Vec<Vec<u8>>, CqlError> {
+) -> Result<Vec<Prefix>, CqlError> {
     if prefixes.len().saturating_mul(tuples.len()) > MAX_COLLECTION_ELEMENTS {
         return Err(too_many());
     }
     let mut extended = Vec::with_capacity(prefixes.len() * tuples.len());
     for prefix in prefixes {
         for tuple in &tuples {
-            let mut key = prefix.clone();
+            let mut prefix = prefix.clone();
             for (offset, value) in tuple.iter().enumerate() {
-                table.layout().push_clustering(first + offset, value, &mut key).map_err(key_error)?;
+                prefix.wire_bytes += value.len();
+                if prefix.wire_bytes > MAX_KEY_BYTES {
+                    return Err(key_error(KeyError::TooLong(prefix.wire_bytes, MAX_KEY_BYTES)));
+                }
+                table.layout().push_clustering(first + offset, value, &mut prefix.key).map_err(key_error)?;
             }
-            extended.push(key);
+            extended.push(prefix);
         }
     }
     extended.sort();

@@ -5,18 +5,18 @@
 use super::evaluate::now_seconds;
 use super::keys::{clustering_ranges, partition_keys};
 use super::write::{Timing, expiry, explicit_timestamp, pack_row};
-use crate::error::{invalid, key_error};
+use crate::error::invalid;
 use crate::plan::condition::{Condition, Part, Test};
 use crate::plan::modify::{ModifyKind, ModifyPlan, Scope};
 use crate::plan::restrictions::{PartitionRestriction, Values};
 use crate::plan::term::{Bound, Evaluated, Term};
 use crate::program::{ColumnTest, Program, ProgramOperation, RowCondition, RowTest, TestedPart, ValueTest};
 use diorite_base::TabletId;
-use diorite_base::limits::{MAX_KEY_BYTES, MAX_MUTATION_BYTES};
+use diorite_base::limits::MAX_MUTATION_BYTES;
 use diorite_base::mutation::{Mutation, OperationKind};
 use diorite_cql::language::ast::ComparisonOperator;
 use diorite_cql::protocol::CqlError;
-use diorite_model::key::{self, KeyError};
+use diorite_model::key;
 use diorite_model::schema::TabletRange;
 use diorite_model::value::collection;
 use std::collections::HashMap;
@@ -86,9 +86,6 @@ impl Writes {
             Scope::Rows | Scope::Range => clustering_ranges(&plan.table, &plan.restrictions, bound)?,
             Scope::Statics | Scope::Partition => Vec::new(),
         };
-        if ranges.iter().any(|range| range.start.len() > 2 * MAX_KEY_BYTES) {
-            return Err(key_error(KeyError::TooLong(ranges[0].start.len(), MAX_KEY_BYTES)));
-        }
         for partition in &partitions {
             let tablet = super::select::tablet_of(tablets, partition.token);
             let mut target = Target { plan, bound, timing, partition: &partition.prefix };
@@ -247,6 +244,9 @@ impl Pending {
 
     /// Writes of one row in one batch have one timestamp: they are merged, whichever comes first.
     fn merge_repeated(&mut self) {
+        if self.program.operations.len() < 2 {
+            return;
+        }
         let mut seen: HashMap<&[u8], usize, ahash::RandomState> = HashMap::default();
         for operation in &self.program.operations {
             if let ProgramOperation::Row { key, .. } = operation {

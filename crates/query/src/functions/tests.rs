@@ -1,3 +1,5 @@
+//! Functions over known moments, numbers and blobs.
+
 #![allow(clippy::unwrap_used, reason = "test data is known")]
 use super::*;
 

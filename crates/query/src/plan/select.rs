@@ -8,7 +8,7 @@ use super::restrictions::{Restrictions, WhereOf};
 use super::selection::{SelectionPlan, Selector};
 use super::term::{Receiver, Term};
 use crate::error::{invalid, not_supported};
-use crate::table::TableContext;
+use crate::table::{Source, TableContext};
 use diorite_cql::language::ast::{self, Direction, Expression, Ordering, OrderingKind};
 use diorite_cql::protocol::{CqlError, ResultMetadata};
 use diorite_model::schema::{ColumnKind, Order};
@@ -36,6 +36,20 @@ pub struct SelectPlan {
     pub is_distinct: bool,
     /// Static columns are needed.
     pub reads_statics: bool,
+}
+
+impl SelectPlan {
+    /// What a client should be told about a query that reads much.
+    pub fn warning(&self) -> Option<&'static str> {
+        if !self.selection.is_aggregate() || self.table.source() == Source::Virtual {
+            return None;
+        }
+        match (self.restrictions.has_keys(), self.restrictions.has_partition_in()) {
+            (false, _) => Some("Aggregation query used without partition key"),
+            (true, true) => Some("Aggregation query used on multiple partition keys (IN restriction)"),
+            (true, false) => None,
+        }
+    }
 }
 
 impl Planner<'_> {

@@ -1,3 +1,5 @@
+//! The codec of programs: round trips, and input that is not a program.
+
 #![allow(clippy::unwrap_used, reason = "test data is known")]
 use super::*;
 use diorite_model::types::Frozen;

@@ -280,3 +280,29 @@ fn writes_that_are_too_large_are_refused() {
     let values = [Value::Set(b"a".as_slice()), Value::Set(&one), Value::Set(&one), Value::Set(&large)];
     assert!(refused(database.execute(&insert, &values)).1.contains("too large"));
 }
+
+#[test]
+fn cells_of_dropped_columns_keep_no_row_alive() {
+    let database = text_table();
+    database.run("UPDATE t SET w = 'gone' WHERE k = 'a' AND c = 1").unwrap();
+    let select = database.prepare("SELECT v FROM t WHERE k = 'a' AND c = 1").unwrap();
+    database.run("ALTER TABLE t DROP w").unwrap();
+    assert!(database.rows("SELECT * FROM t").is_empty());
+    assert_eq!(database.rows("SELECT COUNT(*) FROM t"), ["count=0"]);
+    for _ in 0..2 {
+        assert!(rows(database.execute(&select, &[])).rows.is_empty());
+    }
+    database.run("ALTER TABLE t ADD w text").unwrap();
+    assert!(database.rows("SELECT * FROM t").is_empty());
+}
+
+#[test]
+fn long_clustering_keys_are_refused() {
+    let database = Database::with_keyspace();
+    database.run("CREATE TABLE t (k int, a text, b text, PRIMARY KEY (k, a, b))").unwrap();
+    let insert = database.prepare("INSERT INTO t (k, a, b) VALUES (1, ?, ?)").unwrap();
+    let half = vec![b'x'; 40_000];
+    assert!(refused(database.execute(&insert, &[Value::Set(&half), Value::Set(&half)])).1.contains("80000"));
+    database.execute(&insert, &[Value::Set(&half), Value::Set(b"y")]).unwrap();
+    assert_eq!(database.rows("SELECT COUNT(*) FROM t"), ["count=1"]);
+}
