@@ -9,7 +9,7 @@ use diorite_base::mutation::{
 use diorite_base::write::{Completion, KvError, WriteReply, WriteSink};
 use diorite_base::{Clock, SystemClock, TabletId};
 use diorite_storage::{
-    CompactionStyle, CompactionVerdict, DataDirectory, Shared, StorageOptions, ValueSemantics, Values,
+    CompactionStyle, CompactionTime, CompactionVerdict, DataDirectory, Shared, StorageOptions, ValueSemantics, Values,
 };
 use std::path::Path;
 use std::sync::mpsc::{SyncSender, sync_channel};
