@@ -1,0 +1,216 @@
+//! `diorite workload`, from the parsed command line to the exit code.
+//!
+//! Always true: the exit code is 0 only if every request succeeded and every value was right; 1 if requests failed or
+//! the run could not begin; 2 if a wrong, missing or stale value was read, which is then named on standard error.
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use diorite_base::clock::{Clock, SystemClock};
+use diorite_base::random::{Random, SplitMix64};
+use scylla::statement::Consistency;
+
+use crate::WorkloadError;
+use crate::arguments::{ClientKind, ConnectionArguments, Settings, WorkloadArguments, WorkloadKind};
+use crate::bench::measure::{Measurement, PhaseSpec};
+use crate::data::KeyFormat;
+use crate::key_state::KeyState;
+use crate::pipelined::Pipelined;
+use crate::process::Sampler;
+use crate::report::{Header, Report};
+use crate::runner::{Executor, Outcome, Plan, drive};
+use crate::session::{Statements, connect, execute_schema, use_keyspace};
+use crate::status::{StatusLine, result_table, say};
+use crate::timeseries::Timeseries;
+use crate::workloads::{RowSet, RowWorkload, Workload};
+
+/// Seconds since 1970, as far as versions keep them.
+pub fn epoch_s(clock: &impl Clock) -> u32 {
+    (clock.wall_us() / 1_000_000) as u32
+}
+
+/// Runs the workload; the error is for the caller to print.
+pub async fn run(arguments: WorkloadArguments) -> Result<ExitCode, WorkloadError> {
+    let settings = arguments.settings()?;
+    if let Some(table) = &arguments.drop_table_name {
+        let session = connect(&arguments.connection, 1).await?;
+        use_keyspace(&session, &arguments.connection).await?;
+        execute_schema(&session, &format!("DROP TABLE IF EXISTS {table};")).await?;
+        say(arguments.json, &format!("dropped table {table}"));
+        return Ok(ExitCode::SUCCESS);
+    }
+    let clock = SystemClock::new();
+    let seed = arguments.seed.unwrap_or_else(|| SplitMix64::from_entropy().next_u64());
+    let prefix = arguments.key_prefix(SplitMix64::from_entropy().next_u64());
+    let keys = KeyState::new(epoch_s(&clock), settings.first_new, settings.end_new, arguments.tracked_keys);
+    let format = KeyFormat::new(&prefix, arguments.key_size);
+    let rows = RowSet::new(Arc::new(keys), format, arguments.value_size, arguments.popularity);
+    let setup = Setup {
+        connection: &arguments.connection,
+        kind: arguments.workload,
+        client: arguments.client,
+        table: arguments.create_table_name.as_deref(),
+        ttl_s: settings.ttl_s,
+        tablets: arguments.tablets,
+        batch_size: arguments.batch_size,
+        key_prefix: &prefix,
+        start_ms: clock.wall_us() / 1_000,
+    };
+    let executor = setup.executor(&rows).await?;
+    announce(&arguments, &settings, &prefix, seed);
+    if settings.preload > 0 {
+        preload(&executor, settings.preload, seed, arguments.json).await?;
+    }
+    let plan = plan(&arguments, &settings, seed);
+    match &arguments.report {
+        Some(directory) => run_with_report(&arguments, &executor, plan, directory).await,
+        None => {
+            let mut status = StatusLine::new(arguments.workload.name(), &plan, arguments.json);
+            let outcome = drive(&executor, &plan, &mut status).await;
+            status.finish();
+            conclude(&arguments, &outcome?)
+        }
+    }
+}
+
+fn plan(arguments: &WorkloadArguments, settings: &Settings, seed: u64) -> Plan {
+    Plan {
+        writers: settings.writers,
+        readers: settings.readers,
+        writes: settings.writes,
+        reads: settings.reads,
+        duration: arguments.duration,
+        rate: arguments.rate,
+        seed,
+    }
+}
+
+fn announce(arguments: &WorkloadArguments, settings: &Settings, prefix: &str, seed: u64) {
+    let mode = match arguments.rate {
+        Some(rate) => format!("open loop at {rate} ops/s, latency from the intended start"),
+        None => "closed loop".to_owned(),
+    };
+    let text = format!(
+        "{} on {}: {} writers, {} readers, {} connections per node, {mode}; keys {prefix}:<n>, values {} bytes; seed {seed}",
+        arguments.workload.name(),
+        arguments.connection.contact_points().join(", "),
+        settings.writers,
+        settings.readers,
+        arguments.connection.connections,
+        arguments.value_size,
+    );
+    say(arguments.json, &text);
+}
+
+/// Loads keys for a run that only reads and was not told which exist.
+async fn preload(executor: &Executor, keys: u64, seed: u64, json: bool) -> Result<(), WorkloadError> {
+    let plan = Plan { writers: 16, readers: 0, writes: Some(keys), reads: None, duration: None, rate: None, seed };
+    let mut status = StatusLine::new("load for reads", &plan, json);
+    let outcome = drive(executor, &plan, &mut status).await;
+    status.finish();
+    outcome.map(|_| ())
+}
+
+async fn run_with_report(
+    arguments: &WorkloadArguments,
+    executor: &Executor,
+    plan: Plan,
+    directory: &Path,
+) -> Result<ExitCode, WorkloadError> {
+    let mut measurement = Measurement::new(Sampler::default(), arguments.json);
+    let phase = PhaseSpec::new(arguments.workload.name(), "diorite workload", plan);
+    let outcome = measurement.phase(phase, executor).await?;
+    let header = Header {
+        title: arguments.workload.name().to_owned(),
+        scenario: "workload".to_owned(),
+        client: client_name(arguments.client).to_owned(),
+        connections: arguments.connection.connections,
+        durability: arguments.durability_label.clone(),
+        notes: Vec::new(),
+    };
+    let report = Report::new(header, measurement);
+    report.write(directory)?;
+    say(arguments.json, &format!("report: {}", directory.join("report.html").display()));
+    conclude(arguments, &outcome)
+}
+
+/// How a report names a client.
+pub fn client_name(client: ClientKind) -> &'static str {
+    match client {
+        ClientKind::Driver => "driver (Rust `scylla`)",
+        ClientKind::Pipelined => "pipelined (one write per wake-up)",
+    }
+}
+
+/// Prints the result and turns it into the exit code.
+fn conclude(arguments: &WorkloadArguments, outcome: &Outcome) -> Result<ExitCode, WorkloadError> {
+    say(arguments.json, &result_table(&outcome.tallies, outcome.seconds));
+    if outcome.interrupted {
+        say(arguments.json, "interrupted; what was done until then is counted");
+    }
+    for (message, times) in &outcome.errors {
+        say(arguments.json, &format!("failed {times} times: {message}"));
+    }
+    if arguments.json {
+        let result = serde_json::json!({
+            "workload": arguments.workload.name(),
+            "seconds": outcome.seconds,
+            "interrupted": outcome.interrupted,
+            "durability": arguments.durability_label,
+            "reads": outcome.tallies.reads.summary(outcome.seconds),
+            "writes": outcome.tallies.writes.summary(outcome.seconds),
+            "errors": outcome.errors,
+        });
+        let mut stdout = std::io::stdout();
+        let written = std::io::Write::write_fmt(&mut stdout, format_args!("{result:#}\n"));
+        written.map_err(|error| WorkloadError::file(Path::new("standard output"), error))?;
+    }
+    let failed = outcome.tallies.reads.errors + outcome.tallies.writes.errors > 0;
+    Ok(if failed { ExitCode::from(1) } else { ExitCode::SUCCESS })
+}
+
+/// Everything needed to connect and create the table.
+pub struct Setup<'setup> {
+    pub connection: &'setup ConnectionArguments,
+    pub kind: WorkloadKind,
+    pub client: ClientKind,
+    /// The table's name, or `None` for the workload's own.
+    pub table: Option<&'setup str>,
+    pub ttl_s: Option<u64>,
+    pub tablets: Option<u32>,
+    pub batch_size: usize,
+    pub key_prefix: &'setup str,
+    pub start_ms: i64,
+}
+
+impl Setup<'_> {
+    /// Connects, creates keyspace and table, and prepares the statements.
+    pub async fn executor(&self, rows: &RowSet) -> Result<Executor, WorkloadError> {
+        let table = self.table.unwrap_or_else(|| Statements::default_table(self.kind));
+        let statements = Statements::new(self.kind, table, self.ttl_s, self.tablets);
+        let connections = if self.client == ClientKind::Driver { self.connection.connections } else { 1 };
+        let session = connect(self.connection, connections).await?;
+        use_keyspace(&session, self.connection).await?;
+        if self.client == ClientKind::Pipelined {
+            execute_schema(&session, &statements.create_table).await?;
+            // From here on only the pipelined connections are open.
+            drop(session);
+            let node = &self.connection.contact_points()[0];
+            let keyspace = &self.connection.keyspace;
+            let connections = self.connection.connections;
+            let pipelined = Pipelined::connect(node, keyspace, connections, &statements, rows.clone()).await?;
+            return Ok(Executor::Pipelined(Arc::new(pipelined)));
+        }
+        let session = Arc::new(session);
+        let consistency = if self.connection.local_reads { Consistency::One } else { Consistency::Quorum };
+        let workload = if self.kind == WorkloadKind::Timeseries {
+            let series = Timeseries::new(session, self.key_prefix, &statements, consistency, self.start_ms).await?;
+            Workload::Timeseries(series)
+        } else {
+            let rows = RowWorkload::new(session, rows.clone(), self.kind, &statements, consistency, self.batch_size);
+            Workload::Rows(rows.await?)
+        };
+        Ok(Executor::Driver(Arc::new(workload)))
+    }
+}

@@ -1,0 +1,227 @@
+//! The few frames of CQL's native protocol, version 4, that the lean client needs.
+//!
+//! Always true: lengths are checked before bytes are read; an answer borrows from the received bytes.
+//!
+//! Left out: everything that is not STARTUP, OPTIONS, QUERY, PREPARE, EXECUTE and their answers, and rows of any shape
+//! but (key, value).
+
+pub const HEADER_BYTES: usize = 9;
+pub const OPCODE_ERROR: u8 = 0x00;
+pub const OPCODE_STARTUP: u8 = 0x01;
+pub const OPCODE_READY: u8 = 0x02;
+pub const OPCODE_OPTIONS: u8 = 0x05;
+pub const OPCODE_SUPPORTED: u8 = 0x06;
+pub const OPCODE_QUERY: u8 = 0x07;
+pub const OPCODE_RESULT: u8 = 0x08;
+pub const OPCODE_PREPARE: u8 = 0x09;
+pub const OPCODE_EXECUTE: u8 = 0x0A;
+
+const VERSION_REQUEST: u8 = 0x04;
+const VERSION_RESPONSE: u8 = 0x84;
+const CONSISTENCY_QUORUM: u16 = 0x0004;
+const FLAG_VALUES: u8 = 0x01;
+const FLAG_SKIP_METADATA: u8 = 0x02;
+const RESULT_ROWS: u32 = 0x0002;
+const RESULT_PREPARED: u32 = 0x0004;
+/// The longest answer that a key-value read can sensibly have.
+const MAX_ANSWER_BYTES: usize = 64 << 20;
+
+/// The parts of a frame's header that matter here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Header {
+    pub stream: i16,
+    pub opcode: u8,
+}
+
+/// What the server said.
+#[derive(Debug, PartialEq)]
+pub enum Answer<'body> {
+    /// A write was acknowledged.
+    Done,
+    /// `count` rows, and the two cells of the first.
+    Rows { count: u32, cells: [Option<&'body [u8]>; 2] },
+    /// The request failed.
+    Error(String),
+}
+
+fn frame(out: &mut Vec<u8>, stream: u16, opcode: u8, body: impl FnOnce(&mut Vec<u8>)) {
+    out.extend_from_slice(&[VERSION_REQUEST, 0]);
+    out.extend_from_slice(&stream.to_be_bytes());
+    out.push(opcode);
+    let length_at = out.len();
+    out.extend_from_slice(&[0; 4]);
+    body(out);
+    let length = (out.len() - length_at - 4) as u32;
+    out[length_at..length_at + 4].copy_from_slice(&length.to_be_bytes());
+}
+
+/// Asks what the server supports.
+pub fn options(out: &mut Vec<u8>) {
+    frame(out, 0, OPCODE_OPTIONS, |_| ());
+}
+
+/// Begins the session.
+pub fn startup(out: &mut Vec<u8>) {
+    frame(out, 0, OPCODE_STARTUP, |body| {
+        body.extend_from_slice(&1_u16.to_be_bytes());
+        for text in ["CQL_VERSION", "3.0.0"] {
+            body.extend_from_slice(&(text.len() as u16).to_be_bytes());
+            body.extend_from_slice(text.as_bytes());
+        }
+    });
+}
+
+/// A statement without values.
+pub fn query(out: &mut Vec<u8>, statement: &str) {
+    frame(out, 0, OPCODE_QUERY, |body| {
+        body.extend_from_slice(&(statement.len() as u32).to_be_bytes());
+        body.extend_from_slice(statement.as_bytes());
+        body.extend_from_slice(&CONSISTENCY_QUORUM.to_be_bytes());
+        body.push(0);
+    });
+}
+
+/// Prepares a statement.
+pub fn prepare(out: &mut Vec<u8>, statement: &str) {
+    frame(out, 0, OPCODE_PREPARE, |body| {
+        body.extend_from_slice(&(statement.len() as u32).to_be_bytes());
+        body.extend_from_slice(statement.as_bytes());
+    });
+}
+
+/// Executes a prepared statement with values by position, at QUORUM, without metadata in the answer.
+pub fn execute(out: &mut Vec<u8>, stream: u16, id: &[u8], values: &[&[u8]]) {
+    frame(out, stream, OPCODE_EXECUTE, |body| {
+        body.extend_from_slice(&(id.len() as u16).to_be_bytes());
+        body.extend_from_slice(id);
+        body.extend_from_slice(&CONSISTENCY_QUORUM.to_be_bytes());
+        body.push(FLAG_VALUES | FLAG_SKIP_METADATA);
+        body.extend_from_slice(&(values.len() as u16).to_be_bytes());
+        for value in values {
+            body.extend_from_slice(&(value.len() as u32).to_be_bytes());
+            body.extend_from_slice(value);
+        }
+    });
+}
+
+/// The header of the first frame and the frame's length, if all of it has been received.
+pub fn complete(received: &[u8]) -> Result<Option<(Header, usize)>, String> {
+    let Some(header) = received.first_chunk::<HEADER_BYTES>() else { return Ok(None) };
+    if header[0] != VERSION_RESPONSE {
+        return Err(format!("a frame of version byte {:#04x} instead of {VERSION_RESPONSE:#04x}", header[0]));
+    }
+    let body = u32::from_be_bytes([header[5], header[6], header[7], header[8]]) as usize;
+    if body > MAX_ANSWER_BYTES {
+        return Err(format!("an answer of {body} bytes, more than {MAX_ANSWER_BYTES}"));
+    }
+    let length = HEADER_BYTES + body;
+    let header = Header { stream: i16::from_be_bytes([header[2], header[3]]), opcode: header[4] };
+    Ok((received.len() >= length).then_some((header, length)))
+}
+
+/// Reads the answer to an EXECUTE. `Err` means that the stream can no longer be understood.
+pub fn parse_answer(opcode: u8, body: &[u8]) -> Result<Answer<'_>, String> {
+    match opcode {
+        OPCODE_ERROR => Ok(Answer::Error(parse_error(body))),
+        OPCODE_RESULT => {
+            let mut reader = Reader(body);
+            if reader.int()? != RESULT_ROWS {
+                return Ok(Answer::Done);
+            }
+            let flags = reader.int()?;
+            let columns = reader.int()?;
+            // With skip-metadata only the paging flag may add bytes, and a point read has no pages.
+            if flags & 0x0004 == 0 || flags & 0x0002 != 0 || columns != 2 {
+                return Err(format!(
+                    "rows with metadata flags {flags:#x} and {columns} columns instead of 2 without metadata"
+                ));
+            }
+            let count = reader.int()?;
+            let cells = if count == 0 { [None, None] } else { [reader.cell()?, reader.cell()?] };
+            Ok(Answer::Rows { count, cells })
+        }
+        other => Err(format!("an answer of opcode {other:#04x}")),
+    }
+}
+
+/// The message of an ERROR frame, with its code.
+pub fn parse_error(body: &[u8]) -> String {
+    let mut reader = Reader(body);
+    match (reader.int(), reader.string()) {
+        (Ok(code), Ok(message)) => format!("error {code:#06x}: {}", String::from_utf8_lossy(message)),
+        _ => "an error frame that cannot be read".to_owned(),
+    }
+}
+
+/// The statement id of a PREPARED result.
+pub fn parse_prepared(body: &[u8]) -> Result<Vec<u8>, String> {
+    let mut reader = Reader(body);
+    match reader.int()? {
+        RESULT_PREPARED => Ok(reader.string()?.to_vec()),
+        kind => Err(format!("a result of kind {kind} instead of a prepared statement")),
+    }
+}
+
+struct Reader<'body>(&'body [u8]);
+
+impl<'body> Reader<'body> {
+    fn take(&mut self, length: usize) -> Result<&'body [u8], String> {
+        let (taken, rest) = self.0.split_at_checked(length).ok_or("an answer that ends early")?;
+        self.0 = rest;
+        Ok(taken)
+    }
+
+    fn int(&mut self) -> Result<u32, String> {
+        Ok(self.take(4)?.iter().fold(0, |number, &byte| number << 8 | u32::from(byte)))
+    }
+
+    fn string(&mut self) -> Result<&'body [u8], String> {
+        let length = self.take(2)?.iter().fold(0, |number, &byte| number << 8 | usize::from(byte));
+        self.take(length)
+    }
+
+    fn cell(&mut self) -> Result<Option<&'body [u8]>, String> {
+        match self.int()? as i32 {
+            length if length < 0 => Ok(None),
+            length => self.take(length as usize).map(Some),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_execute_frame_is_what_the_protocol_says() {
+        let mut out = Vec::new();
+        execute(&mut out, 3, &[0xAA, 0xBB], &[b"key:1", b"v"]);
+        let body =
+            [&[0x00, 0x02, 0xAA, 0xBB, 0x00, 0x04, 0x03, 0x00, 0x02][..], &[0, 0, 0, 5], b"key:1", &[0, 0, 0, 1], b"v"]
+                .concat();
+        let header = [0x04, 0, 0, 3, 0x0A, 0, 0, 0, body.len() as u8];
+        assert_eq!(out, [&header[..], &body].concat());
+    }
+
+    #[test]
+    fn answers_are_read_and_damage_is_an_error() {
+        let rows = [&[0, 0, 0, 2, 0, 0, 0, 4, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 1, b'k', 0, 0, 0, 1, b'v'][..]].concat();
+        let cells = [Some(&b"k"[..]), Some(&b"v"[..])];
+        assert_eq!(parse_answer(OPCODE_RESULT, &rows), Ok(Answer::Rows { count: 1, cells }));
+        assert!(parse_answer(OPCODE_RESULT, &rows[..rows.len() - 1]).is_err());
+        assert_eq!(parse_answer(OPCODE_RESULT, &[0, 0, 0, 1]), Ok(Answer::Done));
+        let error = parse_answer(OPCODE_ERROR, &[0, 0, 0x10, 0x01, 0, 2, b'n', b'o']).unwrap();
+        assert_eq!(error, Answer::Error("error 0x1001: no".into()));
+        assert!(parse_answer(0x42, &[]).is_err());
+    }
+
+    #[test]
+    fn frames_are_complete_or_awaited() {
+        let frame = [0x84, 0, 0, 7, 0x08, 0, 0, 0, 2, 1, 2];
+        assert_eq!(complete(&frame[..8]), Ok(None));
+        assert_eq!(complete(&frame[..10]), Ok(None));
+        assert_eq!(complete(&frame), Ok(Some((Header { stream: 7, opcode: 8 }, 11))));
+        assert!(complete(&[0x83, 0, 0, 0, 0, 0, 0, 0, 0]).is_err());
+        assert!(complete(&[0x84, 0, 0, 0, 0, 0xFF, 0, 0, 0]).is_err());
+    }
+}

@@ -1,0 +1,68 @@
+//! `/proc` files as Linux writes them, with the traps.
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+use super::*;
+
+#[test]
+fn a_command_name_with_brackets_and_spaces_does_not_shift_the_fields() {
+    let stat = "4242 (a) b (c) d) S 1 2 3 0 -1 4194560 100 0 5 0 250 150 7 8 20 0 9 0 12345 1000000 300 18446744073709551615 1 1";
+    let parsed = parse_stat(stat).unwrap();
+    let ticks = rustix::param::clock_ticks_per_second() as f64;
+    assert_eq!(parsed.cpu_seconds, 400.0 / ticks);
+    assert_eq!(parsed.resident_bytes, 300 * rustix::param::page_size() as u64);
+    assert_eq!(parse_stat("1 (x) S 1 2"), None);
+    assert_eq!(parse_stat(""), None);
+}
+
+#[test]
+fn io_bytes_are_those_of_the_block_layer() {
+    let io =
+        "rchar: 999\nwchar: 888\nsyscr: 7\nsyscw: 6\nread_bytes: 4096\nwrite_bytes: 8192\ncancelled_write_bytes: 1\n";
+    assert_eq!(parse_io(io), Some((4_096, 8_192)));
+    assert_eq!(parse_io("rchar: 1\n"), None);
+}
+
+#[test]
+fn only_the_wanted_devices_count() {
+    let text =
+        " 259 0 nvme0n1 100 0 800 5 200 0 1600 9 0 10 14 0 0 0 0 3 1\n 259 1 nvme0n1p1 60 0 1 1 70 0 1 1 0 0 0\n";
+    assert_eq!(parse_diskstats(text, &[(259, 1)]), (60, 70));
+    assert_eq!(parse_diskstats(text, &[(259, 0), (259, 1)]), (160, 270));
+    assert_eq!(parse_diskstats("broken line\n", &[(8, 0)]), (0, 0));
+}
+
+#[test]
+fn memory_is_in_bytes() {
+    assert_eq!(parse_meminfo_total("MemTotal:       16384 kB\nMemFree: 1 kB\n"), Some(16_384 * 1_024));
+}
+
+#[test]
+fn this_process_has_used_memory_and_its_files_are_counted_by_extension() {
+    let directory = tempfile::tempdir().unwrap();
+    let inner = directory.path().join("tablet");
+    std::fs::create_dir(&inner).unwrap();
+    std::fs::write(inner.join("000012.sst"), vec![0; 1_000]).unwrap();
+    std::fs::write(inner.join("000013.log"), vec![0; 500]).unwrap();
+    assert_eq!(bytes_of(directory.path(), Some("sst")), 1_000);
+    assert_eq!(bytes_of(directory.path(), None), 1_500);
+    let sampler =
+        Sampler { process_ids: vec![std::process::id()], data_directories: vec![directory.path().to_path_buf()] };
+    let usage = sampler.sample();
+    assert!(usage.resident_bytes.unwrap() > 1 << 20);
+    assert!(usage.cpu_seconds.is_some());
+    assert_eq!(usage.sst_bytes, Some(1_000));
+}
+
+#[test]
+fn what_is_not_known_is_absent() {
+    assert_eq!(Sampler::default().sample(), Usage::default());
+    let gone = Sampler { process_ids: vec![u32::MAX], data_directories: Vec::new() };
+    assert_eq!(gone.sample().cpu_seconds, None);
+}
+
+#[test]
+fn the_environment_names_the_machine() {
+    let environment = Environment::current();
+    assert!(environment.cores > 0 && environment.memory_bytes > 0);
+    assert!(environment.kernel.starts_with("Linux "));
+}

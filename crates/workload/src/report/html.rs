@@ -1,0 +1,279 @@
+//! The report as one HTML file that needs nothing else: styles and charts are in it, scripts there are none.
+//!
+//! Always true: everything variable is escaped (by `maud`, or by the chart module); the page follows the reader's choice
+//! of a light or dark scheme.
+
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+
+use super::chart::{Axis, Chart, Join, Series};
+use super::{PhaseResult, Report, Sample, optional};
+use crate::latency::Summary;
+use crate::status::{bytes, count, duration_us};
+
+const STYLE: &str = include_str!("report.css");
+
+/// The page.
+pub fn render(report: &Report) -> String {
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                title { "Diorite · " (report.header.title) " · " (report.started_at) }
+                style { (PreEscaped(STYLE)) }
+            }
+            body {
+                header {
+                    h1 { (report.header.title) }
+                    p.subtitle { "Diorite " (report.version) " · " (report.started_at) " UTC · durability: " strong { (report.header.durability) } }
+                }
+                (highlights(report))
+                section { h2 { "Result" } (result_table(report)) (notes(report)) }
+                section { h2 { "Over time" } (charts(report)) }
+                section { h2 { "Phases in detail" } (detail_table(report)) }
+                section { h2 { "Environment" } (environment(report)) }
+            }
+        }
+    };
+    page.into_string()
+}
+
+/// The two numbers per phase that matter most.
+fn highlights(report: &Report) -> Markup {
+    html! {
+        div.tiles {
+            @for phase in report.phases.iter().filter(|phase| phase.is_result) {
+                div.tile {
+                    div.name { (phase.name) }
+                    div.value { (count(phase.operations_per_second())) span.unit { " ops/s" } }
+                    div.sub {
+                        @if let Some(rate) = phase.operations_per_server_cpu_second {
+                            (count(rate)) " per server-CPU-second"
+                            @if let Some(published) = phase.reference.published_per_cpu_second {
+                                " · " (format!("{:.1}", rate / published)) " × published"
+                            }
+                        } @else {
+                            "server CPU not measured"
+                        }
+                    }
+                    div.sub { "p99 " (duration_us(phase.main_kind().p99_us as f64)) }
+                }
+            }
+        }
+    }
+}
+
+fn result_table(report: &Report) -> Markup {
+    let cells = report.cells();
+    html! {
+        div.scroll { table {
+            @for (index, row) in cells.iter().enumerate() {
+                tr { @for cell in row { @if index == 0 { th { (cell) } } @else { td { (cell) } } } }
+            }
+        } }
+    }
+}
+
+fn notes(report: &Report) -> Markup {
+    html! {
+        ul.notes {
+            @for note in &report.header.notes { li { (note) } }
+            @for cluster in report.clusters() { li { "Published on " (cluster) "." } }
+            li {
+                "Per server-CPU-second: operations divided by user and system seconds of all server processes; the load generator is \
+                 not counted. Published per busy vCPU-second: operations divided by all vCPUs of the cluster and their utilization, \
+                 taken from the runs on 50 nodes."
+            }
+            li { "Latencies are those of the kind of operation that a phase has most of, seen by the client, with the queue." }
+        }
+    }
+}
+
+fn detail_table(report: &Report) -> Markup {
+    let rows = report.phases.iter().flat_map(|phase| {
+        [("reads", &phase.reads), ("writes", &phase.writes)]
+            .into_iter()
+            .filter(|(_, summary)| summary.operations + summary.errors > 0)
+            .map(move |(kind, summary)| (phase, kind, summary))
+    });
+    html! {
+        div.scroll { table {
+            tr { @for name in ["phase", "", "operations", "ops/s", "mean", "p50", "p95", "p99", "p99.9", "max", "errors"] { th { (name) } } }
+            @for (phase, kind, summary) in rows { (latency_row(phase, kind, summary)) }
+        } }
+        div.scroll { table {
+            tr { @for name in ["phase", "what", "seconds", "CPU seconds", "memory", "read from disk", "written to disk", "device reads", "device writes", "SSTables"] { th { (name) } } }
+            @for phase in &report.phases { (server_row(phase)) }
+        } }
+    }
+}
+
+fn latency_row(phase: &PhaseResult, kind: &str, summary: &Summary) -> Markup {
+    let latencies = [summary.p50_us, summary.p95_us, summary.p99_us, summary.p999_us, summary.max_us];
+    html! {
+        tr {
+            td { (phase.name) } td { (kind) } td { (summary.operations) } td { (count(summary.operations_per_second)) }
+            td { (duration_us(summary.mean_us)) }
+            @for latency_us in latencies { td { (duration_us(latency_us as f64)) } }
+            td { (summary.errors) }
+        }
+    }
+}
+
+fn server_row(phase: &PhaseResult) -> Markup {
+    let size = |value: Option<u64>| optional(value, |value| bytes(value as f64));
+    let number = |value: Option<u64>| optional(value, |value| count(value as f64));
+    html! {
+        tr {
+            td { (phase.name) } td { (phase.description) } td { (format!("{:.1}", phase.end_s - phase.start_s)) }
+            td { (optional(phase.server_cpu_seconds, |seconds| format!("{seconds:.1}"))) }
+            td { (size(phase.server_resident_bytes)) }
+            td { (size(phase.disk_read_bytes)) } td { (size(phase.disk_write_bytes)) }
+            td { (number(phase.device_reads)) } td { (number(phase.device_writes)) }
+            td { (size(phase.sst_bytes)) }
+        }
+    }
+}
+
+fn environment(report: &Report) -> Markup {
+    let (environment, header) = (&report.environment, &report.header);
+    let rows = [
+        ("durability", header.durability.clone()),
+        ("processor", format!("{} × {}", environment.cores, environment.processor)),
+        ("memory", bytes(environment.memory_bytes as f64)),
+        ("kernel", environment.kernel.clone()),
+        ("system", environment.system.clone()),
+        ("version", report.version.to_owned()),
+        ("client", format!("{}, {} connections", header.client, header.connections)),
+        ("command line", report.command_line.clone()),
+    ];
+    html! { div.scroll { table.facts { @for (name, value) in rows { tr { th { (name) } td { (value) } } } } } }
+}
+
+/// A chart of some series.
+struct ChartOf {
+    title: &'static str,
+    note: &'static str,
+    axis: Axis,
+    join: Join,
+    show: fn(f64) -> String,
+    series: Vec<Series>,
+}
+
+fn charts(report: &Report) -> Markup {
+    let times: Vec<f64> = report.samples.iter().map(|sample| sample.at_s).collect();
+    let phases: Vec<(String, f64, f64)> =
+        report.phases.iter().map(|phase| (phase.name.clone(), phase.start_s, phase.end_s)).collect();
+    let rendered = chart_list(&report.samples).into_iter().map(|of| {
+        let chart = Chart {
+            title: of.title,
+            axis: of.axis,
+            join: of.join,
+            show: of.show,
+            times_s: &times,
+            series: of.series,
+            phases: &phases,
+        };
+        (of.note, chart)
+    });
+    html! {
+        @for (note, chart) in rendered {
+            figure {
+                figcaption {
+                    strong { (chart.title) } span.note { " " (note) }
+                    span.legend {
+                        @for (index, series) in chart.series.iter().enumerate() {
+                            span.key { i class={ "swatch s" (index) } {} (series.name) }
+                        }
+                    }
+                }
+                @if chart.has_data() { (PreEscaped(chart.render())) } @else { p.none { "not measured: no server process or directory was given" } }
+            }
+        }
+    }
+}
+
+fn chart_list(samples: &[Sample]) -> Vec<ChartOf> {
+    let series = |name: &'static str, value: fn(&Sample) -> Option<f64>| Series {
+        name,
+        values: samples.iter().map(value).collect(),
+    };
+    let rate: fn(f64) -> String = |value| format!("{}/s", count(value));
+    let latency = |title, reads: bool| ChartOf {
+        title,
+        note: "seen by the client, logarithmic",
+        axis: Axis::Logarithmic,
+        join: Join::Max,
+        show: duration_us,
+        series: if reads {
+            vec![
+                series("p50", |sample| percentile(&sample.reads, |summary| summary.p50_us)),
+                series("p99", |sample| percentile(&sample.reads, |summary| summary.p99_us)),
+                series("p99.9", |sample| percentile(&sample.reads, |summary| summary.p999_us)),
+            ]
+        } else {
+            vec![
+                series("p50", |sample| percentile(&sample.writes, |summary| summary.p50_us)),
+                series("p99", |sample| percentile(&sample.writes, |summary| summary.p99_us)),
+                series("p99.9", |sample| percentile(&sample.writes, |summary| summary.p999_us)),
+            ]
+        },
+    };
+    let linear = |title, note, show: fn(f64) -> String, series| ChartOf {
+        title,
+        note,
+        axis: Axis::Linear,
+        join: Join::Mean,
+        show,
+        series,
+    };
+    let binary = |title, note, show: fn(f64) -> String, series| ChartOf {
+        axis: Axis::LinearBinary,
+        ..linear(title, note, show, series)
+    };
+    vec![
+        linear(
+            "Throughput",
+            "operations per second",
+            rate,
+            vec![
+                series("reads", |sample| Some(sample.reads.operations_per_second)),
+                series("writes", |sample| Some(sample.writes.operations_per_second)),
+            ],
+        ),
+        latency("Read latency", true),
+        latency("Write latency", false),
+        linear(
+            "Server CPU",
+            "cores in use by the server processes",
+            |cores| format!("{cores:.2} cores"),
+            vec![series("user + system", |sample| sample.server_cpu_cores)],
+        ),
+        binary("Server memory", "resident", bytes, vec![series("resident", |sample| sample.server_resident_bytes)]),
+        binary(
+            "Disk bytes",
+            "of the server processes, at the block device",
+            |value| format!("{}/s", bytes(value)),
+            vec![
+                series("read", |sample| sample.disk_read_bytes_per_second),
+                series("written", |sample| sample.disk_write_bytes_per_second),
+            ],
+        ),
+        linear(
+            "Disk operations",
+            "of the whole device",
+            rate,
+            vec![
+                series("reads", |sample| sample.device_reads_per_second),
+                series("writes", |sample| sample.device_writes_per_second),
+            ],
+        ),
+        binary("SSTables on disk", "all *.sst files", bytes, vec![series("SSTables", |sample| sample.sst_bytes)]),
+    ]
+}
+
+/// A percentile, if there were operations to have one.
+fn percentile(summary: &Summary, of: fn(&Summary) -> u64) -> Option<f64> {
+    (summary.operations > 0).then(|| of(summary) as f64)
+}

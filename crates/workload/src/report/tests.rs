@@ -1,0 +1,143 @@
+//! The report's three forms from a made-up run: everything is in them, nothing foreign, nothing from outside.
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+use super::*;
+use crate::bench::published;
+
+fn summary(operations: u64) -> Summary {
+    Summary {
+        operations,
+        rows: operations,
+        errors: 0,
+        operations_per_second: operations as f64,
+        mean_us: 200.0,
+        p50_us: 180,
+        p95_us: 400,
+        p99_us: 1_500,
+        p999_us: 9_000,
+        max_us: 70_000,
+    }
+}
+
+fn sample(second: usize, phase: usize) -> Sample {
+    Sample {
+        at_s: second as f64,
+        phase,
+        reads: summary(if phase == 0 { 0 } else { 150_000 }),
+        writes: summary(if phase == 0 { 90_000 } else { 0 }),
+        server_cpu_cores: Some(1.2),
+        server_resident_bytes: Some(5e8),
+        disk_read_bytes_per_second: Some(0.0),
+        disk_write_bytes_per_second: Some(4e7),
+        device_reads_per_second: None,
+        device_writes_per_second: None,
+        sst_bytes: Some(second as f64 * 2e7),
+    }
+}
+
+fn phase(name: &str, start_s: f64, reads: u64, writes: u64, reference: Reference) -> PhaseResult {
+    PhaseResult {
+        name: name.into(),
+        description: "a <phase>".into(),
+        is_result: true,
+        start_s,
+        end_s: start_s + 10.0,
+        writers: 256,
+        readers: 1,
+        reads: summary(reads),
+        writes: summary(writes),
+        server_cpu_seconds: Some(12.0),
+        server_cpu_cores: Some(1.2),
+        operations_per_server_cpu_second: Some((reads + writes) as f64 / 1.2),
+        server_resident_bytes: Some(500_000_000),
+        disk_read_bytes: Some(0),
+        disk_write_bytes: Some(400_000_000),
+        device_reads: None,
+        device_writes: None,
+        sst_bytes: Some(200_000_000),
+        reference,
+    }
+}
+
+fn report() -> Report {
+    Report {
+        format: FORMAT,
+        header: Header {
+            title: "Large dataset".into(),
+            scenario: "large-dataset".into(),
+            client: "driver".into(),
+            connections: 4,
+            durability: "fsync <always>".into(),
+            notes: vec!["a note".into()],
+        },
+        version: "0.1.0",
+        started_at: "2026-11-21 01:02:03".into(),
+        command_line: "diorite bench large-dataset --scale tiny".into(),
+        environment: Environment {
+            cores: 2,
+            processor: "a processor".into(),
+            memory_bytes: 16 << 30,
+            kernel: "Linux 6".into(),
+            system: "Debian".into(),
+        },
+        phases: vec![
+            phase("load", 0.0, 0, 90_000, published::load(1)),
+            phase("random-read-heavy", 10.0, 150_000, 0, published::random_read()),
+        ],
+        samples: (1..=20).map(|second| sample(second, usize::from(second > 10))).collect(),
+    }
+}
+
+#[test]
+fn the_table_sets_measured_published_and_target_side_by_side() {
+    let text = report().table();
+    for part in ["load", "75.0k", "85k inserts/s", "2.0k", "100k", "random-read-heavy", "125k", "150k", "1.50 ms"] {
+        assert!(text.contains(part), "{part} is not in\n{text}");
+    }
+    assert!(text.contains("durability: fsync <always>"));
+    assert!(text.contains("4 × (32 vCPU, 240 GB, 4 × 1.9 TB NVMe), RF 3: load, random-read-heavy"), "{text}");
+}
+
+#[test]
+fn the_page_holds_every_series_and_nothing_from_outside() {
+    let page = html::render(&report());
+    for title in
+        ["Throughput", "Read latency", "Write latency", "Server CPU", "Server memory", "Disk bytes", "SSTables on disk"]
+    {
+        assert!(page.contains(title), "no chart of {title}");
+    }
+    assert_eq!(page.matches("<svg").count(), 7, "disk operations were not measured");
+    assert!(page.contains("not measured"));
+    assert!(page.matches(r#"class="line s"#).count() >= 12, "lines are missing");
+    assert!(page.contains("reads: 150k/s") && page.contains("p99.9: 9.00 ms"), "tooltips name the values");
+    assert!(page.contains("fsync &lt;always&gt;") && !page.contains("fsync <always>"), "text is escaped");
+    for foreign in ["<script", "src=", "href=", "url("] {
+        assert!(!page.contains(foreign), "the page must stand alone but has {foreign}");
+    }
+    assert_eq!(page.matches("<svg").count(), page.matches("</svg>").count());
+    assert_eq!(
+        page.matches("<rect").count(),
+        page.matches("/>").count() - other_empty_tags(&page) + page.matches("</rect>").count()
+    );
+}
+
+fn other_empty_tags(page: &str) -> usize {
+    ["<line", "<path", "<circle"].iter().map(|tag| page.matches(tag).count()).sum()
+}
+
+#[test]
+fn the_json_can_be_read_back_and_has_every_sample() {
+    let value: serde_json::Value = serde_json::from_str(&report().to_json()).unwrap();
+    assert_eq!(value["durability"], "fsync <always>");
+    assert_eq!(value["samples"].as_array().unwrap().len(), 20);
+    assert_eq!(value["phases"][0]["reference"]["published_per_cpu_second"], 2_000.0);
+    assert!(value["samples"][0]["device_reads_per_second"].is_null());
+}
+
+#[test]
+fn both_files_are_written() {
+    let directory = tempfile::tempdir().unwrap();
+    report().write(&directory.path().join("run")).unwrap();
+    assert!(directory.path().join("run/report.html").exists());
+    assert!(directory.path().join("run/report.json").exists());
+}
