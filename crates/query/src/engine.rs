@@ -36,6 +36,7 @@ use diorite_cql::protocol::{
 };
 use diorite_model::schema::{TableEntry, TabletRange};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// What can be set about the engine.
 #[derive(Debug, Clone)]
@@ -198,6 +199,7 @@ impl<K: Kv> QueryEngine<K> {
         if let Some(known) = self.prepared.get(&id) {
             let current = known.current.load();
             if current.planned.is_current(&catalog) {
+                known.must_prepare_again.store(false, Ordering::Relaxed);
                 return Ok(Reply::plain(Response::Prepared(Arc::clone(&current.reply))));
             }
         }
@@ -208,8 +210,8 @@ impl<K: Kv> QueryEngine<K> {
         if let Some(known) = self.prepared.get(&id) {
             // Other clients still know the columns it had before.
             let changed = known.current.load().reply.result.id() != reply.result.id();
-            let changed = changed || known.result_changed.load(std::sync::atomic::Ordering::Relaxed);
-            statement.result_changed.store(changed, std::sync::atomic::Ordering::Relaxed);
+            let changed = changed || known.result_changed.load(Ordering::Relaxed);
+            statement.result_changed.store(changed, Ordering::Relaxed);
         }
         self.prepared.insert(Arc::new(statement));
         Ok(Reply::plain(Response::Prepared(reply)))
@@ -231,7 +233,8 @@ impl<K: Kv> QueryEngine<K> {
             return Err(CqlError::unprepared(id));
         }
         if fresh.reply.result.id() != current.reply.result.id() {
-            statement.result_changed.store(true, std::sync::atomic::Ordering::Relaxed);
+            statement.result_changed.store(true, Ordering::Relaxed);
+            statement.must_prepare_again.store(true, Ordering::Relaxed);
         }
         statement.current.store(Arc::clone(&fresh));
         Ok((statement, fresh))
@@ -239,6 +242,9 @@ impl<K: Kv> QueryEngine<K> {
 
     async fn execute(&self, session: &Session, version: Version, execute: &Execute<'_>) -> Result<Reply, CqlError> {
         let (statement, current) = self.current(execute.id)?;
+        if statement.would_mislead(version, execute.parameters.skip_metadata) {
+            return Err(CqlError::unprepared(execute.id));
+        }
         let values = bind(&current.planned, &execute.parameters.values)?;
         let session_keyspace = session.keyspace();
         let keyspace = statement.keyspace.as_deref().or(session_keyspace.as_ref().map(|keyspace| keyspace.as_str()));

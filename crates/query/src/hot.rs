@@ -240,6 +240,9 @@ impl<K: Kv> QueryEngine<K> {
                 let mut columns: [&[u8]; MAX_KEY_COLUMNS] = [&[]; MAX_KEY_COLUMNS];
                 let (token, partition_len) = hot.key(&plan.table, values, &mut columns, &mut scratch.key)?;
                 let tablet = tablet_of(&resolved.entry.tablets, token);
+                if statement.would_mislead(reply.version, request.parameters.skip_metadata) {
+                    return Err(Declined);
+                }
                 let skip = request.parameters.skip_metadata && statement.may_skip_metadata(reply.version);
                 let metadata = &plan.selection.metadata;
                 let send = metadata.to_send(skip, request.result_metadata_id);

@@ -60,6 +60,9 @@ pub struct PreparedStatement {
     /// The result's columns are no longer those the statement was first prepared with. Clients of protocols before v5 cannot be told of it
     /// otherwise, so they are sent the columns with every result from then on.
     pub result_changed: AtomicBool,
+    /// Since they changed nobody has prepared the statement again. Some of those clients (gocql) take the columns they were told at PREPARE
+    /// whatever comes with the result, so the first of them that wants the columns left out is sent back to PREPARE, as Cassandra does.
+    pub must_prepare_again: AtomicBool,
     last_used: AtomicU64,
 }
 
@@ -72,6 +75,7 @@ impl PreparedStatement {
             text,
             current: ArcSwap::from_pointee(current),
             result_changed: AtomicBool::new(false),
+            must_prepare_again: AtomicBool::new(false),
             last_used: AtomicU64::new(0),
         }
     }
@@ -79,6 +83,11 @@ impl PreparedStatement {
     /// Whether the client's wish to be spared the result's columns may be granted.
     pub fn may_skip_metadata(&self, version: Version) -> bool {
         version >= Version::V5 || !self.result_changed.load(Ordering::Relaxed)
+    }
+
+    /// Whether a client that asks for this would read the result by columns it no longer has.
+    pub fn would_mislead(&self, version: Version, skip_metadata: bool) -> bool {
+        version < Version::V5 && skip_metadata && self.must_prepare_again.load(Ordering::Relaxed)
     }
 
     fn size_bytes(&self) -> usize {
