@@ -109,9 +109,9 @@ impl PhaseResult {
         self.reads.operations_per_second + self.writes.operations_per_second
     }
 
-    /// The kind that most operations are of: the one whose latencies the tables show.
+    /// The kind of operation that the phase is about: the one with more requests in flight. The tables show its latencies.
     pub fn main_kind(&self) -> &Summary {
-        if self.reads.operations > self.writes.operations { &self.reads } else { &self.writes }
+        if self.readers > self.writers { &self.reads } else { &self.writes }
     }
 
     /// The phase in one line.

@@ -81,13 +81,17 @@ impl StatusLine {
     }
 
     fn line(&mut self, elapsed_s: f64) {
-        let text = format!(
-            "{} | {} | {} | up {:.0} s",
-            self.label,
-            describe("read", &self.since_line.reads.summary(self.since_line_s), self.total.reads.latency_us.len()),
-            describe("write", &self.since_line.writes.summary(self.since_line_s), self.total.writes.latency_us.len()),
-            elapsed_s,
-        );
+        let mut text = format!("{} {elapsed_s:.0} s", self.label);
+        let kinds = [
+            ("read", &self.since_line.reads, &self.total.reads),
+            ("write", &self.since_line.writes, &self.total.writes),
+        ];
+        for (verb, recent, total) in kinds {
+            if total.latency_us.len() + total.errors > 0 {
+                text.push_str(" | ");
+                text.push_str(&describe(verb, &recent.summary(self.since_line_s), total.latency_us.len()));
+            }
+        }
         say(self.json, &text);
         self.since_line = Tallies::default();
         self.since_line_s = 0.0;

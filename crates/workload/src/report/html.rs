@@ -85,7 +85,7 @@ fn notes(report: &Report) -> Markup {
                  not counted. Published per busy vCPU-second: operations divided by all vCPUs of the cluster and their utilization, \
                  taken from the runs on 50 nodes."
             }
-            li { "Latencies are those of the kind of operation that a phase has most of, seen by the client, with the queue." }
+            li { "Latencies are those of the kind of operation that a phase has more of in flight, seen by the client, with the queue." }
         }
     }
 }
