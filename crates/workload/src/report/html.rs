@@ -195,81 +195,71 @@ fn charts(report: &Report) -> Markup {
 }
 
 fn chart_list(samples: &[Sample]) -> Vec<ChartOf> {
-    let series = |name: &'static str, value: fn(&Sample) -> Option<f64>| Series {
-        name,
-        values: samples.iter().map(value).collect(),
-    };
-    let rate: fn(f64) -> String = |value| format!("{}/s", count(value));
-    let latency = |title, reads: bool| ChartOf {
+    let mut charts = client_charts(samples);
+    charts.extend(server_charts(samples));
+    charts
+}
+
+/// One line of a chart.
+fn series(samples: &[Sample], name: &'static str, value: impl Fn(&Sample) -> Option<f64>) -> Series {
+    Series { name, values: samples.iter().map(value).collect() }
+}
+
+fn linear(title: &'static str, note: &'static str, show: fn(f64) -> String, series: Vec<Series>) -> ChartOf {
+    ChartOf { title, note, axis: Axis::Linear, join: Join::Mean, show, series }
+}
+
+fn binary(title: &'static str, note: &'static str, show: fn(f64) -> String, series: Vec<Series>) -> ChartOf {
+    ChartOf { axis: Axis::LinearBinary, ..linear(title, note, show, series) }
+}
+
+fn per_second(number: f64) -> String {
+    format!("{}/s", count(number))
+}
+
+fn client_charts(samples: &[Sample]) -> Vec<ChartOf> {
+    let latency = |title, kind: fn(&Sample) -> &Summary| ChartOf {
         title,
         note: "seen by the client, logarithmic",
         axis: Axis::Logarithmic,
         join: Join::Max,
         show: duration_us,
-        series: if reads {
-            vec![
-                series("p50", |sample| percentile(&sample.reads, |summary| summary.p50_us)),
-                series("p99", |sample| percentile(&sample.reads, |summary| summary.p99_us)),
-                series("p99.9", |sample| percentile(&sample.reads, |summary| summary.p999_us)),
-            ]
-        } else {
-            vec![
-                series("p50", |sample| percentile(&sample.writes, |summary| summary.p50_us)),
-                series("p99", |sample| percentile(&sample.writes, |summary| summary.p99_us)),
-                series("p99.9", |sample| percentile(&sample.writes, |summary| summary.p999_us)),
-            ]
-        },
+        series: vec![
+            series(samples, "p50", |sample| percentile(kind(sample), |summary| summary.p50_us)),
+            series(samples, "p99", |sample| percentile(kind(sample), |summary| summary.p99_us)),
+            series(samples, "p99.9", |sample| percentile(kind(sample), |summary| summary.p999_us)),
+        ],
     };
-    let linear = |title, note, show: fn(f64) -> String, series| ChartOf {
-        title,
-        note,
-        axis: Axis::Linear,
-        join: Join::Mean,
-        show,
-        series,
-    };
-    let binary = |title, note, show: fn(f64) -> String, series| ChartOf {
-        axis: Axis::LinearBinary,
-        ..linear(title, note, show, series)
-    };
+    let throughput = vec![
+        series(samples, "reads", |sample| Some(sample.reads.operations_per_second)),
+        series(samples, "writes", |sample| Some(sample.writes.operations_per_second)),
+    ];
     vec![
-        linear(
-            "Throughput",
-            "operations per second",
-            rate,
-            vec![
-                series("reads", |sample| Some(sample.reads.operations_per_second)),
-                series("writes", |sample| Some(sample.writes.operations_per_second)),
-            ],
-        ),
-        latency("Read latency", true),
-        latency("Write latency", false),
-        linear(
-            "Server CPU",
-            "cores in use by the server processes",
-            |cores| format!("{cores:.2} cores"),
-            vec![series("user + system", |sample| sample.server_cpu_cores)],
-        ),
-        binary("Server memory", "resident", bytes, vec![series("resident", |sample| sample.server_resident_bytes)]),
-        binary(
-            "Disk bytes",
-            "of the server processes, at the block device",
-            |value| format!("{}/s", bytes(value)),
-            vec![
-                series("read", |sample| sample.disk_read_bytes_per_second),
-                series("written", |sample| sample.disk_write_bytes_per_second),
-            ],
-        ),
-        linear(
-            "Disk operations",
-            "of the whole device",
-            rate,
-            vec![
-                series("reads", |sample| sample.device_reads_per_second),
-                series("writes", |sample| sample.device_writes_per_second),
-            ],
-        ),
-        binary("SSTables on disk", "all *.sst files", bytes, vec![series("SSTables", |sample| sample.sst_bytes)]),
+        linear("Throughput", "operations per second", per_second, throughput),
+        latency("Read latency", |sample| &sample.reads),
+        latency("Write latency", |sample| &sample.writes),
+    ]
+}
+
+fn server_charts(samples: &[Sample]) -> Vec<ChartOf> {
+    let one = |name, value: fn(&Sample) -> Option<f64>| vec![series(samples, name, value)];
+    let disk_bytes = vec![
+        series(samples, "read", |sample| sample.disk_read_bytes_per_second),
+        series(samples, "written", |sample| sample.disk_write_bytes_per_second),
+    ];
+    let disk_operations = vec![
+        series(samples, "reads", |sample| sample.device_reads_per_second),
+        series(samples, "writes", |sample| sample.device_writes_per_second),
+    ];
+    let bytes_per_second: fn(f64) -> String = |number| format!("{}/s", bytes(number));
+    let cores: fn(f64) -> String = |cores| format!("{cores:.2} cores");
+    let cpu = one("user + system", |sample| sample.server_cpu_cores);
+    vec![
+        linear("Server CPU", "cores in use by the server processes", cores, cpu),
+        binary("Server memory", "resident", bytes, one("resident", |sample| sample.server_resident_bytes)),
+        binary("Disk bytes", "of the server processes, at the block device", bytes_per_second, disk_bytes),
+        linear("Disk operations", "of the whole device", per_second, disk_operations),
+        binary("SSTables on disk", "all *.sst files", bytes, one("SSTables", |sample| sample.sst_bytes)),
     ]
 }
 
