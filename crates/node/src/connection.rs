@@ -6,7 +6,7 @@
 //! bounded; an unfinished message and an unread reply are given a bounded time.
 
 use crate::inbox::Inbox;
-use crate::listener::Shared;
+use crate::listener::{InWork, Shared};
 use diorite_base::write::{Completion, WriteSink};
 use diorite_cluster::catalog::{SchemaChangeKind, SchemaEvent, SchemaTarget as CatalogTarget};
 use diorite_cql::protocol::envelope::Role;
@@ -35,6 +35,8 @@ use tokio::sync::broadcast;
 const MAX_IN_FLIGHT: usize = 4_096;
 /// Requests of one connection that run as futures at a time.
 const MAX_RUNNING: usize = 512;
+/// What a request costs beside its body while it is worked on.
+const REQUEST_BYTES: usize = 2 << 10;
 /// Unsent reply bytes past which nothing more is read.
 const MAX_UNSENT_BYTES: usize = 4 << 20;
 /// How long an unfinished message, an unread reply or a missing STARTUP is waited for.
@@ -405,6 +407,10 @@ impl Requests<'_> {
             _ => &self.shared.counters.executes_waiting,
         };
         counter.fetch_add(1, Ordering::Relaxed);
+        let Some(in_work) = InWork::take(self.shared, envelope.body.len() + REQUEST_BYTES) else {
+            self.shared.counters.overloaded.fetch_add(1, Ordering::Relaxed);
+            return self.fail(envelope, &CqlError::overloaded("too many requests are being worked on"));
+        };
         let stream = envelope.stream;
         let tracing_id = message.wants_tracing.then(|| self.shared.tracing_id());
         let request = OwnedRequest {
@@ -414,6 +420,13 @@ impl Requests<'_> {
             body: envelope.body.to_vec(),
         };
         let answer = self.shared.engine.answer(Arc::clone(self.session), request);
-        Next::Run(Box::pin(async move { Answer { stream, tracing_id, outcome: answer.await } }))
+        let shared = Arc::clone(self.shared);
+        Next::Run(Box::pin(async move {
+            // Closed only when the node is gone; then nobody waits for the answer.
+            let _turn = shared.turns.acquire().await;
+            let outcome = answer.await;
+            drop(in_work);
+            Answer { stream, tracing_id, outcome }
+        }))
     }
 }

@@ -73,6 +73,8 @@ impl Source {
         out.gauge("cql_connections", "Open CQL connections", None, self.0.connections.load(Ordering::Relaxed) as u64)?;
         let refused = read(&counters.connections_refused);
         out.counter("cql_connections_refused", "Connections over the limit", None, refused)?;
+        let overloaded = read(&counters.overloaded);
+        out.counter("cql_overloaded", "Requests refused because too many were being worked on", None, overloaded)?;
         let (waiting, refused) = self.0.kv.store.queue_state();
         out.gauge("writes_queued", "Writes waiting for a store thread", None, waiting as u64)?;
         out.counter("writes_refused", "Writes refused because a queue was full", None, refused)

@@ -4,7 +4,7 @@ use crate::catalog::CatalogFollower;
 use crate::config::{DurabilityOption, StartOptions};
 use crate::error::StartError;
 use crate::kv::{NodeKv, write};
-use crate::listener::{self, Shared as Connections};
+use crate::listener::{self, ConnectionLimits, Shared as Connections};
 use crate::semantics::RowSemantics;
 use crate::{http, logging};
 use diorite_base::mutation::Mutation;
@@ -22,6 +22,9 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use uuid::Uuid;
+
+/// A page of a result ends after the row that brings it to this many bytes.
+const PAGE_BYTES: usize = 1 << 20;
 
 /// The first node's id in the groups it is a member of, until the catalog numbers nodes.
 const FIRST_NODE: u64 = 1;
@@ -64,10 +67,17 @@ async fn serve(options: StartOptions) -> Result<(), StartError> {
     let config = EngineConfig {
         shards_per_node: options.shards_per_node,
         client_timestamps: options.client_timestamps,
+        page_bytes: PAGE_BYTES,
         ..EngineConfig::default()
     };
     let engine = QueryEngine::new(Arc::clone(&kv), config);
-    let connections = Arc::new(Connections::new(kv, engine, options.max_connections));
+    let memory_bytes = options.memory_limit_bytes() as usize;
+    let limits = ConnectionLimits {
+        connections: options.max_connections,
+        running: (memory_bytes / 8 / PAGE_BYTES).clamp(32, 4_096),
+        work_bytes: memory_bytes / 16,
+    };
+    let connections = Arc::new(Connections::new(kv, engine, limits));
     let (stop, stopped) = watch::channel(false);
     let serving_http = tokio::spawn(http::run(http, Arc::clone(&connections), options.clone(), stopped.clone()));
     let serving_cql = tokio::spawn(listener::run(cql, Arc::clone(&connections), stopped));

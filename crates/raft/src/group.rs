@@ -63,6 +63,8 @@ impl<L: LogReader> Group<L> {
             applied: recovered.applied,
             max_size_per_msg: 1 << 20,
             max_inflight_msgs: 256,
+            // A replay after a crash takes the log in pieces, not at once.
+            max_committed_size_per_ready: 16 << 20,
             check_quorum: true,
             pre_vote: true,
             ..Config::default()

@@ -84,10 +84,10 @@ fn add(
     check_column_type(&data_type)?;
     let has_values = table.regulars().chain(table.statics()).next().is_some();
     if data_type == CqlType::Counter && !table.is_counter() && has_values {
-        return Err(invalid(format!("Cannot have a counter column (\"{name}\") in a non counter table")));
+        return Err(CqlError::config(format!("Cannot have a counter column (\"{name}\") in a non counter table")));
     }
     if data_type != CqlType::Counter && table.is_counter() {
-        return Err(invalid(format!("Cannot have a non counter column (\"{name}\") in a counter table")));
+        return Err(CqlError::config(format!("Cannot have a non counter column (\"{name}\") in a counter table")));
     }
     if definition.is_static && table.clustering().next().is_none() {
         return Err(invalid(

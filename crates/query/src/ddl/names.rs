@@ -42,7 +42,7 @@ pub(super) fn writable_keyspace<'a>(context: &Context<'a>, name: &'a QualifiedNa
 /// Refuses the server's own keyspaces.
 pub(super) fn check_writable(keyspace: &str) -> Result<(), CqlError> {
     if is_reserved_keyspace(keyspace) {
-        return Err(invalid(format!("System keyspace '{keyspace}' is not user-modifiable")));
+        return Err(CqlError::unauthorized(format!("{keyspace} keyspace is not user-modifiable.")));
     }
     Ok(())
 }

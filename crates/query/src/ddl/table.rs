@@ -221,9 +221,7 @@ pub(super) fn drop(context: &Context<'_>, name: &QualifiedName, if_exists: bool)
 
 pub(super) fn truncate(context: &Context<'_>, name: &QualifiedName) -> Result<Plan, CqlError> {
     let keyspace = keyspace_of(context, name)?;
-    if super::is_reserved_keyspace(keyspace) {
-        return Err(invalid(format!("System keyspace '{keyspace}' is not user-modifiable")));
-    }
+    super::names::check_writable(keyspace)?;
     if context.catalog.keyspace(keyspace).is_none() {
         return Err(invalid(format!("keyspace {keyspace} does not exist")));
     }
