@@ -29,6 +29,8 @@ pub struct Program {
     pub conditions: Vec<RowCondition>,
     /// Take effect together.
     pub operations: Vec<ProgramOperation>,
+    /// Columns that conditions on existence must not see, because the table dropped them; ascending.
+    pub dropped_columns: Vec<ColumnId>,
 }
 
 /// What must hold of one row.

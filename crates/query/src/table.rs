@@ -106,6 +106,12 @@ impl TableContext {
         Ok(false)
     }
 
+    /// The columns that were dropped, ascending.
+    pub fn dropped_columns(&self) -> Vec<ColumnId> {
+        let dropped = |(id, position): (usize, &usize)| (*position == usize::MAX).then_some(id as ColumnId);
+        self.positions.iter().enumerate().filter_map(dropped).collect()
+    }
+
     /// The position of a column by its id; none for a dropped one.
     #[inline]
     pub fn position_of(&self, id: ColumnId) -> Option<usize> {

@@ -1,4 +1,4 @@
-//! The bytes of programs and replies, version 1; see `docs/formats/programs.md`.
+//! The bytes of programs (versions 1 and 2) and replies (version 1); see `docs/formats/programs.md`.
 //!
 //! Always true: decoding checks everything and never panics; encoding what was decoded gives the same bytes. Left out: reading versions
 //! that do not exist yet.
@@ -14,6 +14,8 @@ use diorite_model::types::{CqlType, Frozen, UserType};
 use std::sync::Arc;
 
 const VERSION: u8 = 1;
+/// Programs that name dropped columns.
+const VERSION_WITH_DROPPED: u8 = 2;
 const MAX_TYPE_DEPTH: usize = 32;
 
 const OPERATORS: [ComparisonOperator; 6] = [
@@ -184,7 +186,12 @@ fn read_nested_type(reader: &mut Reader<'_>, depth: usize) -> Result<CqlType, Ma
 impl Program {
     /// The encoded form.
     pub fn encode(&self) -> Vec<u8> {
-        let mut out = vec![VERSION];
+        let is_plain = self.dropped_columns.is_empty();
+        let mut out = vec![if is_plain { VERSION } else { VERSION_WITH_DROPPED }];
+        if !is_plain {
+            put_varint(&mut out, self.dropped_columns.len() as u64);
+            self.dropped_columns.iter().for_each(|column| put_varint(&mut out, u64::from(*column)));
+        }
         put_varint(&mut out, self.conditions.len() as u64);
         self.conditions.iter().for_each(|condition| condition.encode(&mut out));
         put_varint(&mut out, self.operations.len() as u64);
@@ -195,12 +202,17 @@ impl Program {
     /// Reads an encoded program.
     pub fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
         let mut reader = Reader::new(bytes);
-        if reader.u8()? != VERSION {
-            return Err(Malformed);
-        }
+        let column = |reader: &mut Reader<'_>| u32::try_from(reader.varint()?).map_err(|_| Malformed);
+        let dropped_columns = match reader.u8()? {
+            VERSION => Vec::new(),
+            VERSION_WITH_DROPPED => {
+                Some(read_list(&mut reader, column)?).filter(|columns| !columns.is_empty()).ok_or(Malformed)?
+            }
+            _ => return Err(Malformed),
+        };
         let conditions = read_list(&mut reader, RowCondition::decode)?;
         let operations = read_list(&mut reader, ProgramOperation::decode)?;
-        if reader.is_empty() { Ok(Self { conditions, operations }) } else { Err(Malformed) }
+        if reader.is_empty() { Ok(Self { conditions, operations, dropped_columns }) } else { Err(Malformed) }
     }
 }
 

@@ -31,7 +31,8 @@ impl Evaluator for TabletEvaluator {
     ) -> Result<Vec<u8>, EvaluationFailed> {
         let program = Program::decode(program)
             .map_err(|_| EvaluationFailed("a program is malformed or of a newer version".to_owned()))?;
-        let run = Run { context, view, now_s: crate::exec::evaluate::now_seconds(context.stamp_us) };
+        let now_s = crate::exec::evaluate::now_seconds(context.stamp_us);
+        let run = Run { context, view, now_s, dropped_columns: &program.dropped_columns };
         Ok(run.program(&program, changes)?.encode())
     }
 }
@@ -65,6 +66,7 @@ struct Run<'v> {
     context: EvaluationContext,
     view: &'v dyn TabletView,
     now_s: u32,
+    dropped_columns: &'v [u32],
 }
 
 /// The stored header of a partition.
@@ -126,8 +128,22 @@ impl Run<'_> {
     fn find(&self, partition: &[u8], row: &[u8]) -> Result<Option<Found>, EvaluationFailed> {
         let Some(value) = self.view.get(&[partition, row].concat())? else { return Ok(None) };
         let deleted_us = self.header(partition)?.deletion_for(row)?;
-        let exists = LiveRow::new(&value, self.now_s, deleted_us).and_then(|live| live.exists()).map_err(damaged)?;
+        let exists = self.exists(&value, deleted_us).map_err(damaged)?;
         Ok(exists.then_some(Found { value, deleted_us }))
+    }
+
+    /// Whether a stored row exists for readers: it has a marker or a value of a column that the table still has.
+    fn exists(&self, value: &[u8], deleted_us: i64) -> Result<bool, Malformed> {
+        let live = LiveRow::new(value, self.now_s, deleted_us)?;
+        if self.dropped_columns.is_empty() || live.has_marker() {
+            return live.exists();
+        }
+        for cell in live.cells() {
+            if self.dropped_columns.binary_search(&cell?.column).is_err() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     fn static_row(&self, partition: &[u8]) -> Result<Option<Found>, EvaluationFailed> {
@@ -217,8 +233,8 @@ impl Run<'_> {
         self.view.scan(&start, &end, &mut |key, value| {
             let row = &key[partition.len()..];
             let judged = header.deletion_for(row).and_then(|deleted_us| {
-                let live = LiveRow::new(value, self.now_s, deleted_us).and_then(|live| live.exists());
-                Ok(live.map_err(damaged)?.then(|| SeenRow { key: row.to_vec(), deleted_us, value: value.to_vec() }))
+                let exists = self.exists(value, deleted_us).map_err(damaged)?;
+                Ok(exists.then(|| SeenRow { key: row.to_vec(), deleted_us, value: value.to_vec() }))
             });
             let goes_on = matches!(judged, Ok(None));
             outcome = judged;
