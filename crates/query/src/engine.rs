@@ -3,8 +3,9 @@
 //! [`QueryEngine::execute_now`] (in [`crate::hot`]) is tried first for EXECUTE; what it declines, and all other requests, come to
 //! [`QueryEngine::answer`].
 //!
-//! Always true: a request is executed against the newest catalog this node has when it begins; a request's future owns all it needs. Left out:
-//! encoding answers (the node), retries (the client's: what may be retried says so by its error).
+//! Always true: a request is executed against the newest catalog this node has when it begins; a request's future owns all it needs. What
+//! was refused because its tablets are gone (`TRUNCATE` came between) is carried out once more with the current ones. Left out: encoding answers
+//! (the node), other retries (the client's: what may be retried says so by its error).
 
 use crate::ddl;
 use crate::error::{invalid, kv_error};
@@ -14,7 +15,7 @@ use crate::exec::select::{PageRequest, Read};
 use crate::exec::source::Source;
 use crate::exec::write::{explicit_timestamp, pack_virtual_rows};
 use crate::functions::{Environment, UuidSource};
-use crate::kv::Kv;
+use crate::kv::{Kv, KvError, WriteReply};
 use crate::plan::modify::ModifyPlan;
 use crate::plan::select::SelectPlan;
 use crate::plan::term::Bound;
@@ -24,6 +25,7 @@ use crate::program::ProgramReply;
 use crate::session::Session;
 use crate::system;
 use crate::table::{self, TableContext};
+use diorite_base::TabletId;
 use diorite_base::random::SplitMix64;
 use diorite_cluster::catalog::Catalog;
 use diorite_cql::language::ast::{self, Statement};
@@ -34,6 +36,7 @@ use diorite_cql::protocol::{
     Batch, BatchKind, Consistency, CqlError, Envelope, Execute, Message, Opcode, Prepared, Query, QueryParameters,
     Request, Response, Rows, Value, Values, Version, WriteType,
 };
+use diorite_model::row::UNSTAMPED;
 use diorite_model::schema::{TableEntry, TabletRange};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -119,6 +122,15 @@ struct Run<'a> {
     parameters: &'a QueryParameters<'a>,
 }
 
+/// What arrived of a write.
+#[derive(Default)]
+struct Sent {
+    /// Where it took effect.
+    tablets: Vec<TabletId>,
+    /// What programs answered.
+    replies: Vec<WriteReply>,
+}
+
 impl<K: Kv> QueryEngine<K> {
     /// An engine over `kv`.
     pub fn new(kv: Arc<K>, config: EngineConfig) -> Arc<Self> {
@@ -168,8 +180,16 @@ impl<K: Kv> QueryEngine<K> {
         }
     }
 
-    pub(crate) fn environment(&self) -> Environment<'_> {
-        Environment { now_us: self.kv.now_us(), uuids: &self.uuids }
+    pub(crate) fn environment_now(&self) -> Environment<'_> {
+        Environment::new(self.kv.now_us(), &self.uuids)
+    }
+
+    /// The surroundings of a request, which may say itself what second it is.
+    fn environment(&self, now_in_seconds: Option<i32>) -> Result<Environment<'_>, CqlError> {
+        let environment = self.environment_now();
+        let Some(now_s) = now_in_seconds else { return Ok(environment) };
+        let now_s = u32::try_from(now_s).map_err(|_| invalid("now_in_seconds must not be negative"))?;
+        Ok(Environment { now_s, ..environment })
     }
 
     fn plan_text(&self, catalog: &Catalog, keyspace: Option<&str>, text: &str) -> Result<Planned, CqlError> {
@@ -264,7 +284,7 @@ impl<K: Kv> QueryEngine<K> {
         planned: &Planned,
         run: Run<'_>,
     ) -> Result<Reply, CqlError> {
-        let bound = Bound { values: run.values, environment: self.environment() };
+        let bound = Bound { values: run.values, environment: self.environment(run.parameters.now_in_seconds)? };
         match &planned.plan {
             Plan::Select(select) => {
                 if run.parameters.consistency == Consistency::Any {
@@ -281,23 +301,29 @@ impl<K: Kv> QueryEngine<K> {
                     None if modify.table.table().is_counter() => WriteType::Counter,
                     None => WriteType::Simple,
                 };
-                let defaults = self.defaults(run.parameters.default_timestamp_us);
-                let mut writes = Writes::default();
-                writes.add(modify, &bound, &self.entry(&modify.table)?.tablets, defaults)?;
-                self.write(writes, &[modify], write_type, false).await
+                let defaults = self.defaults(run.parameters.default_timestamp_us)?;
+                let gather = || {
+                    let mut writes = Writes::default();
+                    writes.add(modify, &bound, &self.entry(&modify.table)?.tablets, defaults)?;
+                    Ok(writes)
+                };
+                self.write(gather, &[modify], write_type, false).await
             }
             Plan::Batch(batch) => {
                 check_write_consistency(run.parameters.consistency)?;
-                let mut defaults = self.defaults(run.parameters.default_timestamp_us);
+                let mut defaults = self.defaults(run.parameters.default_timestamp_us)?;
                 if let Some(term) = &batch.timestamp {
                     defaults.timestamp_us = explicit_timestamp(term, &bound)?;
                 }
-                let mut writes = Writes::default();
-                for statement in &batch.statements {
-                    writes.add(statement, &bound, &self.entry(&statement.table)?.tablets, defaults)?;
-                }
+                let gather = || {
+                    let mut writes = Writes::default();
+                    for statement in &batch.statements {
+                        writes.add(statement, &bound, &self.entry(&statement.table)?.tablets, defaults)?;
+                    }
+                    Ok(writes)
+                };
                 let plans: Vec<&ModifyPlan> = batch.statements.iter().collect();
-                self.write(writes, &plans, batch_write_type(batch.kind), true).await
+                self.write(gather, &plans, batch_write_type(batch.kind), true).await
             }
             Plan::Use(name) => self.define(session, keyspace, &Statement::Use(name.clone())).await,
             Plan::Definition(statement) => self.define(session, keyspace, statement).await,
@@ -318,8 +344,11 @@ impl<K: Kv> QueryEngine<K> {
         Ok(Reply::plain(response))
     }
 
-    fn defaults(&self, attached_us: Option<i64>) -> Defaults {
-        Defaults { timestamp_us: attached_us.filter(|_| self.config.client_timestamps) }
+    fn defaults(&self, attached_us: Option<i64>) -> Result<Defaults, CqlError> {
+        match attached_us.filter(|_| self.config.client_timestamps) {
+            Some(UNSTAMPED) => Err(invalid("The timestamp is out of range")),
+            timestamp_us => Ok(Defaults { timestamp_us }),
+        }
     }
 
     /// The table with its tablets, as the catalog has them now.
@@ -341,31 +370,32 @@ impl<K: Kv> QueryEngine<K> {
             state: parameters.paging_state,
             max_bytes: self.config.page_bytes,
         };
-        let entry;
-        let everything = [TabletRange { tablet: diorite_base::TabletId(0), first_token: i64::MIN }];
-        let (source, tablets) = match plan.table.source() {
-            table::Source::Tablets => {
-                entry = self.entry(&plan.table)?;
-                (Source::Kv(&*self.kv), entry.tablets.as_slice())
-            }
-            table::Source::Virtual => {
-                let definition = plan.table.table();
-                let rows = system::rows(&*self.kv, &definition.keyspace, &definition.name);
-                let entries = pack_virtual_rows(&plan.table, &rows)?;
-                (Source::Memory(entries), everything.as_slice())
-            }
-        };
-        Read { plan, bound, source: &source, tablets }.execute(page).await
+        if plan.table.source() == table::Source::Virtual {
+            let definition = plan.table.table();
+            let rows = system::rows(&*self.kv, &definition.keyspace, &definition.name);
+            let source = Source::<K>::Memory(pack_virtual_rows(&plan.table, &rows)?);
+            let tablets = &[TabletRange { tablet: TabletId(0), first_token: i64::MIN }];
+            return Read { plan, bound, source: &source, tablets }.execute(page).await;
+        }
+        let (entry, source) = (self.entry(&plan.table)?, Source::tablets(&*self.kv));
+        let outcome = Read { plan, bound, source: &source, tablets: &entry.tablets }.execute(page).await;
+        if !source.met_missing_tablet() {
+            return outcome;
+        }
+        // The table was given other tablets meanwhile (`TRUNCATE`), or is gone. Nothing was sent yet: read anew.
+        let entry = self.entry(&plan.table)?;
+        Read { plan, bound, source: &source, tablets: &entry.tablets }.execute(page).await
     }
 
-    /// Sends what was gathered to the tablets and makes the answer.
+    /// Sends what `gather` gives to the tablets and makes the answer.
     async fn write(
         &self,
-        writes: Writes,
+        gather: impl Fn() -> Result<Writes, CqlError> + Send + Sync,
         plans: &[&ModifyPlan],
         write_type: WriteType,
         is_batch: bool,
     ) -> Result<Reply, CqlError> {
+        let writes = gather()?;
         let is_conditional = writes.is_conditional();
         if writes.strays_from_condition() {
             return Err(invalid("Batch with conditions cannot span multiple partitions"));
@@ -375,14 +405,17 @@ impl<K: Kv> QueryEngine<K> {
         if is_batch && writes.partitions > self.config.batch_partitions_warning {
             warnings.push(format!("the batch touches {} partitions; it is atomic per tablet only", writes.partitions));
         }
-        let mutations = writes.finish()?;
-        let pending = mutations.into_iter().map(|(tablet, mutation, is_evaluated)| async move {
-            let outcome = self.kv.write(tablet, mutation).await;
-            outcome.map(|reply| is_evaluated.then_some(reply)).map_err(|error| kv_error(&error, Some(write_type)))
-        });
+        let mut sent = Sent::default();
+        let failed = |error: KvError| kv_error(&error, Some(write_type));
+        if self.send(writes, &mut sent, &failed).await?.is_some() {
+            // Refused, as the tablet is gone: the table has others by now (`TRUNCATE`), or is gone as well. What took effect elsewhere is
+            // not sent again.
+            if let Some(missing) = self.send(gather()?, &mut sent, &failed).await? {
+                return Err(failed(missing));
+            }
+        }
         let mut response = Response::Void;
-        for outcome in futures::future::join_all(pending).await {
-            let Some(reply) = outcome? else { continue };
+        for reply in sent.replies {
             let reply = ProgramReply::decode(&reply)
                 .map_err(|_| CqlError::server("the answer of a conditional write cannot be decoded"))?;
             match reply {
@@ -398,6 +431,34 @@ impl<K: Kv> QueryEngine<K> {
             }
         }
         Ok(Reply { warnings, ..Reply::plain(response) })
+    }
+
+    /// Sends to each tablet what is for it, unless it was sent before. Gives the error of a tablet that does not exist, if that is all that
+    /// is wrong.
+    async fn send(
+        &self,
+        writes: Writes,
+        sent: &mut Sent,
+        failed: &(impl Fn(KvError) -> CqlError + Sync),
+    ) -> Result<Option<KvError>, CqlError> {
+        let mut mutations = writes.finish()?;
+        mutations.retain(|(tablet, ..)| !sent.tablets.contains(tablet));
+        let pending = mutations.into_iter().map(|(tablet, mutation, is_evaluated)| async move {
+            let outcome = self.kv.write(tablet, mutation).await;
+            (tablet, outcome.map(|reply| is_evaluated.then_some(reply)))
+        });
+        let (mut missing, mut first_failure) = (None, None);
+        for (tablet, outcome) in futures::future::join_all(pending).await {
+            match outcome {
+                Ok(reply) => {
+                    sent.tablets.push(tablet);
+                    sent.replies.extend(reply);
+                }
+                Err(error @ KvError::NoSuchTablet(_)) => missing = Some(error),
+                Err(error) => first_failure = first_failure.or(Some(error)),
+            }
+        }
+        first_failure.map_or(Ok(missing), |error| Err(failed(error)))
     }
 
     async fn batch(&self, session: &Session, batch: &Batch<'_>) -> Result<Reply, CqlError> {
@@ -433,21 +494,24 @@ impl<K: Kv> QueryEngine<K> {
             BatchKind::Counter => ast::BatchKind::Counter,
         };
         check_batch(kind, false, &plans)?;
-        let defaults = self.defaults(batch.default_timestamp_us);
-        let environment = self.environment();
-        let mut writes = Writes::default();
-        let mut entries: Vec<Arc<TableEntry>> = Vec::new();
-        for ((planned, values), plan) in planned.iter().zip(&plans) {
-            let values = bind(planned, values)?;
-            let id = plan.table.table().id;
-            let known = entries.iter().position(|entry| entry.table.id == id);
-            let at = known.unwrap_or(entries.len());
-            if known.is_none() {
-                entries.push(self.entry(&plan.table)?);
+        let defaults = self.defaults(batch.default_timestamp_us)?;
+        let environment = self.environment(batch.now_in_seconds)?;
+        let values = planned.iter().map(|(planned, values)| bind(planned, values)).collect::<Result<Vec<_>, _>>()?;
+        let gather = || {
+            let mut writes = Writes::default();
+            let mut entries: Vec<Arc<TableEntry>> = Vec::new();
+            for (values, plan) in values.iter().zip(&plans) {
+                let id = plan.table.table().id;
+                let known = entries.iter().position(|entry| entry.table.id == id);
+                let at = known.unwrap_or(entries.len());
+                if known.is_none() {
+                    entries.push(self.entry(&plan.table)?);
+                }
+                writes.add(plan, &Bound { values, environment }, &entries[at].tablets, defaults)?;
             }
-            writes.add(plan, &Bound { values: &values, environment }, &entries[at].tablets, defaults)?;
-        }
-        self.write(writes, &plans, batch_write_type(kind), true).await
+            Ok(writes)
+        };
+        self.write(gather, &plans, batch_write_type(kind), true).await
     }
 }
 

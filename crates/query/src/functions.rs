@@ -9,6 +9,7 @@ mod cast;
 pub use cast::{cast, is_castable};
 
 use crate::error::invalid;
+use crate::exec::evaluate::now_seconds;
 use diorite_base::random::{Random, SplitMix64};
 use diorite_cql::protocol::CqlError;
 use diorite_model::token;
@@ -106,8 +107,17 @@ fn timeuuid_ms(uuid: &[u8]) -> Option<i64> {
 pub struct Environment<'a> {
     /// Wall-clock microseconds since the epoch, one moment for the whole statement.
     pub now_us: i64,
+    /// The second that expiries are reckoned from: of the same moment, unless the request gives another.
+    pub now_s: u32,
     /// For `now()` and `uuid()`.
     pub uuids: &'a UuidSource,
+}
+
+impl<'a> Environment<'a> {
+    /// At a moment.
+    pub fn new(now_us: i64, uuids: &'a UuidSource) -> Self {
+        Self { now_us, now_s: now_seconds(now_us), uuids }
+    }
 }
 
 /// A function, one overload of it.

@@ -11,7 +11,7 @@ use crate::engine::QueryEngine;
 use crate::exec::evaluate::now_seconds;
 use crate::exec::select::tablet_of;
 use crate::exec::write::{Timing, expiry, explicit_timestamp, pack_row};
-use crate::kv::{Kv, Now, WriteSink};
+use crate::kv::{Kv, KvError, Now, WriteSink};
 use crate::plan::modify::{ModifyKind, ModifyPlan, Scope};
 use crate::plan::restrictions::{ClusteringRestriction, PartitionRestriction, Restrictions, Values};
 use crate::plan::select::SelectPlan;
@@ -28,7 +28,7 @@ use diorite_cql::protocol::response::{ReplyHead, encode_error};
 use diorite_cql::protocol::{Execute, RowsWriter, Value, Version, WriteType};
 use diorite_model::deletions::Deletions;
 use diorite_model::key;
-use diorite_model::row::{LiveContent, LiveRow, NOTHING_DELETED, is_plain};
+use diorite_model::row::{LiveContent, LiveRow, NOTHING_DELETED, UNSTAMPED, is_plain};
 use diorite_model::types::CqlType;
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -183,7 +183,7 @@ impl<K: Kv> QueryEngine<K> {
         out: &mut Vec<u8>,
     ) -> ExecuteNow {
         let parameters = &request.parameters;
-        if parameters.values.is_named() || parameters.paging_state.is_some() {
+        if parameters.values.is_named() || parameters.paging_state.is_some() || parameters.now_in_seconds.is_some() {
             return ExecuteNow::NeedsWait;
         }
         let outcome = self.prepared.with(request.id, |statement| {
@@ -348,8 +348,8 @@ impl<K: Kv> QueryEngine<K> {
     ) -> Result<ExecuteNow, Declined> {
         let mut columns: [&[u8]; MAX_KEY_COLUMNS] = [&[]; MAX_KEY_COLUMNS];
         let (token, _) = hot.key(&plan.table, values, &mut columns, &mut scratch.key)?;
-        let bound = Bound { values, environment: self.environment() };
-        let now_s = now_seconds(bound.environment.now_us);
+        let bound = Bound { values, environment: self.environment_now() };
+        let now_s = bound.environment.now_s;
         let table = plan.table.table();
         let given = match &plan.timestamp {
             Some(term) => explicit_timestamp(term, &bound).map_err(|_| Declined)?,
@@ -357,6 +357,9 @@ impl<K: Kv> QueryEngine<K> {
         };
         let is_counter = table.is_counter();
         let attached = request.parameters.default_timestamp_us.filter(|_| self.config.client_timestamps && !is_counter);
+        if attached == Some(UNSTAMPED) {
+            return Err(Declined);
+        }
         let timing = Timing {
             explicit_us: given.or(attached),
             now_s,
@@ -383,6 +386,8 @@ impl<K: Kv> QueryEngine<K> {
         let tablet = tablet_of(&resolved.entry.tablets, token);
         match self.kv.submit(tablet, mutation, reply.sink, reply.token) {
             Ok(()) => Ok(ExecuteNow::Submitted),
+            // The general way looks again which tablets there are.
+            Err(KvError::NoSuchTablet(_)) => Err(Declined),
             Err(error) => {
                 let error = crate::error::kv_error(&error, Some(WriteType::Simple));
                 encode_error(out, &ReplyHead::new(reply.version, reply.stream), &error);

@@ -8,7 +8,7 @@
 //! entries come from ([`super::select`]).
 
 use super::aggregate::State;
-use super::evaluate::{Scope, now_seconds};
+use super::evaluate::Scope;
 use super::filter::BoundFilter;
 use super::row::RowData;
 use crate::error::corrupt;
@@ -98,7 +98,7 @@ impl<'p> Collector<'p> {
             reads_row: reads[partition_columns..].contains(&true),
             row: RowData::new(reads, records_elements),
             states: vec![State::default(); plan.selection.aggregates.len()],
-            now_s: now_seconds(scope.bound.environment.now_us),
+            now_s: scope.bound.environment.now_s,
             plan,
             scope,
             filters,

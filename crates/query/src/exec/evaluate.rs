@@ -29,7 +29,7 @@ pub struct Scope<'a> {
 
 impl Scope<'_> {
     fn now_s(&self) -> u32 {
-        now_seconds(self.bound.environment.now_us)
+        self.bound.environment.now_s
     }
 
     /// The value of a selector on `row`.

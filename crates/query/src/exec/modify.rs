@@ -2,7 +2,6 @@
 //!
 //! Always true: all of a mutation takes effect together; a statement with a condition goes to one tablet. Left out: atomicity over tablets.
 
-use super::evaluate::now_seconds;
 use super::keys::{clustering_ranges, partition_keys};
 use super::write::{Timing, expiry, explicit_timestamp, pack_row};
 use crate::error::invalid;
@@ -65,7 +64,7 @@ impl Writes {
         tablets: &[TabletRange],
         defaults: Defaults,
     ) -> Result<(), CqlError> {
-        let now_s = now_seconds(bound.environment.now_us);
+        let now_s = bound.environment.now_s;
         let given = plan.timestamp.as_ref().map(|term| explicit_timestamp(term, bound)).transpose()?.flatten();
         let is_free = plan.condition.is_none() && !plan.table.table().is_counter();
         let timing = Timing {
@@ -128,7 +127,9 @@ impl Writes {
         self.conditional_partition = Some(target.partition.to_vec());
         let Some(condition) = &target.plan.condition else { return Ok(()) };
         let test = row_test(target.plan, condition, target.bound)?;
-        let conditions = &mut self.pending(tablet).program.conditions;
+        let program = &mut self.pending(tablet).program;
+        program.dropped_columns = target.plan.table.dropped_columns();
+        let conditions = &mut program.conditions;
         for known in conditions.iter().filter(|known| known.row == row) {
             let mixed = match (&known.test, &test) {
                 (RowTest::Exists, RowTest::NotExists) | (RowTest::NotExists, RowTest::Exists) => {

@@ -1,10 +1,10 @@
 //! Execution of `SELECT`.
 //!
-//! Named partitions are read one after another; everything else is a scan over token ranges, tablet after tablet. Aggregates over a scan fold
-//! several tablets at a time. What was read goes to a [`Collector`].
+//! Of named partitions (and rows) several are read at a time and taken in order; everything else is a scan over token ranges, tablet after
+//! tablet. Aggregates over a scan fold several tablets at a time. What was read goes to a [`Collector`].
 //!
 //! Always true: rows of a partition come from one tablet, so a page never mixes two states of a partition's header; memory is bounded by the
-//! page and one chunk per tablet being read. Left out: snapshots across pages (a page shows what is there when it is read).
+//! page and one chunk per tablet or partition being read. Left out: snapshots across pages (a page shows what is there when it is read).
 
 use super::collect::{Collector, Limits, SortableRow, Step};
 use super::evaluate::Scope;
@@ -14,7 +14,7 @@ use super::paging::PagingState;
 use super::row::RowData;
 use super::source::Source;
 use crate::error::invalid;
-use crate::kv::{Kv, ScanRequest};
+use crate::kv::{Kv, ScanChunk, ScanRequest};
 use crate::plan::restrictions::PartitionRestriction;
 use crate::plan::select::{SelectPlan, check_limit};
 use crate::plan::term::{Bound, Evaluated, Term};
@@ -25,11 +25,14 @@ use diorite_model::key;
 use diorite_model::schema::TabletRange;
 use diorite_model::value;
 use futures::StreamExt;
+use futures::stream::FuturesOrdered;
 use std::cmp::Ordering;
 use std::sync::Arc;
 
 /// How many tablets an aggregate reads at a time.
 const PARALLEL_TABLETS: usize = 8;
+/// How many named rows or ranges are read at a time.
+const PARALLEL_PIECES: usize = 16;
 /// The most bytes of one chunk of a scan.
 const CHUNK_BYTES: usize = 1 << 20;
 /// The most entries of one chunk when it is not known how many are needed.
@@ -67,6 +70,34 @@ struct TabletScan {
     tablet: TabletId,
     start: Vec<u8>,
     end: Vec<u8>,
+}
+
+/// A row or range of a named partition.
+struct Piece<'p> {
+    partition: &'p PartitionKey,
+    /// Absent if the restrictions leave nothing of the partition.
+    range: Option<&'p KeyRange>,
+    /// The first of its partition, which brings header and static row.
+    is_first: bool,
+    is_last: bool,
+    /// The former page ended in its partition.
+    is_resumed: bool,
+}
+
+/// What was read of a piece.
+struct Fetched<'p> {
+    piece: Piece<'p>,
+    header: Option<Vec<u8>>,
+    static_row: Option<Vec<u8>>,
+    found: Found,
+}
+
+enum Found {
+    Nothing,
+    /// Key and value.
+    Row(Vec<u8>, Vec<u8>),
+    /// A range and its first chunk.
+    Chunk(TabletScan, ScanChunk),
 }
 
 impl<K: Kv> Read<'_, K> {
@@ -142,11 +173,34 @@ impl<K: Kv> Read<'_, K> {
             let found = partitions.iter().position(|partition| partition.prefix == prefix);
             first = found.ok_or_else(|| CqlError::protocol("Invalid value for the paging state"))?;
         }
-        for (number, partition) in partitions.iter().enumerate().skip(first) {
-            let resumed = state.as_ref().filter(|_| number == first);
-            self.one_partition(partition, ranges, &mut collector, resumed).await?;
+        let after = state.as_ref().map(|state| &state.key[state.partition_len..]);
+        let (resumed, fresh) = (self.in_order(ranges, after), self.in_order(ranges, None));
+        let mut pieces = partitions[first..].iter().enumerate().flat_map(|(number, partition)| {
+            let ranges = if number == 0 { &resumed } else { &fresh };
+            let count = ranges.len().max(1);
+            (0..count).map(move |at| Piece {
+                partition,
+                range: ranges.get(at),
+                is_first: at == 0,
+                is_last: at + 1 == count,
+                is_resumed: number == 0,
+            })
+        });
+        let entries = self.chunk_entries(&collector);
+        // Reading far ahead would be in vain when few rows are wanted.
+        let parallel = usize::try_from(collector.page_rows_left()).unwrap_or(PARALLEL_PIECES).min(PARALLEL_PIECES);
+        let mut running = FuturesOrdered::new();
+        loop {
+            while running.len() < parallel.max(1)
+                && let Some(piece) = pieces.next()
+            {
+                running.push_back(self.fetch(piece, entries));
+            }
+            let Some(fetched) = running.next().await else { break };
+            let remaining = state.as_ref().map(|state| state.remaining_in_partition.unwrap_or(u64::MAX));
+            let step = self.take_piece(fetched?, remaining, &mut collector).await?;
             check_result_size(&collector, page)?;
-            if collector.is_full() {
+            if step == Step::Full {
                 break;
             }
         }
@@ -155,45 +209,76 @@ impl<K: Kv> Read<'_, K> {
         self.finish(collector, page, is_last)
     }
 
-    async fn one_partition(
-        &self,
-        partition: &PartitionKey,
-        ranges: &[KeyRange],
-        collector: &mut Collector<'_>,
-        resumed: Option<&PagingState>,
-    ) -> Result<(), CqlError> {
-        let tablet = tablet_of(self.tablets, partition.token);
-        let header = self.header(tablet, &partition.prefix).await?;
-        let static_row = self.static_row(tablet, &partition.prefix).await?;
-        collector.begin_partition(&partition.prefix, header, static_row.as_deref())?;
-        if let Some(state) = resumed {
-            collector.resume_partition(state.remaining_in_partition.unwrap_or(u64::MAX));
-        }
-        let after = resumed.map(|state| &state.key[state.partition_len..]);
-        let clipped: Vec<KeyRange> =
+    /// The ranges of a partition, from where the former page ended, in the order in which they are read.
+    fn in_order(&self, ranges: &[KeyRange], after: Option<&[u8]>) -> Vec<KeyRange> {
+        let mut clipped: Vec<KeyRange> =
             ranges.iter().filter_map(|range| clip(range, after, self.plan.is_reversed)).collect();
-        let in_order: Vec<&KeyRange> =
-            if self.plan.is_reversed { clipped.iter().rev().collect() } else { clipped.iter().collect() };
-        for range in in_order {
-            if collector.is_partition_done() {
-                break;
-            }
-            let start = [partition.prefix.as_slice(), &range.start].concat();
-            let step = match &range.end {
-                None => match self.source.get(tablet, &start).await? {
-                    Some(value) => collector.consume(std::iter::once((start.as_slice(), value.as_slice())))?,
-                    None => Step::More,
-                },
-                Some(end) => {
-                    let end = [partition.prefix.as_slice(), end].concat();
-                    self.range(TabletScan { tablet, start, end }, collector).await?
+        if self.plan.is_reversed {
+            clipped.reverse();
+        }
+        clipped
+    }
+
+    /// Reads the beginning of a piece: a row, or the first chunk of a range.
+    async fn fetch<'p>(&self, piece: Piece<'p>, entries: usize) -> Result<Fetched<'p>, CqlError> {
+        let tablet = tablet_of(self.tablets, piece.partition.token);
+        let prefix = piece.partition.prefix.as_slice();
+        let (mut header, mut static_row) = (None, None);
+        if piece.is_first {
+            header = self.header(tablet, prefix).await?;
+            static_row = self.static_row(tablet, prefix).await?;
+        }
+        let found = match piece.range {
+            None => Found::Nothing,
+            Some(range) => {
+                let start = [prefix, &range.start].concat();
+                match &range.end {
+                    None => match self.source.get(tablet, &start).await? {
+                        Some(value) => Found::Row(start, value),
+                        None => Found::Nothing,
+                    },
+                    Some(end) => {
+                        let scan = TabletScan { tablet, start, end: [prefix, end].concat() };
+                        let chunk = self.chunk(tablet, &scan.start, &scan.end, entries).await?;
+                        Found::Chunk(scan, chunk)
+                    }
                 }
+            }
+        };
+        Ok(Fetched { piece, header, static_row, found })
+    }
+
+    /// Feeds a piece to the collector, with the rest of its range. `remaining` is what the former page left of its partition's limit.
+    async fn take_piece(
+        &self,
+        fetched: Fetched<'_>,
+        remaining: Option<u64>,
+        collector: &mut Collector<'_>,
+    ) -> Result<Step, CqlError> {
+        let Fetched { piece, header, static_row, found } = fetched;
+        if piece.is_first {
+            collector.begin_partition(&piece.partition.prefix, header, static_row.as_deref())?;
+            if let Some(remaining) = remaining.filter(|_| piece.is_resumed) {
+                collector.resume_partition(remaining);
+            }
+        }
+        if !collector.is_partition_done() {
+            let step = match found {
+                Found::Nothing => Step::More,
+                Found::Row(key, value) => collector.consume(std::iter::once((key.as_slice(), value.as_slice())))?,
+                Found::Chunk(scan, chunk) => self.range(scan, Some(chunk), collector).await?,
             };
             if step == Step::Full {
-                return Ok(());
+                return Ok(Step::Full);
             }
         }
-        collector.end_partition()
+        if piece.is_last {
+            collector.end_partition()?;
+            if collector.is_full() {
+                return Ok(Step::Full);
+            }
+        }
+        Ok(Step::More)
     }
 
     async fn header(&self, tablet: TabletId, prefix: &[u8]) -> Result<Option<Vec<u8>>, CqlError> {
@@ -224,19 +309,34 @@ impl<K: Kv> Read<'_, K> {
         usize::try_from(wanted).unwrap_or(CHUNK_ENTRIES).clamp(4, CHUNK_ENTRIES)
     }
 
-    /// Feeds a range of one tablet to the collector.
-    async fn range(&self, scan: TabletScan, collector: &mut Collector<'_>) -> Result<Step, CqlError> {
+    async fn chunk(
+        &self,
+        tablet: TabletId,
+        start: &[u8],
+        end: &[u8],
+        max_entries: usize,
+    ) -> Result<ScanChunk, CqlError> {
+        if start >= end {
+            return Ok(ScanChunk { exhausted: true, ..ScanChunk::default() });
+        }
+        let (start, end, reverse) = (start.to_vec(), end.to_vec(), self.plan.is_reversed);
+        self.source.scan(tablet, ScanRequest { start, end, reverse, max_entries, max_bytes: CHUNK_BYTES }).await
+    }
+
+    /// Feeds a range of one tablet to the collector; its first chunk may have been read before.
+    async fn range(
+        &self,
+        scan: TabletScan,
+        mut first: Option<ScanChunk>,
+        collector: &mut Collector<'_>,
+    ) -> Result<Step, CqlError> {
         let TabletScan { tablet, mut start, mut end } = scan;
         let is_reversed = self.plan.is_reversed;
         while start < end {
-            let request = ScanRequest {
-                start: start.clone(),
-                end: end.clone(),
-                reverse: is_reversed,
-                max_entries: self.chunk_entries(collector),
-                max_bytes: CHUNK_BYTES,
+            let chunk = match first.take() {
+                Some(chunk) => chunk,
+                None => self.chunk(tablet, &start, &end, self.chunk_entries(collector)).await?,
             };
-            let chunk = self.source.scan(tablet, request).await?;
             if collector.consume(chunk.entries())? == Step::Full {
                 return Ok(Step::Full);
             }
@@ -334,7 +434,7 @@ impl<K: Kv> Read<'_, K> {
             collector.resume_partition(state.remaining_in_partition.unwrap_or(u64::MAX));
         }
         for scan in scans {
-            if self.range(scan.clone(), &mut collector).await? == Step::Full {
+            if self.range(scan.clone(), None, &mut collector).await? == Step::Full {
                 return self.finish(collector, page, false);
             }
             check_result_size(&collector, page)?;
@@ -371,7 +471,7 @@ impl<K: Kv> Read<'_, K> {
         limits: Limits,
     ) -> Result<Collector<'s>, CqlError> {
         let mut collector = Collector::new(self.plan, self.scope(), filters, limits);
-        self.range(scan.clone(), &mut collector).await?;
+        self.range(scan.clone(), None, &mut collector).await?;
         collector.end_partition()?;
         Ok(collector)
     }

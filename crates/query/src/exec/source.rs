@@ -4,9 +4,10 @@
 //! Always true: entries come in key order, in chunks of bounded size. Left out: what entries mean.
 
 use crate::error::kv_error;
-use crate::kv::{Kv, Now, ScanChunk, ScanRequest};
+use crate::kv::{Kv, KvError, Now, ScanChunk, ScanRequest};
 use diorite_base::TabletId;
 use diorite_cql::protocol::CqlError;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Entries in key order.
 pub type Entries = Vec<(Vec<u8>, Vec<u8>)>;
@@ -15,21 +16,46 @@ pub type Entries = Vec<(Vec<u8>, Vec<u8>)>;
 #[derive(Debug)]
 pub enum Source<'k, K> {
     /// Tablets.
-    Kv(&'k K),
+    Tablets {
+        /// The seam.
+        kv: &'k K,
+        /// A tablet was not there: the caller's list of tablets is old.
+        met_missing_tablet: AtomicBool,
+    },
     /// Sorted entries; the tablet does not matter.
     Memory(Entries),
 }
 
-impl<K: Kv> Source<'_, K> {
+impl<'k, K: Kv> Source<'k, K> {
+    /// Reads tablets.
+    pub fn tablets(kv: &'k K) -> Self {
+        Source::Tablets { kv, met_missing_tablet: AtomicBool::new(false) }
+    }
+
+    /// Whether a read failed because its tablet is not there (any more).
+    pub fn met_missing_tablet(&self) -> bool {
+        match self {
+            Source::Tablets { met_missing_tablet, .. } => met_missing_tablet.load(Ordering::Relaxed),
+            Source::Memory(_) => false,
+        }
+    }
+
+    fn failed(&self, error: &KvError) -> CqlError {
+        if let (Source::Tablets { met_missing_tablet, .. }, KvError::NoSuchTablet(_)) = (self, error) {
+            met_missing_tablet.store(true, Ordering::Relaxed);
+        }
+        kv_error(error, None)
+    }
+
     /// The value of a key.
     pub async fn get(&self, tablet: TabletId, key: &[u8]) -> Result<Option<Vec<u8>>, CqlError> {
         match self {
-            Source::Kv(kv) => {
-                match kv.get_now(tablet, key).map_err(|error| kv_error(&error, None))? {
+            Source::Tablets { kv, .. } => {
+                match kv.get_now(tablet, key).map_err(|error| self.failed(&error))? {
                     Now::Ready(value) => return Ok(value.map(|value| value.to_vec())),
                     Now::WouldBlock => {}
                 }
-                kv.get(tablet, key).await.map_err(|error| kv_error(&error, None))
+                kv.get(tablet, key).await.map_err(|error| self.failed(&error))
             }
             Source::Memory(entries) => {
                 let found = entries.binary_search_by(|(known, _)| known.as_slice().cmp(key));
@@ -41,7 +67,7 @@ impl<K: Kv> Source<'_, K> {
     /// A piece of a range.
     pub async fn scan(&self, tablet: TabletId, request: ScanRequest) -> Result<ScanChunk, CqlError> {
         match self {
-            Source::Kv(kv) => kv.scan(tablet, request).await.map_err(|error| kv_error(&error, None)),
+            Source::Tablets { kv, .. } => kv.scan(tablet, request).await.map_err(|error| self.failed(&error)),
             Source::Memory(entries) => Ok(scan_entries(entries, &request)),
         }
     }
@@ -49,7 +75,7 @@ impl<K: Kv> Source<'_, K> {
     /// The tablet's flags.
     pub fn flags(&self, tablet: TabletId) -> Result<u64, CqlError> {
         match self {
-            Source::Kv(kv) => kv.flags(tablet).map_err(|error| kv_error(&error, None)),
+            Source::Tablets { kv, .. } => kv.flags(tablet).map_err(|error| self.failed(&error)),
             Source::Memory(_) => Ok(0),
         }
     }

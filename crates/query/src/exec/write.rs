@@ -338,7 +338,7 @@ pub fn pack_virtual_rows(
     rows: &[Vec<Option<Vec<u8>>>],
 ) -> Result<super::source::Entries, CqlError> {
     let uuids = UuidSource::new(SplitMix64::new(0));
-    let environment = crate::functions::Environment { now_us: 0, uuids: &uuids };
+    let environment = crate::functions::Environment::new(0, &uuids);
     let bound = Bound { values: &[], environment };
     let mut entries = Vec::with_capacity(rows.len());
     for row in rows {

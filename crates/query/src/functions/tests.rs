@@ -5,7 +5,7 @@ use super::*;
 
 fn call(name: &str, from: &CqlType, wire: &[u8]) -> Option<Vec<u8>> {
     let uuids = UuidSource::new(SplitMix64::new(1));
-    let environment = Environment { now_us: 1_700_000_000_123_456, uuids: &uuids };
+    let environment = Environment::new(1_700_000_000_123_456, &uuids);
     let found = overloads(name).into_iter().find(|overload| overload.arguments.first() == Some(from)).unwrap();
     found.function.call(&[Some(Cow::Borrowed(wire))], &environment).unwrap()
 }
@@ -41,7 +41,7 @@ fn numbers_are_cast_as_java_does() {
 #[test]
 fn blobs_are_checked_on_the_way_back() {
     let uuids = UuidSource::new(SplitMix64::new(1));
-    let environment = Environment { now_us: 0, uuids: &uuids };
+    let environment = Environment::new(0, &uuids);
     let function = overloads("blobasint").remove(0).function;
     assert!(function.call(&[Some(Cow::Borrowed(&[1, 2]))], &environment).is_err());
     assert_eq!(function.call(&[None], &environment).unwrap(), None);

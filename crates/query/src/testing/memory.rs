@@ -1,6 +1,7 @@
 //! Tablets in memory.
 //!
-//! Always true: stamps follow the order of writes; overwriting follows the same rule as the replicated store's. Left out: everything that fails.
+//! Always true: stamps follow the order of writes; overwriting follows the same rule as the replicated store's. Left out: everything that fails, except
+//! that a change of the catalog may take tablets away.
 
 use crate::exec::source::scan_entries;
 use crate::kv::{Kv, KvError, NodeInfo, Now, ScanChunk, ScanRequest, WriteReply, WriteSink};
@@ -17,6 +18,7 @@ use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
+use std::task::Poll;
 use uuid::Uuid;
 
 #[derive(Default)]
@@ -36,6 +38,12 @@ pub struct MemoryKv {
     pub is_cold: AtomicBool,
     /// How many scans there were.
     pub scans: AtomicUsize,
+    /// How many cold gets there are at the moment.
+    waiting: AtomicUsize,
+    /// How many cold gets there were at once.
+    pub most_waiting: AtomicUsize,
+    /// A change of the catalog that comes just before the next access to a tablet.
+    pub interruption: Mutex<Option<Command>>,
 }
 
 impl MemoryKv {
@@ -60,6 +68,9 @@ impl MemoryKv {
             last_stamp_us: AtomicI64::new(0),
             is_cold: AtomicBool::new(false),
             scans: AtomicUsize::new(0),
+            waiting: AtomicUsize::new(0),
+            most_waiting: AtomicUsize::new(0),
+            interruption: Mutex::default(),
         }
     }
 
@@ -73,10 +84,19 @@ impl MemoryKv {
         self.tablets.lock().values().map(|tablet| tablet.entries.len()).sum()
     }
 
-    fn apply(&self, id: TabletId, mut mutation: Mutation) -> Result<WriteReply, KvError> {
-        if self.catalog.load().placement(id).is_none() {
-            return Err(KvError::NoSuchTablet(id));
+    /// Whether the tablet is there.
+    fn check(&self, id: TabletId) -> Result<(), KvError> {
+        if let Some(command) = self.interruption.lock().take() {
+            self.catalog.store(Arc::new(self.catalog.load().apply(&command).0));
         }
+        match self.catalog.load().placement(id) {
+            Some(_) => Ok(()),
+            None => Err(KvError::NoSuchTablet(id)),
+        }
+    }
+
+    fn apply(&self, id: TabletId, mut mutation: Mutation) -> Result<WriteReply, KvError> {
+        self.check(id)?;
         let stamp_us = self.now_us().max(self.last_stamp_us.load(Ordering::Relaxed) + 1);
         self.last_stamp_us.store(stamp_us, Ordering::Relaxed);
         mutation.stamp(stamp_us);
@@ -107,6 +127,19 @@ impl MemoryKv {
             }
         }
     }
+}
+
+/// Lets others go on.
+async fn yield_once() {
+    let mut has_yielded = false;
+    std::future::poll_fn(|context| {
+        if std::mem::replace(&mut has_yielded, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
 }
 
 impl Tablet {
@@ -176,6 +209,7 @@ impl Kv for MemoryKv {
     type Pinned = Vec<u8>;
 
     fn get_now(&self, tablet: TabletId, key: &[u8]) -> Result<Now<Option<Vec<u8>>>, KvError> {
+        self.check(tablet)?;
         if self.is_cold.load(Ordering::Relaxed) {
             return Ok(Now::WouldBlock);
         }
@@ -183,10 +217,16 @@ impl Kv for MemoryKv {
     }
 
     async fn get(&self, tablet: TabletId, key: &[u8]) -> Result<Option<Vec<u8>>, KvError> {
+        self.check(tablet)?;
+        let waiting = self.waiting.fetch_add(1, Ordering::Relaxed) + 1;
+        self.most_waiting.fetch_max(waiting, Ordering::Relaxed);
+        yield_once().await;
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
         Ok(self.tablets.lock().get(&tablet).and_then(|tablet| tablet.entries.get(key).cloned()))
     }
 
     async fn scan(&self, tablet: TabletId, request: ScanRequest) -> Result<ScanChunk, KvError> {
+        self.check(tablet)?;
         self.scans.fetch_add(1, Ordering::Relaxed);
         let tablets = self.tablets.lock();
         let Some(tablet) = tablets.get(&tablet) else { return Ok(ScanChunk { exhausted: true, ..Default::default() }) };
@@ -197,6 +237,7 @@ impl Kv for MemoryKv {
     }
 
     fn flags(&self, tablet: TabletId) -> Result<u64, KvError> {
+        self.check(tablet)?;
         Ok(self.tablets.lock().get(&tablet).map_or(0, |tablet| tablet.flags))
     }
 
@@ -207,6 +248,7 @@ impl Kv for MemoryKv {
         sink: &Arc<dyn WriteSink>,
         token: u64,
     ) -> Result<(), KvError> {
+        self.check(tablet)?;
         let outcome = self.apply(tablet, mutation);
         sink.complete(&mut vec![(token, outcome)]);
         Ok(())

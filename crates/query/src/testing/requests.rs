@@ -1,6 +1,7 @@
 //! Requests beyond plain text: values, prepared statements, the short way, batches by opcode, changes of the schema under a statement.
 
 use super::{Database, rendered_rows};
+use diorite_cluster::catalog::Command;
 use diorite_cql::protocol::client::{
     BoundValues, ClientBatchStatement, ClientPrepared, ClientRequest, ClientResponse, ClientRows, Parameters,
 };
@@ -301,6 +302,9 @@ fn cells_of_dropped_columns_keep_no_row_alive() {
     }
     database.run("ALTER TABLE t ADD w text").unwrap();
     assert!(database.rows("SELECT * FROM t").is_empty());
+    assert_eq!(database.rows("UPDATE t SET v = 1 WHERE k = 'a' AND c = 1 IF EXISTS"), ["[applied]=false"]);
+    assert_eq!(database.rows("INSERT INTO t (k, c, v) VALUES ('a', 1, 2) IF NOT EXISTS"), ["[applied]=true"]);
+    assert_eq!(database.rows("UPDATE t SET v = 1 WHERE k = 'a' AND c = 1 IF EXISTS"), ["[applied]=true"]);
 }
 
 #[test]
@@ -312,4 +316,133 @@ fn long_clustering_keys_are_refused() {
     assert!(refused(database.execute(&insert, &[Value::Set(&half), Value::Set(&half)])).1.contains("80000"));
     database.execute(&insert, &[Value::Set(&half), Value::Set(b"y")]).unwrap();
     assert_eq!(database.rows("SELECT COUNT(*) FROM t"), ["count=1"]);
+}
+
+fn interrupt(database: &Database, command: Command) {
+    *database.kv.interruption.lock() = Some(command);
+}
+
+fn truncate(name: &str) -> Command {
+    Command::TruncateTable { keyspace: "ks".to_owned(), name: name.to_owned() }
+}
+
+#[test]
+fn requests_meet_the_tablets_that_truncate_made() {
+    let database = text_table();
+    let insert = database.prepare("INSERT INTO t (k, c, v, w) VALUES (?, ?, ?, ?)").unwrap();
+    let select = database.prepare("SELECT v FROM t WHERE k = ? AND c = ?").unwrap();
+    let one = INT(1);
+    let values = [Value::Set(b"a".as_slice()), Value::Set(&one), Value::Set(&one), Value::Set(b"w")];
+    database.execute(&insert, &values).unwrap();
+    for text in ["SELECT v FROM t WHERE k = 'a'", "SELECT * FROM t", "SELECT v FROM t WHERE k IN ('a', 'b') AND c = 1"]
+    {
+        interrupt(&database, truncate("t"));
+        assert!(database.rows(text).is_empty(), "{text}");
+        database.execute(&insert, &values).unwrap();
+    }
+    interrupt(&database, truncate("t"));
+    assert_eq!(database.rows("SELECT COUNT(*) FROM t"), ["count=0"]);
+    interrupt(&database, truncate("t"));
+    assert!(!is_short(&database, &insert, &values), "refused on the short way before it had any effect");
+    assert_eq!(database.execute(&insert, &values), Ok(ClientResponse::Void));
+    interrupt(&database, truncate("t"));
+    assert!(!is_short(&database, &select, &values[..2]));
+    assert!(rows(database.execute(&select, &values[..2])).rows.is_empty());
+    interrupt(&database, truncate("t"));
+    database.run("UPDATE t SET v = 1 WHERE k IN ('a', 'b', 'c', 'd') AND c = 1").unwrap();
+    assert_eq!(database.rows("SELECT COUNT(*) FROM t"), ["count=4"]);
+    interrupt(&database, truncate("t"));
+    let outcome = database.rows("INSERT INTO t (k, c) VALUES ('a', 1) IF NOT EXISTS");
+    assert_eq!(outcome, ["[applied]=true"]);
+}
+
+#[test]
+fn what_took_effect_is_not_sent_again() {
+    let database = Database::with_keyspace();
+    database.run("CREATE TABLE t (k int PRIMARY KEY, n counter)").unwrap();
+    database.run("CREATE TABLE u (k int PRIMARY KEY, n counter)").unwrap();
+    interrupt(&database, truncate("t"));
+    let batch =
+        "BEGIN COUNTER BATCH UPDATE u SET n = n + 1 WHERE k = 1; UPDATE t SET n = n + 1 WHERE k = 1; APPLY BATCH;";
+    database.run(batch).unwrap();
+    assert_eq!(database.rows("SELECT n FROM t"), ["n=1"]);
+    assert_eq!(database.rows("SELECT n FROM u"), ["n=1"]);
+}
+
+#[test]
+fn a_table_that_is_dropped_meanwhile_is_told_as_such() {
+    for text in ["SELECT * FROM t", "UPDATE t SET v = 1 WHERE k = 'a' AND c = 1"] {
+        let database = text_table();
+        let drop = Command::DropTable { keyspace: "ks".to_owned(), name: "t".to_owned(), if_exists: false };
+        interrupt(&database, drop);
+        assert_eq!(refused(database.run(text)), (ErrorCode::Invalid, "table t does not exist".to_owned()));
+    }
+}
+
+#[test]
+fn a_request_may_say_what_second_it_is() {
+    let database = text_table();
+    let now_s = |now_s| Parameters { now_in_seconds: Some(now_s), ..Parameters::default() };
+    let query = |statement, now| database.send(&ClientRequest::Query { statement, parameters: now_s(now) });
+    let started = 1_700_000_000;
+    query("INSERT INTO t (k, c, v) VALUES ('a', 1, 1) USING TTL 100", started - 40).unwrap();
+    assert_eq!(database.rows("SELECT ttl(v) FROM t"), ["ttl(v)=60"]);
+    let select = "SELECT ttl(v) FROM t WHERE k = 'a' AND c = 1";
+    assert_eq!(rendered_rows(&rows(query(select, started + 59))), ["ttl(v)=1"]);
+    assert!(rows(query(select, started + 60)).rows.is_empty());
+    let prepared = database.prepare("SELECT v FROM t WHERE k = 'a' AND c = 1").unwrap();
+    let id = (prepared.id.as_slice(), prepared.result_metadata_id.as_deref().unwrap());
+    let later = ClientRequest::Execute { id: id.0, result_metadata_id: id.1, parameters: now_s(started + 60) };
+    assert!(database.execute_now(&later).is_none());
+    assert!(rows(database.send(&later)).rows.is_empty());
+    assert_eq!(refused(query(select, -1)).0, ErrorCode::Invalid);
+}
+
+#[test]
+fn the_timestamp_that_stands_for_the_servers_is_refused() {
+    let database = text_table();
+    let insert = database.prepare("INSERT INTO t (k, c, v) VALUES ('a', 1, 1) USING TIMESTAMP ?").unwrap();
+    let least = i64::MIN.to_be_bytes();
+    assert_eq!(refused(database.execute(&insert, &[Value::Set(&least)])).1, "The timestamp is out of range");
+    let next = (i64::MIN + 1).to_be_bytes();
+    database.execute(&insert, &[Value::Set(&next)]).unwrap();
+}
+
+#[test]
+fn describe_may_be_prepared() {
+    let database = text_table();
+    let prepared = database.prepare("DESCRIBE TABLES").unwrap();
+    let names: Vec<&str> = prepared.result.columns.iter().map(|column| column.name.as_str()).collect();
+    let found = rows(database.execute(&prepared, &[]));
+    let sent: Vec<&str> = found.metadata.columns.iter().map(|column| column.name.as_str()).collect();
+    assert!(!names.is_empty());
+    assert_eq!(names, sent);
+}
+
+#[test]
+fn named_rows_are_read_several_at_a_time_and_given_in_order() {
+    let database = Database::with_keyspace();
+    database.run("CREATE TABLE t (k int, c int, v int, PRIMARY KEY (k, c))").unwrap();
+    for k in 0..40 {
+        database.run(&format!("INSERT INTO t (k, c, v) VALUES ({k}, 0, {k})")).unwrap();
+        database.run(&format!("INSERT INTO t (k, c, v) VALUES ({k}, 1, {k})")).unwrap();
+    }
+    let keys = (0..40).map(|k: i32| k.to_string()).collect::<Vec<_>>().join(", ");
+    let all = database.rows("SELECT k, c FROM t");
+    let read = |rest: &str| {
+        database.kv.most_waiting.store(0, Ordering::Relaxed);
+        let found = database.rows(&format!("SELECT k, c FROM t WHERE k IN ({keys}) {rest}"));
+        (found, database.kv.most_waiting.load(Ordering::Relaxed))
+    };
+    database.kv.is_cold.store(true, Ordering::Relaxed);
+    let (found, at_once) = read("AND c IN (1, 0)");
+    assert_eq!((found.len(), at_once), (80, 16));
+    let mut sorted = (found.clone(), all.clone());
+    sorted.0.sort();
+    sorted.1.sort();
+    assert_eq!(sorted.0, sorted.1);
+    assert_eq!(read("").0, found);
+    let (limited, at_once) = read("AND c IN (0, 1) LIMIT 3");
+    assert_eq!((limited.as_slice(), at_once), (&found[..3], 3));
+    assert_eq!(read("AND c IN (0, 1) PER PARTITION LIMIT 1").0.len(), 40);
 }
