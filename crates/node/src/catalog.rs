@@ -168,10 +168,16 @@ impl CatalogFollower {
                 continue;
             }
             let mut events = Vec::new();
+            // What is dropped goes only after nobody is sent there any more: a request that meets a closed tablet finds others in the catalog.
+            let (dropped, changes): (Vec<_>, Vec<_>) =
+                changes.into_iter().partition(|change| matches!(change, Change::DropTablets { .. }));
             for change in changes {
                 self.carry_out(change, &mut events);
             }
             self.publish(catalog);
+            for change in dropped {
+                self.carry_out(change, &mut events);
+            }
             for event in events {
                 // Nobody may be listening.
                 let _ = self.events.send(Arc::new(event));

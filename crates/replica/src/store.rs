@@ -457,9 +457,17 @@ fn disk_full(disk: &Disk, reserve_bytes: u64) -> KvError {
     ))
 }
 
+/// Starts a thread of the store. If it panics (an fsync that fails does that: what reached the disk is then unknown) the process ends at once,
+/// as nothing that it holds in memory can be trusted; the next start replays what is durable.
 #[allow(clippy::disallowed_methods, reason = "the store's threads live here and are joined at shutdown")]
 fn spawn(name: String, body: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, StorageError> {
-    std::thread::Builder::new().name(name).spawn(body).map_err(|source| StorageError::Io {
+    let guarded = move || {
+        if std::panic::catch_unwind(std::panic::AssertUnwindSafe(body)).is_err() {
+            tracing::error!("a store thread panicked, the node ends");
+            std::process::abort();
+        }
+    };
+    std::thread::Builder::new().name(name).spawn(guarded).map_err(|source| StorageError::Io {
         action: "cannot start a thread for",
         path: "the store".into(),
         source,
