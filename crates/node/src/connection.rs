@@ -355,7 +355,8 @@ impl Requests<'_> {
                 match step {
                     ExecuteNow::Replied => self.outbound.commit(),
                     ExecuteNow::Submitted => *self.submitted += 1,
-                    ExecuteNow::NeedsWait => return self.run(envelope, &message),
+                    ExecuteNow::NeedsWait => return self.run(envelope, &message, false),
+                    ExecuteNow::NeedsDisk => return self.run(envelope, &message, true),
                 }
                 Next::Nothing
             }
@@ -372,7 +373,7 @@ impl Requests<'_> {
                 Next::Register(*events)
             }
             Request::Query(_) | Request::Prepare(_) | Request::Execute(_) | Request::Batch(_) if self.started => {
-                self.run(envelope, &message)
+                self.run(envelope, &message, false)
             }
             _ => {
                 let name = envelope.opcode.name();
@@ -399,7 +400,7 @@ impl Requests<'_> {
     }
 
     /// Makes a future of a request that may have to wait. It owns a copy of the body, as the input buffer goes on.
-    fn run(&mut self, envelope: &Envelope<'_>, message: &Message<'_>) -> Next {
+    fn run(&mut self, envelope: &Envelope<'_>, message: &Message<'_>, needs_disk: bool) -> Next {
         let counter = match envelope.opcode {
             Opcode::Query => &self.shared.counters.queries,
             Opcode::Prepare => &self.shared.counters.prepares,
@@ -418,6 +419,7 @@ impl Requests<'_> {
             version: envelope.version,
             flags: envelope.flags,
             body: envelope.body.to_vec(),
+            needs_disk,
         };
         let answer = self.shared.engine.answer(Arc::clone(self.session), request);
         let shared = Arc::clone(self.shared);

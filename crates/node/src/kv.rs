@@ -99,9 +99,6 @@ impl Kv for NodeKv {
     }
 
     async fn get(&self, tablet: TabletId, key: &[u8]) -> Result<Option<Vec<u8>>, KvError> {
-        if let Now::Ready(found) = self.get_now(tablet, key)? {
-            return Ok(found.map(|value| value.to_vec()));
-        }
         let (handle, key) = (self.handle(tablet)?, key.to_vec());
         off_task(move || Ok(handle.get(&key)?.map(|value| value.to_vec()))).await
     }

@@ -79,6 +79,8 @@ pub struct OwnedRequest {
     pub flags: u8,
     /// Its body, no longer compressed
     pub body: Vec<u8>,
+    /// It was just found that its row is not in memory ([`ExecuteNow::NeedsDisk`])
+    pub needs_disk: bool,
 }
 
 /// An answer with how it is to be sent.
@@ -120,6 +122,7 @@ pub struct QueryEngine<K> {
 struct Run<'a> {
     values: &'a [Value<'a>],
     parameters: &'a QueryParameters<'a>,
+    needs_disk: bool,
 }
 
 /// What arrived of a write.
@@ -173,7 +176,9 @@ impl<K: Kv> QueryEngine<K> {
             match message.request {
                 Request::Query(query) => engine.query(&session, &query).await,
                 Request::Prepare(prepare) => engine.prepare(&session, &prepare),
-                Request::Execute(execute) => engine.execute(&session, request.version, &execute).await,
+                Request::Execute(execute) => {
+                    engine.execute(&session, request.version, &execute, request.needs_disk).await
+                }
                 Request::Batch(batch) => engine.batch(&session, &batch).await,
                 _ => Err(CqlError::protocol("the query engine takes QUERY, PREPARE, EXECUTE and BATCH")),
             }
@@ -205,8 +210,9 @@ impl<K: Kv> QueryEngine<K> {
         let keyspace = query.parameters.keyspace.or(current.as_ref().map(|keyspace| keyspace.as_str()));
         let planned = self.plan_text(&self.kv.catalog(), keyspace, query.statement)?;
         let values = bind(&planned, &query.parameters.values)?;
-        let mut reply =
-            self.run(session, keyspace, &planned, Run { values: &values, parameters: &query.parameters }).await?;
+        let mut reply = self
+            .run(session, keyspace, &planned, Run { values: &values, parameters: &query.parameters, needs_disk: false })
+            .await?;
         reply.skip_metadata = false;
         Ok(reply)
     }
@@ -260,7 +266,13 @@ impl<K: Kv> QueryEngine<K> {
         Ok((statement, fresh))
     }
 
-    async fn execute(&self, session: &Session, version: Version, execute: &Execute<'_>) -> Result<Reply, CqlError> {
+    async fn execute(
+        &self,
+        session: &Session,
+        version: Version,
+        execute: &Execute<'_>,
+        needs_disk: bool,
+    ) -> Result<Reply, CqlError> {
         let (statement, current) = self.current(execute.id)?;
         if statement.would_mislead(version, execute.parameters.skip_metadata) {
             return Err(CqlError::unprepared(execute.id));
@@ -268,7 +280,7 @@ impl<K: Kv> QueryEngine<K> {
         let values = bind(&current.planned, &execute.parameters.values)?;
         let session_keyspace = session.keyspace();
         let keyspace = statement.keyspace.as_deref().or(session_keyspace.as_ref().map(|keyspace| keyspace.as_str()));
-        let run = Run { values: &values, parameters: &execute.parameters };
+        let run = Run { values: &values, parameters: &execute.parameters, needs_disk };
         let mut reply = self.run(session, keyspace, &current.planned, run).await?;
         if let Plan::Select(_) = current.planned.plan {
             reply.skip_metadata = execute.parameters.skip_metadata && statement.may_skip_metadata(version);
@@ -290,7 +302,7 @@ impl<K: Kv> QueryEngine<K> {
                 if run.parameters.consistency == Consistency::Any {
                     return Err(invalid("ANY ConsistencyLevel is only supported for writes"));
                 }
-                let rows = self.select(select, &bound, run.parameters).await?;
+                let rows = self.select(select, &bound, run.parameters, run.needs_disk).await?;
                 let warnings = select.warning().map(str::to_owned).into_iter().collect();
                 Ok(Reply { warnings, ..Reply::plain(Response::Rows(rows)) })
             }
@@ -364,6 +376,7 @@ impl<K: Kv> QueryEngine<K> {
         plan: &SelectPlan,
         bound: &Bound<'_>,
         parameters: &QueryParameters<'_>,
+        needs_disk: bool,
     ) -> Result<Rows, CqlError> {
         let page = PageRequest {
             page_size: parameters.page_size,
@@ -377,7 +390,7 @@ impl<K: Kv> QueryEngine<K> {
             let tablets = &[TabletRange { tablet: TabletId(0), first_token: i64::MIN }];
             return Read { plan, bound, source: &source, tablets }.execute(page).await;
         }
-        let (entry, source) = (self.entry(&plan.table)?, Source::tablets(&*self.kv));
+        let (entry, source) = (self.entry(&plan.table)?, Source::tablets(&*self.kv, needs_disk));
         let outcome = Read { plan, bound, source: &source, tablets: &entry.tablets }.execute(page).await;
         if !source.met_missing_tablet() {
             return outcome;

@@ -59,6 +59,8 @@ pub enum ExecuteNow {
     Submitted,
     /// Nothing was done: the request has to take the general way.
     NeedsWait,
+    /// The same, because the row is not in memory: the general way need not look there again.
+    NeedsDisk,
 }
 
 /// Why the short way ends early: the request takes the general one.
@@ -75,6 +77,8 @@ pub struct HotPlan {
 struct Scratch {
     key: Vec<u8>,
     value: Vec<u8>,
+    /// The last request was declined because its row is not in memory.
+    needs_disk: bool,
 }
 
 thread_local! {
@@ -205,6 +209,9 @@ impl<K: Kv> QueryEngine<K> {
         });
         match outcome {
             Some(Ok(outcome)) => outcome,
+            Some(Err(Declined)) if SCRATCH.with_borrow_mut(|scratch| std::mem::take(&mut scratch.needs_disk)) => {
+                ExecuteNow::NeedsDisk
+            }
             Some(Err(Declined)) | None => ExecuteNow::NeedsWait,
         }
     }
@@ -246,7 +253,7 @@ impl<K: Kv> QueryEngine<K> {
                 let skip = request.parameters.skip_metadata && statement.may_skip_metadata(reply.version);
                 let metadata = &plan.selection.metadata;
                 let send = metadata.to_send(skip, request.result_metadata_id);
-                let row = self.read_now(tablet, &scratch.key, partition_len)?;
+                let row = self.read_now(tablet, &scratch.key, partition_len, &mut scratch.needs_disk)?;
                 let head = ReplyHead::new(reply.version, reply.stream);
                 let mut rows = RowsWriter::begin(out, &head, metadata, send, None);
                 if let Some((value, deleted_us)) = &row {
@@ -269,10 +276,15 @@ impl<K: Kv> QueryEngine<K> {
         tablet: TabletId,
         key: &[u8],
         partition_len: usize,
+        needs_disk: &mut bool,
     ) -> Result<Option<(K::Pinned, i64)>, Declined> {
-        let now = |key: &[u8]| match self.kv.get_now(tablet, key) {
+        let mut now = |key: &[u8]| match self.kv.get_now(tablet, key) {
             Ok(Now::Ready(value)) => Ok(value),
-            Ok(Now::WouldBlock) | Err(_) => Err(Declined),
+            Ok(Now::WouldBlock) => {
+                *needs_disk = true;
+                Err(Declined)
+            }
+            Err(_) => Err(Declined),
         };
         let Some(value) = now(key)? else { return Ok(None) };
         let mut deleted_us = NOTHING_DELETED;

@@ -94,7 +94,7 @@ pub trait Kv: Send + Sync + 'static {
     /// Reads one key if that needs no waiting.
     fn get_now(&self, tablet: TabletId, key: &[u8]) -> Result<Now<Option<Self::Pinned>>, KvError>;
 
-    /// Reads one key.
+    /// Reads one key, from disk if need be. Whoever wants to try without waiting calls [`Kv::get_now`] first.
     fn get(&self, tablet: TabletId, key: &[u8]) -> impl Future<Output = Result<Option<Vec<u8>>, KvError>> + Send;
 
     /// Reads a piece of a range.

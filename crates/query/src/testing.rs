@@ -101,6 +101,7 @@ impl Database {
             version: request.version,
             flags: request.flags,
             body: request.body.to_vec(),
+            needs_disk: false,
         };
         let reply: Reply = block_on(self.engine.answer(Arc::clone(&self.session), owned))?;
         let mut out = Vec::new();
@@ -120,7 +121,7 @@ impl Database {
         let reply = ReplyTo { version: self.version, stream: 7, sink: &shared, token: 9 };
         let mut out = Vec::new();
         match self.engine.execute_now(&self.session, execute, reply, &mut out) {
-            ExecuteNow::NeedsWait => {
+            ExecuteNow::NeedsWait | ExecuteNow::NeedsDisk => {
                 assert!(out.is_empty(), "a declined request leaves nothing behind");
                 return None;
             }

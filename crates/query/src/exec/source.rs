@@ -19,6 +19,8 @@ pub enum Source<'k, K> {
     Tablets {
         /// The seam.
         kv: &'k K,
+        /// What is asked for is known not to be in memory.
+        needs_disk: bool,
         /// A tablet was not there: the caller's list of tablets is old.
         met_missing_tablet: AtomicBool,
     },
@@ -28,8 +30,8 @@ pub enum Source<'k, K> {
 
 impl<'k, K: Kv> Source<'k, K> {
     /// Reads tablets.
-    pub fn tablets(kv: &'k K) -> Self {
-        Source::Tablets { kv, met_missing_tablet: AtomicBool::new(false) }
+    pub fn tablets(kv: &'k K, needs_disk: bool) -> Self {
+        Source::Tablets { kv, needs_disk, met_missing_tablet: AtomicBool::new(false) }
     }
 
     /// Whether a read failed because its tablet is not there (any more).
@@ -50,10 +52,11 @@ impl<'k, K: Kv> Source<'k, K> {
     /// The value of a key.
     pub async fn get(&self, tablet: TabletId, key: &[u8]) -> Result<Option<Vec<u8>>, CqlError> {
         match self {
-            Source::Tablets { kv, .. } => {
-                match kv.get_now(tablet, key).map_err(|error| self.failed(&error))? {
-                    Now::Ready(value) => return Ok(value.map(|value| value.to_vec())),
-                    Now::WouldBlock => {}
+            Source::Tablets { kv, needs_disk, .. } => {
+                if !needs_disk
+                    && let Now::Ready(value) = kv.get_now(tablet, key).map_err(|error| self.failed(&error))?
+                {
+                    return Ok(value.map(|value| value.to_vec()));
                 }
                 kv.get(tablet, key).await.map_err(|error| self.failed(&error))
             }
