@@ -123,10 +123,13 @@ fn header(arguments: &PointArguments, target: &Target) -> Header {
         client: client_name(common.client).to_owned(),
         connections: common.connection.connections,
         durability: target.durability.clone(),
-        notes: vec![format!(
-            "{} records of {} bytes key and {} bytes value, loaded before the reads; client and server share the machine's cores \
-             when the server was started by this command.",
-            arguments.records, common.key_size, common.value_size
-        )],
+        notes: vec![
+            format!(
+                "{} records of {} bytes key and {} bytes value, loaded before the reads; client and server share the machine's cores \
+                 when the server was started by this command.",
+                arguments.records, common.key_size, common.value_size
+            ),
+            super::large_dataset::REPLICATION_NOTE.to_owned(),
+        ],
     }
 }
