@@ -191,7 +191,11 @@ impl Report {
             header,
             version: env!("CARGO_PKG_VERSION"),
             started_at: date_time(measurement.started_wall_us),
-            command_line: std::env::args().collect::<Vec<_>>().join(" "),
+            // Where the program lies on this machine is nobody's business.
+            command_line: std::iter::once("diorite".to_owned())
+                .chain(std::env::args().skip(1))
+                .collect::<Vec<_>>()
+                .join(" "),
             environment: Environment::current(),
             phases: measurement.phases,
             samples: measurement.samples,
