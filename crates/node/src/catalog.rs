@@ -5,8 +5,8 @@
 //! statement meets a table whose tablets are not there yet. Changes are carried out in log order by one thread, never on the
 //! thread that applies the log.
 
+use crate::awaited::write;
 use crate::error::StartError;
-use crate::kv::write;
 use ahash::AHashSet;
 use arc_swap::ArcSwap;
 use diorite_base::mutation::{Evaluator, Mutation};

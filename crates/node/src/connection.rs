@@ -6,7 +6,7 @@
 //! bounded; an unfinished message and an unread reply are given a bounded time.
 
 use crate::inbox::Inbox;
-use crate::listener::{InWork, Shared};
+use crate::shared::{InWork, Shared};
 use diorite_base::write::{Completion, WriteSink};
 use diorite_cluster::catalog::{SchemaChangeKind, SchemaEvent, SchemaTarget as CatalogTarget};
 use diorite_cql::protocol::envelope::Role;

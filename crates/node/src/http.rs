@@ -1,8 +1,8 @@
 //! The HTTP port: metrics, health, and the configuration in force.
 
 use crate::config::StartOptions;
-use crate::listener::Shared;
 use crate::metrics::NodeMetrics;
+use crate::shared::Shared;
 use diorite_admin::{NodeView, router};
 use std::sync::Arc;
 use tokio::net::TcpListener;

@@ -1,16 +1,15 @@
 //! The query layer's view of this node: tablets through the store, the catalog through its follower.
 
+use crate::awaited::write;
 use crate::catalog::CatalogFollower;
 use diorite_base::mutation::Mutation;
-use diorite_base::write::{Completion, KvError, WriteReply, WriteSink};
+use diorite_base::write::{KvError, WriteReply, WriteSink};
 use diorite_base::{Clock, TabletId};
 use diorite_cluster::catalog::Catalog;
 use diorite_query::kv::{Kv, NodeInfo, Now, ScanChunk, ScanRequest};
 use diorite_replica::{Store, TabletHandle};
 use diorite_storage::{PinnedValue, ScanRange};
-use parking_lot::Mutex;
 use std::sync::Arc;
-use tokio::sync::oneshot;
 
 /// Scans up to this size are first tried in memory on the connection's own task.
 const INLINE_SCAN_BYTES: usize = 64 << 10;
@@ -21,31 +20,6 @@ pub(crate) struct NodeKv {
     pub(crate) catalog: Arc<CatalogFollower>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) node: NodeInfo,
-}
-
-/// A sink for one write that somebody awaits.
-struct OneWrite(Mutex<Option<oneshot::Sender<Result<WriteReply, KvError>>>>);
-
-impl WriteSink for OneWrite {
-    fn complete(&self, done: &mut Vec<Completion>) {
-        for (_, outcome) in done.drain(..) {
-            if let Some(waiting) = self.0.lock().take() {
-                // Whoever waited may be gone (the connection closed); the write stands.
-                let _ = waiting.send(outcome);
-            }
-        }
-    }
-}
-
-/// Submits a write to the store and waits for its outcome.
-pub(crate) async fn write(store: &Store, tablet: TabletId, mutation: Mutation) -> Result<WriteReply, KvError> {
-    let (sender, receiver) = oneshot::channel();
-    let sink: Arc<dyn WriteSink> = Arc::new(OneWrite(Mutex::new(Some(sender))));
-    store.submit(tablet, mutation, &sink, 0)?;
-    store.kick();
-    drop(sink);
-    // The sender is dropped unanswered only if the worker is gone.
-    receiver.await.unwrap_or(Err(KvError::Unavailable(tablet)))
 }
 
 impl NodeKv {

@@ -4,6 +4,7 @@
 //! a connection is one task that answers all complete requests it has read with one write. Left out: what statements mean (`query`),
 //! how writes become durable (`replica`).
 
+mod awaited;
 mod catalog;
 mod config;
 mod connection;
@@ -16,6 +17,7 @@ mod logging;
 mod metrics;
 mod semantics;
 mod server;
+mod shared;
 
 pub use config::{DurabilityOption, Size, StartOptions};
 pub use error::StartError;

@@ -2,7 +2,7 @@
 //!
 //! Names and units follow the conventions of Prometheus. Left out so far: latency histograms (they come with the admin pages).
 
-use crate::listener::Shared;
+use crate::shared::Shared;
 use diorite_admin::Metrics;
 use diorite_storage::{TabletStatistics, Ticker};
 use prometheus_client::collector::Collector;

@@ -1,11 +1,13 @@
 //! Starts a node, keeps it running until it is told to stop, and stops it.
 
+use crate::awaited::write;
 use crate::catalog::CatalogFollower;
 use crate::config::{DurabilityOption, StartOptions};
 use crate::error::StartError;
-use crate::kv::{NodeKv, write};
-use crate::listener::{self, ConnectionLimits, Shared as Connections};
+use crate::kv::NodeKv;
+use crate::listener;
 use crate::semantics::RowSemantics;
+use crate::shared::{ConnectionLimits, Shared as Connections};
 use crate::{http, logging};
 use diorite_base::mutation::Mutation;
 use diorite_base::random::{Random, SplitMix64};

@@ -1,0 +1,34 @@
+//! A single write that somebody awaits.
+
+use diorite_base::TabletId;
+use diorite_base::mutation::Mutation;
+use diorite_base::write::{Completion, KvError, WriteReply, WriteSink};
+use diorite_replica::Store;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use tokio::sync::oneshot;
+
+/// A sink for one write that somebody awaits.
+struct OneWrite(Mutex<Option<oneshot::Sender<Result<WriteReply, KvError>>>>);
+
+impl WriteSink for OneWrite {
+    fn complete(&self, done: &mut Vec<Completion>) {
+        for (_, outcome) in done.drain(..) {
+            if let Some(waiting) = self.0.lock().take() {
+                // Whoever waited may be gone (the connection closed); the write stands.
+                let _ = waiting.send(outcome);
+            }
+        }
+    }
+}
+
+/// Submits a write to the store and waits for its outcome.
+pub(crate) async fn write(store: &Store, tablet: TabletId, mutation: Mutation) -> Result<WriteReply, KvError> {
+    let (sender, receiver) = oneshot::channel();
+    let sink: Arc<dyn WriteSink> = Arc::new(OneWrite(Mutex::new(Some(sender))));
+    store.submit(tablet, mutation, &sink, 0)?;
+    store.kick();
+    drop(sink);
+    // The sender is dropped unanswered only if the worker is gone.
+    receiver.await.unwrap_or(Err(KvError::Unavailable(tablet)))
+}
