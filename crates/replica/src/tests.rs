@@ -211,6 +211,26 @@ fn the_log_is_cut_and_memory_freed_while_writing_more_than_the_limits() {
 }
 
 #[test]
+fn what_was_replayed_counts_towards_the_next_replay() {
+    let home = tempfile::tempdir().unwrap();
+    let store = start(home.path(), 1 << 30);
+    open(&store, [1_000]);
+    let writes = (0..512u64).map(|n| {
+        let mut mutation = Mutation::blind(None);
+        mutation.push(OperationKind::Overwrite, false, &key(n), &[1; 8_192]);
+        (1_000, mutation)
+    });
+    write_all(&store, writes.collect());
+    drop(store);
+    let store = start(home.path(), 1 << 20);
+    open(&store, [1_000]);
+    let flushed = || store.shared().counters().flushes.load(std::sync::atomic::Ordering::Relaxed) > 0;
+    let (_never, wait) = sync_channel::<()>(1);
+    let waited = (0..600).find(|_| wait.recv_timeout(std::time::Duration::from_millis(50)).is_err() && flushed());
+    assert!(waited.is_some(), "flushed without a new write");
+}
+
+#[test]
 fn closed_tablets_and_orphans_leave_nothing() {
     let home = tempfile::tempdir().unwrap();
     let store = start(home.path(), 1 << 30);
@@ -232,7 +252,7 @@ fn full_queues_and_oversized_writes_are_refused_at_once() {
     let home = tempfile::tempdir().unwrap();
     let store = start(home.path(), 1 << 30);
     open(&store, [1_000]);
-    let (sender, _receiver) = sync_channel(20_000);
+    let (sender, receiver) = sync_channel(20_000);
     let sink: Arc<dyn WriteSink> = Arc::new(Waiting(Mutex::new(sender)));
     let refused = (0..20_000).map(|n| store.submit(TabletId(1_000), add(1, 1), &sink, n)).find_map(Result::err);
     assert!(matches!(refused, Some(KvError::Overloaded(_))), "nobody woke the worker: {refused:?}");
@@ -241,4 +261,7 @@ fn full_queues_and_oversized_writes_are_refused_at_once() {
     assert!(matches!(store.submit(TabletId(1_000), huge, &sink, 0), Err(KvError::TooLarge(_))));
     assert!(matches!(store.submit(TabletId(7), add(1, 1), &sink, 0), Err(KvError::NoSuchTablet(_))));
     store.kick();
+    // What was accepted is still written and answered while the store stops.
+    drop(store);
+    assert!(receiver.try_iter().count() >= 10_000);
 }

@@ -72,15 +72,30 @@ impl Worker {
         if let Err(error) = started {
             replica.failure = Some(error.to_string());
         }
+        let stored_index = replica.applied.index;
         self.replicas.insert(tablet, replica);
         self.touch(tablet);
         self.advance();
+        self.note_replayed(tablet, stored_index);
         let outcome = match self.replicas.get(&tablet).and_then(|replica| replica.failure.clone()) {
             Some(failure) => Err(KvError::Storage(failure)),
             None => Ok(()),
         };
         // The opener may have given up waiting.
         let _ = reply.send(outcome);
+    }
+
+    /// What was replayed would have to be replayed again: it counts as unflushed. One entry more than was stored is the new leader's own.
+    fn note_replayed(&self, tablet: TabletId, stored_index: u64) {
+        let Some(replica) = self.replicas.get(&tablet).filter(|replica| replica.applied.index > stored_index + 1)
+        else {
+            return;
+        };
+        let handle = &replica.handle;
+        let replayed_bytes = handle.data.statistics().memtable_bytes;
+        let position = self.inner.log_position.fetch_add(replayed_bytes, Ordering::Relaxed);
+        handle.logged_bytes.fetch_add(replayed_bytes, Ordering::Relaxed);
+        handle.oldest_unflushed.fetch_min(position, Ordering::AcqRel);
     }
 
     fn close(&mut self, tablet: TabletId, reply: &SyncSender<Result<(), KvError>>) {
