@@ -77,6 +77,9 @@ pub(crate) struct Connection {
     started: bool,
     registered: EventSet,
     events: Option<broadcast::Receiver<Arc<SchemaEvent>>>,
+    /// Since when, on the monotonic clock, the client has owed something without any progress: the rest of a message, a read of its
+    /// replies, its STARTUP. Single bytes of a message are no progress, or a peer that sends one now and then would be waited for forever.
+    stuck_since_ns: Option<u64>,
     closing: bool,
 }
 
@@ -98,6 +101,7 @@ impl Connection {
             started: false,
             registered: EventSet::default(),
             events: None,
+            stuck_since_ns: None,
             closing: false,
         }
     }
@@ -136,6 +140,12 @@ impl Connection {
         }
         // A client that is in the middle of something is not waited for forever; an idle one is.
         let stuck = !self.started || !self.outbound.is_empty() || (self.has_room() && !self.inbound.is_idle());
+        let patience_left = if stuck { self.patience_left() } else { PATIENCE };
+        if !stuck {
+            self.stuck_since_ns = None;
+        } else if patience_left.is_zero() {
+            return Ok(false);
+        }
         let stream = &self.stream;
         let ready = async move {
             match interest {
@@ -145,7 +155,7 @@ impl Connection {
         };
         let event = next_event(&mut self.events);
         #[allow(clippy::disallowed_methods, reason = "the connection's patience is a shell's timer")]
-        let patience = tokio::time::sleep(PATIENCE);
+        let patience = tokio::time::sleep(patience_left);
         tokio::select! {
             biased;
             () = self.inbox.arrived(), if self.submitted > 0 => {}
@@ -159,6 +169,13 @@ impl Connection {
             () = patience, if stuck => return Ok(false),
         }
         Ok(true)
+    }
+
+    /// How much longer a client that owes something is waited for.
+    fn patience_left(&mut self) -> Duration {
+        let now_ns = self.shared.kv.clock.monotonic_ns();
+        let since_ns = *self.stuck_since_ns.get_or_insert(now_ns);
+        PATIENCE.saturating_sub(Duration::from_nanos(now_ns.saturating_sub(since_ns)))
     }
 
     /// Reads once; false when the client has closed its side.
@@ -182,7 +199,10 @@ impl Connection {
                 return Ok(());
             }
             match self.stream.try_write(bytes) {
-                Ok(count) => self.outbound.advance(count),
+                Ok(count) => {
+                    self.outbound.advance(count);
+                    self.stuck_since_ns = None;
+                }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(error) => return Err(error),
             }
@@ -211,6 +231,7 @@ impl Connection {
                 }
                 Err(error) => self.refuse(&error),
             };
+            self.stuck_since_ns = None;
             match next {
                 Next::Nothing => {}
                 Next::Start(version, compression, stream) => self.start(version, compression, stream),

@@ -85,6 +85,28 @@ fn a_slow_sender_is_closed() {
     still_serves(&mut server);
 }
 
+/// A peer that sends a byte now and then is not waited for any longer.
+#[test]
+fn a_dripping_sender_is_closed() {
+    let home = tempfile::tempdir().unwrap();
+    let mut server = Server::start(home.path(), &[]);
+    let mut stream = connect(&server);
+    let mut frame = startup();
+    frame.extend_from_slice(&[4, 0, 0, 1, 7, 0, 0, 1, 0]);
+    stream.write_all(&frame).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
+    // READY is read first; then the rest of the message drips for longer than the server's patience.
+    let mut answer = [0; 64];
+    assert!(stream.read(&mut answer).unwrap() >= 9);
+    let closed = (0..90).any(|_| {
+        let sent = stream.write_all(&[0]);
+        let is_open = matches!(stream.read(&mut answer), Err(error) if error.kind() == std::io::ErrorKind::WouldBlock);
+        sent.is_err() || !is_open
+    });
+    assert!(closed, "a byte a second is not progress");
+    still_serves(&mut server);
+}
+
 #[test]
 fn five_thousand_idle_connections_cost_little_and_block_nobody() {
     let home = tempfile::tempdir().unwrap();
