@@ -1,7 +1,7 @@
 //! How the outcome of a read or write of a tablet is told: the error kinds, each named by what the caller may do, and the sink
 //! through which completed writes return in batches.
 
-use crate::TabletId;
+use crate::{NodeId, TabletId};
 use thiserror::Error;
 
 /// Why a tablet did not do what was asked. Each variant says what the caller may do.
@@ -10,6 +10,14 @@ pub enum KvError {
     /// Nobody leads the tablet at the moment; retry.
     #[error("{0} has no leader at the moment")]
     Unavailable(TabletId),
+    /// This replica does not lead the tablet: ask the leader, if it is known. Nothing was done.
+    #[error("{tablet} is led elsewhere")]
+    NotLeader {
+        /// Which.
+        tablet: TabletId,
+        /// Who leads it, as far as this replica knows.
+        leader: Option<NodeId>,
+    },
     /// A bounded queue is full; back off and retry.
     #[error("overloaded: {0}")]
     Overloaded(&'static str),

@@ -21,7 +21,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use uuid::Uuid;
 
@@ -48,6 +48,8 @@ pub fn run(options: StartOptions) -> Result<(), StartError> {
 }
 
 async fn serve(options: StartOptions) -> Result<(), StartError> {
+    // Before anything else: a signal that arrives during the start must stop the node in order as well, not kill it.
+    let mut signals = StopSignals::listen()?;
     let cql_address = SocketAddr::new(options.listen, options.cql_port);
     let http_address = SocketAddr::new(options.listen, options.http_port);
     // Ports first: a second node on the same address must not touch any data.
@@ -84,7 +86,7 @@ async fn serve(options: StartOptions) -> Result<(), StartError> {
     let serving_http = tokio::spawn(http::run(http, Arc::clone(&connections), options.clone(), stopped.clone()));
     let serving_cql = tokio::spawn(listener::run(cql, Arc::clone(&connections), stopped));
     tracing::info!(cql = %cql_address, http = %http_address, durability = %options.durability, "ready");
-    wait_for_signal().await?;
+    signals.arrived().await;
     tracing::info!("stopping: no new connections, flushing");
     stop.send_replace(true);
     // Both end by themselves once told; a panic in one of them has been reported already.
@@ -218,15 +220,28 @@ fn node_info(options: &StartOptions, identity: &Identity) -> NodeInfo {
     }
 }
 
-async fn wait_for_signal() -> Result<(), StartError> {
-    let system = |error| StartError::System("cannot wait for signals", error);
-    let mut terminate = signal(SignalKind::terminate()).map_err(system)?;
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(system)?;
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
+/// The signals that stop a node.
+struct StopSignals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl StopSignals {
+    /// From here on the signals no longer end the process by themselves.
+    fn listen() -> Result<Self, StartError> {
+        let system = |error| StartError::System("cannot wait for signals", error);
+        Ok(Self {
+            terminate: signal(SignalKind::terminate()).map_err(system)?,
+            interrupt: signal(SignalKind::interrupt()).map_err(system)?,
+        })
     }
-    Ok(())
+
+    async fn arrived(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
 }
 
 /// Tablets hold files open: take as many descriptors as the system gives.

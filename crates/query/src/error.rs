@@ -38,7 +38,7 @@ pub fn kv_error(error: &KvError, write: Option<WriteType>) -> CqlError {
     let message = error.to_string();
     let consistency = Consistency::Quorum;
     match error {
-        KvError::Unavailable(_) | KvError::NoSuchTablet(_) => {
+        KvError::Unavailable(_) | KvError::NoSuchTablet(_) | KvError::NotLeader { .. } => {
             CqlError::new(ErrorKind::Unavailable { consistency, required: 1, alive: 0 }, message)
         }
         KvError::Overloaded(_) => CqlError::overloaded(message),

@@ -11,7 +11,7 @@ use diorite_base::mutation::{
 };
 use diorite_base::write::{Completion, KvError, WriteReply, WriteSink};
 use diorite_raft::Entry;
-use diorite_storage::{AppliedState, Batch, ScanRange, StorageError, Tablet};
+use diorite_storage::{AppliedState, Batch, ScanRange, StorageError, Tablet, TabletBatch};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 

@@ -1,13 +1,24 @@
 //! What other threads may know and do of a tablet replica: read it while it holds the lease, and learn its state.
 
 use diorite_base::write::KvError;
-use diorite_base::{Clock, TabletId};
+use diorite_base::{Clock, NodeId, TabletId};
 use diorite_storage::{PinnedValue, ScanRange, StorageError, Tablet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A lease that never ends: the sole voter cannot be replaced.
 pub(crate) const LEASE_FOREVER: u64 = u64::MAX;
+
+/// Who leads a tablet, as far as its replica on this node knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Leadership {
+    /// This replica does, and may serve.
+    Here,
+    /// The replica on that node.
+    Elsewhere(NodeId),
+    /// Nobody is known to.
+    Unknown,
+}
 
 /// A tablet replica, as seen from any thread.
 pub struct TabletHandle {
@@ -77,6 +88,11 @@ impl TabletHandle {
     /// Reads served and writes applied since start.
     pub fn operations(&self) -> (u64, u64) {
         (self.reads.load(Ordering::Relaxed), self.writes.load(Ordering::Relaxed))
+    }
+
+    /// Who leads the tablet.
+    pub fn leadership(&self) -> Leadership {
+        if self.check_lease().is_ok() { Leadership::Here } else { Leadership::Unknown }
     }
 
     /// Whether this replica may answer reads now.

@@ -21,8 +21,8 @@ mod store;
 mod upkeep;
 mod worker;
 
-pub use handle::TabletHandle;
-pub use store::{Durability, OnLoaded, OpenTablet, Store, StoreCounters, StoreOptions};
+pub use handle::{Leadership, TabletHandle};
+pub use store::{Durability, OnLoaded, OpenTablet, Refused, Reroute, Store, StoreCounters, StoreOptions};
 
 #[cfg(test)]
 mod tests;

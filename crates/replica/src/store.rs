@@ -9,14 +9,16 @@ use ahash::{AHashMap, AHashSet};
 use arc_swap::{ArcSwap, Guard};
 use diorite_base::mutation::{Evaluator, Mutation};
 use diorite_base::write::{KvError, WriteSink};
-use diorite_base::{Clock, GroupId, HybridClock, TabletId, limits};
+use diorite_base::{Clock, GroupId, HybridClock, NodeId, TabletId, limits};
 use diorite_raft::{ConfState, Group, GroupOptions};
-use diorite_storage::{CompactionStyle, DataDirectory, LogBatch, RaftLog, Shared, StorageError, Tablet, Values};
+use diorite_storage::{
+    CompactionStyle, DataDirectory, LogBatch, LogRecords, RaftLog, Shared, StorageError, Tablet, Values,
+};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -115,6 +117,8 @@ pub(crate) struct Inner {
     /// Log bytes appended by this process so far, over all tablets.
     pub(crate) log_position: AtomicU64,
     pub(crate) memory: MemoryGate,
+    /// Takes writes that cannot be proposed here; without one they are answered with [`KvError::NotLeader`].
+    pub(crate) reroute: OnceLock<Arc<dyn Reroute>>,
 }
 
 impl Inner {
@@ -126,6 +130,26 @@ impl Inner {
             self.memory.wait(|| self.shared.memtable_usage_bytes() > limit + limit / 4);
         }
     }
+}
+
+/// A write that this node's replica could not propose because it does not lead. Nothing was done with it.
+pub struct Refused {
+    /// The tablet.
+    pub tablet: TabletId,
+    /// The write, as submitted.
+    pub mutation: Mutation,
+    /// Where its outcome goes.
+    pub sink: Arc<dyn WriteSink>,
+    /// What names it there.
+    pub token: u64,
+    /// Who leads the tablet, if known.
+    pub leader: Option<NodeId>,
+}
+
+/// Finds another way for writes that were submitted to a replica that does not lead.
+pub trait Reroute: Send + Sync + 'static {
+    /// Takes over (and empties) `refused`; their sinks are told by whoever finishes them. Must not wait.
+    fn reroute(&self, refused: &mut Vec<Refused>);
 }
 
 /// All tablet replicas of a node.
@@ -167,6 +191,7 @@ impl Store {
             counters: StoreCounters::default(),
             log_position: AtomicU64::new(0),
             memory: MemoryGate::default(),
+            reroute: OnceLock::new(),
         });
         let mut threads = Vec::new();
         for number in 0..inner.options.workers {
@@ -330,6 +355,13 @@ impl Store {
     /// All tablet replicas of this node, without counting references: for the read path.
     pub fn tablets(&self) -> Guard<Arc<AHashMap<TabletId, Arc<TabletHandle>>>> {
         self.inner.tablets.load()
+    }
+
+    /// Names who takes writes that cannot be proposed here. Once, before the node serves.
+    pub fn set_reroute(&self, reroute: Arc<dyn Reroute>) {
+        if self.inner.reroute.set(reroute).is_err() {
+            tracing::error!("writes that cannot be proposed are rerouted already");
+        }
     }
 
     /// Submits a write; its outcome goes to `sink`. The worker is woken by [`Store::kick`].

@@ -9,7 +9,7 @@ use ahash::AHashMap;
 use diorite_base::TabletId;
 use diorite_base::write::KvError;
 use diorite_raft::Step;
-use diorite_storage::{LogBatch, StorageError};
+use diorite_storage::{LogBatch, LogRecords, StorageError};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::SyncSender;

@@ -6,6 +6,7 @@
 //! comes in through [`ValueSemantics`]. Nothing here knows CQL. Left out: replication, and deciding when to flush.
 
 mod directory;
+mod engine;
 mod error;
 mod listener;
 mod options;
@@ -15,6 +16,7 @@ mod shared;
 mod tablet;
 
 pub use directory::{DataDirectory, Identity};
+pub use engine::{Engine, Log, LogRecords, Rocks, TabletBatch, TabletData};
 pub use error::StorageError;
 pub use options::StorageOptions;
 pub use raft_log::{GroupReader, LogBatch, RaftLog};

@@ -2,6 +2,7 @@
 //!
 //! A group's records: its entries; `h` hard state; `c` configuration; `t` index and term of the last truncated entry.
 
+use crate::engine::{Log, LogRecords};
 use crate::error::StorageError;
 use diorite_base::GroupId;
 use diorite_raft::{ConfState, Entry, HardState, LogReader, Recovered};
@@ -32,24 +33,20 @@ pub struct LogBatch {
     inner: EngineBatch,
 }
 
-impl LogBatch {
-    /// Appends entries of one group; they replace what the log holds from the first one's index on.
-    pub fn append(&mut self, group: GroupId, entries: &[Entry]) -> Result<(), StorageError> {
+impl LogRecords for LogBatch {
+    fn append(&mut self, group: GroupId, entries: &[Entry]) -> Result<(), StorageError> {
         Ok(self.inner.add_entries::<Entries>(group.0, entries)?)
     }
 
-    /// Records a group's term, vote and commit index.
-    pub fn set_hard_state(&mut self, group: GroupId, state: &HardState) -> Result<(), StorageError> {
+    fn set_hard_state(&mut self, group: GroupId, state: &HardState) -> Result<(), StorageError> {
         Ok(self.inner.put_message(group.0, HARD_STATE.to_vec(), state)?)
     }
 
-    /// Records a group's voters and learners.
-    pub fn set_conf_state(&mut self, group: GroupId, state: &ConfState) -> Result<(), StorageError> {
+    fn set_conf_state(&mut self, group: GroupId, state: &ConfState) -> Result<(), StorageError> {
         Ok(self.inner.put_message(group.0, CONF_STATE.to_vec(), state)?)
     }
 
-    /// Drops a group's entries up to and including `index`, whose term is kept.
-    pub fn truncate_to(&mut self, group: GroupId, index: u64, term: u64) -> Result<(), StorageError> {
+    fn truncate_to(&mut self, group: GroupId, index: u64, term: u64) -> Result<(), StorageError> {
         let mut value = index.to_le_bytes().to_vec();
         value.extend_from_slice(&term.to_le_bytes());
         self.inner.put(group.0, TRUNCATED.to_vec(), value)?;
@@ -57,13 +54,11 @@ impl LogBatch {
         Ok(())
     }
 
-    /// Drops all of a group's records.
-    pub fn remove(&mut self, group: GroupId) {
+    fn remove(&mut self, group: GroupId) {
         self.inner.add_command(group.0, Command::Clean);
     }
 
-    /// Whether there is nothing to write.
-    pub fn is_empty(&self) -> bool {
+    fn is_empty(&self) -> bool {
         self.inner.is_empty()
     }
 }
@@ -154,6 +149,23 @@ impl RaftLog {
     /// A reader of one group's entries.
     pub fn reader(&self, group: GroupId) -> GroupReader {
         GroupReader { engine: Arc::clone(&self.engine), group }
+    }
+}
+
+impl Log for RaftLog {
+    type Records = LogBatch;
+    type Reader = GroupReader;
+
+    fn write(&self, records: &mut LogBatch, sync: bool) -> Result<usize, StorageError> {
+        Self::write(self, records, sync)
+    }
+
+    fn recover(&self, group: GroupId) -> Result<Recovered, StorageError> {
+        Self::recover(self, group)
+    }
+
+    fn reader(&self, group: GroupId) -> GroupReader {
+        Self::reader(self, group)
     }
 }
 

@@ -4,6 +4,7 @@
 //! [`AppliedState`] it leads to. Keys of the data are at least eight bytes long (they start with a token), so the one-byte
 //! [`META_KEY`] never meets one.
 
+use crate::engine::{TabletBatch, TabletData};
 use crate::error::StorageError;
 use crate::listener::TabletEvents;
 use crate::shared::{ExpiryRules, Shared};
@@ -73,35 +74,25 @@ pub struct Batch {
     inner: WriteBatch,
 }
 
-impl Batch {
-    /// Replaces the value of `key`.
-    pub fn put(&mut self, key: &[u8], value: &[u8]) {
+impl TabletBatch for Batch {
+    fn put(&mut self, key: &[u8], value: &[u8]) {
         self.inner.put(key, value);
     }
 
-    /// Merges `operand` into the value of `key`.
-    pub fn merge(&mut self, key: &[u8], operand: &[u8]) {
+    fn merge(&mut self, key: &[u8], operand: &[u8]) {
         self.inner.merge(key, operand);
     }
 
-    /// Removes `key`.
-    pub fn delete(&mut self, key: &[u8]) {
+    fn delete(&mut self, key: &[u8]) {
         self.inner.delete(key);
     }
 
-    /// Removes every key of `start..end`.
-    pub fn delete_range(&mut self, start: &[u8], end: &[u8]) {
+    fn delete_range(&mut self, start: &[u8], end: &[u8]) {
         self.inner.delete_range(start, end);
     }
 
-    /// Empties the batch and keeps its memory.
-    pub fn clear(&mut self) {
+    fn clear(&mut self) {
         self.inner.clear();
-    }
-
-    /// The encoded size.
-    pub fn size_bytes(&self) -> usize {
-        self.inner.size_in_bytes()
     }
 }
 
@@ -370,6 +361,27 @@ impl Tablet {
     /// Where it lives.
     pub fn directory(&self) -> &Path {
         &self.directory
+    }
+}
+
+impl TabletData for Tablet {
+    type Batch = Batch;
+    type Pinned = PinnedValue;
+
+    fn applied_state(&self) -> Result<AppliedState, StorageError> {
+        Self::applied_state(self)
+    }
+
+    fn apply(&self, batch: &mut Batch, state: &AppliedState) -> Result<(), StorageError> {
+        Self::apply(self, batch, state)
+    }
+
+    fn get(self: &Arc<Self>, key: &[u8]) -> Result<Option<PinnedValue>, StorageError> {
+        Self::get(self, key)
+    }
+
+    fn scan(&self, range: &ScanRange<'_>, visit: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<bool, StorageError> {
+        Self::scan(self, range, visit)
     }
 }
 

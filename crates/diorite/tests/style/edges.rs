@@ -14,10 +14,11 @@ const EDGES: &[(&str, &[&str])] = &[
     ("raft", &["base"]),
     ("cluster", &["base", "model"]),
     ("storage", &["base", "raft"]),
+    ("rpc", &["base"]),
     ("query", &["base", "cql", "model", "cluster"]),
-    ("replica", &["base", "raft", "storage"]),
+    ("replica", &["base", "raft", "storage", "rpc"]),
     ("admin", &["base"]),
-    ("node", &["base", "cql", "model", "raft", "cluster", "storage", "query", "replica", "admin"]),
+    ("node", &["base", "cql", "model", "raft", "cluster", "storage", "rpc", "query", "replica", "admin"]),
     ("workload", &["base"]),
     ("diorite", &["node", "workload"]),
 ];

@@ -1,0 +1,43 @@
+//! How nodes exchange frames: byte strings whose meaning is not known here.
+//!
+//! Between two nodes there is one one-way connection per [`Lane`] and direction, so that bulk does not delay heartbeats.
+//!
+//! Always true: sending never waits; frames of one lane from one node to another arrive in the order in which they were sent, each at most
+//! once, and any may be lost with its connection; what waits to be sent is bounded.
+
+use diorite_base::NodeId;
+use thiserror::Error;
+
+/// Which of the connections of a pair of nodes a frame travels on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Lane {
+    /// Heartbeats and what else must not wait behind bulk.
+    Control,
+    /// Consensus messages.
+    Raft,
+    /// Requests of clients on their one hop, and the answers.
+    Requests,
+}
+
+/// Why a frame was not queued. What is sent may be lost on the way even if it was.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+pub enum SendError {
+    /// Too much waits to be sent to that node already.
+    #[error("too much waits to be sent to the node")]
+    Full,
+    /// There is no connection at the moment.
+    #[error("the node is not connected")]
+    Down,
+}
+
+/// Carries frames to other nodes.
+pub trait Transport: Send + Sync + 'static {
+    /// Queues `frame` for `to`; never waits.
+    fn send(&self, to: NodeId, lane: Lane, frame: &[u8]) -> Result<(), SendError>;
+}
+
+/// Takes frames from other nodes.
+pub trait Receiver: Send + Sync + 'static {
+    /// Takes one frame. Called in the order of arrival for each lane of each node; must not wait.
+    fn receive(&self, from: NodeId, lane: Lane, frame: &[u8]);
+}

@@ -1,0 +1,87 @@
+//! What the replica layer needs of a storage engine. RocksDB with raft-engine is one; the memory engine, whose crashes can be staged, is another.
+
+use crate::error::StorageError;
+use crate::tablet::{AppliedState, ScanRange};
+use diorite_base::GroupId;
+use diorite_raft::{ConfState, Entry, HardState, LogReader, Recovered};
+use std::ops::Deref;
+use std::sync::Arc;
+
+/// Changes to a tablet, to be written together.
+pub trait TabletBatch: Default + Send {
+    /// Replaces the value of `key`.
+    fn put(&mut self, key: &[u8], value: &[u8]);
+    /// Merges `operand` into the value of `key`.
+    fn merge(&mut self, key: &[u8], operand: &[u8]);
+    /// Removes `key`.
+    fn delete(&mut self, key: &[u8]);
+    /// Removes every key of `start..end`.
+    fn delete_range(&mut self, start: &[u8], end: &[u8]);
+    /// Empties the batch and keeps its memory.
+    fn clear(&mut self);
+}
+
+/// One tablet replica's data: written by one thread, read by any.
+pub trait TabletData: Send + Sync + 'static {
+    /// Changes to be written together.
+    type Batch: TabletBatch;
+    /// A value that stays readable while this is held.
+    type Pinned: Deref<Target = [u8]> + Send;
+
+    /// The state as applied.
+    fn applied_state(&self) -> Result<AppliedState, StorageError>;
+    /// Writes (and may keep the memory of) `batch` and the state it leads to, atomically; durable at some later flush.
+    fn apply(&self, batch: &mut Self::Batch, state: &AppliedState) -> Result<(), StorageError>;
+    /// Reads, from disk if need be.
+    fn get(self: &Arc<Self>, key: &[u8]) -> Result<Option<Self::Pinned>, StorageError>;
+    /// Calls `visit` with each entry of the range until it returns false. Returns whether the range was exhausted.
+    fn scan(&self, range: &ScanRange<'_>, visit: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<bool, StorageError>;
+}
+
+/// Records of any number of groups, to be written to a log together.
+pub trait LogRecords: Default + Send {
+    /// Appends entries of one group; they replace what the log holds from the first one's index on.
+    fn append(&mut self, group: GroupId, entries: &[Entry]) -> Result<(), StorageError>;
+    /// Records a group's term, vote and commit index.
+    fn set_hard_state(&mut self, group: GroupId, state: &HardState) -> Result<(), StorageError>;
+    /// Records a group's voters and learners.
+    fn set_conf_state(&mut self, group: GroupId, state: &ConfState) -> Result<(), StorageError>;
+    /// Drops a group's entries up to and including `index`, whose term is kept.
+    fn truncate_to(&mut self, group: GroupId, index: u64, term: u64) -> Result<(), StorageError>;
+    /// Drops all of a group's records.
+    fn remove(&mut self, group: GroupId);
+    /// Whether there is nothing to write.
+    fn is_empty(&self) -> bool;
+}
+
+/// The Raft log of one disk, shared by its tablets.
+pub trait Log: Send + Sync + 'static {
+    /// Records to be written together.
+    type Records: LogRecords;
+    /// Reads one group's entries back.
+    type Reader: LogReader + Send;
+
+    /// Writes and empties `records`; with `sync`, durable when it returns. Returns the bytes written.
+    fn write(&self, records: &mut Self::Records, sync: bool) -> Result<usize, StorageError>;
+    /// What the log holds of a group, but for `applied`, which the tablet's data knows.
+    fn recover(&self, group: GroupId) -> Result<Recovered, StorageError>;
+    /// A reader of one group's entries.
+    fn reader(&self, group: GroupId) -> Self::Reader;
+}
+
+/// A storage engine: how tablets and the Raft log are kept.
+pub trait Engine: Send + Sync + 'static {
+    /// A tablet's data.
+    type Tablet: TabletData;
+    /// The Raft log of one disk.
+    type Log: Log;
+}
+
+/// RocksDB for the tablets, raft-engine for the log.
+#[derive(Clone, Copy, Debug)]
+pub struct Rocks;
+
+impl Engine for Rocks {
+    type Tablet = crate::Tablet;
+    type Log = crate::RaftLog;
+}
