@@ -2,13 +2,13 @@
 //!
 //! Always true: a rejected or needless command leaves the snapshot as it was, version included.
 
-use super::command::{Change, Command, NewTablet, Outcome, Rejection, SchemaChangeKind, SchemaEvent, SchemaTarget};
+use super::command::{Change, Command, Outcome, Rejection, SchemaChangeKind, SchemaEvent, SchemaTarget};
 use super::{Catalog, Node, NodeDescription, Placement};
 use diorite_base::limits::MAX_TABLETS_PER_TABLE;
 use diorite_base::{NodeId, TableId, TabletId};
-use diorite_model::schema::{Keyspace, Table, TableEntry, TabletRange};
+use diorite_model::schema::{Keyspace, Table, TableEntry};
 use diorite_model::types::{CqlType, UserType};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The reason a command is turned down, on its way out.
@@ -34,8 +34,11 @@ impl Catalog {
         match step {
             Ok(Done::Changed) => (next, Outcome::Applied { version }, changes),
             Ok(Done::Registered(node)) => (next, Outcome::Registered { node, version }, changes),
-            Ok(Done::Nothing) => (self.clone(), Outcome::Unchanged, Vec::new()),
-            Err(Rejected(rejection, message)) => (self.clone(), Outcome::Rejected { rejection, message }, Vec::new()),
+            Ok(Done::Nothing) => (self.clone(), Outcome::Unchanged { version: self.version() }, Vec::new()),
+            Err(Rejected(rejection, message)) => {
+                let version = self.version();
+                (self.clone(), Outcome::Rejected { version, rejection, message }, Vec::new())
+            }
         }
     }
 
@@ -98,6 +101,8 @@ impl Catalog {
         };
         Arc::make_mut(&mut self.nodes).insert(id, Arc::new(Node { id, description: description.clone() }));
         changes.push(Change::NodeChanged(id));
+        let tables: Vec<TableId> = self.tables.keys().copied().collect();
+        self.add_missing_replicas(&tables, changes);
         Ok(Done::Registered(id))
     }
 
@@ -151,6 +156,8 @@ impl Catalog {
         self.toggle_digest(&*current);
         self.toggle_digest(&changed);
         Arc::make_mut(&mut self.keyspaces).insert(name.to_owned(), Arc::new(changed));
+        let tables: Vec<TableId> = self.tables_in(name).map(|entry| entry.table.id).collect();
+        self.add_missing_replicas(&tables, changes);
         changes.push(event(SchemaChangeKind::Updated, name, SchemaTarget::Keyspace));
         Ok(Done::Changed)
     }
@@ -285,26 +292,6 @@ impl Catalog {
         Ok(Done::Changed)
     }
 
-    /// Gives `table` fresh tablets that split the ring evenly.
-    fn add_tablets(&mut self, table: Arc<Table>, count: u32, changes: &mut Vec<Change>) {
-        let mut load = self.replicas_per_node();
-        let (mut ranges, mut opened) = (Vec::new(), Vec::new());
-        for index in 0..count {
-            let tablet = TabletId(self.identity.next_tablet);
-            self.identity.next_tablet += 1;
-            let first_token = start_of_part(index, count);
-            let last_token = if index + 1 == count { i64::MAX } else { start_of_part(index + 1, count) - 1 };
-            let replicas = self.choose_replicas(&mut load);
-            let placement = Placement { table: table.id, replicas: replicas.clone() };
-            Arc::make_mut(&mut self.tablets).insert(tablet, Arc::new(placement));
-            ranges.push(TabletRange { tablet, first_token });
-            opened.push(NewTablet { tablet, first_token, last_token, replicas });
-        }
-        let entry = TableEntry { table: table.clone(), tablets: ranges };
-        Arc::make_mut(&mut self.tables).insert(table.id, Arc::new(entry));
-        changes.push(Change::OpenTablets { table, tablets: opened });
-    }
-
     fn drop_tablets(&mut self, entry: &TableEntry, changes: &mut Vec<Change>) {
         let tablets: Vec<_> = entry.tablets.iter().map(|range| range.tablet).collect();
         for tablet in &tablets {
@@ -313,31 +300,6 @@ impl Catalog {
             }
         }
         changes.push(Change::DropTablets { table: entry.table.id, tablets });
-    }
-
-    fn replicas_per_node(&self) -> BTreeMap<NodeId, usize> {
-        let mut load: BTreeMap<NodeId, usize> = self.nodes.keys().map(|node| (*node, 0)).collect();
-        for replica in self.tablets.values().flat_map(|placement| &placement.replicas) {
-            *load.entry(*replica).or_default() += 1;
-        }
-        load
-    }
-
-    /// The nodes with the fewest replicas, from different zones where there are enough.
-    fn choose_replicas(&self, load: &mut BTreeMap<NodeId, usize>) -> Vec<NodeId> {
-        let mut chosen: Vec<NodeId> = Vec::new();
-        let mut zones: BTreeSet<&str> = BTreeSet::new();
-        for _ in 0..self.identity.replication_factor {
-            let candidates = self.nodes.values().filter(|node| !chosen.contains(&node.id));
-            let best = candidates.min_by_key(|node| {
-                (zones.contains(node.description.zone.as_str()), load.get(&node.id).copied().unwrap_or(0), node.id)
-            });
-            let Some(node) = best else { break };
-            zones.insert(&node.description.zone);
-            *load.entry(node.id).or_default() += 1;
-            chosen.push(node.id);
-        }
-        chosen
     }
 
     fn create_type(&mut self, user_type: &UserType, if_not_exists: bool, changes: &mut Vec<Change>) -> Step {
@@ -420,13 +382,6 @@ impl Catalog {
         let user = self.types_in(&wanted.keyspace).find(|user_type| user_type.fields.iter().any(|(_, of)| uses(of)));
         user.map(|user_type| format!("type {}", user_type.name))
     }
-}
-
-/// The smallest token of tablet `index` of `count`.
-fn start_of_part(index: u32, count: u32) -> i64 {
-    let offset = (u128::from(index) << 64) / u128::from(count);
-    // `offset` is below 2^64 as `index < count`; shifting the ring's start to `i64::MIN` flips the sign bit.
-    (offset as u64 ^ (1 << 63)) as i64
 }
 
 fn visit_user_types(data_type: &CqlType, visit: &mut dyn FnMut(&UserType)) {

@@ -70,15 +70,16 @@ impl Evaluator for CatalogEvaluator {
         _view: &dyn TabletView,
         changes: &mut dyn TabletChanges,
     ) -> Result<Vec<u8>, EvaluationFailed> {
+        let before = self.published.load_full();
         let command = match Command::decode(program) {
             Ok(command) => command,
             // Every replica of this version turns it down alike.
             Err(EncodedCommandError::Malformed(message)) => {
-                return Ok(Outcome::Rejected { rejection: Rejection::Invalid, message }.encode());
+                let version = before.version();
+                return Ok(Outcome::Rejected { version, rejection: Rejection::Invalid, message }.encode());
             }
             Err(newer @ EncodedCommandError::Newer { .. }) => return Err(EvaluationFailed(newer.to_string())),
         };
-        let before = self.published.load_full();
         let (after, outcome, consequences) = before.apply(&command);
         for (key, value) in after.puts_since(&before) {
             match value {
