@@ -1,8 +1,9 @@
 //! The catalog: keyspaces, tables, user types, nodes, tablets and where their replicas are.
 //!
 //! It is the state machine of the Raft group `GroupId::CATALOG`. A [`Catalog`] is an immutable snapshot that clones cheaply; a
-//! [`Command`] makes the next one out of it ([`Catalog::apply`]), together with an [`Outcome`] for whoever asked and the [`Change`]s that
-//! nodes carry out (open and drop tablets, tell drivers). [`CatalogEvaluator`] ties it to the log.
+//! [`Command`] makes the next one out of it ([`Catalog::apply`]), together with an [`Outcome`] for whoever asked. What has to be done to get from
+//! one snapshot to a later one (open and drop tablets, tell drivers) are [`Change`]s ([`Catalog::changes_since`]). [`CatalogEvaluator`]
+//! ties it to the log.
 //!
 //! Always true:
 //! - `apply` is a function of the snapshot and the command. Ids come from counters in the state and are never reused; uuids come in the
@@ -15,6 +16,7 @@
 //! applies before it proposes a command. The rules here are those that another command, committed in between, could break.
 
 mod apply;
+mod changes;
 mod command;
 mod evaluator;
 mod persist;

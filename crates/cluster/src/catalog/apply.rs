@@ -2,11 +2,11 @@
 //!
 //! Always true: a rejected or needless command leaves the snapshot as it was, version included.
 
-use super::command::{Change, Command, Outcome, Rejection, SchemaChangeKind, SchemaEvent, SchemaTarget};
+use super::command::{Command, Outcome, Rejection};
 use super::{Catalog, Node, NodeDescription, Placement};
 use diorite_base::limits::MAX_TABLETS_PER_TABLE;
 use diorite_base::{NodeId, TableId, TabletId};
-use diorite_model::schema::{Keyspace, Table, TableEntry};
+use diorite_model::schema::{Keyspace, Table, TableEntry, TabletRange};
 use diorite_model::types::{CqlType, UserType};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,47 +24,43 @@ enum Done {
 type Step = Result<Done, Rejected>;
 
 impl Catalog {
-    /// The snapshot after `command`, the answer to it, and what nodes have to do.
-    pub fn apply(&self, command: &Command) -> (Catalog, Outcome, Vec<Change>) {
+    /// The snapshot after `command` and the answer to it. What nodes have to do about it says [`Catalog::changes_since`].
+    pub fn apply(&self, command: &Command) -> (Catalog, Outcome) {
         let mut next = self.clone();
-        let mut changes = Vec::new();
-        let step = next.step(command, &mut changes);
+        let step = next.step(command);
         let version = self.identity.version + 1;
         next.identity.version = version;
         match step {
-            Ok(Done::Changed) => (next, Outcome::Applied { version }, changes),
-            Ok(Done::Registered(node)) => (next, Outcome::Registered { node, version }, changes),
-            Ok(Done::Nothing) => (self.clone(), Outcome::Unchanged { version: self.version() }, Vec::new()),
+            Ok(Done::Changed) => (next, Outcome::Applied { version }),
+            Ok(Done::Registered(node)) => (next, Outcome::Registered { node, version }),
+            Ok(Done::Nothing) => (self.clone(), Outcome::Unchanged { version: self.version() }),
             Err(Rejected(rejection, message)) => {
-                let version = self.version();
-                (self.clone(), Outcome::Rejected { version, rejection, message }, Vec::new())
+                (self.clone(), Outcome::Rejected { version: self.version(), rejection, message })
             }
         }
     }
 
-    fn step(&mut self, command: &Command, changes: &mut Vec<Change>) -> Step {
+    fn step(&mut self, command: &Command) -> Step {
         match command {
             Command::Bootstrap { cluster_id, name, replication_factor } => {
                 self.bootstrap(*cluster_id, name, *replication_factor)
             }
-            Command::RegisterNode { node } => self.register_node(node, changes),
+            Command::RegisterNode { node } => self.register_node(node),
             Command::ForgetDropped { node, tablets } => self.forget_dropped(*node, tablets),
-            Command::CreateKeyspace { keyspace, if_not_exists } => {
-                self.create_keyspace(keyspace, *if_not_exists, changes)
-            }
+            Command::CreateKeyspace { keyspace, if_not_exists } => self.create_keyspace(keyspace, *if_not_exists),
             Command::AlterKeyspace { name, replication, durable_writes, if_exists } => {
-                self.alter_keyspace(name, replication.as_ref(), *durable_writes, *if_exists, changes)
+                self.alter_keyspace(name, replication.as_ref(), *durable_writes, *if_exists)
             }
-            Command::DropKeyspace { name, if_exists } => self.drop_keyspace(name, *if_exists, changes),
+            Command::DropKeyspace { name, if_exists } => self.drop_keyspace(name, *if_exists),
             Command::CreateTable { table, tablets, if_not_exists } => {
-                self.create_table(table, *tablets, *if_not_exists, changes)
+                self.create_table(table, *tablets, *if_not_exists)
             }
-            Command::AlterTable { table } => self.alter_table(table, changes),
-            Command::DropTable { keyspace, name, if_exists } => self.drop_table(keyspace, name, *if_exists, changes),
-            Command::TruncateTable { keyspace, name } => self.truncate_table(keyspace, name, changes),
-            Command::CreateType { user_type, if_not_exists } => self.create_type(user_type, *if_not_exists, changes),
-            Command::AlterType { expected, changed } => self.alter_type(expected, changed, changes),
-            Command::DropType { keyspace, name, if_exists } => self.drop_type(keyspace, name, *if_exists, changes),
+            Command::AlterTable { table } => self.alter_table(table),
+            Command::DropTable { keyspace, name, if_exists } => self.drop_table(keyspace, name, *if_exists),
+            Command::TruncateTable { keyspace, name } => self.truncate_table(keyspace, name),
+            Command::CreateType { user_type, if_not_exists } => self.create_type(user_type, *if_not_exists),
+            Command::AlterType { expected, changed } => self.alter_type(expected, changed),
+            Command::DropType { keyspace, name, if_exists } => self.drop_type(keyspace, name, *if_exists),
         }
     }
 
@@ -86,7 +82,7 @@ impl Catalog {
         Ok(Done::Changed)
     }
 
-    fn register_node(&mut self, description: &NodeDescription, changes: &mut Vec<Change>) -> Step {
+    fn register_node(&mut self, description: &NodeDescription) -> Step {
         let known = self.node_by_host_id(description.host_id);
         if known.is_some_and(|node| node.description == *description) {
             return Ok(Done::Nothing);
@@ -100,9 +96,8 @@ impl Catalog {
             }
         };
         Arc::make_mut(&mut self.nodes).insert(id, Arc::new(Node { id, description: description.clone() }));
-        changes.push(Change::NodeChanged(id));
         let tables: Vec<TableId> = self.tables.keys().copied().collect();
-        self.add_missing_replicas(&tables, changes);
+        self.add_missing_replicas(&tables);
         Ok(Done::Registered(id))
     }
 
@@ -126,13 +121,12 @@ impl Catalog {
         Ok(done)
     }
 
-    fn create_keyspace(&mut self, keyspace: &Keyspace, if_not_exists: bool, changes: &mut Vec<Change>) -> Step {
+    fn create_keyspace(&mut self, keyspace: &Keyspace, if_not_exists: bool) -> Step {
         if self.keyspaces.contains_key(&keyspace.name) {
             return already_exists(if_not_exists, || format!("keyspace {} already exists", keyspace.name));
         }
         self.toggle_digest(keyspace);
         Arc::make_mut(&mut self.keyspaces).insert(keyspace.name.clone(), Arc::new(keyspace.clone()));
-        changes.push(event(SchemaChangeKind::Created, &keyspace.name, SchemaTarget::Keyspace));
         Ok(Done::Changed)
     }
 
@@ -142,7 +136,6 @@ impl Catalog {
         replication: Option<&BTreeMap<String, String>>,
         durable_writes: Option<bool>,
         if_exists: bool,
-        changes: &mut Vec<Change>,
     ) -> Step {
         let Some(current) = self.keyspaces.get(name).cloned() else {
             return missing(if_exists, || no_such_keyspace(name));
@@ -157,18 +150,17 @@ impl Catalog {
         self.toggle_digest(&changed);
         Arc::make_mut(&mut self.keyspaces).insert(name.to_owned(), Arc::new(changed));
         let tables: Vec<TableId> = self.tables_in(name).map(|entry| entry.table.id).collect();
-        self.add_missing_replicas(&tables, changes);
-        changes.push(event(SchemaChangeKind::Updated, name, SchemaTarget::Keyspace));
+        self.add_missing_replicas(&tables);
         Ok(Done::Changed)
     }
 
-    fn drop_keyspace(&mut self, name: &str, if_exists: bool, changes: &mut Vec<Change>) -> Step {
+    fn drop_keyspace(&mut self, name: &str, if_exists: bool) -> Step {
         let Some(keyspace) = self.keyspaces.get(name).cloned() else {
             return missing(if_exists, || no_such_keyspace(name));
         };
         let entries: Vec<_> = self.tables_in(name).cloned().collect();
         for entry in entries {
-            self.remove_table(&entry, changes);
+            self.remove_table(&entry);
         }
         let types: Vec<_> = self.types_in(name).cloned().collect();
         for user_type in types {
@@ -177,17 +169,10 @@ impl Catalog {
         }
         self.toggle_digest(&*keyspace);
         Arc::make_mut(&mut self.keyspaces).remove(name);
-        changes.push(event(SchemaChangeKind::Dropped, name, SchemaTarget::Keyspace));
         Ok(Done::Changed)
     }
 
-    fn create_table(
-        &mut self,
-        definition: &Table,
-        tablets: u32,
-        if_not_exists: bool,
-        changes: &mut Vec<Change>,
-    ) -> Step {
+    fn create_table(&mut self, definition: &Table, tablets: u32, if_not_exists: bool) -> Step {
         let (keyspace, name) = (&definition.keyspace, &definition.name);
         if !self.keyspaces.contains_key(keyspace) {
             return Err(no_such_keyspace(keyspace));
@@ -209,8 +194,7 @@ impl Catalog {
         self.toggle_digest(&*table);
         let names = Arc::make_mut(&mut self.names);
         names.entry(keyspace.clone()).or_default().insert(name.clone(), id);
-        self.add_tablets(table, tablets, changes);
-        changes.push(event(SchemaChangeKind::Created, keyspace, SchemaTarget::Table(name.clone())));
+        self.add_tablets(table, tablets);
         Ok(Done::Changed)
     }
 
@@ -229,7 +213,7 @@ impl Catalog {
         Ok(())
     }
 
-    fn alter_table(&mut self, changed: &Table, changes: &mut Vec<Change>) -> Step {
+    fn alter_table(&mut self, changed: &Table) -> Step {
         let Some(entry) = self.tables.get(&changed.id).cloned() else {
             return Err(no_such_table(&changed.keyspace, &changed.name));
         };
@@ -243,34 +227,29 @@ impl Catalog {
             return Err(Rejected(Rejection::Invalid, "a table keeps its name and uuid".to_owned()));
         }
         self.check_types(changed)?;
-        self.replace_table(&entry, Table { version: changed.version + 1, ..changed.clone() }, changes);
+        self.replace_table(&entry, Table { version: changed.version + 1, ..changed.clone() });
         Ok(Done::Changed)
     }
 
-    fn replace_table(&mut self, entry: &TableEntry, changed: Table, changes: &mut Vec<Change>) {
+    fn replace_table(&mut self, entry: &TableEntry, changed: Table) {
         self.toggle_digest(&*entry.table);
         self.toggle_digest(&changed);
         let table = Arc::new(changed);
         let entry = TableEntry { table: table.clone(), tablets: entry.tablets.clone() };
         Arc::make_mut(&mut self.tables).insert(table.id, Arc::new(entry));
-        let target = SchemaTarget::Table(table.name.clone());
-        let keyspace = table.keyspace.clone();
-        changes.push(Change::AlterTable(table));
-        changes.push(event(SchemaChangeKind::Updated, &keyspace, target));
     }
 
-    fn drop_table(&mut self, keyspace: &str, name: &str, if_exists: bool, changes: &mut Vec<Change>) -> Step {
+    fn drop_table(&mut self, keyspace: &str, name: &str, if_exists: bool) -> Step {
         let Some(entry) = self.table(keyspace, name).cloned() else {
             return missing(if_exists, || no_such_table(keyspace, name));
         };
-        self.remove_table(&entry, changes);
-        changes.push(event(SchemaChangeKind::Dropped, keyspace, SchemaTarget::Table(name.to_owned())));
+        self.remove_table(&entry);
         Ok(Done::Changed)
     }
 
-    fn remove_table(&mut self, entry: &TableEntry, changes: &mut Vec<Change>) {
+    fn remove_table(&mut self, entry: &TableEntry) {
         let table = &entry.table;
-        self.drop_tablets(entry, changes);
+        self.drop_tablets(entry);
         self.toggle_digest(&**table);
         Arc::make_mut(&mut self.tables).remove(&table.id);
         let names = Arc::make_mut(&mut self.names);
@@ -282,27 +261,25 @@ impl Catalog {
         }
     }
 
-    fn truncate_table(&mut self, keyspace: &str, name: &str, changes: &mut Vec<Change>) -> Step {
+    fn truncate_table(&mut self, keyspace: &str, name: &str) -> Step {
         let Some(entry) = self.table(keyspace, name).cloned() else {
             return Err(no_such_table(keyspace, name));
         };
         let tablets = u32::try_from(entry.tablets.len()).unwrap_or(MAX_TABLETS_PER_TABLE);
-        self.add_tablets(entry.table.clone(), tablets, changes);
-        self.drop_tablets(&entry, changes);
+        self.add_tablets(entry.table.clone(), tablets);
+        self.drop_tablets(&entry);
         Ok(Done::Changed)
     }
 
-    fn drop_tablets(&mut self, entry: &TableEntry, changes: &mut Vec<Change>) {
-        let tablets: Vec<_> = entry.tablets.iter().map(|range| range.tablet).collect();
-        for tablet in &tablets {
+    fn drop_tablets(&mut self, entry: &TableEntry) {
+        for TabletRange { tablet, .. } in &entry.tablets {
             if let Some(placement) = Arc::make_mut(&mut self.tablets).remove(tablet) {
                 Arc::make_mut(&mut self.dropped).insert(*tablet, placement);
             }
         }
-        changes.push(Change::DropTablets { table: entry.table.id, tablets });
     }
 
-    fn create_type(&mut self, user_type: &UserType, if_not_exists: bool, changes: &mut Vec<Change>) -> Step {
+    fn create_type(&mut self, user_type: &UserType, if_not_exists: bool) -> Step {
         let (keyspace, name) = (&user_type.keyspace, &user_type.name);
         if !self.keyspaces.contains_key(keyspace) {
             return Err(no_such_keyspace(keyspace));
@@ -312,11 +289,10 @@ impl Catalog {
         }
         self.toggle_digest(user_type);
         Arc::make_mut(&mut self.types).insert((keyspace.clone(), name.clone()), Arc::new(user_type.clone()));
-        changes.push(event(SchemaChangeKind::Created, keyspace, SchemaTarget::Type(name.clone())));
         Ok(Done::Changed)
     }
 
-    fn alter_type(&mut self, expected: &UserType, changed: &UserType, changes: &mut Vec<Change>) -> Step {
+    fn alter_type(&mut self, expected: &UserType, changed: &UserType) -> Step {
         let (keyspace, name) = (&expected.keyspace, &expected.name);
         let Some(current) = self.user_type(keyspace, name) else { return Err(no_such_type(keyspace, name)) };
         if **current != *expected || (&changed.keyspace, &changed.name) != (keyspace, name) {
@@ -334,7 +310,6 @@ impl Catalog {
             if next != user_type {
                 self.toggle_digest(&*user_type);
                 self.toggle_digest(&*next);
-                changes.push(event(SchemaChangeKind::Updated, keyspace, SchemaTarget::Type(next.name.clone())));
                 Arc::make_mut(&mut self.types).insert((keyspace.clone(), next.name.clone()), next);
             }
         }
@@ -346,13 +321,13 @@ impl Catalog {
             }
             if table != *entry.table {
                 table.version += 1;
-                self.replace_table(&entry, table, changes);
+                self.replace_table(&entry, table);
             }
         }
         Ok(Done::Changed)
     }
 
-    fn drop_type(&mut self, keyspace: &str, name: &str, if_exists: bool, changes: &mut Vec<Change>) -> Step {
+    fn drop_type(&mut self, keyspace: &str, name: &str, if_exists: bool) -> Step {
         let Some(current) = self.user_type(keyspace, name).cloned() else {
             return missing(if_exists, || no_such_type(keyspace, name));
         };
@@ -362,7 +337,6 @@ impl Catalog {
         }
         self.toggle_digest(&*current);
         Arc::make_mut(&mut self.types).remove(&(keyspace.to_owned(), name.to_owned()));
-        changes.push(event(SchemaChangeKind::Dropped, keyspace, SchemaTarget::Type(name.to_owned())));
         Ok(Done::Changed)
     }
 
@@ -419,10 +393,6 @@ fn with_type(data_type: &CqlType, changed: &Arc<UserType>) -> CqlType {
         }
         scalar => scalar.clone(),
     }
-}
-
-fn event(change: SchemaChangeKind, keyspace: &str, target: SchemaTarget) -> Change {
-    Change::Schema(SchemaEvent { change, keyspace: keyspace.to_owned(), target })
 }
 
 fn already_exists(tolerated: bool, message: impl FnOnce() -> String) -> Step {

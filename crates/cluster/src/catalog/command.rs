@@ -1,4 +1,4 @@
-//! What can be asked of the catalog, what it answers, and what nodes have to do as a consequence.
+//! What can be asked of the catalog, what it answers, and what nodes may have to do as a consequence.
 //!
 //! Commands and outcomes travel as JSON in an envelope with a format number: `{"v":1,"command":{…}}`. A replica that meets a newer number
 //! stops instead of guessing, as its state would part from its peers'.
@@ -298,7 +298,7 @@ pub struct NewTablet {
     pub replicas: Vec<NodeId>,
 }
 
-/// What nodes have to do once a command is applied, in order.
+/// What nodes have to do to get from one snapshot to a later one, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
     /// Create and open these tablets, where this node is among the replicas.

@@ -3,7 +3,6 @@
 //! Always true: a pure function of the snapshot, so every replica of the catalog places alike; a tablet never has two replicas on one node;
 //! what is chosen is never taken away again here. Left out: moving and removing replicas (the balancer's).
 
-use super::command::{Change, NewTablet};
 use super::replication::Replication;
 use super::{Catalog, Node, Placement};
 use diorite_base::{NodeId, TableId, TabletId};
@@ -24,15 +23,14 @@ type Loads = BTreeMap<NodeId, Load>;
 
 impl Catalog {
     /// Gives `table` fresh tablets that split the ring evenly.
-    pub(super) fn add_tablets(&mut self, table: Arc<Table>, count: u32, changes: &mut Vec<Change>) {
+    pub(super) fn add_tablets(&mut self, table: Arc<Table>, count: u32) {
         let replication = self.replication_of(&table.keyspace);
         let mut loads = self.loads();
-        let (mut ranges, mut opened) = (Vec::new(), Vec::new());
+        let mut ranges = Vec::new();
         for index in 0..count {
             let tablet = TabletId(self.identity.next_tablet);
             self.identity.next_tablet += 1;
             let first_token = start_of_part(index, count);
-            let last_token = if index + 1 == count { i64::MAX } else { start_of_part(index + 1, count) - 1 };
             let mut replicas: Vec<NodeId> =
                 self.choose_leader(&replication, index, count, &loads).into_iter().collect();
             if let Some(load) = replicas.first().and_then(|leader| loads.get_mut(leader)) {
@@ -40,23 +38,20 @@ impl Catalog {
                 load.replicas += 1;
             }
             self.fill(&replication, &mut replicas, &mut loads);
-            let placement = Placement { table: table.id, replicas: replicas.clone(), founders: replicas.clone() };
+            let placement = Placement { table: table.id, founders: replicas.clone(), replicas };
             Arc::make_mut(&mut self.tablets).insert(tablet, Arc::new(placement));
             ranges.push(TabletRange { tablet, first_token });
-            opened.push(NewTablet { tablet, first_token, last_token, replicas });
         }
-        let entry = TableEntry { table: table.clone(), tablets: ranges };
-        Arc::make_mut(&mut self.tables).insert(table.id, Arc::new(entry));
-        changes.push(Change::OpenTablets { table, tablets: opened });
+        let (id, entry) = (table.id, TableEntry { table, tablets: ranges });
+        Arc::make_mut(&mut self.tables).insert(id, Arc::new(entry));
     }
 
     /// Gives every tablet of `tables` the replicas that it lacks, as far as there are nodes for them.
-    pub(super) fn add_missing_replicas(&mut self, tables: &[TableId], changes: &mut Vec<Change>) {
+    pub(super) fn add_missing_replicas(&mut self, tables: &[TableId]) {
         let mut loads = self.loads();
         for table in tables {
             let Some(entry) = self.tables.get(table).cloned() else { continue };
             let replication = self.replication_of(&entry.table.keyspace);
-            let mut added = Vec::new();
             for TabletRange { tablet, .. } in &entry.tablets {
                 let Some(placement) = self.tablets.get(tablet) else { continue };
                 let mut placement = Placement::clone(placement);
@@ -66,14 +61,10 @@ impl Catalog {
                 if new.is_empty() {
                     continue;
                 }
-                added.extend(new.iter().map(|node| (*tablet, *node)));
                 for node in new {
                     prefer_if_idle(&mut placement.replicas, node, &mut loads);
                 }
                 Arc::make_mut(&mut self.tablets).insert(*tablet, Arc::new(placement));
-            }
-            if !added.is_empty() {
-                changes.push(Change::ReplicasAdded { table: Arc::clone(&entry.table), tablets: added });
             }
         }
     }

@@ -182,7 +182,8 @@ fn run_script(script: &str) -> String {
         }
         let Some(command) = line.strip_prefix("> ") else { continue };
         let command_of = parse(&catalog, command);
-        let (next, outcome, changes) = catalog.apply(&command_of);
+        let (next, outcome) = catalog.apply(&command_of);
+        let changes = next.changes_since(&catalog);
         writeln!(out, "\n> {command}\n{outcome:?}").unwrap();
         for warning in warnings(&catalog, &command_of) {
             writeln!(out, "  warning: {warning}").unwrap();
@@ -299,6 +300,46 @@ fn the_first_nodes_vote_in_the_catalogs_group_and_the_others_learn() {
 }
 
 #[test]
+fn versions_that_were_let_pass_are_told_at_once() {
+    let mut catalog = Catalog::default();
+    for line in ["bootstrap demo rf=2", "register a", "create-keyspace ks", "create-table ks.old"] {
+        catalog = catalog.apply(&parse(&catalog, line)).0;
+    }
+    let before = catalog.clone();
+    let lines = [
+        "create-type ks.y fields=f",
+        "create-table ks.t type=y",
+        "truncate ks.t",
+        "alter-type ks.y fields=f,g",
+        "create-keyspace passing",
+        "create-table passing.t",
+        "drop-keyspace passing",
+        "drop-table ks.old",
+        "create-table ks.old",
+        "register b",
+    ];
+    for line in lines {
+        let (next, outcome) = catalog.apply(&parse(&catalog, line));
+        assert!(matches!(outcome, Outcome::Applied { .. } | Outcome::Registered { .. }), "{line}: {outcome:?}");
+        catalog = next;
+    }
+    let mut shown = String::new();
+    show_changes(&catalog.changes_since(&before), &mut shown);
+    let expected = "  open tablets of ks.t (t2)
+    tablet-1002 [-9223372036854775808, 9223372036854775807] on [NodeId(2), NodeId(1)]
+  open tablets of ks.old (t4)
+    tablet-1004 [-9223372036854775808, 9223372036854775807] on [NodeId(1), NodeId(2)]
+  NodeChanged(NodeId(2))
+  DropTablets { table: TableId(1), tablets: [TabletId(1000)] }
+  Schema(SchemaEvent { change: Dropped, keyspace: \"ks\", target: Table(\"old\") })
+  Schema(SchemaEvent { change: Created, keyspace: \"ks\", target: Type(\"y\") })
+  Schema(SchemaEvent { change: Created, keyspace: \"ks\", target: Table(\"t\") })
+  Schema(SchemaEvent { change: Created, keyspace: \"ks\", target: Table(\"old\") })
+";
+    assert_eq!(shown, expected);
+}
+
+#[test]
 fn keys_that_are_no_catalogs_are_refused() {
     for (key, value) in [("cluster", "{}"), ("colour/red", "1"), ("table/zz", "{}"), ("keyspace/a", "not json")] {
         let error = Catalog::load([(key, value)]).unwrap_err();
@@ -357,7 +398,7 @@ fn the_evaluator_stores_publishes_tells_and_replies() {
     let heard = Arc::new(Mutex::new(Vec::new()));
     let listener = {
         let heard = heard.clone();
-        move |catalog: &Arc<Catalog>, changes: Vec<Change>| heard.lock().unwrap().push((catalog.version(), changes))
+        move |catalog: &Arc<Catalog>| heard.lock().unwrap().push(catalog.version())
     };
     let evaluator = CatalogEvaluator::new(Catalog::default(), listener);
     let context = EvaluationContext { stamp_us: 1, newest_explicit_us: i64::MIN };
@@ -369,12 +410,10 @@ fn the_evaluator_stores_publishes_tells_and_replies() {
     }
     assert_eq!(evaluator.current().version(), 4);
     assert_eq!(Catalog::load(tablet.0.iter()).unwrap(), *evaluator.current());
-    let heard = heard.lock().unwrap();
-    assert_eq!(heard.iter().map(|(version, _)| *version).collect::<Vec<_>>(), [1, 2, 3, 4]);
-    assert!(matches!(heard[3].1[0], Change::OpenTablets { .. }));
+    assert_eq!(*heard.lock().unwrap(), [1, 2, 3, 4]);
 
     // After a crash another evaluator starts from the stored keys.
-    let again = CatalogEvaluator::new(Catalog::default(), |_: &Arc<Catalog>, _: Vec<Change>| {});
+    let again = CatalogEvaluator::new(Catalog::default(), |_: &Arc<Catalog>| {});
     assert_eq!(again.reload(tablet.0.iter()).unwrap(), evaluator.current());
 
     let mut untouched = Tablet::default();
@@ -470,16 +509,40 @@ fn check_placements(before: &Catalog, after: &Catalog, changes: &[Change]) -> Re
     Ok(())
 }
 
+/// Does with a set of open replicas what nodes do with theirs.
+fn carry_out(changes: &[Change], open: &mut BTreeSet<(TabletId, NodeId)>) {
+    for change in changes {
+        match change {
+            Change::OpenTablets { tablets, .. } => {
+                for new in tablets {
+                    open.extend(new.replicas.iter().map(|node| (new.tablet, *node)));
+                }
+            }
+            Change::ReplicasAdded { tablets, .. } => open.extend(tablets),
+            Change::DropTablets { tablets, .. } => open.retain(|(tablet, _)| !tablets.contains(tablet)),
+            _ => {}
+        }
+    }
+}
+
+fn replicas_of(catalog: &Catalog) -> BTreeSet<(TabletId, NodeId)> {
+    let tablets = catalog.tablets();
+    tablets.flat_map(|(tablet, placement)| placement.replicas.iter().map(move |node| (tablet, *node))).collect()
+}
+
 proptest! {
     #[test]
     fn random_histories_keep_the_invariants(lines in prop::collection::vec(any_line(), 1..60)) {
         let start = ["bootstrap demo rf=2", "register m zone=m"].map(str::to_owned);
         let (mut catalog, mut stored) = (Catalog::default(), HashMap::new());
         let (mut tables_seen, mut tablets_seen) = (BTreeSet::new(), BTreeSet::new());
+        let first = catalog.clone();
+        let mut open = BTreeSet::new();
         for line in start.into_iter().chain(lines) {
             let command = parse(&catalog, &line);
-            let (next, outcome, changes) = catalog.apply(&command);
-            prop_assert_eq!(&catalog.apply(&command), &(next.clone(), outcome.clone(), changes.clone()));
+            let (next, outcome) = catalog.apply(&command);
+            let changes = next.changes_since(&catalog);
+            prop_assert_eq!(&catalog.apply(&command), &(next.clone(), outcome.clone()));
             prop_assert_eq!(outcome.version(), next.version());
             let changed = matches!(outcome, Outcome::Applied { .. } | Outcome::Registered { .. });
             prop_assert_eq!(next.version(), catalog.version() + u64::from(changed));
@@ -501,6 +564,11 @@ proptest! {
             }
             prop_assert_eq!(&Catalog::load(stored.iter()).unwrap(), &next);
             check_placements(&catalog, &next, &changes)?;
+            carry_out(&changes, &mut open);
+            prop_assert_eq!(&open, &replicas_of(&next));
+            let mut at_once = BTreeSet::new();
+            carry_out(&next.changes_since(&first), &mut at_once);
+            prop_assert_eq!(&at_once, &open);
             for entry in next.tables() {
                 prop_assert_eq!(entry.tablets[0].first_token, i64::MIN);
                 prop_assert!(entry.tablets.is_sorted_by_key(|range| range.first_token));

@@ -84,7 +84,7 @@ impl Database {
             Plan::Propose { command, change, warnings } => (command, change, warnings),
         };
         self.warnings.extend(warnings);
-        let (next, outcome, _) = self.catalog.apply(&Command::decode(&command.encode()).unwrap());
+        let (next, outcome) = self.catalog.apply(&Command::decode(&command.encode()).unwrap());
         self.catalog = next;
         match outcome {
             Outcome::Applied { .. } => Ok(change.map_or(Response::Void, Response::SchemaChange)),
@@ -275,7 +275,7 @@ struct Contended {
 impl Contended {
     fn apply(&self, command: &Command) -> Outcome {
         let mut catalog = self.catalog.lock();
-        let (next, outcome, _) = catalog.apply(command);
+        let (next, outcome) = catalog.apply(command);
         *catalog = Arc::new(next);
         outcome
     }
