@@ -4,12 +4,14 @@ use crate::awaited::write;
 use crate::catalog::CatalogFollower;
 use diorite_base::mutation::Mutation;
 use diorite_base::write::{KvError, WriteReply, WriteSink};
-use diorite_base::{Clock, TabletId};
+use diorite_base::{Clock, NodeId, TabletId};
 use diorite_cluster::catalog::Catalog;
 use diorite_query::kv::{Kv, NodeInfo, Now, ScanChunk, ScanRequest};
+use diorite_query::peers;
 use diorite_replica::{Store, TabletHandle};
 use diorite_storage::{PinnedValue, ScanRange};
 use std::sync::Arc;
+use uuid::Uuid;
 
 /// Scans up to this size are first tried in memory on the connection's own task.
 const INLINE_SCAN_BYTES: usize = 64 << 10;
@@ -19,7 +21,10 @@ pub(crate) struct NodeKv {
     pub(crate) store: Arc<Store>,
     pub(crate) catalog: Arc<CatalogFollower>,
     pub(crate) clock: Arc<dyn Clock>,
+    /// What is told of this node before the catalog knows it.
     pub(crate) node: NodeInfo,
+    /// Tablets of a new table per node.
+    pub(crate) shards_per_node: u32,
 }
 
 impl NodeKv {
@@ -119,11 +124,16 @@ impl Kv for NodeKv {
     }
 
     fn local_node(&self) -> NodeInfo {
-        self.node.clone()
+        peers::node_info(&self.catalog.served(), self.node.node, self.shards_per_node)
+            .unwrap_or_else(|| self.node.clone())
     }
 
     fn peers(&self) -> Vec<NodeInfo> {
-        Vec::new()
+        peers::peers(&self.catalog.served(), self.node.node, self.shards_per_node)
+    }
+
+    fn served_schema(&self, node: NodeId) -> Uuid {
+        self.catalog.served_schema(node)
     }
 
     fn now_us(&self) -> i64 {

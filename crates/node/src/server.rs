@@ -1,7 +1,7 @@
 //! Starts a node, keeps it running until it is told to stop, and stops it.
 
 use crate::awaited::write;
-use crate::catalog::CatalogFollower;
+use crate::catalog::{CATALOG_TABLET, CatalogFollower, CatalogWriter};
 use crate::config::{DurabilityOption, StartOptions};
 use crate::error::StartError;
 use crate::kv::NodeKv;
@@ -11,13 +11,15 @@ use crate::shared::{ConnectionLimits, Shared as Connections};
 use crate::{http, logging};
 use diorite_base::mutation::Mutation;
 use diorite_base::random::{Random, SplitMix64};
-use diorite_base::{Clock, GroupId, NodeId, SystemClock, TabletId};
+use diorite_base::write::{KvError, WriteReply};
+use diorite_base::{Clock, NodeId, SystemClock};
 use diorite_cluster::catalog::{Command, NodeDescription};
 use diorite_query::kv::NodeInfo;
 use diorite_query::{EngineConfig, QueryEngine};
 use diorite_replica::{Durability, Store, StoreOptions};
 use diorite_rpc::NoTransport;
 use diorite_storage::{DataDirectory, Identity, Shared, StorageOptions};
+use futures::future::BoxFuture;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -62,12 +64,13 @@ async fn serve(options: StartOptions) -> Result<(), StartError> {
     let node = NodeId(identity.node);
     let catalog = CatalogFollower::open(&store, node)?;
     register(&store, &catalog, &options, &identity).await?;
-    catalog.start()?;
+    catalog.start(Arc::new(LocalWriter(Arc::clone(&store))))?;
     let kv = Arc::new(NodeKv {
         store: Arc::clone(&store),
         catalog,
         clock: Arc::clone(&clock),
         node: node_info(&options, &identity),
+        shards_per_node: options.shards_per_node,
     });
     let config = EngineConfig {
         shards_per_node: options.shards_per_node,
@@ -202,7 +205,7 @@ async fn register(
     }
     for command in commands {
         let mutation = Mutation::evaluated(None, &command.encode());
-        write(store, TabletId(GroupId::CATALOG.0), mutation)
+        write(store, CATALOG_TABLET, mutation)
             .await
             .map_err(|error| StartError::Tablet { what: "the catalog".to_owned(), reason: error.to_string() })?;
     }
@@ -218,6 +221,15 @@ fn node_info(options: &StartOptions, identity: &Identity) -> NodeInfo {
         data_center: options.data_center.clone(),
         rack: options.zone.clone(),
         tokens: vec![i64::MIN],
+    }
+}
+
+/// Writes to the catalog's replica on this node.
+struct LocalWriter(Arc<Store>);
+
+impl CatalogWriter for LocalWriter {
+    fn write(&self, mutation: Mutation) -> BoxFuture<'_, Result<WriteReply, KvError>> {
+        Box::pin(write(&self.0, CATALOG_TABLET, mutation))
     }
 }
 

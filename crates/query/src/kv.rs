@@ -133,6 +133,17 @@ pub trait Kv: Send + Sync + 'static {
     /// The other nodes that are members, up or not.
     fn peers(&self) -> Vec<NodeInfo>;
 
+    /// The version of the schema that a member serves, as clients compare it: a node that has yet to take in a change differs until it has. A node
+    /// that is down, and cannot be asked anything, should not differ, or clients would wait for it.
+    fn served_schema(&self, _node: NodeId) -> uuid::Uuid {
+        self.catalog().schema_version()
+    }
+
+    /// The node that leads the tablet, itself included, as far as this one knows.
+    fn leader(&self, _tablet: TabletId) -> Option<NodeId> {
+        Some(self.local_node().node)
+    }
+
     /// Wall-clock microseconds since the epoch (for TTLs and `now()`).
     fn now_us(&self) -> i64;
 }
