@@ -17,6 +17,8 @@ pub enum Lane {
     Raft,
     /// Requests of clients on their one hop, and the answers.
     Requests,
+    /// Copies of whole replicas.
+    Bulk,
 }
 
 /// Why a frame was not queued. What is sent may be lost on the way even if it was.
