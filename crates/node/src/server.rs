@@ -17,7 +17,7 @@ use diorite_cluster::catalog::{Command, NodeDescription};
 use diorite_query::kv::NodeInfo;
 use diorite_query::{EngineConfig, QueryEngine};
 use diorite_replica::{Durability, Reroute, Store, StoreOptions};
-use diorite_rpc::{Lane, SendError, Transport};
+use diorite_rpc::NoTransport;
 use diorite_storage::{DataDirectory, Identity, Shared, StorageOptions};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -65,8 +65,14 @@ async fn serve(options: StartOptions) -> Result<(), StartError> {
     register(&store, &catalog, &options, &identity).await?;
     catalog.start()?;
     let source = Arc::clone(&catalog) as Arc<dyn CatalogSource>;
-    let router =
-        Router::new(node, Arc::clone(&store), Arc::new(Alone), source, Arc::clone(&clock), RouteOptions::default());
+    let router = Router::new(
+        node,
+        Arc::clone(&store),
+        Arc::new(NoTransport),
+        source,
+        Arc::clone(&clock),
+        RouteOptions::default(),
+    );
     store.set_reroute(Arc::clone(&router) as Arc<dyn Reroute>);
     tokio::spawn(Arc::clone(&router).run_timer());
     let kv = Arc::new(NodeKv {
@@ -105,15 +111,6 @@ async fn serve(options: StartOptions) -> Result<(), StartError> {
     tracing::info!("stopped");
     // Everything is durable; closing a thousand RocksDBs one by one would only take time.
     std::process::exit(0)
-}
-
-/// The transport of a node that has no peers yet.
-struct Alone;
-
-impl Transport for Alone {
-    fn send(&self, _: NodeId, _: Lane, _: &[u8]) -> Result<(), SendError> {
-        Err(SendError::Down)
-    }
 }
 
 async fn listen(what: &'static str, address: SocketAddr) -> Result<TcpListener, StartError> {
@@ -185,7 +182,7 @@ fn start_store(
         disk_reserve_bytes: options.disk_reserve.0,
     };
     let shared = Shared::new(storage, Arc::new(RowSemantics), Arc::clone(clock))?;
-    Ok(Store::start(store, shared, directories, Arc::clone(clock))?)
+    Ok(Store::start(store, shared, directories, Arc::clone(clock), Arc::new(NoTransport))?)
 }
 
 /// Gives a new cluster its identity, and tells the catalog where this node is reached.

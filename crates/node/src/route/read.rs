@@ -42,7 +42,7 @@ pub(super) fn read(
         parts.static_row = found;
     }
     match &request.rows {
-        RowsRef::Nothing => handle.check_lease()?,
+        RowsRef::Nothing => handle.finish_read(handle.begin_read()?)?,
         RowsRef::One(key) => {
             let Some(found) = get(handle, key, look)? else { return Ok(None) };
             parts.row = found;
