@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "test data is known")]
 
 use super::*;
-use crate::kv::{KvError, NodeInfo, Now, ScanChunk, ScanRequest, WriteReply, WriteSink};
+use crate::kv::{Fetch, Fetched, KvError, NodeInfo, Now, WriteReply, WriteSink};
 use diorite_base::mutation::Mutation;
 use diorite_base::{NodeId, TabletId};
 use diorite_cluster::catalog::NodeDescription;
@@ -273,11 +273,7 @@ impl Kv for Contended {
         Err(KvError::NoSuchTablet(tablet))
     }
 
-    async fn get(&self, tablet: TabletId, _: &[u8]) -> Result<Option<Vec<u8>>, KvError> {
-        Err(KvError::NoSuchTablet(tablet))
-    }
-
-    async fn scan(&self, tablet: TabletId, _: ScanRequest) -> Result<ScanChunk, KvError> {
+    async fn fetch(&self, tablet: TabletId, _: Fetch) -> Result<Fetched, KvError> {
         Err(KvError::NoSuchTablet(tablet))
     }
 
@@ -289,8 +285,14 @@ impl Kv for Contended {
         Err(KvError::NoSuchTablet(tablet))
     }
 
+    fn kick(&self) {}
+
     async fn write(&self, tablet: TabletId, _: Mutation) -> Result<WriteReply, KvError> {
         Err(KvError::NoSuchTablet(tablet))
+    }
+
+    fn leader(&self, _: TabletId) -> Option<NodeId> {
+        None
     }
 
     fn catalog(&self) -> Arc<Catalog> {
