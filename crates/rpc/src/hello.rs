@@ -7,6 +7,7 @@ use crate::Lane;
 use diorite_base::NodeId;
 use diorite_base::bytes::{Malformed, Reader};
 use std::fmt;
+use std::net::SocketAddr;
 use thiserror::Error;
 use uuid::Uuid;
 
@@ -40,6 +41,8 @@ pub struct Hello {
     pub incarnation: u64,
     /// What the connection is for.
     pub lane: Lane,
+    /// Where the dialler itself is dialled.
+    pub address: SocketAddr,
 }
 
 /// The first frame of a connection.
@@ -139,6 +142,7 @@ impl Opening {
                 out.extend_from_slice(&hello.from.0.to_le_bytes());
                 out.extend_from_slice(&hello.to.0.to_le_bytes());
                 out.extend_from_slice(&hello.incarnation.to_le_bytes());
+                out.extend_from_slice(hello.address.to_string().as_bytes());
             }
             Self::Question(question) => {
                 out.push(QUESTION);
@@ -164,6 +168,10 @@ impl Opening {
                     from: NodeId(reader.u64()?),
                     to: NodeId(reader.u64()?),
                     incarnation: reader.u64()?,
+                    address: std::str::from_utf8(reader.rest())
+                        .ok()
+                        .and_then(|text| text.parse().ok())
+                        .ok_or(Malformed)?,
                 })
             }
             QUESTION => Self::Question(reader.rest().to_vec()),
@@ -205,6 +213,7 @@ mod tests {
             to: NodeId(4),
             incarnation: 5,
             lane: Lane::Requests,
+            address: "[::1]:7100".parse().unwrap(),
         };
         for opening in [Opening::Lane(hello), Opening::Question(b"may I?".to_vec())] {
             let encoded = opening.encode(-7);

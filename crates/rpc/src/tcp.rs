@@ -68,6 +68,8 @@ pub struct TcpOptions {
     pub incarnation: u64,
     /// The address that connections to other nodes come from; any if there is none.
     pub bind: Option<IpAddr>,
+    /// Where other nodes dial this one.
+    pub advertise: SocketAddr,
     /// How far the wall clocks of two nodes may be apart.
     pub max_clock_skew: Duration,
     /// Bytes that may wait to be sent to a node, for each lane (by [`Lane::index`]).
@@ -123,66 +125,37 @@ pub(crate) struct Received {
 pub(crate) type ReceivedMap = Mutex<AHashMap<(NodeId, Lane), Arc<Received>>>;
 
 /// Another node, as dialled.
-pub(crate) struct Peer {
+struct Peer {
+    /// The last address that it was given by [`TcpTransport::set_peers`].
+    given: Mutex<SocketAddr>,
     address: watch::Sender<SocketAddr>,
-    pub(crate) pipes: [Arc<Pipe>; 3],
+    pipes: [Arc<Pipe>; 3],
 }
 
-pub(crate) type PeerMap = AHashMap<NodeId, Arc<Peer>>;
+type PeerMap = AHashMap<NodeId, Arc<Peer>>;
 
-/// Sends to, and receives from, the other nodes of a cluster over TCP. Dropping it ends its connections.
-pub struct TcpTransport {
+/// The nodes that are dialled.
+struct Peers {
     options: Arc<TcpOptions>,
     observer: Arc<dyn Observer>,
     runtime: Handle,
-    peers: Arc<ArcSwap<PeerMap>>,
-    received: Arc<ReceivedMap>,
-    /// Held while peers change, so that two changes do not lose each other.
+    map: ArcSwap<PeerMap>,
+    /// Held while the map changes, so that two changes do not lose each other.
     changing: Mutex<()>,
-    stop: watch::Sender<bool>,
 }
 
-impl fmt::Debug for TcpTransport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "TcpTransport({:?}, {} peers)", self.options, self.peers.load().len())
-    }
-}
-
-impl TcpTransport {
-    /// A transport without peers; its tasks run on `runtime`.
-    pub fn new(options: TcpOptions, observer: Arc<dyn Observer>, runtime: Handle) -> Self {
-        Self {
-            options: Arc::new(options),
-            observer,
-            runtime,
-            peers: Arc::default(),
-            received: Arc::default(),
-            changing: Mutex::new(()),
-            stop: watch::Sender::new(false),
-        }
-    }
-
-    /// Accepts connections from now on and hands what they bring to `receiver`.
-    pub fn listen(&self, listener: TcpListener, receiver: Arc<dyn Receiver>, gate: Arc<dyn Gate>) {
-        let listening = accept::Listening::new(
-            Arc::clone(&self.options),
-            receiver,
-            gate,
-            Arc::clone(&self.peers),
-            Arc::clone(&self.received),
-        );
-        self.runtime.spawn(accept::run(listener, Arc::new(listening), self.stop.subscribe()));
-    }
-
-    /// Dials exactly these from now on; this node itself may be among them. A changed address is dialled anew.
-    pub fn set_peers(&self, wanted: &AHashMap<NodeId, SocketAddr>) {
+impl Peers {
+    fn set(&self, wanted: &AHashMap<NodeId, SocketAddr>) {
         let _changing = self.changing.lock();
-        let current = self.peers.load_full();
+        let current = self.map.load_full();
         let mut next = PeerMap::default();
         for (node, address) in wanted.iter().filter(|(node, _)| **node != self.options.node) {
             let peer = match current.get(node) {
                 Some(peer) => {
-                    peer.address.send_if_modified(|known| std::mem::replace(known, *address) != *address);
+                    // Said again, it is no news: the node itself may have told a newer address meanwhile.
+                    if std::mem::replace(&mut *peer.given.lock(), *address) != *address {
+                        peer.move_to(*address);
+                    }
                     Arc::clone(peer)
                 }
                 None => self.dial(*node, *address),
@@ -190,30 +163,85 @@ impl TcpTransport {
             next.insert(*node, peer);
         }
         // Those that are left out end when the last reference to their address goes.
-        self.peers.store(Arc::new(next));
+        self.map.store(Arc::new(next));
+    }
+
+    /// The node has dialled us: it is there, and where it says.
+    fn heard_of(&self, hello: &Hello) {
+        let _changing = self.changing.lock();
+        let current = self.map.load_full();
+        if let Some(peer) = current.get(&hello.from) {
+            peer.move_to(hello.address);
+            peer.pipes[hello.lane.index()].dial_now.notify_one();
+            return;
+        }
+        let mut next = PeerMap::clone(&current);
+        next.insert(hello.from, self.dial(hello.from, hello.address));
+        self.map.store(Arc::new(next));
     }
 
     fn dial(&self, to: NodeId, address: SocketAddr) -> Arc<Peer> {
-        let address = watch::Sender::new(address);
+        let sender = watch::Sender::new(address);
         let pipes = Lane::ALL.map(|lane| {
             let pipe = Arc::new(Pipe::new(self.options.buffer_bytes[lane.index()]));
-            let dialler =
-                dial::Dialler::new(Arc::clone(&self.options), Arc::clone(&self.observer), to, lane, Arc::clone(&pipe));
-            self.runtime.spawn(dialler.run(address.subscribe()));
+            let (options, observer) = (Arc::clone(&self.options), Arc::clone(&self.observer));
+            let dialler = dial::Dialler::new(options, observer, to, lane, Arc::clone(&pipe));
+            self.runtime.spawn(dialler.run(sender.subscribe()));
             pipe
         });
-        Arc::new(Peer { address, pipes })
+        Arc::new(Peer { given: Mutex::new(address), address: sender, pipes })
+    }
+}
+
+impl Peer {
+    fn move_to(&self, address: SocketAddr) {
+        self.address.send_if_modified(|known| std::mem::replace(known, address) != address);
+    }
+}
+
+/// Sends to, and receives from, the other nodes of a cluster over TCP. Dropping it ends its connections.
+pub struct TcpTransport {
+    peers: Arc<Peers>,
+    received: Arc<ReceivedMap>,
+    stop: watch::Sender<bool>,
+}
+
+impl fmt::Debug for TcpTransport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "TcpTransport({:?}, {} peers)", self.peers.options, self.peers.map.load().len())
+    }
+}
+
+impl TcpTransport {
+    /// A transport without peers; its tasks run on `runtime`.
+    pub fn new(options: TcpOptions, observer: Arc<dyn Observer>, runtime: Handle) -> Self {
+        let (map, changing) = (ArcSwap::default(), Mutex::new(()));
+        let peers = Peers { options: Arc::new(options), observer, runtime, map, changing };
+        Self { peers: Arc::new(peers), received: Arc::default(), stop: watch::Sender::new(false) }
+    }
+
+    /// Accepts connections from now on and hands what they bring to `receiver`. Who is let in is dialled as well.
+    pub fn listen(&self, listener: TcpListener, receiver: Arc<dyn Receiver>, gate: Arc<dyn Gate>) {
+        let (peers, received) = (Arc::clone(&self.peers), Arc::clone(&self.received));
+        let listening = accept::Listening::new(Arc::clone(&peers.options), receiver, gate, peers, received);
+        self.peers.runtime.spawn(accept::run(listener, Arc::new(listening), self.stop.subscribe()));
+    }
+
+    /// Dials exactly these from now on; this node itself may be among them. An address that differs from the one given before is dialled
+    /// anew; until then, what a node has said about itself by dialling us counts.
+    pub fn set_peers(&self, wanted: &AHashMap<NodeId, SocketAddr>) {
+        self.peers.set(wanted);
     }
 
     /// Whether `lane` to `to` can be sent on.
     pub fn is_connected(&self, to: NodeId, lane: Lane) -> bool {
-        self.peers.load().get(&to).is_some_and(|peer| peer.pipes[lane.index()].is_connected())
+        self.peers.map.load().get(&to).is_some_and(|peer| peer.pipes[lane.index()].is_connected())
     }
 
     /// What each lane of each node that was sent to or received from has carried, ordered.
     pub fn statistics(&self) -> Vec<(NodeId, Lane, LaneStatistics)> {
         let mut found: AHashMap<(NodeId, Lane), LaneStatistics> = AHashMap::new();
-        for (node, peer) in self.peers.load().iter() {
+        for (node, peer) in self.peers.map.load().iter() {
             for lane in Lane::ALL {
                 found.insert((*node, lane), peer.pipes[lane.index()].statistics());
             }
@@ -251,7 +279,7 @@ impl Transport for TcpTransport {
         if frames.iter().any(|frame| frame.len() > MAX_FRAME_BYTES) {
             return Err(SendError::TooLarge);
         }
-        let peers = self.peers.load();
+        let peers = self.peers.map.load();
         let peer = peers.get(&to).ok_or(SendError::Down)?;
         peer.pipes[lane.index()].send(frames)
     }

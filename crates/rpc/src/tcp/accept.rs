@@ -2,12 +2,11 @@
 //!
 //! Always true: before a connection of a lane is read, its predecessor is read no more; a frame that is damaged or too large ends its connection.
 
-use super::{Gate, HANDSHAKE_PATIENCE, PeerMap, Received, ReceivedMap, TcpOptions, prepare};
+use super::{Gate, HANDSHAKE_PATIENCE, Peers, Received, ReceivedMap, TcpOptions, prepare};
 use crate::frame::{Incoming, put_frame};
 use crate::hello::{self, Hello, MAX_HELLO_BYTES, Opening, PREAMBLE_BYTES, PROTOCOL_VERSION, Refusal, RefusalKind};
 use crate::{Lane, MAX_FRAME_BYTES, Receiver};
 use ahash::AHashMap;
-use arc_swap::ArcSwap;
 use diorite_base::NodeId;
 use parking_lot::Mutex;
 use std::io;
@@ -62,7 +61,7 @@ pub(crate) struct Listening {
     options: Arc<TcpOptions>,
     receiver: Arc<dyn Receiver>,
     gate: Arc<dyn Gate>,
-    peers: Arc<ArcSwap<PeerMap>>,
+    peers: Arc<Peers>,
     received: Arc<ReceivedMap>,
     inbound: Mutex<AHashMap<NodeId, InboundOfNode>>,
     handshakes: Arc<Semaphore>,
@@ -73,7 +72,7 @@ impl Listening {
         options: Arc<TcpOptions>,
         receiver: Arc<dyn Receiver>,
         gate: Arc<dyn Gate>,
-        peers: Arc<ArcSwap<PeerMap>>,
+        peers: Arc<Peers>,
         received: Arc<ReceivedMap>,
     ) -> Self {
         Self {
@@ -228,9 +227,7 @@ async fn accept(listening: &Arc<Listening>, mut stream: TcpStream, incoming: Inc
     }
     inbound.close(hello.lane).await;
     answer(&mut stream, &Ok(Vec::new())).await?;
-    if let Some(peer) = listening.peers.load().get(&hello.from) {
-        peer.pipes[hello.lane.index()].dial_now.notify_one();
-    }
+    listening.peers.heard_of(&hello);
     let reader = Reader {
         from: hello.from,
         lane: hello.lane,

@@ -159,6 +159,7 @@ impl Dialler {
             to: self.to,
             incarnation: options.incarnation,
             lane: self.lane,
+            address: options.advertise,
         };
         let started_ns = options.clock.monotonic_ns();
         let opening = Opening::Lane(hello).encode(options.clock.wall_us());
