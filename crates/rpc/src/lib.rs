@@ -27,11 +27,16 @@ pub enum Lane {
     Raft,
     /// Requests of clients on their one hop, and the answers.
     Requests,
+    /// Copies of whole replicas.
+    Bulk,
 }
 
 impl Lane {
     /// All lanes, each at the place that [`Lane::index`] names.
-    pub const ALL: [Self; 3] = [Self::Control, Self::Raft, Self::Requests];
+    pub const ALL: [Self; Self::COUNT] = [Self::Control, Self::Raft, Self::Requests, Self::Bulk];
+
+    /// How many there are.
+    pub const COUNT: usize = 4;
 
     /// Its place in [`Lane::ALL`].
     pub fn index(self) -> usize {
@@ -44,6 +49,7 @@ impl Lane {
             Self::Control => "control",
             Self::Raft => "raft",
             Self::Requests => "requests",
+            Self::Bulk => "bulk",
         }
     }
 }

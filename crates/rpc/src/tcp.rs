@@ -51,8 +51,10 @@ pub trait Observer: Send + Sync + 'static {
     fn connected(&self, to: NodeId, lane: Lane);
     /// A lane can no longer be sent on; what was sent last may not have arrived.
     fn disconnected(&self, to: NodeId, lane: Lane);
-    /// Another node refuses us, for a reason that it has not given before. It is asked again all the same.
-    fn refused(&self, by: NodeId, refusal: &Refusal);
+    /// Another node refuses us, for a reason that it has not given before on this lane. It is asked again all the same.
+    fn refused(&self, by: NodeId, lane: Lane, refusal: &Refusal);
+    /// The node cannot be reached: told once, until it has been.
+    fn unreachable(&self, node: NodeId, lane: Lane, error: &io::Error);
 }
 
 /// What a node decides about its transport.
@@ -73,7 +75,7 @@ pub struct TcpOptions {
     /// How far the wall clocks of two nodes may be apart.
     pub max_clock_skew: Duration,
     /// Bytes that may wait to be sent to a node, for each lane (by [`Lane::index`]).
-    pub buffer_bytes: [usize; 3],
+    pub buffer_bytes: [usize; Lane::COUNT],
     /// Time.
     pub clock: Arc<dyn Clock>,
     /// Seeds the jitter of redialling.
@@ -84,8 +86,8 @@ impl TcpOptions {
     /// Wall clocks of two nodes may be so far apart, unless told otherwise.
     pub const MAX_CLOCK_SKEW: Duration = Duration::from_millis(500);
 
-    /// Control 16 MiB, Raft 64 MiB, requests 16 MiB.
-    pub const BUFFER_BYTES: [usize; 3] = [16 << 20, 64 << 20, 16 << 20];
+    /// Raft 64 MiB, the others 16 MiB.
+    pub const BUFFER_BYTES: [usize; Lane::COUNT] = [16 << 20, 64 << 20, 16 << 20, 16 << 20];
 }
 
 impl fmt::Debug for TcpOptions {
@@ -129,7 +131,7 @@ struct Peer {
     /// The last address that it was given by [`TcpTransport::set_peers`].
     given: Mutex<SocketAddr>,
     address: watch::Sender<SocketAddr>,
-    pipes: [Arc<Pipe>; 3],
+    pipes: [Arc<Pipe>; Lane::COUNT],
 }
 
 type PeerMap = AHashMap<NodeId, Arc<Peer>>;

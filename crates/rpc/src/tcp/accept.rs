@@ -33,7 +33,7 @@ const ALIVE: Duration = Duration::from_millis(400);
 #[derive(Default)]
 struct Inbound {
     incarnation: u64,
-    readers: [Option<JoinHandle<()>>; 3],
+    readers: [Option<JoinHandle<()>>; Lane::COUNT],
     last_received_ns: Arc<AtomicU64>,
 }
 

@@ -95,6 +95,7 @@ pub(crate) struct Dialler {
     random: SplitMix64,
     /// What was reported last; only something else is reported.
     refusal: Option<Refusal>,
+    is_reported_unreachable: bool,
 }
 
 impl Dialler {
@@ -106,7 +107,7 @@ impl Dialler {
         pipe: Arc<Pipe>,
     ) -> Self {
         let random = SplitMix64::new(options.seed ^ (to.0 << 8) ^ lane.index() as u64);
-        Self { options, observer, to, lane, pipe, random, refusal: None }
+        Self { options, observer, to, lane, pipe, random, refusal: None, is_reported_unreachable: false }
     }
 
     /// Runs until the sender of addresses is gone.
@@ -182,6 +183,7 @@ impl Dialler {
     /// Sends until the connection ends or the address changes; whether the node was removed.
     async fn serve(&mut self, stream: TcpStream, addresses: &mut watch::Receiver<SocketAddr>) -> bool {
         self.refusal = None;
+        self.is_reported_unreachable = false;
         let stream = Arc::new(stream);
         self.pipe.attach(Arc::clone(&stream));
         tracing::debug!(to = %self.to, lane = self.lane.name(), "connected");
@@ -200,12 +202,15 @@ impl Dialler {
     fn report(&mut self, error: DialError) {
         match error {
             DialError::Refused(refusal) if self.refusal.as_ref() != Some(&refusal) => {
-                self.observer.refused(self.to, &refusal);
+                self.observer.refused(self.to, self.lane, &refusal);
                 self.refusal = Some(refusal);
             }
             DialError::Refused(_) => {}
             DialError::Unreachable(error) => {
                 tracing::debug!(to = %self.to, lane = self.lane.name(), %error, "cannot connect");
+                if !std::mem::replace(&mut self.is_reported_unreachable, true) {
+                    self.observer.unreachable(self.to, self.lane, &error);
+                }
             }
         }
     }

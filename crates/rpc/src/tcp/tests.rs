@@ -79,8 +79,12 @@ impl Observer for Ear {
         self.events.lock().push(format!("disconnected {to} {}", lane.name()));
     }
 
-    fn refused(&self, _by: NodeId, refusal: &Refusal) {
+    fn refused(&self, _by: NodeId, _lane: Lane, refusal: &Refusal) {
         self.refusals.lock().push(refusal.clone());
+    }
+
+    fn unreachable(&self, to: NodeId, lane: Lane, _error: &io::Error) {
+        self.events.lock().push(format!("unreachable {to} {}", lane.name()));
     }
 }
 
@@ -160,11 +164,11 @@ async fn refusal_of(dialler: TcpOptions, prepare: impl FnOnce(&Node)) -> Refusal
     prepare(&listener);
     let dialler = Node::start(dialler).await;
     dialler.dial(&[(2, listener.address)]);
-    until(|| dialler.ear.refusals.lock().len() >= 3).await;
+    until(|| dialler.ear.refusals.lock().len() >= Lane::COUNT).await;
     // Once for each lane and not once more, however often it dials.
     let _ = timeout(Duration::from_millis(300), std::future::pending::<()>()).await;
     let refusals = dialler.ear.refusals.lock();
-    assert_eq!(refusals.len(), 3, "{refusals:?}");
+    assert_eq!(refusals.len(), Lane::COUNT, "{refusals:?}");
     assert!(dialler.ear.events.lock().is_empty() && listener.ear.lengths.lock().is_empty());
     refusals[0].clone()
 }
@@ -172,19 +176,20 @@ async fn refusal_of(dialler: TcpOptions, prepare: impl FnOnce(&Node)) -> Refusal
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn frames_arrive_in_order_on_each_lane() {
     let (a, b) = two().await;
-    for n in 0..30_000u64 {
-        a.transport.send(NodeId(2), Lane::ALL[n as usize % 3], &n.to_le_bytes()).unwrap();
+    for n in 0..40_000u64 {
+        a.transport.send(NodeId(2), Lane::ALL[n as usize % Lane::COUNT], &n.to_le_bytes()).unwrap();
     }
-    until(|| b.ear.lengths.lock().len() == 30_000).await;
+    until(|| b.ear.lengths.lock().len() == 40_000).await;
     for lane in Lane::ALL {
         let frames = b.ear.frames.lock();
         let of_lane: Vec<_> = frames.iter().filter(|(_, of, _)| *of == lane).map(|(_, _, frame)| frame).collect();
-        let expected: Vec<_> = (lane.index() as u64..30_000).step_by(3).map(|n| n.to_le_bytes().to_vec()).collect();
+        let expected: Vec<_> =
+            (lane.index() as u64..40_000).step_by(Lane::COUNT).map(|n| n.to_le_bytes().to_vec()).collect();
         assert!(of_lane.into_iter().eq(&expected), "{lane:?}");
         assert!(frames.iter().all(|(from, _, _)| *from == NodeId(1)));
     }
     let statistics = a.transport.statistics();
-    assert_eq!(statistics.len(), 3);
+    assert_eq!(statistics.len(), Lane::COUNT);
     assert!(statistics.iter().all(|(_, _, lane)| lane.connected && lane.frames_sent == 10_000 && lane.reconnects == 0));
     let received = b.transport.statistics();
     assert!(received.iter().all(|(from, _, lane)| *from == NodeId(1) && lane.bytes_received == 10_000 * 16));
@@ -242,7 +247,8 @@ async fn a_peer_that_comes_back_is_dialled_again_and_frames_are_lost_but_never_r
     assert_eq!(raft.reconnects, 1);
     assert!(raft.frames_dropped >= 1_000);
     let events = a.ear.events.lock();
-    assert_eq!(events.iter().filter(|event| event.ends_with("n2 raft")).count(), 3, "{events:?}");
+    let of_lane: Vec<_> = events.iter().filter_map(|event| event.strip_suffix(" n2 raft")).collect();
+    assert_eq!(of_lane, [CONNECTED, "disconnected", "unreachable", CONNECTED]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -256,7 +262,8 @@ async fn a_peer_may_move_and_may_be_removed() {
     until(|| moved.ear.lengths.lock().len() == 1).await;
     a.dial(&[]);
     assert_eq!(a.transport.send(NodeId(2), Lane::Raft, b"gone"), Err(SendError::Down));
-    until(|| a.ear.events.lock().iter().filter(|event| event.starts_with("disconnected")).count() == 6).await;
+    until(|| a.ear.events.lock().iter().filter(|event| event.starts_with("disconnected")).count() == 2 * Lane::COUNT)
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -272,7 +279,7 @@ async fn two_nodes_talk_both_ways_and_one_way_can_fail_alone() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_slow_reader_fills_a_bounded_buffer_and_does_not_hold_the_sender() {
-    let buffer_bytes = [1 << 20; 3];
+    let buffer_bytes = [1 << 20; Lane::COUNT];
     let a = Node::start(TcpOptions { buffer_bytes, ..options(1) }).await;
     let b = Node::start(options(2)).await;
     a.dial(&[(2, b.address)]);
@@ -442,7 +449,7 @@ async fn a_node_that_comes_back_elsewhere_tells_where_and_is_believed_until_told
     b.transport.stop();
     let moved = Node::start(TcpOptions { incarnation: 22, ..options(2) }).await;
     moved.dial(&known);
-    a.connected(2).await;
+    until(|| a.transport.statistics().iter().all(|(_, _, lane)| lane.connected && lane.reconnects >= 1)).await;
     a.dial(&known);
     a.transport.send(NodeId(2), Lane::Raft, b"here").unwrap();
     until(|| moved.ear.lengths.lock().len() == 1).await;
