@@ -170,15 +170,22 @@ impl Peers {
 
     /// The node has dialled us: it is there, and where it says.
     fn heard_of(&self, hello: &Hello) {
+        self.suggest(hello.from, hello.address);
+        if let Some(peer) = self.map.load().get(&hello.from) {
+            peer.pipes[hello.lane.index()].dial_now.notify_one();
+        }
+    }
+
+    /// The node is said to be there.
+    fn suggest(&self, node: NodeId, address: SocketAddr) {
         let _changing = self.changing.lock();
         let current = self.map.load_full();
-        if let Some(peer) = current.get(&hello.from) {
-            peer.move_to(hello.address);
-            peer.pipes[hello.lane.index()].dial_now.notify_one();
+        if let Some(peer) = current.get(&node) {
+            peer.move_to(address);
             return;
         }
         let mut next = PeerMap::clone(&current);
-        next.insert(hello.from, self.dial(hello.from, hello.address));
+        next.insert(node, self.dial(node, address));
         self.map.store(Arc::new(next));
     }
 
@@ -233,6 +240,11 @@ impl TcpTransport {
     /// anew; until then, what a node has said about itself by dialling us counts.
     pub fn set_peers(&self, wanted: &AHashMap<NodeId, SocketAddr>) {
         self.peers.set(wanted);
+    }
+
+    /// Dials `node` at `address`, which is newer than what [`TcpTransport::set_peers`] was given.
+    pub fn suggest(&self, node: NodeId, address: SocketAddr) {
+        self.peers.suggest(node, address);
     }
 
     /// Whether `lane` to `to` can be sent on.
