@@ -237,34 +237,43 @@ impl Preparation<'_> {
 
     /// The groups of what stays unknown and may yet explain something.
     fn optional(&self, values: &mut [Facts], has_conflicts: bool) -> Vec<Optional> {
-        let unknown = || {
-            let unresolved =
-                |(place, op): &(usize, &Operation)| self.ends_ns[*place].is_none() && op.produces().is_some();
-            self.operations.iter().enumerate().filter(unresolved).map(|(_, op)| (op.start_ns, self.step(op)))
-        };
-        // A value may be seen by another optional operation; that counts as seen.
-        for (_, step) in unknown() {
-            if let Step::Swap(expected, _) = step {
-                values[expected].is_optionally_expected = true;
+        let unresolved = |(place, op): &(usize, &Operation)| self.ends_ns[*place].is_none() && op.produces().is_some();
+        let unknown = self.operations.iter().enumerate().filter(unresolved);
+        let unknown: Vec<(u64, Step)> = unknown.map(|(_, op)| (op.start_ns, self.step(op))).collect();
+        let is_seen = |facts: &Facts| facts.observers > 0 || facts.is_optionally_expected || facts.has_conflicts;
+        // What an optional operation expects counts as seen, if the operation itself explains something.
+        loop {
+            let mut is_settled = true;
+            for &(_, step) in &unknown {
+                if let Step::Swap(expected, new) = step
+                    && !values[expected].is_optionally_expected
+                    && (is_seen(&values[new]) || values[expected].has_conflicts)
+                {
+                    values[expected].is_optionally_expected = true;
+                    is_settled = false;
+                }
+            }
+            if is_settled {
+                break;
             }
         }
-        let is_seen = |facts: &Facts| facts.observers > 0 || facts.is_optionally_expected;
         let mut groups: BTreeMap<Step, Vec<u64>> = BTreeMap::new();
-        for (start_ns, step) in unknown() {
-            let produced = match step {
-                Step::Write(new) | Step::Swap(_, new) => new,
+        for (start_ns, step) in unknown {
+            let or_unobserved = |new| if is_seen(&values[new]) { new } else { UNOBSERVED };
+            let step = match step {
+                Step::Write(new) => Step::Write(or_unobserved(new)),
+                Step::Swap(expected, new) => Step::Swap(expected, or_unobserved(new)),
                 Step::Read(_) | Step::Conflict(_) => continue,
             };
-            let is_nothing = !is_seen(&values[produced]) && !values[produced].has_conflicts;
-            if is_nothing && !has_conflicts {
-                continue;
-            }
-            let produced = if is_nothing { UNOBSERVED } else { produced };
-            let step = match step {
-                Step::Swap(expected, _) => Step::Swap(expected, produced),
-                _ => Step::Write(produced),
+            // What nobody sees can only come between, where an unapplied compare-and-set needs that.
+            let explains = match step {
+                Step::Write(UNOBSERVED) => has_conflicts,
+                Step::Swap(expected, UNOBSERVED) => values[expected].has_conflicts,
+                _ => true,
             };
-            groups.entry(step).or_default().push(start_ns);
+            if explains {
+                groups.entry(step).or_default().push(start_ns);
+            }
         }
         groups.into_iter().map(|(step, starts_ns)| Optional { step, starts_ns }).collect()
     }
