@@ -15,7 +15,7 @@ use diorite_base::{GroupId, NodeId, TabletId};
 use diorite_cluster::catalog::{Catalog, CatalogEvaluator, Change, Command, SchemaEvent};
 use diorite_model::schema::Table;
 use diorite_query::program::TabletEvaluator;
-use diorite_replica::{OpenTablet, Store};
+use diorite_replica::{Members, OpenTablet, Store};
 use diorite_storage::{CompactionStyle, ScanRange, Values};
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -72,6 +72,8 @@ impl CatalogFollower {
             tablet: CATALOG_TABLET,
             evaluator: Arc::clone(&evaluator) as Arc<dyn Evaluator>,
             gc_grace_s: 0,
+            founders: vec![node],
+            members: Members::default(),
             values: Values::Plain,
             compaction: CompactionStyle::SizeTiered,
             on_loaded: Some(Box::new(on_loaded)),
@@ -101,7 +103,7 @@ impl CatalogFollower {
         let mut known: AHashSet<TabletId> = AHashSet::from_iter([CATALOG_TABLET]);
         for (tablet, placement) in catalog.tablets_on(self.node) {
             if let Some(entry) = catalog.table_by_id(placement.table) {
-                wanted.push(open_rows(tablet, &entry.table));
+                wanted.push(open_rows(self.node, tablet, &entry.table));
                 known.insert(tablet);
             }
         }
@@ -189,7 +191,7 @@ impl CatalogFollower {
         match change {
             Change::OpenTablets { table, tablets } => {
                 let ours = tablets.iter().filter(|tablet| tablet.replicas.contains(&self.node));
-                let wanted = ours.map(|tablet| open_rows(tablet.tablet, &table)).collect();
+                let wanted = ours.map(|tablet| open_rows(self.node, tablet.tablet, &table)).collect();
                 if let Err(error) = self.store.open(wanted) {
                     tracing::error!(table = %table.name, %error, "cannot open the tablets of a new table");
                 }
@@ -230,7 +232,7 @@ impl CatalogFollower {
     }
 }
 
-fn open_rows(tablet: TabletId, table: &Table) -> OpenTablet {
+fn open_rows(node: NodeId, tablet: TabletId, table: &Table) -> OpenTablet {
     let compaction = match table.options.get("compaction") {
         Some(options) if options.contains("LeveledCompactionStrategy") => CompactionStyle::Leveled,
         _ => CompactionStyle::SizeTiered,
@@ -239,6 +241,8 @@ fn open_rows(tablet: TabletId, table: &Table) -> OpenTablet {
         tablet,
         evaluator: Arc::new(TabletEvaluator),
         gc_grace_s: table.gc_grace_s,
+        founders: vec![node],
+        members: Members::default(),
         values: Values::Rows,
         compaction,
         on_loaded: None,

@@ -16,6 +16,7 @@ use diorite_cluster::catalog::{Command, NodeDescription};
 use diorite_query::kv::NodeInfo;
 use diorite_query::{EngineConfig, QueryEngine};
 use diorite_replica::{Durability, Store, StoreOptions};
+use diorite_rpc::NoTransport;
 use diorite_storage::{DataDirectory, Identity, Shared, StorageOptions};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -168,7 +169,7 @@ fn start_store(
         disk_reserve_bytes: options.disk_reserve.0,
     };
     let shared = Shared::new(storage, Arc::new(RowSemantics), Arc::clone(clock))?;
-    Ok(Store::start(store, shared, directories, Arc::clone(clock))?)
+    Ok(Store::start(store, shared, directories, Arc::clone(clock), Arc::new(NoTransport))?)
 }
 
 /// Gives a new cluster its identity, and tells the catalog where this node is reached.

@@ -63,6 +63,10 @@ impl<L: LogReader> LogView<L> {
         self.recent.extend(entries);
     }
 
+    pub(crate) fn set_conf_state(&mut self, conf_state: ConfState) {
+        self.conf_state = conf_state;
+    }
+
     pub(crate) fn set_hard_state(&mut self, hard_state: HardState) {
         self.hard_state = hard_state;
     }

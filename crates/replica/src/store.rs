@@ -1,24 +1,29 @@
 //! The store: what the node holds, opens, submits to and reads from.
 
+use crate::context::Context;
 use crate::handle::{TabletHandle, storage_error};
+use crate::heart::{self, Heart};
+use crate::liveness::Liveness;
 use crate::queue::{Queue, QueueLimits};
-use crate::replica::{Command, Proposal, Replica, Waiter};
+use crate::replica::{Members, Opening, Proposal, Replica};
 use crate::upkeep::{self, MemoryGate};
-use crate::worker::Worker;
+use crate::wire::{self, Envelope};
+use crate::worker::{Command, Worker};
 use ahash::{AHashMap, AHashSet};
 use arc_swap::{ArcSwap, Guard};
+use diorite_base::bytes::Malformed;
 use diorite_base::mutation::{Evaluator, Mutation};
 use diorite_base::write::{KvError, WriteSink};
-use diorite_base::{Clock, GroupId, HybridClock, NodeId, TabletId, limits};
-use diorite_raft::{ConfState, Group, GroupOptions};
+use diorite_base::{Clock, GroupId, NodeId, TabletId, limits};
+use diorite_raft::{ConfState, SupportChange};
+use diorite_rpc::{Lane, Transport};
 use diorite_storage::{
-    CompactionStyle, DataDirectory, LogBatch, LogRecords, RaftLog, Shared, StorageError, Tablet, Values,
+    CompactionStyle, DataDirectory, LogBatch, LogRecords, RaftLog, Rocks, Shared, StorageError, Tablet, Values,
 };
 use parking_lot::Mutex;
-use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
-use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -58,6 +63,10 @@ pub struct OpenTablet {
     pub evaluator: Arc<dyn Evaluator>,
     /// How long tombstones are kept where they may matter, seconds.
     pub gc_grace_s: u32,
+    /// The voters before the first log entry; the same on every replica, for ever.
+    pub founders: Vec<NodeId>,
+    /// The members that are wanted now.
+    pub members: Members,
     /// What its values are.
     pub values: Values,
     /// How its files are merged.
@@ -82,6 +91,10 @@ pub struct StoreCounters {
     pub log_write_ns: AtomicU64,
     /// Times a worker waited for memtables to be flushed.
     pub memory_waits: AtomicU64,
+    /// Frames to other nodes that could not be queued.
+    pub frames_lost: AtomicU64,
+    /// Elections that replicas of this node have called.
+    pub campaigns: AtomicU64,
 }
 
 impl StoreCounters {
@@ -107,26 +120,28 @@ pub(crate) type TabletMap = AHashMap<TabletId, Arc<TabletHandle>>;
 
 pub(crate) struct Inner {
     pub(crate) options: StoreOptions,
-    pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) stamps: HybridClock,
+    pub(crate) context: Arc<Context>,
     pub(crate) shared: Arc<Shared>,
     pub(crate) disks: Vec<Disk>,
     pub(crate) queues: Vec<Queue>,
     pub(crate) tablets: ArcSwap<TabletMap>,
-    pub(crate) counters: StoreCounters,
-    /// Log bytes appended by this process so far, over all tablets.
-    pub(crate) log_position: AtomicU64,
     pub(crate) memory: MemoryGate,
-    /// Takes writes that cannot be proposed here; without one they are answered with [`KvError::NotLeader`].
-    pub(crate) reroute: OnceLock<Arc<dyn Reroute>>,
+    pub(crate) heart: Heart,
 }
 
 impl Inner {
+    /// Tells all workers of changes of support.
+    pub(crate) fn change(&self, changes: &[SupportChange]) {
+        if !changes.is_empty() {
+            self.queues.iter().for_each(|queue| queue.change(changes));
+        }
+    }
+
     /// Holds a worker back while memtables are far over their limit.
     pub(crate) fn wait_for_memory(&self) {
         let limit = self.shared.options().memtable_limit_bytes;
         if self.shared.memtable_usage_bytes() > limit + limit / 2 {
-            self.counters.memory_waits.fetch_add(1, Ordering::Relaxed);
+            self.context.counters.memory_waits.fetch_add(1, Ordering::Relaxed);
             self.memory.wait(|| self.shared.memtable_usage_bytes() > limit + limit / 4);
         }
     }
@@ -165,6 +180,7 @@ impl Store {
         shared: Arc<Shared>,
         directories: Vec<DataDirectory>,
         clock: Arc<dyn Clock>,
+        transport: Arc<dyn Transport>,
     ) -> Result<Self, StorageError> {
         assert!(options.workers > 0 && !directories.is_empty(), "a store has a thread and a disk");
         let mut disks = Vec::new();
@@ -180,18 +196,18 @@ impl Store {
             });
         }
         let limits = QueueLimits { proposals: options.queue_proposals, bytes: options.queue_bytes };
+        // The time of the start tells this life of the node from its earlier ones.
+        let incarnation = clock.wall_us().unsigned_abs();
+        let context = Context::new(NodeId(options.node), incarnation, options.durability, clock, transport);
         let inner = Arc::new(Inner {
             queues: (0..options.workers).map(|_| Queue::new(limits)).collect(),
             options,
-            clock,
-            stamps: HybridClock::new(),
+            context: Arc::new(context),
             shared,
             disks,
             tablets: ArcSwap::default(),
-            counters: StoreCounters::default(),
-            log_position: AtomicU64::new(0),
             memory: MemoryGate::default(),
-            reroute: OnceLock::new(),
+            heart: Heart::default(),
         });
         let mut threads = Vec::new();
         for number in 0..inner.options.workers {
@@ -200,6 +216,8 @@ impl Store {
         }
         let for_upkeep = Arc::clone(&inner);
         threads.push(spawn("upkeep".to_owned(), move || upkeep::run(&for_upkeep))?);
+        let for_heart = Arc::clone(&inner);
+        threads.push(spawn("heartbeat".to_owned(), move || heart::run(&for_heart))?);
         Ok(Self { inner, threads: Mutex::new(threads) })
     }
 
@@ -213,7 +231,8 @@ impl Store {
         let mut placed = Vec::new();
         for open in wanted {
             let disk = self.place(open.tablet, &mut counts);
-            let conf_state = ConfState { voters: vec![self.inner.options.node], ..ConfState::default() };
+            let voters = open.founders.iter().map(|node| node.0).collect();
+            let conf_state = ConfState { voters, ..ConfState::default() };
             let group = GroupId::from(open.tablet);
             let recovered = self.inner.disks[disk].log.recover(group).map_err(storage_error)?;
             if recovered.conf_state.voters.is_empty() {
@@ -241,7 +260,7 @@ impl Store {
     ) -> Result<(Vec<Arc<TabletHandle>>, Vec<Receiver<Result<(), KvError>>>), KvError> {
         let (mut handles, mut replies) = (Vec::new(), Vec::new());
         for (open, disk) in placed {
-            let replica = self.load(open, disk).map_err(storage_error)?;
+            let replica: Replica<Rocks> = self.load(open, disk).map_err(storage_error)?;
             let handle = Arc::clone(&replica.handle);
             let (sender, receiver) = sync_channel(1);
             self.inner.queues[handle.worker].command(Command::Open(Box::new(replica), sender));
@@ -251,9 +270,8 @@ impl Store {
         Ok((handles, replies))
     }
 
-    fn load(&self, open: OpenTablet, disk: usize) -> Result<Replica, StorageError> {
+    fn load(&self, open: OpenTablet, disk: usize) -> Result<Replica<Rocks>, StorageError> {
         let home = &self.inner.disks[disk];
-        let group_id = GroupId::from(open.tablet);
         let data = Arc::new(Tablet::open(
             &self.inner.shared,
             &home.directory.tablet(open.tablet.0),
@@ -264,27 +282,9 @@ impl Store {
         if let Some(on_loaded) = open.on_loaded {
             on_loaded(&data).map_err(StorageError::Corrupt)?;
         }
-        let applied = data.applied_state()?;
-        self.inner.stamps.observe(applied.newest_stamp_us);
-        let mut recovered = home.log.recover(group_id)?;
-        recovered.applied = applied.index;
-        let options = GroupOptions { replica: self.inner.options.node, election_ticks: 10, heartbeat_ticks: 2 };
-        let group = Group::new(&options, recovered, home.log.reader(group_id))
-            .map_err(|error| StorageError::Corrupt(format!("{group_id}: {error}")))?;
         let worker = (open.tablet.0 % self.inner.options.workers as u64) as usize;
-        let clock = Arc::clone(&self.inner.clock);
-        let handle = Arc::new(TabletHandle::new(open.tablet, data, worker, disk, applied.flags, clock));
-        Ok(Replica {
-            group_id,
-            handle,
-            group,
-            evaluator: open.evaluator,
-            applied,
-            fresh: Vec::new(),
-            waiting: VecDeque::new(),
-            touched: false,
-            failure: None,
-        })
+        let opening = Opening { tablet: open.tablet, members: open.members, evaluator: open.evaluator };
+        Replica::recover(&self.inner.context, opening, data, &home.log, (worker, disk))
     }
 
     /// The disk that holds the tablet, or the one with the most room per tablet.
@@ -359,7 +359,7 @@ impl Store {
 
     /// Names who takes writes that cannot be proposed here. Once, before the node serves.
     pub fn set_reroute(&self, reroute: Arc<dyn Reroute>) {
-        if self.inner.reroute.set(reroute).is_err() {
+        if self.inner.context.reroute.set(reroute).is_err() {
             tracing::error!("writes that cannot be proposed are rerouted already");
         }
     }
@@ -385,8 +385,72 @@ impl Store {
         if disk.full.load(Ordering::Relaxed) {
             return Err(disk_full(disk, self.inner.options.disk_reserve_bytes));
         }
-        let waiter = Waiter { sink: Arc::clone(sink), token };
-        self.inner.queues[handle.worker].submit(Proposal { tablet, mutation, waiter })
+        self.inner.queues[handle.worker].submit(Proposal::new(tablet, mutation, Arc::clone(sink), token))
+    }
+
+    /// Takes a frame of another node on the control or the Raft lane.
+    pub fn receive(&self, from: NodeId, lane: Lane, frame: &[u8]) {
+        match lane {
+            Lane::Control => self.inner.change(&self.inner.context.liveness.receive(from, frame)),
+            Lane::Raft => match wire::envelopes(frame) {
+                Ok(envelopes) => self.distribute(from, envelopes, frame.len()),
+                Err(Malformed) => tracing::warn!(%from, "a malformed frame on the raft lane"),
+            },
+            Lane::Requests => {}
+        }
+    }
+
+    fn distribute(&self, from: NodeId, envelopes: Vec<(GroupId, Envelope)>, bytes: usize) {
+        let workers = self.inner.queues.len();
+        if let [queue] = self.inner.queues.as_slice() {
+            queue.receive(from, envelopes.into_iter(), bytes);
+            return;
+        }
+        let mut shares: Vec<Vec<(GroupId, Envelope)>> = (0..workers).map(|_| Vec::new()).collect();
+        for (group, envelope) in envelopes {
+            shares[(group.0 % workers as u64) as usize].push((group, envelope));
+        }
+        for (queue, share) in self.inner.queues.iter().zip(shares) {
+            if !share.is_empty() {
+                queue.receive(from, share.into_iter(), bytes / workers);
+            }
+        }
+    }
+
+    /// Which nodes are up, and the number that each announces.
+    pub fn liveness(&self) -> &Arc<Liveness> {
+        self.inner.context.liveness()
+    }
+
+    /// Names the other nodes, to which heartbeats go.
+    pub fn set_peers(&self, peers: Vec<NodeId>) {
+        self.inner.context.liveness.set_peers(peers);
+        self.inner.heart.wake();
+    }
+
+    /// The members that a tablet is wanted to have.
+    pub fn set_members(&self, tablet: TabletId, members: Members) {
+        if let Some(handle) = self.handle(tablet) {
+            self.inner.queues[handle.worker].command(Command::Members(tablet, members));
+        }
+    }
+
+    /// Lets other nodes lead, as this one is about to stop; returns when they have been told.
+    pub fn release_leadership(&self) {
+        let replies: Vec<_> = self
+            .inner
+            .queues
+            .iter()
+            .map(|queue| {
+                let (sender, receiver) = sync_channel(1);
+                queue.command(Command::Release(sender));
+                receiver
+            })
+            .collect();
+        for reply in replies {
+            // A worker that is gone leads nothing.
+            let _ = reply.recv();
+        }
     }
 
     /// Wakes the workers that have been given something to do.
@@ -403,7 +467,7 @@ impl Store {
 
     /// Counters of the write path.
     pub fn counters(&self) -> &StoreCounters {
-        &self.inner.counters
+        &self.inner.context.counters
     }
 
     /// Writes waiting in the queues, and refused so far because a queue was full.
@@ -436,6 +500,7 @@ impl Store {
             queue.close();
         }
         self.inner.memory.close();
+        self.inner.heart.close();
         for thread in self.threads.lock().drain(..) {
             // A thread that panicked has said so; the others still finish.
             let _ = thread.join();
@@ -446,7 +511,7 @@ impl Store {
     /// the log.
     pub fn shutdown(&self, patience: Duration) {
         self.stop();
-        let deadline_ns = self.inner.clock.monotonic_ns() + patience.as_nanos() as u64;
+        let deadline_ns = self.inner.context.clock.monotonic_ns() + patience.as_nanos() as u64;
         let mut tablets: Vec<_> = self.inner.tablets.load().values().cloned().collect();
         // The most to replay first.
         let unflushed = |handle: &TabletHandle| {
@@ -454,7 +519,7 @@ impl Store {
         };
         tablets.sort_unstable_by_key(|handle| std::cmp::Reverse(unflushed(handle)));
         for handle in &tablets {
-            if self.inner.clock.monotonic_ns() > deadline_ns {
+            if self.inner.context.clock.monotonic_ns() > deadline_ns {
                 tracing::info!("tablets are left to be replayed from the log at the next start");
                 break;
             }

@@ -7,7 +7,8 @@ use diorite_base::mutation::{
     EvaluationContext, EvaluationFailed, Evaluator, Mutation, OperationKind, TabletChanges, TabletView,
 };
 use diorite_base::write::{Completion, KvError, WriteReply, WriteSink};
-use diorite_base::{Clock, SystemClock, TabletId};
+use diorite_base::{Clock, NodeId, SystemClock, TabletId};
+use diorite_rpc::NoTransport;
 use diorite_storage::{
     CompactionStyle, CompactionTime, CompactionVerdict, DataDirectory, Shared, StorageOptions, ValueSemantics, Values,
 };
@@ -79,7 +80,7 @@ fn start(home: &Path, limit: u64) -> Store {
         replay_bytes: limit,
         disk_reserve_bytes: 0,
     };
-    Store::start(options, shared, vec![directory], clock).unwrap()
+    Store::start(options, shared, vec![directory], clock, Arc::new(NoTransport)).unwrap()
 }
 
 fn open(store: &Store, ids: impl IntoIterator<Item = u64>) {
@@ -87,6 +88,8 @@ fn open(store: &Store, ids: impl IntoIterator<Item = u64>) {
         tablet: TabletId(id),
         evaluator: Arc::new(Doubler),
         gc_grace_s: 0,
+        founders: vec![NodeId(1)],
+        members: Members::default(),
         values: Values::Rows,
         compaction: CompactionStyle::SizeTiered,
         on_loaded: None,

@@ -41,3 +41,13 @@ pub trait Receiver: Send + Sync + 'static {
     /// Takes one frame. Called in the order of arrival for each lane of each node; must not wait.
     fn receive(&self, from: NodeId, lane: Lane, frame: &[u8]);
 }
+
+/// The transport of a node that knows no other: nothing can be sent.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoTransport;
+
+impl Transport for NoTransport {
+    fn send(&self, _: NodeId, _: Lane, _: &[u8]) -> Result<(), SendError> {
+        Err(SendError::Down)
+    }
+}

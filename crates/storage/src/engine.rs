@@ -32,6 +32,10 @@ pub trait TabletData: Send + Sync + 'static {
     fn applied_state(&self) -> Result<AppliedState, StorageError>;
     /// Writes (and may keep the memory of) `batch` and the state it leads to, atomically; durable at some later flush.
     fn apply(&self, batch: &mut Self::Batch, state: &AppliedState) -> Result<(), StorageError>;
+    /// Bytes that a crash would lose and the log would have to replay, about.
+    fn memory_bytes(&self) -> u64 {
+        0
+    }
     /// Reads, from disk if need be.
     fn get(self: &Arc<Self>, key: &[u8]) -> Result<Option<Self::Pinned>, StorageError>;
     /// Calls `visit` with each entry of the range until it returns false. Returns whether the range was exhausted.

@@ -25,7 +25,9 @@ pub use raft_log::{GroupReader, LogBatch, RaftLog};
 pub use rust_rocksdb::statistics::Ticker;
 pub use semantics::{CompactionTime, CompactionVerdict, ValueSemantics};
 pub use shared::{Shared, StorageCounters};
-pub use tablet::{AppliedState, Batch, CompactionStyle, PinnedValue, ScanRange, Tablet, TabletStatistics, Values};
+pub use tablet::{
+    AppliedState, Batch, CompactionStyle, MEMBERS_KEY, PinnedValue, ScanRange, Tablet, TabletStatistics, Values,
+};
 
 #[cfg(test)]
 mod tests;

@@ -1,0 +1,51 @@
+//! What the cores of a node share.
+
+use crate::liveness::Liveness;
+use crate::store::{Durability, Reroute, StoreCounters};
+use diorite_base::{Clock, HybridClock, NodeId};
+use diorite_rpc::Transport;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, OnceLock};
+
+/// What the cores of a node share.
+pub struct Context {
+    pub(crate) node: NodeId,
+    pub(crate) durability: Durability,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) stamps: HybridClock,
+    pub(crate) counters: StoreCounters,
+    /// Log bytes appended by this process so far, over all tablets.
+    pub(crate) log_position: AtomicU64,
+    pub(crate) transport: Arc<dyn Transport>,
+    pub(crate) liveness: Arc<Liveness>,
+    /// Takes writes that cannot be proposed here; without one they are answered with `KvError::NotLeader`.
+    pub(crate) reroute: OnceLock<Arc<dyn Reroute>>,
+}
+
+impl Context {
+    /// A node that starts now. `incarnation` tells this life of the node from its earlier ones.
+    pub fn new(
+        node: NodeId,
+        incarnation: u64,
+        durability: Durability,
+        clock: Arc<dyn Clock>,
+        transport: Arc<dyn Transport>,
+    ) -> Self {
+        Self {
+            node,
+            durability,
+            stamps: HybridClock::new(),
+            counters: StoreCounters::default(),
+            log_position: AtomicU64::new(0),
+            liveness: Arc::new(Liveness::new(incarnation, Arc::clone(&clock), Arc::clone(&transport))),
+            clock,
+            transport,
+            reroute: OnceLock::new(),
+        }
+    }
+
+    /// This node's side of the heartbeats.
+    pub fn liveness(&self) -> &Arc<Liveness> {
+        &self.liveness
+    }
+}
