@@ -1,6 +1,7 @@
 //! What the cores of a node share.
 
 use crate::liveness::Liveness;
+use crate::planted::Planted;
 use crate::store::{Durability, Reroute, StoreCounters};
 use diorite_base::{Clock, HybridClock, NodeId};
 use diorite_rpc::Transport;
@@ -20,6 +21,7 @@ pub struct Context {
     pub(crate) liveness: Arc<Liveness>,
     /// Takes writes that cannot be proposed here; without one they are answered with `KvError::NotLeader`.
     pub(crate) reroute: OnceLock<Arc<dyn Reroute>>,
+    pub(crate) planted: Planted,
 }
 
 impl Context {
@@ -41,7 +43,20 @@ impl Context {
             clock,
             transport,
             reroute: OnceLock::new(),
+            planted: Planted::default(),
         }
+    }
+
+    /// Plants bugs, if this was built to have some.
+    #[doc(hidden)]
+    pub fn plant(mut self, planted: Planted) -> Self {
+        self.planted = planted.allowed();
+        self
+    }
+
+    /// Whether this node may vote and campaign: what it promised in a former life has lapsed.
+    pub(crate) fn may_vote(&self) -> bool {
+        self.planted.ignore_restart_wait || self.liveness.may_vote()
     }
 
     /// This node's side of the heartbeats.

@@ -22,6 +22,7 @@ mod heart;
 mod lease;
 mod liveness;
 mod members;
+mod planted;
 mod queue;
 mod replica;
 mod store;
@@ -33,6 +34,8 @@ pub use context::Context;
 pub use core::{Core, Input, TICK_NS};
 pub use handle::{Leadership, TabletHandle};
 pub use liveness::{Liveness, PeerListener};
+#[doc(hidden)]
+pub use planted::Planted;
 pub use replica::{Members, Opening, Proposal, Replica};
 pub use store::{Durability, OnLoaded, OpenTablet, Refused, Reroute, Store, StoreCounters, StoreOptions};
 pub use wire::{Envelope, envelopes};

@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::engine::{Log, LogRecords, TabletBatch, TabletData};
-use crate::tablet::{AppliedState, ScanRange};
+use crate::tablet::{AppliedState, MEMBERS_KEY, ScanRange};
 use crate::{
     Batch, CompactionStyle, CompactionTime, CompactionVerdict, LogBatch, RaftLog, Shared, StorageError, StorageOptions,
     Tablet, ValueSemantics, Values,
@@ -295,6 +295,11 @@ fn tablets_agree(values: Values) {
         Values::Plain => None,
     };
     let memory = Arc::new(MemoryTablet::new(semantics));
+    let (mut batch, mut memory_batch) = (Batch::default(), MemoryBatch::default());
+    batch.put(MEMBERS_KEY, b"seen by those who ask for it, not by scans");
+    memory_batch.put(MEMBERS_KEY, b"seen by those who ask for it, not by scans");
+    TabletData::apply(&*real, &mut batch, &state(1)).unwrap();
+    memory.apply(&mut memory_batch, &state(1)).unwrap();
     // Each case has keys of its own in the same two tablets.
     let cases = AtomicU64::new(1);
     let operations = prop::collection::vec(tablet_operation(values == Values::Rows), 1..60);
@@ -326,6 +331,8 @@ fn tablets_agree(values: Values) {
             assert_eq!(TabletData::applied_state(&*real).unwrap(), memory.applied_state().unwrap());
             assert_eq!(real.flushed_state().unwrap(), memory.flushed_state());
         }
+        let everything = scan(&*real, &[], &[0xFF; 9], false, usize::MAX);
+        assert_eq!(everything, scan(&*memory, &[], &[0xFF; 9], false, usize::MAX));
         for n in 0..12 {
             let expected = real.get(&key(case, n)).unwrap().map(|value| value.to_vec());
             assert_eq!(expected, memory.get(&key(case, n)).unwrap().map(|value| value.to_vec()));
