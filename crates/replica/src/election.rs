@@ -257,6 +257,9 @@ impl<E: Engine> Core<E> {
         self.publish_lease(tablet);
         let Some(replica) = self.replicas.get_mut(&tablet) else { return };
         let leader = replica.group.leader();
+        if **replica.handle.voters.load() != replica.group.members().voters {
+            replica.handle.voters.store(replica.group.members().voters.clone().into());
+        }
         if replica.handle.leader.swap(leader, Ordering::AcqRel) != leader && leader != 0 {
             tracing::debug!(%tablet, leader, term = replica.group.term(), "leader changed");
         }

@@ -2,6 +2,7 @@
 
 use crate::lease::LeaseSlot;
 use crate::planted::Planted;
+use arc_swap::ArcSwap;
 use diorite_base::write::KvError;
 use diorite_base::{Clock, NodeId, TabletId};
 use diorite_storage::{PinnedValue, ScanRange, StorageError, Tablet, TabletData};
@@ -28,6 +29,8 @@ pub struct TabletHandle<T = Tablet> {
     pub(crate) lease: LeaseSlot,
     /// The replica that leads, 0 if unknown.
     pub(crate) leader: AtomicU64,
+    /// The members with a vote.
+    pub(crate) voters: ArcSwap<Vec<u64>>,
     pub(crate) flags: AtomicU64,
     /// Log bytes appended since start, of this tablet.
     pub(crate) logged_bytes: AtomicU64,
@@ -60,6 +63,7 @@ impl<T: TabletData> TabletHandle<T> {
             disk,
             lease: LeaseSlot::default(),
             leader: AtomicU64::new(0),
+            voters: ArcSwap::default(),
             flags: AtomicU64::new(flags),
             logged_bytes: AtomicU64::new(0),
             flushed_bytes: AtomicU64::new(0),

@@ -435,6 +435,12 @@ impl Store {
         }
     }
 
+    /// The voters of a tablet, as its replica on this node knows them.
+    pub fn voters(&self, tablet: TabletId) -> Vec<NodeId> {
+        let handle = self.handle(tablet);
+        handle.map_or_else(Vec::new, |handle| handle.voters.load().iter().copied().map(NodeId).collect())
+    }
+
     /// Lets other nodes lead, as this one is about to stop; returns when they have been told.
     pub fn release_leadership(&self) {
         let replies: Vec<_> = self
