@@ -162,10 +162,10 @@ impl MemoryLog {
         self.contents.lock().unsynced.len()
     }
 
-    /// Lets `writes` more writes succeed. The one after them is cut by the loss of power: it fails, and what it wrote is there as if it had
-    /// not been synced. All later ones fail without having written anything.
-    pub fn fail_after(&self, writes: u64) {
-        self.contents.lock().failing_after = Some(writes);
+    /// Lets `writes` more writes succeed, if it is not to go on for ever (`None`). The one after them is cut by the loss of power: it fails,
+    /// and what it wrote is there as if it had not been synced. All later ones fail without having written anything.
+    pub fn fail_after(&self, writes: Option<u64>) {
+        self.contents.lock().failing_after = writes;
     }
 
     /// The log as it is found after a crash that spared the first `surviving` of the batches not synced. Readers of this one see it as

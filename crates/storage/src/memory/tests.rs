@@ -108,7 +108,7 @@ fn a_crash_keeps_what_was_synced_and_any_prefix_of_the_rest() {
 #[test]
 fn a_write_that_is_cut_fails_and_may_or_may_not_be_there() {
     let (log, group) = (MemoryLog::default(), GroupId(7));
-    log.fail_after(1);
+    log.fail_after(Some(1));
     let mut records = MemoryRecords::default();
     let mut write = |index| {
         records.append(group, &[entry(index, 1, 10)]).unwrap();
