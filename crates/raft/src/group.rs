@@ -195,9 +195,13 @@ impl<L: LogReader> Group<L> {
         }
         let mut ready = self.node.ready();
         let entries = ready.take_entries();
-        // A commit index that moved on its own need not reach the log: after a restart it is found again.
-        let hard_state =
-            ready.hs().cloned().filter(|state| !entries.is_empty() || self.node.store().is_new_vote(state));
+        // A commit index that moved on its own need not reach the log: after a restart it is found again. But it goes with entries and votes:
+        // whoever holds a change of the members in its log must know, after a restart as before, that the change before it is committed,
+        // or it would act as a member of a group that is long gone.
+        let state = self.node.raft.hard_state();
+        let store = self.node.store();
+        let is_due = store.is_new_vote(&state) || (!entries.is_empty() && store.is_new_commit(&state));
+        let hard_state = is_due.then_some(state);
         if let Some(hard_state) = &hard_state {
             self.node.mut_store().set_hard_state(hard_state.clone());
         }

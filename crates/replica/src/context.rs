@@ -1,6 +1,7 @@
 //! What the cores of a node share.
 
 use crate::liveness::Liveness;
+use crate::planted::Planted;
 use crate::store::{Durability, Reroute, StoreCounters};
 use diorite_base::{Clock, HybridClock, NodeId, TabletId};
 use diorite_rpc::Transport;
@@ -28,6 +29,7 @@ pub struct Context {
 pub(crate) trait CopyRequests: Send + Sync + 'static {
     /// `member` lacks entries of a tablet led here that are no longer in the log. Told again and again until it has got a copy. Must not wait.
     fn lacks(&self, tablet: TabletId, member: NodeId);
+    pub(crate) planted: Planted,
 }
 
 impl Context {
@@ -50,7 +52,20 @@ impl Context {
             transport,
             reroute: OnceLock::new(),
             copies: OnceLock::new(),
+            planted: Planted::default(),
         }
+    }
+
+    /// Plants bugs, if this was built to have some.
+    #[doc(hidden)]
+    pub fn plant(mut self, planted: Planted) -> Self {
+        self.planted = planted.allowed();
+        self
+    }
+
+    /// Whether this node may vote and campaign: what it promised in a former life has lapsed.
+    pub(crate) fn may_vote(&self) -> bool {
+        self.planted.ignore_restart_wait || self.liveness.may_vote()
     }
 
     /// This node's side of the heartbeats.

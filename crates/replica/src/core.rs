@@ -89,24 +89,24 @@ impl<E: Engine> Core<E> {
         !self.restless.is_empty()
     }
 
-    /// Takes a replica. The sole voter of a group leads and replays its log at once; otherwise what is known to be committed is applied, and a
-    /// leader is found later.
+    /// Takes a replica and applies what is known to be committed. The sole voter of a group then leads and replays the rest of its log at once;
+    /// otherwise a leader is found later.
     pub fn open(&mut self, replica: Replica<E>) -> Result<(), KvError> {
         let tablet = replica.id();
         let stored_index = replica.applied.index;
-        let alone = replica.group.is_sole_voter();
         self.replicas.insert(tablet, replica);
         self.touch(tablet);
         self.restless.insert(tablet);
-        if let Some(replica) = self.replicas.get_mut(&tablet) {
-            if alone {
-                if let Err(error) = replica.group.campaign() {
-                    replica.failure = Some(error.to_string());
-                }
-            } else {
-                self.begin_without_leader(tablet);
+        self.advance();
+        // Only now are the members known: the data may be of a time when there were fewer.
+        if let Some(replica) = self.replicas.get_mut(&tablet).filter(|replica| replica.group.is_sole_voter()) {
+            if let Err(error) = replica.group.campaign() {
+                replica.failure = Some(error.to_string());
             }
+        } else {
+            self.begin_without_leader(tablet);
         }
+        self.touch(tablet);
         self.advance();
         self.note_replayed(tablet, stored_index);
         match self.replicas.get(&tablet).and_then(|replica| replica.failure.clone()) {
@@ -318,7 +318,7 @@ impl<E: Engine> Core<E> {
     }
 
     fn write_logs(&mut self, must_sync: bool) -> Result<(), StorageError> {
-        let sync = must_sync && self.context.durability == Durability::Fsync;
+        let sync = must_sync && self.context.durability == Durability::Fsync && !self.context.planted.skip_fsync;
         for (log, records) in self.logs.iter().zip(&mut self.records) {
             if records.is_empty() {
                 continue;

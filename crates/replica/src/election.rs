@@ -151,7 +151,7 @@ impl<E: Engine> Core<E> {
     /// Whether a promise, a lease, or ignorance of former promises forbids a vote for `candidate`.
     fn must_not_vote(&self, tablet: TabletId, candidate: u64) -> bool {
         let Some(replica) = self.replicas.get(&tablet) else { return true };
-        !self.context.liveness.may_vote()
+        !self.context.may_vote()
             || replica.promise.is_some_and(|promise| promise.leader != candidate && self.stands(promise))
             || replica.handle.lease.begin(|| self.context.clock.monotonic_ns()).is_some()
     }
@@ -226,7 +226,7 @@ impl<E: Engine> Core<E> {
 
     fn campaign_if_due(&mut self, tablet: TabletId, now_ns: u64) {
         let me = self.context.node;
-        let may_vote = self.context.liveness.may_vote();
+        let may_vote = self.context.may_vote();
         let Some(replica) = self.replicas.get(&tablet) else { return };
         let is_bound = replica.promise.is_some_and(|promise| self.stands(promise));
         let is_voter = replica.group.members().voters.contains(&me.0);

@@ -24,6 +24,7 @@ mod heart;
 mod lease;
 mod liveness;
 mod members;
+mod planted;
 mod queue;
 mod replica;
 mod store;
@@ -36,6 +37,8 @@ pub use copy::Openings;
 pub use core::{Core, Input, TICK_NS};
 pub use handle::{Leadership, TabletHandle};
 pub use liveness::{Liveness, PeerListener};
+#[doc(hidden)]
+pub use planted::Planted;
 pub use replica::{Members, Opening, Proposal, Replica};
 pub use store::{Durability, OnLoaded, OpenTablet, Refused, Reroute, Store, StoreCounters, StoreOptions};
 pub use wire::{Envelope, envelopes};

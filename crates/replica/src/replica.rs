@@ -150,9 +150,12 @@ impl<E: Engine> Replica<E> {
     ) -> Result<Self, StorageError> {
         let group_id = GroupId::from(opening.tablet);
         let corrupt = |error: String| StorageError::Corrupt(format!("{group_id}: {error}"));
-        let applied = data.applied_state()?;
+        let mut applied = data.applied_state()?;
         context.stamps.observe(applied.newest_stamp_us);
         let mut recovered = log.recover(group_id)?;
+        if context.planted.apply_twice && applied.index > recovered.truncated.0 {
+            applied.index -= 1;
+        }
         recovered.applied = applied.index;
         // The members as of the applied index; before the first change they are the founders, whom the log names.
         if let Some(members) = data.get(MEMBERS_KEY)? {
@@ -172,7 +175,8 @@ impl<E: Engine> Replica<E> {
         let group =
             Group::new(&options, recovered, log.reader(group_id)).map_err(|error| corrupt(error.to_string()))?;
         let clock = Arc::clone(&context.clock);
-        let handle = TabletHandle::new(opening.tablet, data, place, applied.flags, context.node, clock);
+        let mut handle = TabletHandle::new(opening.tablet, data, place, applied.flags, context.node, clock);
+        handle.planted = context.planted;
         Ok(Self {
             group_id,
             handle: Arc::new(handle),
