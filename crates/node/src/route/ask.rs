@@ -10,7 +10,7 @@ use diorite_base::mutation::Mutation;
 use diorite_base::write::{KvError, WriteReply, WriteSink};
 use diorite_base::{NodeId, TabletId, limits};
 use diorite_query::kv::{Fetch, Fetched, Now};
-use diorite_replica::{Refused, Reroute, TabletHandle};
+use diorite_replica::{Leadership, Refused, Reroute, TabletHandle};
 use diorite_rpc::SendError;
 use diorite_storage::PinnedValue;
 use std::sync::Arc;
@@ -44,8 +44,8 @@ impl Router {
 
     /// Reads, wherever the tablet is led. A request for another node leaves with the next [`Router::send_gathered`] (or [`Router::kick`]).
     pub(crate) async fn fetch(&self, tablet: TabletId, fetch: Fetch) -> Result<Fetched, KvError> {
-        let handle = self.store.handle(tablet).filter(|_| self.leads(tablet));
-        if let Some(handle) = handle {
+        let handle = self.store.handle(tablet);
+        if let Some(handle) = handle.filter(|handle| handle.leadership() == Leadership::Here) {
             match self.fetch_here(handle, &fetch).await {
                 Err(error) if is_refusal(&error) => {}
                 outcome => {
