@@ -237,10 +237,7 @@ impl Router {
     pub(super) fn not_sent(&self, requests: Vec<Request>, error: SendError) {
         let mut outcomes = Outcomes::default();
         for request in requests {
-            let parked = match error {
-                SendError::Full => Err(request),
-                SendError::Down => self.park(request),
-            };
+            let parked = if error == SendError::Down { self.park(request) } else { Err(request) };
             if let Err(request) = parked {
                 outcomes.fail(request, self.overloaded());
             }
