@@ -282,7 +282,7 @@ impl Kv for MemoryKv {
     }
 
     async fn change_catalog(&self, command: Vec<u8>) -> Result<Vec<u8>, KvError> {
-        let (catalog, outcome, _) = self.catalog.load().apply(&Command::decode(&command).unwrap());
+        let (catalog, outcome) = self.catalog.load().apply(&Command::decode(&command).unwrap());
         self.catalog.store(Arc::new(catalog));
         Ok(outcome.encode())
     }
