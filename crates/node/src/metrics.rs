@@ -2,8 +2,10 @@
 //!
 //! Names and units follow the conventions of Prometheus. Left out so far: latency histograms (they come with the admin pages).
 
+use crate::membership::metrics::LaneMetrics;
 use crate::shared::Shared;
 use diorite_admin::Metrics;
+use diorite_rpc::tcp::TcpTransport;
 use diorite_storage::{TabletStatistics, Ticker};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
@@ -21,9 +23,10 @@ pub(crate) struct NodeMetrics {
 }
 
 impl NodeMetrics {
-    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+    pub(crate) fn new(shared: Arc<Shared>, transport: Arc<TcpTransport>) -> Self {
         let mut registry = Registry::with_prefix("diorite");
         registry.register_collector(Box::new(Source(shared)));
+        registry.register_collector(Box::new(LaneMetrics(transport)));
         Self { registry }
     }
 }

@@ -170,15 +170,22 @@ impl Peers {
 
     /// The node has dialled us: it is there, and where it says.
     fn heard_of(&self, hello: &Hello) {
+        self.suggest(hello.from, hello.address);
+        if let Some(peer) = self.map.load().get(&hello.from) {
+            peer.pipes[hello.lane.index()].dial_now.notify_one();
+        }
+    }
+
+    /// The node is said to be there.
+    fn suggest(&self, node: NodeId, address: SocketAddr) {
         let _changing = self.changing.lock();
         let current = self.map.load_full();
-        if let Some(peer) = current.get(&hello.from) {
-            peer.move_to(hello.address);
-            peer.pipes[hello.lane.index()].dial_now.notify_one();
+        if let Some(peer) = current.get(&node) {
+            peer.move_to(address);
             return;
         }
         let mut next = PeerMap::clone(&current);
-        next.insert(hello.from, self.dial(hello.from, hello.address));
+        next.insert(node, self.dial(node, address));
         self.map.store(Arc::new(next));
     }
 
@@ -235,6 +242,11 @@ impl TcpTransport {
         self.peers.set(wanted);
     }
 
+    /// Dials `node` at `address`, which is newer than what [`TcpTransport::set_peers`] was given.
+    pub fn suggest(&self, node: NodeId, address: SocketAddr) {
+        self.peers.suggest(node, address);
+    }
+
     /// Whether `lane` to `to` can be sent on.
     pub fn is_connected(&self, to: NodeId, lane: Lane) -> bool {
         self.peers.map.load().get(&to).is_some_and(|peer| peer.pipes[lane.index()].is_connected())
@@ -279,7 +291,7 @@ impl Transport for TcpTransport {
     /// All or none of them are queued.
     fn send_many(&self, to: NodeId, lane: Lane, frames: &[&[u8]]) -> Result<(), SendError> {
         if frames.iter().any(|frame| frame.len() > MAX_FRAME_BYTES) {
-            return Err(SendError::TooLarge);
+            return Err(SendError::Full);
         }
         let peers = self.peers.map.load();
         let peer = peers.get(&to).ok_or(SendError::Down)?;

@@ -13,6 +13,8 @@ use uuid::Uuid;
 /// The format of data directories that this version writes.
 const FORMAT: u32 = 1;
 const MARKER: &str = "DIORITE";
+/// The host id of a node that has asked to join a cluster and may not have heard the answer.
+const JOINING: &str = "JOINING";
 
 /// Who a data directory belongs to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -63,6 +65,20 @@ impl DataDirectory {
         self.identity.as_ref()
     }
 
+    /// The host id that this new directory asks to join a cluster with: `fresh`, unless it has asked before. Durable when it returns, so that
+    /// asking again after a crash does not make it another node.
+    pub fn joining_host(&self, fresh: Uuid) -> Result<Uuid, StorageError> {
+        let path = self.path.join(JOINING);
+        let io = |source| StorageError::Io { action: "cannot write", path: path.clone(), source };
+        if let Some(asked) = fs::read_to_string(&path).ok().and_then(|text| text.trim().parse().ok()) {
+            return Ok(asked);
+        }
+        let mut file = File::create(&path).map_err(io)?;
+        file.write_all(fresh.to_string().as_bytes()).and_then(|()| file.sync_all()).map_err(io)?;
+        File::open(&self.path).and_then(|directory| directory.sync_all()).map_err(io)?;
+        Ok(fresh)
+    }
+
     /// Makes a new directory this node's. Durable when it returns.
     pub fn claim(&mut self, cluster: Uuid, node: u64, host: Uuid) -> Result<(), StorageError> {
         assert!(self.identity.is_none(), "a directory is claimed once");
@@ -77,7 +93,10 @@ impl DataDirectory {
         fs::rename(&staged, self.path.join(MARKER)).map_err(io)?;
         File::open(&self.path).and_then(|directory| directory.sync_all()).map_err(io)?;
         self.identity = Some(identity);
-        Ok(())
+        match fs::remove_file(self.path.join(JOINING)) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(io(error)),
+            _ => Ok(()),
+        }
     }
 
     /// The directory itself.
@@ -128,7 +147,7 @@ fn refuse_foreign(path: &Path) -> Result<(), StorageError> {
     let io = |source| StorageError::Io { action: "cannot list data directory", path: path.to_owned(), source };
     for entry in fs::read_dir(path).map_err(io)? {
         let name = entry.map_err(io)?.file_name();
-        let ours = ["LOCK", "DIORITE.new", "tablets", "log", "lost+found"];
+        let ours = ["LOCK", "DIORITE.new", JOINING, "tablets", "log", "lost+found"];
         if !ours.iter().any(|own| name == *own) {
             return Err(StorageError::Foreign {
                 path: path.to_owned(),

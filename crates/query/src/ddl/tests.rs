@@ -31,6 +31,7 @@ fn founded(replication_factor: u32, data_centers: &[&str]) -> Catalog {
             http_port: 7000,
             data_center: (*data_center).to_owned(),
             zone: "rack1".to_owned(),
+            node_address: None,
         };
         catalog = catalog.apply(&Command::RegisterNode { node }).0;
     }

@@ -56,6 +56,7 @@ impl MemoryKv {
             http_port: 7000,
             data_center: "datacenter1".to_owned(),
             zone: "rack1".to_owned(),
+            node_address: None,
         };
         let bootstrap =
             Command::Bootstrap { cluster_id: Uuid::from_u128(2), name: "test".to_owned(), replication_factor: 1 };
