@@ -136,7 +136,6 @@ impl CatalogFollower {
         self.store
             .open(wanted.collect())
             .map_err(|error| StartError::Tablet { what: "the tablets".to_owned(), reason: error.to_string() })?;
-        self.store.liveness().set_listener(Arc::clone(self) as Arc<dyn PeerListener>);
         self.meet_nodes(&catalog);
         self.publish(catalog);
         if self.writer.set(writer).is_err() {
@@ -174,6 +173,11 @@ impl CatalogFollower {
     /// Its version, without counting references: asked for with every request.
     pub(crate) fn served_version(&self) -> u64 {
         self.served.load().version()
+    }
+
+    /// Its version, from now on.
+    pub(crate) fn versions(&self) -> watch::Receiver<u64> {
+        self.served_version.subscribe()
     }
 
     /// The newest snapshot, served or not.

@@ -16,6 +16,7 @@ use diorite_cql::protocol::{
     Compression, CqlError, Envelope, Event, FrameError, Inbound, Message, Opcode, Outbound, Request, Version, WriteType,
 };
 use diorite_query::engine::{ExecuteNow, OwnedRequest, Reply, ReplyTo};
+use diorite_query::kv::Kv;
 use diorite_query::{Session, error::kv_error};
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
@@ -165,6 +166,8 @@ impl Connection {
             }
             event = event => self.tell(&event),
             () = patience, if stuck => return Ok(false),
+            // Last, when every request has got as far as it can: what they ask of other nodes leaves together.
+            () = self.shared.kv.router.gathered() => {}
         }
         Ok(true)
     }
@@ -239,7 +242,7 @@ impl Connection {
             }
         }
         if submitted_any {
-            self.shared.kv.store.kick();
+            self.shared.kv.kick();
         }
         if self.inbound.is_idle() && self.submitted == 0 && self.running.is_empty() {
             self.inbound.release_memory();

@@ -8,7 +8,7 @@ use diorite_model::schema::{Keyspace, Table};
 use diorite_model::types::UserType;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use thiserror::Error;
 use uuid::Uuid;
@@ -33,6 +33,16 @@ pub struct NodeDescription {
     pub data_center: String,
     /// Zone (the rack, as drivers see it).
     pub zone: String,
+    /// What other nodes dial, if that is not `address` and `rpc_port`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_address: Option<SocketAddr>,
+}
+
+impl NodeDescription {
+    /// What other nodes dial.
+    pub fn node_address(&self) -> SocketAddr {
+        self.node_address.unwrap_or(SocketAddr::new(self.address, self.rpc_port))
+    }
 }
 
 /// A change that is asked for.

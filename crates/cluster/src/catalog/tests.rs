@@ -27,6 +27,7 @@ fn node_description(name: &str, data_center: &str, zone: &str) -> NodeDescriptio
         http_port: 7000,
         data_center: data_center.to_owned(),
         zone: zone.to_owned(),
+        node_address: None,
     }
 }
 

@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "test data is known")]
 
 use super::*;
-use crate::kv::{KvError, NodeInfo, Now, ScanChunk, ScanRequest, WriteReply, WriteSink};
+use crate::kv::{Fetch, Fetched, KvError, NodeInfo, Now, WriteReply, WriteSink};
 use diorite_base::mutation::Mutation;
 use diorite_base::{NodeId, TabletId};
 use diorite_cluster::catalog::NodeDescription;
@@ -31,6 +31,7 @@ fn founded(replication_factor: u32, data_centers: &[&str]) -> Catalog {
             http_port: 7000,
             data_center: (*data_center).to_owned(),
             zone: "rack1".to_owned(),
+            node_address: None,
         };
         catalog = catalog.apply(&Command::RegisterNode { node }).0;
     }
@@ -288,11 +289,7 @@ impl Kv for Contended {
         Err(KvError::NoSuchTablet(tablet))
     }
 
-    async fn get(&self, tablet: TabletId, _: &[u8]) -> Result<Option<Vec<u8>>, KvError> {
-        Err(KvError::NoSuchTablet(tablet))
-    }
-
-    async fn scan(&self, tablet: TabletId, _: ScanRequest) -> Result<ScanChunk, KvError> {
+    async fn fetch(&self, tablet: TabletId, _: Fetch) -> Result<Fetched, KvError> {
         Err(KvError::NoSuchTablet(tablet))
     }
 
@@ -304,8 +301,14 @@ impl Kv for Contended {
         Err(KvError::NoSuchTablet(tablet))
     }
 
+    fn kick(&self) {}
+
     async fn write(&self, tablet: TabletId, _: Mutation) -> Result<WriteReply, KvError> {
         Err(KvError::NoSuchTablet(tablet))
+    }
+
+    fn leader(&self, _: TabletId) -> Option<NodeId> {
+        None
     }
 
     fn catalog(&self) -> Arc<Catalog> {
