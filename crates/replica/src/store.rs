@@ -396,7 +396,7 @@ impl Store {
                 Ok(envelopes) => self.distribute(from, envelopes, frame.len()),
                 Err(Malformed) => tracing::warn!(%from, "a malformed frame on the raft lane"),
             },
-            Lane::Requests => {}
+            Lane::Requests | Lane::Bulk => {}
         }
     }
 

@@ -99,14 +99,25 @@ impl Router {
         self.ask(self.write_request(tablet, mutation, Arc::clone(sink), token))
     }
 
-    /// Writes and waits. A write for another node leaves with the next [`Router::send_gathered`] (or [`Router::kick`]).
+    /// Writes at once, wherever the tablet is led, and waits.
     pub(crate) async fn write(&self, tablet: TabletId, mutation: Mutation) -> Result<WriteReply, KvError> {
+        let writing = self.gather_write(tablet, mutation)?;
+        self.send_gathered();
+        writing.await
+    }
+
+    /// Writes and waits. A write for another node leaves with the next [`Router::send_gathered`] (or [`Router::kick`]).
+    pub(crate) fn gather_write(
+        &self,
+        tablet: TabletId,
+        mutation: Mutation,
+    ) -> Result<impl Future<Output = Result<WriteReply, KvError>> + Send + use<>, KvError> {
         let (sink, outcome) = crate::awaited::one_write();
         self.submit(tablet, mutation, &sink, 0)?;
         self.store.kick();
         drop(sink);
         // Unanswered only if the store's worker is gone.
-        outcome.await.unwrap_or(Err(KvError::Unavailable(tablet)))
+        Ok(async move { outcome.await.unwrap_or(Err(KvError::Unavailable(tablet))) })
     }
 
     fn write_request(&self, tablet: TabletId, mutation: Mutation, sink: Arc<dyn WriteSink>, token: u64) -> Request {
