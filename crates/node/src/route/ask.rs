@@ -168,8 +168,7 @@ impl Router {
     /// Sends requests again that certainly had no effect, or whose effect does not matter. `named` is who leads, by the latest word.
     fn send_again(&self, request: Request, named: Option<NodeId>, outcomes: &mut Outcomes) {
         RouteCounters::add(&self.counters.retried, 1);
-        let named = named
-            .filter(|node| *node != self.node && Some(*node) != request.refused_by && !self.down.load().contains(node));
+        let named = named.filter(|node| Some(*node) != request.refused_by && self.may_ask(*node));
         let route = match named {
             _ if request.attempts >= MAX_ATTEMPTS => Ok(Route::Nobody),
             Some(node) => Ok(Route::Node { node, is_known: true }),
