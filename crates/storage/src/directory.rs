@@ -1,6 +1,7 @@
 //! A data directory: whose it is, of which format, held by one process at a time.
 //!
-//! Layout: `DIORITE` (this file's [`Identity`] as JSON), `LOCK`, `log/` (the Raft log), `tablets/<id>/` (one RocksDB each).
+//! Layout: `DIORITE` (this file's [`Identity`] as JSON), `LOCK`, `log/` (the Raft log), `tablets/<id>/` (one RocksDB each),
+//! `tablets/<id>.<purpose>/` (copies on their way).
 
 use crate::error::StorageError;
 use rustix::fs::{FlockOperation, flock};
@@ -13,6 +14,8 @@ use uuid::Uuid;
 /// The format of data directories that this version writes.
 const FORMAT: u32 = 1;
 const MARKER: &str = "DIORITE";
+/// What a tablet's directory is called while a copy takes its place.
+const OLD: &str = "old";
 /// The host id of a node that has asked to join a cluster and may not have heard the answer.
 const JOINING: &str = "JOINING";
 
@@ -117,6 +120,45 @@ impl DataDirectory {
     /// Where one tablet lives.
     pub fn tablet(&self, id: u64) -> PathBuf {
         self.tablets().join(id.to_string())
+    }
+
+    /// Where a copy of a tablet is kept while it is sent to another node (`outgoing`) or received.
+    pub fn staged(&self, id: u64, purpose: &str) -> PathBuf {
+        self.tablets().join(format!("{id}.{purpose}"))
+    }
+
+    /// Puts a received copy in the place of a tablet, which nobody may have open. Durable when it returns; after a crash in between
+    /// [`Self::tidy`] finishes or undoes it.
+    pub fn install(&self, id: u64, received: &Path) -> Result<(), StorageError> {
+        let (place, old) = (self.tablet(id), self.staged(id, OLD));
+        let io = |source| StorageError::Io { action: "cannot install a copy in", path: self.tablet(id), source };
+        if place.is_dir() {
+            fs::rename(&place, &old).map_err(io)?;
+        }
+        fs::rename(received, &place).map_err(io)?;
+        File::open(self.tablets()).and_then(|directory| directory.sync_all()).map_err(io)?;
+        if old.is_dir() {
+            fs::remove_dir_all(&old).map_err(io)?;
+        }
+        Ok(())
+    }
+
+    /// Removes copies that a crash has left half sent, received or installed.
+    pub fn tidy(&self) -> Result<(), StorageError> {
+        let io = |source| StorageError::Io { action: "cannot tidy", path: self.tablets(), source };
+        for entry in fs::read_dir(self.tablets()).map_err(io)? {
+            let path = entry.map_err(io)?.path();
+            let Some((id, purpose)) = path.file_name().and_then(|name| name.to_str()?.split_once('.')) else {
+                continue;
+            };
+            let place = self.tablets().join(id);
+            if purpose == OLD && !place.is_dir() {
+                fs::rename(&path, &place).map_err(io)?;
+            } else {
+                fs::remove_dir_all(&path).map_err(io)?;
+            }
+        }
+        Ok(())
     }
 
     /// The tablets found here.
