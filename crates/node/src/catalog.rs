@@ -12,7 +12,7 @@ use arc_swap::ArcSwap;
 use diorite_base::mutation::{Evaluator, Mutation};
 use diorite_base::write::KvError;
 use diorite_base::{GroupId, NodeId, TabletId};
-use diorite_cluster::catalog::{Catalog, CatalogEvaluator, Change, Command, SchemaEvent};
+use diorite_cluster::catalog::{Catalog, CatalogEvaluator, Change, Command, Outcome, SchemaEvent};
 use diorite_model::schema::Table;
 use diorite_query::program::TabletEvaluator;
 use diorite_replica::{Members, OpenTablet, Store};
@@ -157,7 +157,8 @@ impl CatalogFollower {
     pub(crate) async fn change(&self, command: Vec<u8>) -> Result<Vec<u8>, KvError> {
         let _turn = self.turns.acquire().await.map_err(|_| KvError::Unavailable(CATALOG_TABLET))?;
         let outcome = write(&self.store, CATALOG_TABLET, Mutation::evaluated(None, &command)).await?;
-        let version = self.evaluator.current().version();
+        // The outcome may speak of a state that this node's copy has yet to reach.
+        let version = Outcome::decode(&outcome).map_or(0, |outcome| outcome.version());
         let mut served = self.served_version.subscribe();
         // The sender lives as long as `self`.
         let _ = served.wait_for(|served| *served >= version).await;
@@ -194,6 +195,13 @@ impl CatalogFollower {
                 let wanted = ours.map(|tablet| open_rows(self.node, tablet.tablet, &table)).collect();
                 if let Err(error) = self.store.open(wanted) {
                     tracing::error!(table = %table.name, %error, "cannot open the tablets of a new table");
+                }
+            }
+            Change::ReplicasAdded { table, tablets } => {
+                let ours = tablets.iter().filter(|(_, node)| *node == self.node);
+                let wanted = ours.map(|(tablet, _)| open_rows(*tablet, &table)).collect();
+                if let Err(error) = self.store.open(wanted) {
+                    tracing::error!(table = %table.name, %error, "cannot open new replicas of a table");
                 }
             }
             Change::DropTablets { tablets, .. } => {

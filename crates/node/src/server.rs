@@ -6,6 +6,7 @@ use crate::config::{DurabilityOption, StartOptions};
 use crate::error::StartError;
 use crate::kv::NodeKv;
 use crate::listener;
+use crate::route::{CatalogSource, RouteOptions, Router};
 use crate::semantics::RowSemantics;
 use crate::shared::{ConnectionLimits, Shared as Connections};
 use crate::{http, logging};
@@ -15,7 +16,7 @@ use diorite_base::{Clock, GroupId, NodeId, SystemClock, TabletId};
 use diorite_cluster::catalog::{Command, NodeDescription};
 use diorite_query::kv::NodeInfo;
 use diorite_query::{EngineConfig, QueryEngine};
-use diorite_replica::{Durability, Store, StoreOptions};
+use diorite_replica::{Durability, Reroute, Store, StoreOptions};
 use diorite_rpc::NoTransport;
 use diorite_storage::{DataDirectory, Identity, Shared, StorageOptions};
 use std::net::SocketAddr;
@@ -63,8 +64,20 @@ async fn serve(options: StartOptions) -> Result<(), StartError> {
     let catalog = CatalogFollower::open(&store, node)?;
     register(&store, &catalog, &options, &identity).await?;
     catalog.start()?;
+    let source = Arc::clone(&catalog) as Arc<dyn CatalogSource>;
+    let router = Router::new(
+        node,
+        Arc::clone(&store),
+        Arc::new(NoTransport),
+        source,
+        Arc::clone(&clock),
+        RouteOptions::default(),
+    );
+    store.set_reroute(Arc::clone(&router) as Arc<dyn Reroute>);
+    tokio::spawn(Arc::clone(&router).run_timer());
     let kv = Arc::new(NodeKv {
         store: Arc::clone(&store),
+        router,
         catalog,
         clock: Arc::clone(&clock),
         node: node_info(&options, &identity),

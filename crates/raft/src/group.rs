@@ -5,6 +5,7 @@ use crate::logger;
 use protobuf::Message as _;
 use raft::eraftpb::{ConfChange, ConfChangeType, ConfState, Entry, EntryType, HardState, Message, MessageType};
 use raft::{Config, INVALID_ID, RawNode, Ready, StateRole};
+use std::collections::BTreeSet;
 use thiserror::Error;
 
 /// What a group needs to know of itself.
@@ -194,9 +195,13 @@ impl<L: LogReader> Group<L> {
         }
         let mut ready = self.node.ready();
         let entries = ready.take_entries();
-        // A commit index that moved on its own need not reach the log: after a restart it is found again.
-        let hard_state =
-            ready.hs().cloned().filter(|state| !entries.is_empty() || self.node.store().is_new_vote(state));
+        // A commit index that moved on its own need not reach the log: after a restart it is found again. But it goes with entries and votes:
+        // whoever holds a change of the members in its log must know, after a restart as before, that the change before it is committed,
+        // or it would act as a member of a group that is long gone.
+        let state = self.node.raft.hard_state();
+        let store = self.node.store();
+        let is_due = store.is_new_vote(&state) || (!entries.is_empty() && store.is_new_commit(&state));
+        let hard_state = is_due.then_some(state);
         if let Some(hard_state) = &hard_state {
             self.node.mut_store().set_hard_state(hard_state.clone());
         }
@@ -255,6 +260,25 @@ impl<L: LogReader> Group<L> {
         self.node.raft.prs().iter().filter(move |(id, _)| is_leader && **id != me).map(|(id, progress)| {
             MemberProgress { replica: *id, matched: progress.matched, committed: progress.committed_index }
         })
+    }
+
+    /// Members that lack entries which are no longer in this leader's log: they need a copy of the data. Forgotten once told.
+    pub fn take_lacking(&mut self) -> BTreeSet<u64> {
+        self.node.store().take_lacking()
+    }
+
+    /// The message by which a member whose data was replaced by a copy tells its leader how far it is; `None` if no leader is known. The data holds
+    /// only what is committed, so that it is a truthful acknowledgement of everything up to its applied index.
+    pub fn acknowledge_copy(&self) -> Option<Message> {
+        let raft = &self.node.raft;
+        if raft.leader_id == INVALID_ID || self.is_leader() {
+            return None;
+        }
+        let mut message = Message::default();
+        message.set_msg_type(MessageType::MsgAppendResponse);
+        (message.from, message.to, message.term) = (raft.id, raft.leader_id, raft.term);
+        (message.index, message.commit) = (raft.raft_log.applied, raft.raft_log.committed);
+        Some(message)
     }
 
     /// The index of the last entry known to be committed.

@@ -1,8 +1,9 @@
 //! What the cores of a node share.
 
 use crate::liveness::Liveness;
+use crate::planted::Planted;
 use crate::store::{Durability, Reroute, StoreCounters};
-use diorite_base::{Clock, HybridClock, NodeId};
+use diorite_base::{Clock, HybridClock, NodeId, TabletId};
 use diorite_rpc::Transport;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
@@ -20,6 +21,15 @@ pub struct Context {
     pub(crate) liveness: Arc<Liveness>,
     /// Takes writes that cannot be proposed here; without one they are answered with `KvError::NotLeader`.
     pub(crate) reroute: OnceLock<Arc<dyn Reroute>>,
+    /// Copies data to members that the log can no longer help.
+    pub(crate) copies: OnceLock<Arc<dyn CopyRequests>>,
+}
+
+/// Hears of members that need a copy of the data.
+pub(crate) trait CopyRequests: Send + Sync + 'static {
+    /// `member` lacks entries of a tablet led here that are no longer in the log. Told again and again until it has got a copy. Must not wait.
+    fn lacks(&self, tablet: TabletId, member: NodeId);
+    pub(crate) planted: Planted,
 }
 
 impl Context {
@@ -41,7 +51,21 @@ impl Context {
             clock,
             transport,
             reroute: OnceLock::new(),
+            copies: OnceLock::new(),
+            planted: Planted::default(),
         }
+    }
+
+    /// Plants bugs, if this was built to have some.
+    #[doc(hidden)]
+    pub fn plant(mut self, planted: Planted) -> Self {
+        self.planted = planted.allowed();
+        self
+    }
+
+    /// Whether this node may vote and campaign: what it promised in a former life has lapsed.
+    pub(crate) fn may_vote(&self) -> bool {
+        self.planted.ignore_restart_wait || self.liveness.may_vote()
     }
 
     /// This node's side of the heartbeats.

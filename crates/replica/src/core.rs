@@ -89,24 +89,24 @@ impl<E: Engine> Core<E> {
         !self.restless.is_empty()
     }
 
-    /// Takes a replica. The sole voter of a group leads and replays its log at once; otherwise what is known to be committed is applied, and a
-    /// leader is found later.
+    /// Takes a replica and applies what is known to be committed. The sole voter of a group then leads and replays the rest of its log at once;
+    /// otherwise a leader is found later.
     pub fn open(&mut self, replica: Replica<E>) -> Result<(), KvError> {
         let tablet = replica.id();
         let stored_index = replica.applied.index;
-        let alone = replica.group.is_sole_voter();
         self.replicas.insert(tablet, replica);
         self.touch(tablet);
         self.restless.insert(tablet);
-        if let Some(replica) = self.replicas.get_mut(&tablet) {
-            if alone {
-                if let Err(error) = replica.group.campaign() {
-                    replica.failure = Some(error.to_string());
-                }
-            } else {
-                self.begin_without_leader(tablet);
+        self.advance();
+        // Only now are the members known: the data may be of a time when there were fewer.
+        if let Some(replica) = self.replicas.get_mut(&tablet).filter(|replica| replica.group.is_sole_voter()) {
+            if let Err(error) = replica.group.campaign() {
+                replica.failure = Some(error.to_string());
             }
+        } else {
+            self.begin_without_leader(tablet);
         }
+        self.touch(tablet);
         self.advance();
         self.note_replayed(tablet, stored_index);
         match self.replicas.get(&tablet).and_then(|replica| replica.failure.clone()) {
@@ -137,6 +137,17 @@ impl<E: Engine> Core<E> {
         }
         self.restless.remove(&tablet);
         self.records[replica.handle.disk].remove(replica.group_id);
+        self.outcomes.deliver();
+    }
+
+    /// Lets go of a replica whose data is about to be replaced by a copy; its log records stay.
+    pub fn detach(&mut self, tablet: TabletId) {
+        let Some(mut replica) = self.replicas.remove(&tablet) else { return };
+        replica.handle.lease.publish(None);
+        for waiter in replica.take_all_waiters() {
+            self.outcomes.push(waiter, Err(KvError::Timeout(0)));
+        }
+        self.restless.remove(&tablet);
         self.outcomes.deliver();
     }
 
@@ -307,7 +318,7 @@ impl<E: Engine> Core<E> {
     }
 
     fn write_logs(&mut self, must_sync: bool) -> Result<(), StorageError> {
-        let sync = must_sync && self.context.durability == Durability::Fsync;
+        let sync = must_sync && self.context.durability == Durability::Fsync && !self.context.planted.skip_fsync;
         for (log, records) in self.logs.iter().zip(&mut self.records) {
             if records.is_empty() {
                 continue;
@@ -342,7 +353,7 @@ impl<E: Engine> Core<E> {
     }
 
     /// Puts consensus messages of a replica into the outbox.
-    fn post(&mut self, tablet: TabletId, messages: Vec<Message>) {
+    pub(crate) fn post(&mut self, tablet: TabletId, messages: Vec<Message>) {
         let Some(replica) = self.replicas.get(&tablet) else { return };
         let keep_from = replica.keep_from();
         for message in messages {
