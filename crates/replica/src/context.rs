@@ -23,13 +23,13 @@ pub struct Context {
     pub(crate) reroute: OnceLock<Arc<dyn Reroute>>,
     /// Copies data to members that the log can no longer help.
     pub(crate) copies: OnceLock<Arc<dyn CopyRequests>>,
+    pub(crate) planted: Planted,
 }
 
 /// Hears of members that need a copy of the data.
 pub(crate) trait CopyRequests: Send + Sync + 'static {
     /// `member` lacks entries of a tablet led here that are no longer in the log. Told again and again until it has got a copy. Must not wait.
     fn lacks(&self, tablet: TabletId, member: NodeId);
-    pub(crate) planted: Planted,
 }
 
 impl Context {
