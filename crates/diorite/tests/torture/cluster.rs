@@ -6,6 +6,7 @@
 use crate::client::Client;
 use crate::network::{NODE_PORT, Network};
 use crate::server::{command, fresh_addresses, get_within};
+use diorite_cql::protocol::client::ClientResponse;
 use std::fs::File;
 use std::path::PathBuf;
 use std::process::{Child, Command};
@@ -97,9 +98,23 @@ impl Cluster {
     fn peers(&self, node: usize) -> Option<usize> {
         let mut client = Client::connect_within(&self.addresses[node], Duration::from_secs(2)).ok()?;
         match client.try_query("SELECT peer FROM system.peers").ok()? {
-            diorite_cql::protocol::client::ClientResponse::Rows(rows) => Some(rows.rows.len()),
+            ClientResponse::Rows(rows) => Some(rows.rows.len()),
             _ => None,
         }
+    }
+
+    /// The running node that leads most tablets, if any does.
+    pub fn leader_of_most(&self) -> Option<usize> {
+        let running = (0..self.len()).filter(|node| self.state(*node) == State::Running);
+        let led = running.filter_map(|node| Some((self.led(node)?, node)));
+        led.filter(|(count, _)| *count > 0).max().map(|(_, node)| node)
+    }
+
+    /// Tablets that a node leads, if it answers.
+    fn led(&self, node: usize) -> Option<u64> {
+        let text = get_within(&self.addresses[node], "/metrics", Duration::from_millis(500))?;
+        let value = text.lines().find_map(|line| line.strip_prefix("diorite_tablets_led "))?;
+        value.trim().parse().ok()
     }
 
     /// Waits for something that a healthy cluster does within [`RECOVERY`].
@@ -209,14 +224,13 @@ impl Cluster {
 
     /// Runs a statement at a node until it succeeds.
     pub fn run(&self, node: usize, statement: &str) {
-        let mut said = String::new();
         let start = Instant::now();
         loop {
-            match self.client(node).try_query(statement) {
-                Ok(diorite_cql::protocol::client::ClientResponse::Error(error)) => said = format!("{error:?}"),
+            let said = match self.client(node).try_query(statement) {
+                Ok(ClientResponse::Error(error)) => format!("{error:?}"),
                 Ok(_) => return,
-                Err(error) => said = error.to_string(),
-            }
+                Err(error) => error.to_string(),
+            };
             assert!(start.elapsed() < RECOVERY, "{statement}: {said}{}", self.logs());
             std::thread::sleep(Duration::from_millis(50));
         }

@@ -20,8 +20,19 @@ pub struct Load<'a> {
     pub cluster: &'a Cluster,
     pub recorder: &'a Recorder,
     pub inserts: Mutex<Vec<Insert>>,
-    pub stop: AtomicBool,
+    /// Requests that were refused or of which nobody knows what became.
+    pub failed: AtomicU64,
+    stop: AtomicBool,
     next_value: AtomicU64,
+}
+
+/// See [`Load::stop_when_dropped`].
+pub struct StopWhenDropped<'a>(&'a AtomicBool);
+
+impl Drop for StopWhenDropped<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 /// A client's connection, on some node.
@@ -37,9 +48,15 @@ impl<'a> Load<'a> {
             cluster,
             recorder,
             inserts: Mutex::default(),
+            failed: AtomicU64::new(0),
             stop: AtomicBool::new(false),
             next_value: AtomicU64::new(1),
         }
+    }
+
+    /// Ends the clients when it is dropped, so also when the test fails.
+    pub fn stop_when_dropped(&'a self) -> StopWhenDropped<'a> {
+        StopWhenDropped(&self.stop)
     }
 
     /// A value that nobody writes again.
@@ -112,7 +129,11 @@ impl Caller<'_> {
 
     /// Now and then another connection is taken without need.
     fn judge(&mut self, outcome: Outcome) {
-        if outcome == Outcome::Unknown || outcome == Outcome::NotDone || self.random.below(200) == 0 {
+        let has_failed = matches!(outcome, Outcome::Unknown | Outcome::NotDone);
+        if has_failed {
+            self.load.failed.fetch_add(1, Ordering::Relaxed);
+        }
+        if has_failed || self.random.below(200) == 0 {
             self.session = None;
         }
     }

@@ -14,7 +14,6 @@ use diorite_history::{
     Action, Insert, Operation, Outcome, Recorder, Request, Violation, check_acknowledged, check_linearizable,
 };
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 const REGISTER_CLIENTS: u64 = 10;
@@ -49,7 +48,7 @@ fn torture(nodes: usize, duration: Duration, mut random: SplitMix64) {
     let recorder = Recorder::new(Arc::new(SystemClock::new()), MOST_OPERATIONS);
     let load = Load::new(&cluster, &recorder);
     let done = std::thread::scope(|scope| {
-        let _stop = StopWhenDropped(&load);
+        let _stop = load.stop_when_dropped();
         for client in 0..REGISTER_CLIENTS {
             let random = SplitMix64::new(random.next_u64());
             let load = &load;
@@ -67,15 +66,6 @@ fn torture(nodes: usize, duration: Duration, mut random: SplitMix64) {
     judge(&load);
 }
 
-/// Ends the clients also when the test fails.
-struct StopWhenDropped<'a>(&'a Load<'a>);
-
-impl Drop for StopWhenDropped<'_> {
-    fn drop(&mut self) {
-        self.0.stop.store(true, Ordering::Relaxed);
-    }
-}
-
 /// A healed cluster answers everything again: a write and a read of each register through each node, recorded like all others.
 fn read_all(load: &Load<'_>) {
     for node in 0..load.cluster.len() {
@@ -83,10 +73,12 @@ fn read_all(load: &Load<'_>) {
             for is_write in [true, false] {
                 load.cluster.wait_for(&format!("node {node} to answer for key {key}"), || {
                     let request = if is_write { Request::Write(Some(load.fresh_value())) } else { Request::Read };
-                    let Ok(mut session) = Session::connect(&load.cluster.addresses[node], Duration::from_secs(10)) else {
+                    let Ok(mut session) = Session::connect(&load.cluster.addresses[node], Duration::from_secs(10))
+                    else {
                         return false;
                     };
-                    let ticket = load.recorder.begin(1_000 + node as u32, key, request).expect("room for the last operations");
+                    let ticket =
+                        load.recorder.begin(1_000 + node as u32, key, request).expect("room for the last operations");
                     let outcome = session.ask(key, request).unwrap_or(Outcome::Unknown);
                     load.recorder.finish(ticket, outcome);
                     matches!(outcome, Outcome::Done | Outcome::Found(_))

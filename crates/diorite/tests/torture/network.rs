@@ -45,8 +45,11 @@ pub struct Network {
 impl Network {
     /// Relays for `nodes` at `relays`, both addresses without port, in the same order.
     pub fn new(nodes: &[String], relays: &[String]) -> io::Result<Self> {
-        let runtime =
-            tokio::runtime::Builder::new_multi_thread().worker_threads(1).thread_name("network").enable_all().build()?;
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .thread_name("network")
+            .enable_all()
+            .build()?;
         let addresses: Vec<IpAddr> = nodes.iter().map(|node| node.parse().unwrap()).collect();
         let pairs = (0..nodes.len()).flat_map(|from| (0..nodes.len()).map(move |to| (from, to)));
         let link = || Link { policy: watch::Sender::new(Policy::Pass), passed_bytes: AtomicU64::new(0) };

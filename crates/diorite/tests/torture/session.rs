@@ -4,7 +4,9 @@
 //! broken connection, leaves the outcome unknown.
 
 use crate::client::Client;
-use diorite_cql::protocol::client::{BoundValues, ClientPrepared, ClientRequest, ClientResponse, ClientRows, Parameters};
+use diorite_cql::protocol::client::{
+    BoundValues, ClientPrepared, ClientRequest, ClientResponse, ClientRows, Parameters,
+};
 use diorite_cql::protocol::{Consistency, CqlError, ErrorCode, Value};
 use diorite_history::{Outcome, Request};
 use std::io;
@@ -32,7 +34,8 @@ pub struct Session {
     insert: ClientPrepared,
 }
 
-fn prepare(client: &mut Client, statement: &str) -> io::Result<ClientPrepared> {
+/// Prepares a statement, unless the connection breaks.
+pub fn prepare(client: &mut Client, statement: &str) -> io::Result<ClientPrepared> {
     match client.call(&ClientRequest::Prepare { statement, keyspace: None })? {
         ClientResponse::Prepared(prepared) => Ok(prepared),
         other => Err(io::Error::other(format!("{statement} was answered {other:?}"))),
