@@ -12,10 +12,10 @@ use arc_swap::ArcSwap;
 use diorite_base::mutation::{Evaluator, Mutation};
 use diorite_base::write::KvError;
 use diorite_base::{GroupId, NodeId, TabletId};
-use diorite_cluster::catalog::{Catalog, CatalogEvaluator, Change, Command, SchemaEvent};
+use diorite_cluster::catalog::{Catalog, CatalogEvaluator, Change, Command, Outcome, SchemaEvent};
 use diorite_model::schema::Table;
 use diorite_query::program::TabletEvaluator;
-use diorite_replica::{OpenTablet, Store};
+use diorite_replica::{Members, OpenTablet, Store};
 use diorite_storage::{CompactionStyle, ScanRange, Values};
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -72,6 +72,8 @@ impl CatalogFollower {
             tablet: CATALOG_TABLET,
             evaluator: Arc::clone(&evaluator) as Arc<dyn Evaluator>,
             gc_grace_s: 0,
+            founders: vec![node],
+            members: Members::default(),
             values: Values::Plain,
             compaction: CompactionStyle::SizeTiered,
             on_loaded: Some(Box::new(on_loaded)),
@@ -101,7 +103,7 @@ impl CatalogFollower {
         let mut known: AHashSet<TabletId> = AHashSet::from_iter([CATALOG_TABLET]);
         for (tablet, placement) in catalog.tablets_on(self.node) {
             if let Some(entry) = catalog.table_by_id(placement.table) {
-                wanted.push(open_rows(tablet, &entry.table));
+                wanted.push(open_rows(self.node, tablet, &entry.table));
                 known.insert(tablet);
             }
         }
@@ -155,7 +157,8 @@ impl CatalogFollower {
     pub(crate) async fn change(&self, command: Vec<u8>) -> Result<Vec<u8>, KvError> {
         let _turn = self.turns.acquire().await.map_err(|_| KvError::Unavailable(CATALOG_TABLET))?;
         let outcome = write(&self.store, CATALOG_TABLET, Mutation::evaluated(None, &command)).await?;
-        let version = self.evaluator.current().version();
+        // The outcome may speak of a state that this node's copy has yet to reach.
+        let version = Outcome::decode(&outcome).map_or(0, |outcome| outcome.version());
         let mut served = self.served_version.subscribe();
         // The sender lives as long as `self`.
         let _ = served.wait_for(|served| *served >= version).await;
@@ -189,9 +192,16 @@ impl CatalogFollower {
         match change {
             Change::OpenTablets { table, tablets } => {
                 let ours = tablets.iter().filter(|tablet| tablet.replicas.contains(&self.node));
-                let wanted = ours.map(|tablet| open_rows(tablet.tablet, &table)).collect();
+                let wanted = ours.map(|tablet| open_rows(self.node, tablet.tablet, &table)).collect();
                 if let Err(error) = self.store.open(wanted) {
                     tracing::error!(table = %table.name, %error, "cannot open the tablets of a new table");
+                }
+            }
+            Change::ReplicasAdded { table, tablets } => {
+                let ours = tablets.iter().filter(|(_, node)| *node == self.node);
+                let wanted = ours.map(|(tablet, _)| open_rows(*tablet, &table)).collect();
+                if let Err(error) = self.store.open(wanted) {
+                    tracing::error!(table = %table.name, %error, "cannot open new replicas of a table");
                 }
             }
             Change::DropTablets { tablets, .. } => {
@@ -230,7 +240,7 @@ impl CatalogFollower {
     }
 }
 
-fn open_rows(tablet: TabletId, table: &Table) -> OpenTablet {
+fn open_rows(node: NodeId, tablet: TabletId, table: &Table) -> OpenTablet {
     let compaction = match table.options.get("compaction") {
         Some(options) if options.contains("LeveledCompactionStrategy") => CompactionStyle::Leveled,
         _ => CompactionStyle::SizeTiered,
@@ -239,6 +249,8 @@ fn open_rows(tablet: TabletId, table: &Table) -> OpenTablet {
         tablet,
         evaluator: Arc::new(TabletEvaluator),
         gc_grace_s: table.gc_grace_s,
+        founders: vec![node],
+        members: Members::default(),
         values: Values::Rows,
         compaction,
         on_loaded: None,

@@ -18,6 +18,7 @@ use diorite_cql::protocol::{
     SchemaTarget, Version, WriteType,
 };
 use diorite_query::engine::{ExecuteNow, OwnedRequest, Reply, ReplyTo};
+use diorite_query::kv::Kv;
 use diorite_query::{Session, error::kv_error};
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
@@ -167,6 +168,8 @@ impl Connection {
             }
             event = event => self.tell(event),
             () = patience, if stuck => return Ok(false),
+            // Last, when every request has got as far as it can: what they ask of other nodes leaves together.
+            () = self.shared.kv.router.gathered() => {}
         }
         Ok(true)
     }
@@ -241,7 +244,7 @@ impl Connection {
             }
         }
         if submitted_any {
-            self.shared.kv.store.kick();
+            self.shared.kv.kick();
         }
         if self.inbound.is_idle() && self.submitted == 0 && self.running.is_empty() {
             self.inbound.release_memory();

@@ -15,6 +15,7 @@ mod kv;
 mod listener;
 mod logging;
 mod metrics;
+mod route;
 mod semantics;
 mod server;
 mod shared;

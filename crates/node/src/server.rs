@@ -6,6 +6,7 @@ use crate::config::{DurabilityOption, StartOptions};
 use crate::error::StartError;
 use crate::kv::NodeKv;
 use crate::listener;
+use crate::route::{CatalogSource, RouteOptions, Router};
 use crate::semantics::RowSemantics;
 use crate::shared::{ConnectionLimits, Shared as Connections};
 use crate::{http, logging};
@@ -15,7 +16,8 @@ use diorite_base::{Clock, GroupId, NodeId, SystemClock, TabletId};
 use diorite_cluster::catalog::{Command, NodeDescription};
 use diorite_query::kv::NodeInfo;
 use diorite_query::{EngineConfig, QueryEngine};
-use diorite_replica::{Durability, Store, StoreOptions};
+use diorite_replica::{Durability, Reroute, Store, StoreOptions};
+use diorite_rpc::NoTransport;
 use diorite_storage::{DataDirectory, Identity, Shared, StorageOptions};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -62,8 +64,20 @@ async fn serve(options: StartOptions) -> Result<(), StartError> {
     let catalog = CatalogFollower::open(&store, node)?;
     register(&store, &catalog, &options, &identity).await?;
     catalog.start()?;
+    let source = Arc::clone(&catalog) as Arc<dyn CatalogSource>;
+    let router = Router::new(
+        node,
+        Arc::clone(&store),
+        Arc::new(NoTransport),
+        source,
+        Arc::clone(&clock),
+        RouteOptions::default(),
+    );
+    store.set_reroute(Arc::clone(&router) as Arc<dyn Reroute>);
+    tokio::spawn(Arc::clone(&router).run_timer());
     let kv = Arc::new(NodeKv {
         store: Arc::clone(&store),
+        router,
         catalog,
         clock: Arc::clone(&clock),
         node: node_info(&options, &identity),
@@ -168,7 +182,7 @@ fn start_store(
         disk_reserve_bytes: options.disk_reserve.0,
     };
     let shared = Shared::new(storage, Arc::new(RowSemantics), Arc::clone(clock))?;
-    Ok(Store::start(store, shared, directories, Arc::clone(clock))?)
+    Ok(Store::start(store, shared, directories, Arc::clone(clock), Arc::new(NoTransport))?)
 }
 
 /// Gives a new cluster its identity, and tells the catalog where this node is reached.

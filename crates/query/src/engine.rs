@@ -349,11 +349,11 @@ impl<K: Kv> QueryEngine<K> {
         statement: &Statement,
     ) -> Result<Reply, CqlError> {
         let defaults = ddl::Defaults { shards_per_node: self.config.shards_per_node };
-        let response = ddl::execute(&*self.kv, defaults, keyspace, statement).await?;
+        let (response, warnings) = ddl::execute(&*self.kv, defaults, keyspace, statement).await?;
         if let Response::SetKeyspace(name) = &response {
             session.set_keyspace(name);
         }
-        Ok(Reply::plain(response))
+        Ok(Reply { warnings, ..Reply::plain(response) })
     }
 
     fn defaults(&self, attached_us: Option<i64>) -> Result<Defaults, CqlError> {

@@ -2,8 +2,10 @@
 
 use crate::log::{LogReader, LogView, Recovered};
 use crate::logger;
-use raft::eraftpb::{Entry, HardState, Message};
-use raft::{Config, RawNode, Ready, StateRole};
+use protobuf::Message as _;
+use raft::eraftpb::{ConfChange, ConfChangeType, ConfState, Entry, EntryType, HardState, Message, MessageType};
+use raft::{Config, INVALID_ID, RawNode, Ready, StateRole};
+use std::collections::BTreeSet;
 use thiserror::Error;
 
 /// What a group needs to know of itself.
@@ -11,10 +13,28 @@ use thiserror::Error;
 pub struct GroupOptions {
     /// This replica's id within the group: the node's id.
     pub replica: u64,
-    /// Ticks without hearing from the leader before an election.
-    pub election_ticks: usize,
-    /// Ticks between a leader's heartbeats.
-    pub heartbeat_ticks: usize,
+}
+
+/// A change of a group's members, one replica at a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MemberChange {
+    /// Sends the log to the replica, which has no vote.
+    AddLearner(u64),
+    /// Gives the replica a vote.
+    AddVoter(u64),
+    /// The replica is no longer a member.
+    Remove(u64),
+}
+
+/// How far a member is, as its leader knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MemberProgress {
+    /// Which.
+    pub replica: u64,
+    /// The last entry that it is known to hold.
+    pub matched: u64,
+    /// The last commit index that it is known to have heard of.
+    pub committed: u64,
 }
 
 /// Why consensus refused.
@@ -46,6 +66,33 @@ pub struct Step {
     ready: Ready,
 }
 
+/// Whether the message asks for a vote, or whether a vote would be given.
+pub fn is_vote_request(message: &Message) -> bool {
+    matches!(message.get_msg_type(), MessageType::MsgRequestVote | MessageType::MsgRequestPreVote)
+}
+
+/// Whether only a group's leader sends such a message.
+pub fn is_from_leader(message: &Message) -> bool {
+    matches!(message.get_msg_type(), MessageType::MsgAppend | MessageType::MsgHeartbeat | MessageType::MsgSnapshot)
+}
+
+/// Whether it acknowledges a leader's message.
+pub fn is_acknowledgement(message: &Message) -> bool {
+    matches!(message.get_msg_type(), MessageType::MsgAppendResponse | MessageType::MsgHeartbeatResponse)
+}
+
+/// Whether a peer may send such a message at all: leadership is handed over otherwise (see the replica layer), and proposals are not forwarded
+/// by consensus.
+pub fn may_come_from_a_peer(message: &Message) -> bool {
+    is_vote_request(message)
+        || is_from_leader(message)
+        || is_acknowledgement(message)
+        || matches!(
+            message.get_msg_type(),
+            MessageType::MsgRequestVoteResponse | MessageType::MsgRequestPreVoteResponse
+        )
+}
+
 /// One replica of one group.
 pub struct Group<L: LogReader> {
     node: RawNode<LogView<L>>,
@@ -58,19 +105,25 @@ impl<L: LogReader> Group<L> {
         recovered.hard_state.commit = recovered.hard_state.commit.max(recovered.applied).max(recovered.truncated.0);
         let config = Config {
             id: options.replica,
-            election_tick: options.election_ticks,
-            heartbeat_tick: options.heartbeat_ticks,
             applied: recovered.applied,
             max_size_per_msg: 1 << 20,
             max_inflight_msgs: 256,
             // A replay after a crash takes the log in pieces, not at once.
             max_committed_size_per_ready: 16 << 20,
-            check_quorum: true,
+            max_uncommitted_size: 64 << 20,
+            // Elections and quorum checks follow the support between nodes (see `support`), not ticks.
+            check_quorum: false,
             pre_vote: true,
             ..Config::default()
         };
         let node = RawNode::new(&config, LogView::new(recovered, log), &logger::logger())?;
         Ok(Self { node })
+    }
+
+    /// Gives up leading; the next leader is of a later term.
+    pub fn step_down(&mut self) {
+        let term = self.node.raft.term;
+        self.node.raft.become_follower(term, INVALID_ID);
     }
 
     /// Starts an election at once. The only voter of a group calls it at start and leads as soon as its vote is durable.
@@ -92,9 +145,47 @@ impl<L: LogReader> Group<L> {
         Ok(self.node.step(message)?)
     }
 
-    /// Advances logical time by one tick.
-    pub fn tick(&mut self) {
-        self.node.tick();
+    /// Asks all members for a sign of life: those that lag are sent what they lack, and all acknowledge the leader again.
+    pub fn ping(&mut self) {
+        self.node.ping();
+    }
+
+    /// Proposes a change of the members; nothing happens if another one is under way.
+    pub fn propose_member_change(&mut self, change: MemberChange) -> Result<(), GroupError> {
+        let (kind, replica) = match change {
+            MemberChange::AddLearner(replica) => (ConfChangeType::AddLearnerNode, replica),
+            MemberChange::AddVoter(replica) => (ConfChangeType::AddNode, replica),
+            MemberChange::Remove(replica) => (ConfChangeType::RemoveNode, replica),
+        };
+        let mut proposed = ConfChange::default();
+        proposed.set_change_type(kind);
+        proposed.node_id = replica;
+        match self.node.propose_conf_change(Vec::new(), proposed) {
+            Ok(()) => Ok(()),
+            Err(raft::Error::ProposalDropped) => Err(GroupError::NotLeader),
+            Err(other) => Err(other.into()),
+        }
+    }
+
+    /// Carries out a committed change of the members; returns the members from then on, `None` if `entry` is not such a change.
+    pub fn apply_member_change(&mut self, entry: &Entry) -> Result<Option<ConfState>, GroupError> {
+        if entry.get_entry_type() != EntryType::EntryConfChange {
+            return Ok(None);
+        }
+        let change = ConfChange::parse_from_bytes(&entry.data).map_err(raft::Error::from)?;
+        let conf_state = self.node.apply_conf_change(&change)?;
+        self.node.mut_store().set_conf_state(conf_state.clone());
+        Ok(Some(conf_state))
+    }
+
+    /// Whether a change of the members may be under way: proposed and not applied.
+    pub fn is_changing_members(&self) -> bool {
+        self.node.raft.has_pending_conf()
+    }
+
+    /// The replica cannot be reached: what was sent is probed for again.
+    pub fn report_unreachable(&mut self, replica: u64) {
+        self.node.report_unreachable(replica);
     }
 
     /// What there is to do, if anything.
@@ -104,9 +195,13 @@ impl<L: LogReader> Group<L> {
         }
         let mut ready = self.node.ready();
         let entries = ready.take_entries();
-        // A commit index that moved on its own need not reach the log: after a restart it is found again.
-        let hard_state =
-            ready.hs().cloned().filter(|state| !entries.is_empty() || self.node.store().is_new_vote(state));
+        // A commit index that moved on its own need not reach the log: after a restart it is found again. But it goes with entries and votes:
+        // whoever holds a change of the members in its log must know, after a restart as before, that the change before it is committed,
+        // or it would act as a member of a group that is long gone.
+        let state = self.node.raft.hard_state();
+        let store = self.node.store();
+        let is_due = store.is_new_vote(&state) || (!entries.is_empty() && store.is_new_commit(&state));
+        let hard_state = is_due.then_some(state);
         if let Some(hard_state) = &hard_state {
             self.node.mut_store().set_hard_state(hard_state.clone());
         }
@@ -151,6 +246,44 @@ impl<L: LogReader> Group<L> {
     /// Whether this replica leads and has applied an entry of its own term, so that it has seen every committed write.
     pub fn is_established_leader(&self) -> bool {
         self.is_leader() && self.node.raft.raft_log.term(self.node.raft.raft_log.applied).ok() == Some(self.term())
+    }
+
+    /// The voters and learners.
+    pub fn members(&self) -> &ConfState {
+        self.node.store().conf_state()
+    }
+
+    /// How far the other members are; empty unless leading.
+    pub fn progress(&self) -> impl Iterator<Item = MemberProgress> + '_ {
+        let me = self.node.raft.id;
+        let is_leader = self.is_leader();
+        self.node.raft.prs().iter().filter(move |(id, _)| is_leader && **id != me).map(|(id, progress)| {
+            MemberProgress { replica: *id, matched: progress.matched, committed: progress.committed_index }
+        })
+    }
+
+    /// Members that lack entries which are no longer in this leader's log: they need a copy of the data. Forgotten once told.
+    pub fn take_lacking(&mut self) -> BTreeSet<u64> {
+        self.node.store().take_lacking()
+    }
+
+    /// The message by which a member whose data was replaced by a copy tells its leader how far it is; `None` if no leader is known. The data holds
+    /// only what is committed, so that it is a truthful acknowledgement of everything up to its applied index.
+    pub fn acknowledge_copy(&self) -> Option<Message> {
+        let raft = &self.node.raft;
+        if raft.leader_id == INVALID_ID || self.is_leader() {
+            return None;
+        }
+        let mut message = Message::default();
+        message.set_msg_type(MessageType::MsgAppendResponse);
+        (message.from, message.to, message.term) = (raft.id, raft.leader_id, raft.term);
+        (message.index, message.commit) = (raft.raft_log.applied, raft.raft_log.committed);
+        Some(message)
+    }
+
+    /// The index of the last entry known to be committed.
+    pub fn commit_index(&self) -> u64 {
+        self.node.raft.raft_log.committed
     }
 
     /// Whether no other voter exists, so that nobody else can be elected.

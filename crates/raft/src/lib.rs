@@ -3,22 +3,30 @@
 //!
 //! One turn of a group, as its caller drives it:
 //!
-//! 1. [`Group::propose`], [`Group::step`], [`Group::tick`] in any number;
+//! 1. [`Group::propose`], [`Group::step`], [`Group::ping`] in any number;
 //! 2. [`Group::ready`] gives a [`Step`]: send `messages` at once, write `entries` and `hard_state` to the log;
 //! 3. when the log is durable, [`Group::persisted`] takes the step back and gives the entries that are now committed;
 //! 4. when those are applied, [`Group::applied`].
 //!
 //! Always true: nothing here reads a clock, spawns, locks or does I/O; a step's entries are handed to consensus as durable only by
-//! `persisted`. A group of one voter takes the same turn as any other. Left out until replication needs them: snapshots
-//! (a group asked for one says it is temporarily unavailable) and membership changes.
+//! `persisted`. A group of one voter takes the same turn as any other. There are no ticks: who leads is decided by the support between
+//! nodes ([`SupportTable`]), and an idle group does nothing. Left out: snapshots. A member that lacks what is no longer in the log is given a
+//! copy of the data by the layers above ([`Group::take_lacking`], [`Group::acknowledge_copy`]).
 
 mod group;
 mod log;
 mod logger;
+mod support;
 
-pub use group::{Group, GroupError, GroupOptions, Step};
+pub use group::{
+    Group, GroupError, GroupOptions, MemberChange, MemberProgress, Step, is_acknowledgement, is_from_leader,
+    is_vote_request, may_come_from_a_peer,
+};
 pub use log::{LogReader, Recovered};
-pub use raft::eraftpb::{ConfState, Entry, EntryType, HardState, Message};
+pub use raft::eraftpb::{ConfState, Entry, EntryType, HardState, Message, MessageType};
+pub use support::{
+    DRIFT_PERMILLE, HEARTBEAT_NS, Heartbeat, LEASE_NS, SUPPORT_NS, Support, SupportChange, SupportTable, Supporter,
+};
 
 #[cfg(test)]
 mod tests;

@@ -18,7 +18,7 @@ impl LogReader for TestLog {
 }
 
 fn options() -> GroupOptions {
-    GroupOptions { replica: 1, election_ticks: 10, heartbeat_ticks: 2 }
+    GroupOptions { replica: 1 }
 }
 
 fn recovered() -> Recovered {

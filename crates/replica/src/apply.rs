@@ -10,36 +10,42 @@ use diorite_base::mutation::{
     Body, EvaluationContext, EvaluationFailed, MutationRef, OperationKind, TabletChanges, TabletView,
 };
 use diorite_base::write::{Completion, KvError, WriteReply, WriteSink};
-use diorite_raft::Entry;
-use diorite_storage::{AppliedState, Batch, ScanRange, StorageError, Tablet, TabletBatch};
+use diorite_raft::{Entry, EntryType};
+use diorite_storage::{AppliedState, Engine, MEMBERS_KEY, ScanRange, StorageError, TabletBatch, TabletData};
+use protobuf::Message as _;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Outcomes of one turn, gathered per sink so that each is woken once.
+/// Outcomes of one turn, gathered per sink so that each is woken once, in the order in which sinks came up.
 #[derive(Default)]
 pub(crate) struct Outcomes {
-    by_sink: AHashMap<usize, (Arc<dyn WriteSink>, Vec<Completion>)>,
+    places: AHashMap<usize, usize>,
+    by_sink: Vec<(Arc<dyn WriteSink>, Vec<Completion>)>,
 }
 
 impl Outcomes {
     pub(crate) fn push(&mut self, waiter: Waiter, outcome: Result<WriteReply, KvError>) {
         let address = Arc::as_ptr(&waiter.sink).cast::<()>() as usize;
-        let (_, done) = self.by_sink.entry(address).or_insert_with(|| (waiter.sink, Vec::new()));
-        done.push((waiter.token, outcome));
+        let place = *self.places.entry(address).or_insert(self.by_sink.len());
+        if place == self.by_sink.len() {
+            self.by_sink.push((waiter.sink, Vec::new()));
+        }
+        self.by_sink[place].1.push((waiter.token, outcome));
     }
 
     /// Hands everything over.
     pub(crate) fn deliver(&mut self) {
-        for (_, (sink, mut done)) in self.by_sink.drain() {
+        self.places.clear();
+        for (sink, mut done) in self.by_sink.drain(..) {
             sink.complete(&mut done);
         }
     }
 }
 
 /// The tablet as an evaluated mutation reads it.
-struct View<'a>(&'a Arc<Tablet>);
+struct View<'a, T>(&'a Arc<T>);
 
-impl TabletView for View<'_> {
+impl<T: TabletData> TabletView for View<'_, T> {
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, EvaluationFailed> {
         let found = self.0.get(key).map_err(|error| EvaluationFailed(error.to_string()))?;
         Ok(found.map(|value| value.to_vec()))
@@ -58,12 +64,12 @@ impl TabletView for View<'_> {
 }
 
 /// Where an evaluated mutation puts its changes.
-struct Changes<'a> {
-    batch: &'a mut Batch,
+struct Changes<'a, B> {
+    batch: &'a mut B,
     flags: &'a mut u64,
 }
 
-impl TabletChanges for Changes<'_> {
+impl<B: TabletBatch> TabletChanges for Changes<'_, B> {
     fn put(&mut self, key: &[u8], value: &[u8]) {
         self.batch.put(key, value);
     }
@@ -86,17 +92,22 @@ impl TabletChanges for Changes<'_> {
 }
 
 /// Applies entries; reuses its buffers from turn to turn.
-#[derive(Default)]
-pub(crate) struct Applier {
-    batch: Batch,
+pub(crate) struct Applier<E: Engine> {
+    batch: <E::Tablet as TabletData>::Batch,
     written: Vec<Waiter>,
 }
 
-impl Applier {
+impl<E: Engine> Default for Applier<E> {
+    fn default() -> Self {
+        Self { batch: Default::default(), written: Vec::new() }
+    }
+}
+
+impl<E: Engine> Applier<E> {
     /// Applies `entries` of `replica`; outcomes go to `outcomes`. After an error the replica's data is as of `replica.applied`.
     pub(crate) fn apply(
         &mut self,
-        replica: &mut Replica,
+        replica: &mut Replica<E>,
         entries: &[Entry],
         outcomes: &mut Outcomes,
     ) -> Result<(), StorageError> {
@@ -106,7 +117,7 @@ impl Applier {
             self.apply_entry(replica, entry, &mut state, outcomes)?;
             state.index = entry.index;
             state.term = entry.term;
-            self.written.append(&mut replica.take_waiters(entry.index));
+            self.settle_waiters(replica, entry, None, outcomes);
         }
         self.write(replica, &state, outcomes)?;
         if let Some(last) = entries.last() {
@@ -117,11 +128,14 @@ impl Applier {
 
     fn apply_entry(
         &mut self,
-        replica: &mut Replica,
+        replica: &mut Replica<E>,
         entry: &Entry,
         state: &mut AppliedState,
         outcomes: &mut Outcomes,
     ) -> Result<(), StorageError> {
+        if entry.get_entry_type() != EntryType::EntryNormal {
+            return self.change_members(replica, entry, state, outcomes);
+        }
         let group = replica.group_id;
         let corrupt = |_| StorageError::Corrupt(format!("entry {} of {group}", entry.index));
         for mutation in mutations(&entry.data).map_err(corrupt)? {
@@ -156,7 +170,7 @@ impl Applier {
 
     fn evaluate(
         &mut self,
-        replica: &mut Replica,
+        replica: &mut Replica<E>,
         entry: &Entry,
         mutation: &MutationRef<'_>,
         program: &[u8],
@@ -175,16 +189,59 @@ impl Applier {
             .map_err(|failed| StorageError::Corrupt(failed.to_string()))?;
         let after = AppliedState { index: entry.index, term: entry.term, ..*state };
         self.write(replica, &after, outcomes)?;
-        for waiter in replica.take_waiters(entry.index) {
-            outcomes.push(waiter, Ok(reply.clone()));
+        self.settle_waiters(replica, entry, Some(&reply), outcomes);
+        Ok(())
+    }
+
+    /// Carries out a change of the members. They are kept with the applied index, so that both are of the same moment.
+    fn change_members(
+        &mut self,
+        replica: &mut Replica<E>,
+        entry: &Entry,
+        state: &AppliedState,
+        outcomes: &mut Outcomes,
+    ) -> Result<(), StorageError> {
+        // The batch names one applied index: what came before is written under its own.
+        let before = AppliedState { ..*state };
+        self.write(replica, &before, outcomes)?;
+        let changed = replica.group.apply_member_change(entry);
+        let members = changed.map_err(|error| StorageError::Corrupt(error.to_string()))?;
+        if let Some(members) = members {
+            tracing::info!(tablet = %replica.id(), voters = ?members.voters, learners = ?members.learners, "members changed");
+            let encoded = members.write_to_bytes().map_err(|error| StorageError::Corrupt(error.to_string()))?;
+            self.batch.put(MEMBERS_KEY, &encoded);
         }
         Ok(())
+    }
+
+    /// Tells those who wait for the entry, or for entries in whose place it stands. With a reply it has been written already.
+    fn settle_waiters(
+        &mut self,
+        replica: &mut Replica<E>,
+        entry: &Entry,
+        reply: Option<&WriteReply>,
+        outcomes: &mut Outcomes,
+    ) {
+        while let Some(waiting) = replica.take_waiting(entry.index) {
+            let (is_here, is_same) = (waiting.index == entry.index, waiting.term == entry.term);
+            let outcome = match reply {
+                None if is_here && is_same => {
+                    self.written.extend(waiting.waiters);
+                    continue;
+                }
+                Some(reply) if is_here && is_same => Ok(reply.clone()),
+                // Another leader's entry has taken that place: theirs will never be applied.
+                _ if is_here => Err(KvError::Unavailable(replica.id())),
+                _ => Err(KvError::Timeout(0)),
+            };
+            waiting.waiters.into_iter().for_each(|waiter| outcomes.push(waiter, outcome.clone()));
+        }
     }
 
     /// Writes what has been gathered, if `state` is ahead of what is written, and answers its waiters.
     fn write(
         &mut self,
-        replica: &mut Replica,
+        replica: &mut Replica<E>,
         state: &AppliedState,
         outcomes: &mut Outcomes,
     ) -> Result<(), StorageError> {

@@ -1,13 +1,13 @@
 //! What other threads may know and do of a tablet replica: read it while it holds the lease, and learn its state.
 
+use crate::lease::LeaseSlot;
+use crate::planted::Planted;
+use arc_swap::ArcSwap;
 use diorite_base::write::KvError;
 use diorite_base::{Clock, NodeId, TabletId};
-use diorite_storage::{PinnedValue, ScanRange, StorageError, Tablet};
+use diorite_storage::{PinnedValue, ScanRange, StorageError, Tablet, TabletData};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-
-/// A lease that never ends: the sole voter cannot be replaced.
-pub(crate) const LEASE_FOREVER: u64 = u64::MAX;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Who leads a tablet, as far as its replica on this node knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,13 +21,16 @@ pub enum Leadership {
 }
 
 /// A tablet replica, as seen from any thread.
-pub struct TabletHandle {
+pub struct TabletHandle<T = Tablet> {
     pub(crate) tablet: TabletId,
-    pub(crate) data: Arc<Tablet>,
+    pub(crate) data: Arc<T>,
     pub(crate) worker: usize,
     pub(crate) disk: usize,
-    /// Reads are served before this monotonic time; 0 when not leading.
-    pub(crate) lease_until_ns: AtomicU64,
+    pub(crate) lease: LeaseSlot,
+    /// The replica that leads, 0 if unknown.
+    pub(crate) leader: AtomicU64,
+    /// The members with a vote.
+    pub(crate) voters: ArcSwap<Vec<u64>>,
     pub(crate) flags: AtomicU64,
     /// Log bytes appended since start, of this tablet.
     pub(crate) logged_bytes: AtomicU64,
@@ -35,18 +38,22 @@ pub struct TabletHandle {
     pub(crate) flushed_bytes: AtomicU64,
     /// The node-wide log position at which the oldest unflushed write was appended; `u64::MAX` if all is flushed.
     pub(crate) oldest_unflushed: AtomicU64,
+    /// The log could be cut further but for members that lag.
+    pub(crate) log_held_back: AtomicBool,
     pub(crate) reads: AtomicU64,
     pub(crate) writes: AtomicU64,
+    node: NodeId,
     clock: Arc<dyn Clock>,
+    pub(crate) planted: Planted,
 }
 
-impl TabletHandle {
+impl<T: TabletData> TabletHandle<T> {
     pub(crate) fn new(
         tablet: TabletId,
-        data: Arc<Tablet>,
-        worker: usize,
-        disk: usize,
+        data: Arc<T>,
+        (worker, disk): (usize, usize),
         flags: u64,
+        node: NodeId,
         clock: Arc<dyn Clock>,
     ) -> Self {
         Self {
@@ -54,15 +61,24 @@ impl TabletHandle {
             data,
             worker,
             disk,
-            lease_until_ns: AtomicU64::new(0),
+            lease: LeaseSlot::default(),
+            leader: AtomicU64::new(0),
+            voters: ArcSwap::default(),
             flags: AtomicU64::new(flags),
             logged_bytes: AtomicU64::new(0),
             flushed_bytes: AtomicU64::new(0),
             oldest_unflushed: AtomicU64::new(u64::MAX),
+            log_held_back: AtomicBool::new(false),
             reads: AtomicU64::new(0),
             writes: AtomicU64::new(0),
+            node,
             clock,
+            planted: Planted::default(),
         }
+    }
+
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        self.data.memory_bytes()
     }
 
     /// Its id.
@@ -76,7 +92,7 @@ impl TabletHandle {
     }
 
     /// The data itself, for sizes.
-    pub fn data(&self) -> &Arc<Tablet> {
+    pub fn data(&self) -> &Arc<T> {
         &self.data
     }
 
@@ -92,22 +108,42 @@ impl TabletHandle {
 
     /// Who leads the tablet.
     pub fn leadership(&self) -> Leadership {
-        if self.check_lease().is_ok() { Leadership::Here } else { Leadership::Unknown }
-    }
-
-    /// Whether this replica may answer reads now.
-    pub fn check_lease(&self) -> Result<(), KvError> {
-        let until_ns = self.lease_until_ns.load(Ordering::Acquire);
-        if until_ns == LEASE_FOREVER || self.clock.monotonic_ns() < until_ns {
-            return Ok(());
+        if self.begin_read().is_ok() {
+            return Leadership::Here;
         }
-        Err(KvError::Unavailable(self.tablet))
+        match NodeId(self.leader.load(Ordering::Acquire)) {
+            NodeId(0) => Leadership::Unknown,
+            leader if leader == self.node => Leadership::Unknown,
+            leader => Leadership::Elsewhere(leader),
+        }
     }
 
+    /// Begins a read, if this replica may answer now; to be ended by [`Self::finish_read`] with what this returns.
+    pub fn begin_read(&self) -> Result<u64, KvError> {
+        self.lease.begin(|| self.clock.monotonic_ns()).ok_or_else(|| self.not_leader())
+    }
+
+    /// Ends a read: an error if what was read may have been out of date. A process that was paused meanwhile must not answer with what was
+    /// true before, so the lease is looked at again, after the data.
+    pub fn finish_read(&self, term: u64) -> Result<(), KvError> {
+        let holds = self.planted.answer_without_lease || self.lease.still_holds(term, || self.clock.monotonic_ns());
+        if holds { Ok(()) } else { Err(self.not_leader()) }
+    }
+
+    #[cold]
+    fn not_leader(&self) -> KvError {
+        let leader = Some(NodeId(self.leader.load(Ordering::Acquire)));
+        let leader = leader.filter(|leader| leader.0 != 0 && *leader != self.node);
+        KvError::NotLeader { tablet: self.tablet, leader }
+    }
+}
+
+impl TabletHandle {
     /// Reads from memory; `None` if the disk would have to be asked.
     pub fn get_cached(&self, key: &[u8]) -> Result<Option<Option<PinnedValue>>, KvError> {
-        self.check_lease()?;
+        let term = self.begin_read()?;
         let found = self.data.get_cached(key).map_err(storage_error)?;
+        self.finish_read(term)?;
         if found.is_some() {
             // Not shared by design: one relaxed add on the tablet's own line, next to the lease that was read anyway.
             self.reads.fetch_add(1, Ordering::Relaxed);
@@ -117,20 +153,19 @@ impl TabletHandle {
 
     /// Reads; may wait for the disk.
     pub fn get(&self, key: &[u8]) -> Result<Option<PinnedValue>, KvError> {
-        self.check_lease()?;
+        let term = self.begin_read()?;
         self.reads.fetch_add(1, Ordering::Relaxed);
         let found = self.data.get(key).map_err(storage_error)?;
-        // The lease is looked at again after the wait: a process that was paused in between must not answer with what was true before.
-        self.check_lease()?;
+        self.finish_read(term)?;
         Ok(found)
     }
 
     /// Scans a range, see [`Tablet::scan`]; may wait for the disk.
     pub fn scan(&self, range: &ScanRange<'_>, visit: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<bool, KvError> {
-        self.check_lease()?;
+        let term = self.begin_read()?;
         self.reads.fetch_add(1, Ordering::Relaxed);
         let exhausted = self.data.scan(range, visit).map_err(storage_error)?;
-        self.check_lease()?;
+        self.finish_read(term)?;
         Ok(exhausted)
     }
 
@@ -140,8 +175,9 @@ impl TabletHandle {
         range: &ScanRange<'_>,
         visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
     ) -> Result<Option<bool>, KvError> {
-        self.check_lease()?;
+        let term = self.begin_read()?;
         let found = self.data.scan_cached(range, visit).map_err(storage_error)?;
+        self.finish_read(term)?;
         if found.is_some() {
             self.reads.fetch_add(1, Ordering::Relaxed);
         }

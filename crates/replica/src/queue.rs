@@ -3,10 +3,16 @@
 //! Submitting does not wake the worker; [`Queue::kick`] does, once for a burst. A worker that is busy needs no waking: it looks
 //! again when its turn ends.
 
-use crate::replica::{Command, Proposal};
+use crate::core::Input;
+use crate::replica::Proposal;
+use crate::wire::Envelope;
+use crate::worker::Command;
 use diorite_base::write::KvError;
+use diorite_base::{GroupId, NodeId};
+use diorite_raft::SupportChange;
 use parking_lot::{Condvar, Mutex};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 /// Limits of one worker's queue.
 #[derive(Debug, Clone, Copy)]
@@ -17,9 +23,10 @@ pub(crate) struct QueueLimits {
 
 #[derive(Default)]
 struct Inbox {
-    proposals: Vec<Proposal>,
+    input: Input,
     commands: Vec<Command>,
     bytes: usize,
+    message_bytes: usize,
     sleeping: bool,
     closed: bool,
 }
@@ -30,17 +37,27 @@ pub(crate) struct Queue {
     limits: QueueLimits,
     /// Proposals refused because the queue was full.
     pub(crate) refused: AtomicU64,
+    /// Messages dropped because the queue was full.
+    pub(crate) dropped: AtomicU64,
 }
 
 /// What a worker found in its inbox.
 pub(crate) enum Taken {
     Work,
+    /// Nothing, for as long as it was waited.
+    Nothing,
     Closed,
 }
 
 impl Queue {
     pub(crate) fn new(limits: QueueLimits) -> Self {
-        Self { inbox: Mutex::default(), wake: Condvar::new(), limits, refused: AtomicU64::new(0) }
+        Self {
+            inbox: Mutex::default(),
+            wake: Condvar::new(),
+            limits,
+            refused: AtomicU64::new(0),
+            dropped: AtomicU64::new(0),
+        }
     }
 
     /// Adds a proposal, without waking the worker.
@@ -49,22 +66,48 @@ impl Queue {
         if inbox.closed {
             return Err(KvError::Unavailable(proposal.tablet));
         }
-        if inbox.proposals.len() >= self.limits.proposals || inbox.bytes >= self.limits.bytes {
+        if inbox.input.proposals.len() >= self.limits.proposals || inbox.bytes >= self.limits.bytes {
             self.refused.fetch_add(1, Ordering::Relaxed);
             return Err(KvError::Overloaded("the write queue is full"));
         }
         inbox.bytes += proposal.mutation.size_bytes();
-        inbox.proposals.push(proposal);
+        inbox.input.proposals.push(proposal);
         Ok(())
+    }
+
+    /// Adds what replicas on another node say, which is `bytes` long, and wakes the worker. If too much waits already it is dropped, as if the network
+    /// had lost it.
+    pub(crate) fn receive(&self, from: NodeId, envelopes: impl Iterator<Item = (GroupId, Envelope)>, bytes: usize) {
+        let mut inbox = self.inbox.lock();
+        if inbox.closed || inbox.message_bytes >= self.limits.bytes {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        inbox.message_bytes += bytes;
+        inbox.input.envelopes.extend(envelopes.map(|(group, envelope)| (from, group, envelope)));
+        self.wake(inbox);
+    }
+
+    /// Adds changes of support and wakes the worker.
+    pub(crate) fn change(&self, changes: &[SupportChange]) {
+        let mut inbox = self.inbox.lock();
+        inbox.input.changes.extend_from_slice(changes);
+        self.wake(inbox);
+    }
+
+    fn wake(&self, mut inbox: parking_lot::MutexGuard<'_, Inbox>) {
+        if inbox.sleeping {
+            inbox.sleeping = false;
+            drop(inbox);
+            self.wake.notify_one();
+        }
     }
 
     /// Wakes the worker if it sleeps and has something to do.
     pub(crate) fn kick(&self) {
-        let mut inbox = self.inbox.lock();
-        if inbox.sleeping && !inbox.proposals.is_empty() {
-            inbox.sleeping = false;
-            drop(inbox);
-            self.wake.notify_one();
+        let inbox = self.inbox.lock();
+        if !inbox.input.proposals.is_empty() {
+            self.wake(inbox);
         }
     }
 
@@ -89,25 +132,32 @@ impl Queue {
         self.wake.notify_one();
     }
 
-    /// Waits for work and moves it into the given (empty) buffers.
-    pub(crate) fn take(&self, proposals: &mut Vec<Proposal>, commands: &mut Vec<Command>) -> Taken {
+    /// Waits for work, at most for `patience` if that is given, and moves it into the given (empty) buffers.
+    pub(crate) fn take(&self, input: &mut Input, commands: &mut Vec<Command>, patience: Option<Duration>) -> Taken {
         let mut inbox = self.inbox.lock();
-        while inbox.proposals.is_empty() && inbox.commands.is_empty() {
+        while inbox.input.is_empty() && inbox.commands.is_empty() {
             if inbox.closed {
                 return Taken::Closed;
             }
             inbox.sleeping = true;
-            self.wake.wait(&mut inbox);
+            match patience {
+                None => self.wake.wait(&mut inbox),
+                Some(patience) if self.wake.wait_for(&mut inbox, patience).timed_out() => {
+                    inbox.sleeping = false;
+                    return Taken::Nothing;
+                }
+                Some(_) => {}
+            }
         }
         inbox.sleeping = false;
-        inbox.bytes = 0;
-        std::mem::swap(&mut inbox.proposals, proposals);
+        (inbox.bytes, inbox.message_bytes) = (0, 0);
+        std::mem::swap(&mut inbox.input, input);
         std::mem::swap(&mut inbox.commands, commands);
         Taken::Work
     }
 
     /// Proposals waiting.
     pub(crate) fn len(&self) -> usize {
-        self.inbox.lock().proposals.len()
+        self.inbox.lock().input.proposals.len()
     }
 }

@@ -1,15 +1,17 @@
-//! A tablet replica as its worker holds it, and what reaches the worker.
+//! A tablet replica as its core holds it, and what reaches the core.
 
+use crate::context::Context;
 use crate::entry::Payload;
 use crate::handle::TabletHandle;
+use crate::store::Refused;
 use diorite_base::mutation::{Evaluator, Mutation, MutationRef};
 use diorite_base::write::{KvError, WriteSink};
-use diorite_base::{GroupId, TabletId};
-use diorite_raft::{Group, GroupError};
-use diorite_storage::{AppliedState, GroupReader};
-use std::collections::VecDeque;
+use diorite_base::{GroupId, NodeId, TabletId};
+use diorite_raft::{ConfState, Group, GroupError, GroupOptions, LogReader, Recovered};
+use diorite_storage::{AppliedState, Engine, Log, LogRecords, MEMBERS_KEY, StorageError, TabletData};
+use protobuf::Message as _;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::sync::mpsc::SyncSender;
 
 /// An entry is closed once it holds this much, so that neither memory nor replication messages grow with a burst.
 const ENTRY_BYTES: usize = 1 << 20;
@@ -21,43 +23,206 @@ pub(crate) struct Waiter {
 }
 
 /// A write on its way into the log.
-pub(crate) struct Proposal {
+pub struct Proposal {
     pub(crate) tablet: TabletId,
     pub(crate) mutation: Mutation,
     pub(crate) waiter: Waiter,
 }
 
-/// What a worker is told beside proposals.
-pub(crate) enum Command {
-    /// Take this replica and lead it; answer when it serves.
-    Open(Box<Replica>, SyncSender<Result<(), KvError>>),
-    /// Let go of this replica and its log records.
-    Close(TabletId, SyncSender<Result<(), KvError>>),
-    /// The tablet's data is durable up to this log index: the log may be cut there.
-    Flushed(TabletId, u64),
+impl Proposal {
+    /// A write of `tablet`, whose outcome goes to `sink` under `token`.
+    pub fn new(tablet: TabletId, mutation: Mutation, sink: Arc<dyn WriteSink>, token: u64) -> Self {
+        Self { tablet, mutation, waiter: Waiter { sink, token } }
+    }
+
+    /// The size of what is to be written.
+    pub fn size_bytes(&self) -> usize {
+        self.mutation.size_bytes()
+    }
+
+    pub(crate) fn refuse(self, leader: Option<NodeId>) -> Refused {
+        let Waiter { sink, token } = self.waiter;
+        Refused { tablet: self.tablet, mutation: self.mutation, sink, token, leader }
+    }
+}
+
+/// The members that the catalog wants a tablet to have.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Members {
+    /// The replicas with a vote; the first should lead.
+    pub voters: Vec<NodeId>,
+    /// The replicas that only follow.
+    pub learners: Vec<NodeId>,
+}
+
+impl Members {
+    pub(crate) fn contains(&self, node: u64) -> bool {
+        self.voters.iter().chain(&self.learners).any(|member| member.0 == node)
+    }
+}
+
+/// What a follower has promised: neither to vote for another than `leader` nor to campaign, as long as this node supports it in `epoch`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Promise {
+    pub(crate) leader: u64,
+    pub(crate) epoch: u64,
+}
+
+/// A proposed entry that somebody waits for.
+pub(crate) struct Waiting {
+    pub(crate) index: u64,
+    pub(crate) term: u64,
+    pub(crate) since_ns: u64,
+    pub(crate) waiters: Vec<Waiter>,
 }
 
 /// One tablet replica.
-pub(crate) struct Replica {
+pub struct Replica<E: Engine> {
     pub(crate) group_id: GroupId,
-    pub(crate) handle: Arc<TabletHandle>,
-    pub(crate) group: Group<GroupReader>,
+    pub(crate) handle: Arc<TabletHandle<E::Tablet>>,
+    pub(crate) group: Group<<E::Log as Log>::Reader>,
     pub(crate) evaluator: Arc<dyn Evaluator>,
     pub(crate) applied: AppliedState,
+    pub(crate) members: Members,
     /// Writes of this turn, not proposed yet.
     pub(crate) fresh: Vec<Proposal>,
     /// Waiters of proposed entries, in log order.
-    pub(crate) waiting: VecDeque<(u64, Vec<Waiter>)>,
-    /// Whether it is in the worker's list of replicas to look at in this turn.
+    pub(crate) waiting: VecDeque<Waiting>,
+    /// Whether it is in the core's list of replicas to look at in this turn.
     pub(crate) touched: bool,
     /// Set once it cannot go on; writes are refused with this.
     pub(crate) failure: Option<String>,
+    pub(crate) promise: Option<Promise>,
+    /// Of a leader: for each member the epoch under which it has acknowledged this term.
+    pub(crate) acknowledged: BTreeMap<u64, u64>,
+    /// The term that `acknowledged` is of.
+    pub(crate) acknowledged_term: u64,
+    /// The latest term whose leader, this node or another, has given up its lease.
+    pub(crate) released_term: u64,
+    /// When this node gave up its lease, if it did in the current term.
+    pub(crate) released_ns: u64,
+    /// When to campaign next, while there is no leader.
+    pub(crate) campaign_ns: u64,
+    /// When members were last asked for a sign of life.
+    pub(crate) pinged_ns: u64,
+    /// Since when this node has led, in the current term.
+    pub(crate) leading_since_ns: Option<u64>,
+    /// The first log index that some member may still need, as its leader said.
+    pub(crate) keep_from: u64,
+    /// The data holds what the log does not, as after a copy, and the leader may not know yet.
+    pub(crate) announces_copy: bool,
 }
 
-impl Replica {
-    /// Proposes all fresh writes, stamped from `next_stamp`; returns those that could not be.
-    pub(crate) fn propose_fresh(&mut self, next_stamp: &mut dyn FnMut() -> i64) -> Vec<(Waiter, KvError)> {
-        let mut refused = Vec::new();
+/// Whether the data holds more than the log, or something else at the applied index.
+fn is_ahead_of_log<E: Engine>(
+    recovered: &Recovered,
+    applied: &AppliedState,
+    reader: &<E::Log as Log>::Reader,
+) -> Result<bool, String> {
+    if applied.index > recovered.last.0 {
+        return Ok(true);
+    }
+    if applied.index <= recovered.truncated.0 {
+        return Ok(false);
+    }
+    let entries = reader.entries(applied.index, applied.index + 1, u64::MAX)?;
+    Ok(entries.first().is_none_or(|entry| entry.term != applied.term))
+}
+
+/// What a replica is opened with, beside its data and its log.
+pub struct Opening {
+    /// Which tablet.
+    pub tablet: TabletId,
+    /// The members that are wanted.
+    pub members: Members,
+    /// Carries out its evaluated mutations.
+    pub evaluator: Arc<dyn Evaluator>,
+}
+
+impl<E: Engine> Replica<E> {
+    /// A replica that goes on from what its data and its log hold. `place`: the worker and the disk.
+    pub fn recover(
+        context: &Context,
+        opening: Opening,
+        data: Arc<E::Tablet>,
+        log: &E::Log,
+        place: (usize, usize),
+    ) -> Result<Self, StorageError> {
+        let group_id = GroupId::from(opening.tablet);
+        let corrupt = |error: String| StorageError::Corrupt(format!("{group_id}: {error}"));
+        let mut applied = data.applied_state()?;
+        context.stamps.observe(applied.newest_stamp_us);
+        let mut recovered = log.recover(group_id)?;
+        if context.planted.apply_twice && applied.index > recovered.truncated.0 {
+            applied.index -= 1;
+        }
+        recovered.applied = applied.index;
+        // The members as of the applied index; before the first change they are the founders, whom the log names.
+        if let Some(members) = data.get(MEMBERS_KEY)? {
+            recovered.conf_state = ConfState::parse_from_bytes(&members).map_err(|error| corrupt(error.to_string()))?;
+        }
+        if is_ahead_of_log::<E>(&recovered, &applied, &log.reader(group_id)).map_err(corrupt)? {
+            // A copy of another replica's data has taken the place of what the log belonged to.
+            let mut records = <E::Log as Log>::Records::default();
+            records.restart_after(group_id, recovered.last.0, applied.index, applied.term)?;
+            log.write(&mut records, true)?;
+            recovered.truncated = (applied.index, applied.term);
+            recovered.last = recovered.truncated;
+        }
+        // An empty log after something: the leader may take this replica for one that holds nothing.
+        let announces_copy = recovered.last == recovered.truncated && recovered.truncated.0 > 0;
+        let options = GroupOptions { replica: context.node.0 };
+        let group =
+            Group::new(&options, recovered, log.reader(group_id)).map_err(|error| corrupt(error.to_string()))?;
+        let clock = Arc::clone(&context.clock);
+        let mut handle = TabletHandle::new(opening.tablet, data, place, applied.flags, context.node, clock);
+        handle.planted = context.planted;
+        Ok(Self {
+            group_id,
+            handle: Arc::new(handle),
+            group,
+            evaluator: opening.evaluator,
+            applied,
+            members: opening.members,
+            fresh: Vec::new(),
+            waiting: VecDeque::new(),
+            touched: false,
+            failure: None,
+            promise: None,
+            acknowledged: BTreeMap::new(),
+            acknowledged_term: 0,
+            released_term: 0,
+            released_ns: 0,
+            campaign_ns: 0,
+            pinged_ns: 0,
+            leading_since_ns: None,
+            keep_from: 0,
+            announces_copy,
+        })
+    }
+
+    /// What other threads may know and do of it.
+    pub fn handle(&self) -> &Arc<TabletHandle<E::Tablet>> {
+        &self.handle
+    }
+
+    pub(crate) fn id(&self) -> TabletId {
+        self.handle.tablet
+    }
+
+    /// Whether it leads and has not given its lease up.
+    pub(crate) fn may_propose(&self) -> bool {
+        self.group.is_leader() && self.released_term != self.group.term()
+    }
+
+    /// Who should be asked instead.
+    pub(crate) fn leader_elsewhere(&self, me: NodeId) -> Option<NodeId> {
+        Some(NodeId(self.group.leader())).filter(|leader| leader.0 != 0 && *leader != me)
+    }
+
+    /// Proposes all fresh writes, stamped from `next_stamp`; returns those that failed. Only for a replica that may propose.
+    pub(crate) fn propose_fresh(&mut self, now_ns: u64, next_stamp: &mut dyn FnMut() -> i64) -> Vec<(Waiter, KvError)> {
+        let mut failed = Vec::new();
         let mut payload = Payload::default();
         let mut waiters = Vec::new();
         let mut fresh = std::mem::take(&mut self.fresh);
@@ -65,49 +230,55 @@ impl Replica {
             proposal.mutation.stamp(next_stamp());
             let alone = MutationRef::decode(proposal.mutation.as_bytes()).is_ok_and(|read| read.is_evaluated());
             if alone || payload.size_bytes() >= ENTRY_BYTES {
-                self.propose(&mut payload, &mut waiters, &mut refused);
+                self.propose(&mut payload, &mut waiters, now_ns, &mut failed);
             }
             payload.push(&proposal.mutation);
             waiters.push(proposal.waiter);
             if alone {
-                self.propose(&mut payload, &mut waiters, &mut refused);
+                self.propose(&mut payload, &mut waiters, now_ns, &mut failed);
             }
         }
-        self.propose(&mut payload, &mut waiters, &mut refused);
+        self.propose(&mut payload, &mut waiters, now_ns, &mut failed);
         self.fresh = fresh;
-        refused
+        failed
     }
 
-    fn propose(&mut self, payload: &mut Payload, waiters: &mut Vec<Waiter>, refused: &mut Vec<(Waiter, KvError)>) {
+    fn propose(
+        &mut self,
+        payload: &mut Payload,
+        waiters: &mut Vec<Waiter>,
+        now_ns: u64,
+        failed: &mut Vec<(Waiter, KvError)>,
+    ) {
         if waiters.is_empty() {
             return;
         }
-        let outcome = match &self.failure {
-            Some(failure) => Err(KvError::Storage(failure.clone())),
-            None => self.group.propose(payload.take()).map_err(|error| match error {
-                GroupError::NotLeader => KvError::Unavailable(self.handle.tablet),
-                GroupError::Broken(error) => KvError::Storage(error.to_string()),
-            }),
-        };
+        let outcome = self.group.propose(payload.take()).map_err(|error| match error {
+            GroupError::NotLeader => KvError::Overloaded("too much of the tablet's log waits for a quorum"),
+            GroupError::Broken(error) => KvError::Storage(error.to_string()),
+        });
         match outcome {
-            Ok(index) => self.waiting.push_back((index, std::mem::take(waiters))),
-            Err(error) => {
-                payload.take();
-                refused.extend(waiters.drain(..).map(|waiter| (waiter, error.clone())));
+            Ok(index) => {
+                let term = self.group.term();
+                let waiters = std::mem::take(waiters);
+                self.waiting.push_back(Waiting { index, term, since_ns: now_ns, waiters });
             }
+            Err(error) => failed.extend(waiters.drain(..).map(|waiter| (waiter, error.clone()))),
         }
     }
 
-    /// The waiters of entry `index`, if it was proposed here.
-    pub(crate) fn take_waiters(&mut self, index: u64) -> Vec<Waiter> {
-        match self.waiting.front() {
-            Some((waiting, _)) if *waiting == index => self.waiting.pop_front().map_or_else(Vec::new, |front| front.1),
-            _ => Vec::new(),
-        }
+    /// Those who wait for an entry at or before `index`, the earliest first.
+    pub(crate) fn take_waiting(&mut self, index: u64) -> Option<Waiting> {
+        self.take_waiting_if(|waiting| waiting.index <= index)
+    }
+
+    /// The first who wait, if that is so of them.
+    pub(crate) fn take_waiting_if(&mut self, is_due: impl Fn(&Waiting) -> bool) -> Option<Waiting> {
+        if self.waiting.front().is_some_and(is_due) { self.waiting.pop_front() } else { None }
     }
 
     /// All waiters of entries not applied yet.
     pub(crate) fn take_all_waiters(&mut self) -> Vec<Waiter> {
-        self.waiting.drain(..).flat_map(|(_, waiters)| waiters).collect()
+        self.waiting.drain(..).flat_map(|waiting| waiting.waiters).collect()
     }
 }

@@ -1,24 +1,30 @@
 //! The store: what the node holds, opens, submits to and reads from.
 
+use crate::context::{Context, CopyRequests};
+use crate::copy::{Copies, Openings, Requests};
 use crate::handle::{TabletHandle, storage_error};
+use crate::heart::{self, Heart};
+use crate::liveness::Liveness;
 use crate::queue::{Queue, QueueLimits};
-use crate::replica::{Command, Proposal, Replica, Waiter};
+use crate::replica::{Members, Opening, Proposal, Replica};
 use crate::upkeep::{self, MemoryGate};
-use crate::worker::Worker;
+use crate::wire::{self, Envelope};
+use crate::worker::{Command, Worker};
 use ahash::{AHashMap, AHashSet};
 use arc_swap::{ArcSwap, Guard};
+use diorite_base::bytes::Malformed;
 use diorite_base::mutation::{Evaluator, Mutation};
 use diorite_base::write::{KvError, WriteSink};
-use diorite_base::{Clock, GroupId, HybridClock, NodeId, TabletId, limits};
-use diorite_raft::{ConfState, Group, GroupOptions};
+use diorite_base::{Clock, GroupId, NodeId, TabletId, limits};
+use diorite_raft::{ConfState, SupportChange};
+use diorite_rpc::{Lane, Transport};
 use diorite_storage::{
-    CompactionStyle, DataDirectory, LogBatch, LogRecords, RaftLog, Shared, StorageError, Tablet, Values,
+    CompactionStyle, DataDirectory, LogBatch, LogRecords, RaftLog, Rocks, Shared, StorageError, Tablet, Values,
 };
 use parking_lot::Mutex;
-use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
-use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -58,6 +64,10 @@ pub struct OpenTablet {
     pub evaluator: Arc<dyn Evaluator>,
     /// How long tombstones are kept where they may matter, seconds.
     pub gc_grace_s: u32,
+    /// The voters before the first log entry; the same on every replica, for ever.
+    pub founders: Vec<NodeId>,
+    /// The members that are wanted now.
+    pub members: Members,
     /// What its values are.
     pub values: Values,
     /// How its files are merged.
@@ -82,6 +92,10 @@ pub struct StoreCounters {
     pub log_write_ns: AtomicU64,
     /// Times a worker waited for memtables to be flushed.
     pub memory_waits: AtomicU64,
+    /// Frames to other nodes that could not be queued.
+    pub frames_lost: AtomicU64,
+    /// Elections that replicas of this node have called.
+    pub campaigns: AtomicU64,
 }
 
 impl StoreCounters {
@@ -107,26 +121,109 @@ pub(crate) type TabletMap = AHashMap<TabletId, Arc<TabletHandle>>;
 
 pub(crate) struct Inner {
     pub(crate) options: StoreOptions,
-    pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) stamps: HybridClock,
+    pub(crate) context: Arc<Context>,
     pub(crate) shared: Arc<Shared>,
     pub(crate) disks: Vec<Disk>,
     pub(crate) queues: Vec<Queue>,
     pub(crate) tablets: ArcSwap<TabletMap>,
-    pub(crate) counters: StoreCounters,
-    /// Log bytes appended by this process so far, over all tablets.
-    pub(crate) log_position: AtomicU64,
     pub(crate) memory: MemoryGate,
-    /// Takes writes that cannot be proposed here; without one they are answered with [`KvError::NotLeader`].
-    pub(crate) reroute: OnceLock<Arc<dyn Reroute>>,
+    pub(crate) heart: Heart,
 }
 
 impl Inner {
+    /// Tells all workers of changes of support.
+    pub(crate) fn change(&self, changes: &[SupportChange]) {
+        if !changes.is_empty() {
+            self.queues.iter().for_each(|queue| queue.change(changes));
+        }
+    }
+
+    /// Opens tablets, making those that do not exist yet, and returns when all of them serve: what the log holds is applied.
+    pub(crate) fn open(&self, wanted: Vec<OpenTablet>) -> Result<(), KvError> {
+        let mut fresh: Vec<LogBatch> = self.disks.iter().map(|_| LogBatch::default()).collect();
+        let mut counts = vec![0u64; self.disks.len()];
+        for handle in self.tablets.load().values() {
+            counts[handle.disk] += 1;
+        }
+        let mut placed = Vec::new();
+        for open in wanted {
+            let disk = self.place(open.tablet, &mut counts);
+            let voters = open.founders.iter().map(|node| node.0).collect();
+            let conf_state = ConfState { voters, ..ConfState::default() };
+            let group = GroupId::from(open.tablet);
+            let recovered = self.disks[disk].log.recover(group).map_err(storage_error)?;
+            if recovered.conf_state.voters.is_empty() {
+                fresh[disk].set_conf_state(group, &conf_state).map_err(storage_error)?;
+            }
+            placed.push((open, disk));
+        }
+        for (disk, mut batch) in self.disks.iter().zip(fresh) {
+            if !batch.is_empty() {
+                disk.log.write(&mut batch, true).map_err(storage_error)?;
+            }
+        }
+        let (handles, replies) = self.start_replicas(placed)?;
+        for reply in replies {
+            reply.recv().map_err(|_| KvError::Storage("the store is shutting down".to_owned()))??;
+        }
+        self.update_tablets(|tablets| tablets.extend(handles.iter().map(|handle| (handle.tablet, Arc::clone(handle)))));
+        Ok(())
+    }
+
+    #[allow(clippy::type_complexity, reason = "two parallel lists, taken apart at once")]
+    fn start_replicas(
+        &self,
+        placed: Vec<(OpenTablet, usize)>,
+    ) -> Result<(Vec<Arc<TabletHandle>>, Vec<Receiver<Result<(), KvError>>>), KvError> {
+        let (mut handles, mut replies) = (Vec::new(), Vec::new());
+        for (open, disk) in placed {
+            let replica: Replica<Rocks> = self.load(open, disk).map_err(storage_error)?;
+            let handle = Arc::clone(&replica.handle);
+            let (sender, receiver) = sync_channel(1);
+            self.queues[handle.worker].command(Command::Open(Box::new(replica), sender));
+            handles.push(handle);
+            replies.push(receiver);
+        }
+        Ok((handles, replies))
+    }
+
+    fn load(&self, open: OpenTablet, disk: usize) -> Result<Replica<Rocks>, StorageError> {
+        let home = &self.disks[disk];
+        let data =
+            Arc::new(Tablet::open(&self.shared, &home.directory.tablet(open.tablet.0), open.values, open.compaction)?);
+        data.set_gc_grace_s(open.gc_grace_s);
+        if let Some(on_loaded) = open.on_loaded {
+            on_loaded(&data).map_err(StorageError::Corrupt)?;
+        }
+        let worker = (open.tablet.0 % self.options.workers as u64) as usize;
+        let opening = Opening { tablet: open.tablet, members: open.members, evaluator: open.evaluator };
+        Replica::recover(&self.context, opening, data, &home.log, (worker, disk))
+    }
+
+    /// The disk that holds the tablet, or the one with the most room per tablet.
+    fn place(&self, tablet: TabletId, counts: &mut [u64]) -> usize {
+        let disks = &self.disks;
+        let existing = disks.iter().position(|disk| disk.directory.tablet(tablet.0).is_dir());
+        let room = |index: usize| disks[index].free_bytes.load(Ordering::Relaxed) / (counts[index] + 1);
+        let chosen = existing
+            .unwrap_or_else(|| (0..disks.len()).max_by_key(|&index| (room(index), usize::MAX - index)).unwrap_or(0));
+        counts[chosen] += 1;
+        chosen
+    }
+
+    pub(crate) fn update_tablets(&self, change: impl Fn(&mut TabletMap)) {
+        self.tablets.rcu(|tablets| {
+            let mut tablets = TabletMap::clone(tablets);
+            change(&mut tablets);
+            tablets
+        });
+    }
+
     /// Holds a worker back while memtables are far over their limit.
     pub(crate) fn wait_for_memory(&self) {
         let limit = self.shared.options().memtable_limit_bytes;
         if self.shared.memtable_usage_bytes() > limit + limit / 2 {
-            self.counters.memory_waits.fetch_add(1, Ordering::Relaxed);
+            self.context.counters.memory_waits.fetch_add(1, Ordering::Relaxed);
             self.memory.wait(|| self.shared.memtable_usage_bytes() > limit + limit / 4);
         }
     }
@@ -155,6 +252,7 @@ pub trait Reroute: Send + Sync + 'static {
 /// All tablet replicas of a node.
 pub struct Store {
     inner: Arc<Inner>,
+    copies: Arc<Copies>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -165,10 +263,12 @@ impl Store {
         shared: Arc<Shared>,
         directories: Vec<DataDirectory>,
         clock: Arc<dyn Clock>,
+        transport: Arc<dyn Transport>,
     ) -> Result<Self, StorageError> {
         assert!(options.workers > 0 && !directories.is_empty(), "a store has a thread and a disk");
         let mut disks = Vec::new();
         for directory in directories {
+            directory.tidy()?;
             let log = RaftLog::open(&directory.log(), shared.options().log_bytes)?;
             let (free_bytes, total_bytes) = directory.space_bytes()?;
             disks.push(Disk {
@@ -180,18 +280,18 @@ impl Store {
             });
         }
         let limits = QueueLimits { proposals: options.queue_proposals, bytes: options.queue_bytes };
+        // The time of the start tells this life of the node from its earlier ones.
+        let incarnation = clock.wall_us().unsigned_abs();
+        let context = Context::new(NodeId(options.node), incarnation, options.durability, clock, transport);
         let inner = Arc::new(Inner {
             queues: (0..options.workers).map(|_| Queue::new(limits)).collect(),
             options,
-            clock,
-            stamps: HybridClock::new(),
+            context: Arc::new(context),
             shared,
             disks,
             tablets: ArcSwap::default(),
-            counters: StoreCounters::default(),
-            log_position: AtomicU64::new(0),
             memory: MemoryGate::default(),
-            reroute: OnceLock::new(),
+            heart: Heart::default(),
         });
         let mut threads = Vec::new();
         for number in 0..inner.options.workers {
@@ -200,102 +300,29 @@ impl Store {
         }
         let for_upkeep = Arc::clone(&inner);
         threads.push(spawn("upkeep".to_owned(), move || upkeep::run(&for_upkeep))?);
-        Ok(Self { inner, threads: Mutex::new(threads) })
+        let for_heart = Arc::clone(&inner);
+        threads.push(spawn("heartbeat".to_owned(), move || heart::run(&for_heart))?);
+        let copies = Arc::new(Copies::new(Arc::clone(&inner)));
+        let requests: Arc<dyn CopyRequests> = Arc::new(Requests(Arc::downgrade(&copies)));
+        if inner.context.copies.set(requests).is_err() {
+            tracing::error!("a fresh context has no copies");
+        }
+        Ok(Self { inner, copies, threads: Mutex::new(threads) })
     }
 
     /// Opens tablets, making those that do not exist yet, and returns when all of them serve: what the log holds is applied.
     pub fn open(&self, wanted: Vec<OpenTablet>) -> Result<(), KvError> {
-        let mut fresh: Vec<LogBatch> = self.inner.disks.iter().map(|_| LogBatch::default()).collect();
-        let mut counts = vec![0u64; self.inner.disks.len()];
-        for handle in self.inner.tablets.load().values() {
-            counts[handle.disk] += 1;
-        }
-        let mut placed = Vec::new();
-        for open in wanted {
-            let disk = self.place(open.tablet, &mut counts);
-            let conf_state = ConfState { voters: vec![self.inner.options.node], ..ConfState::default() };
-            let group = GroupId::from(open.tablet);
-            let recovered = self.inner.disks[disk].log.recover(group).map_err(storage_error)?;
-            if recovered.conf_state.voters.is_empty() {
-                fresh[disk].set_conf_state(group, &conf_state).map_err(storage_error)?;
-            }
-            placed.push((open, disk));
-        }
-        for (disk, mut batch) in self.inner.disks.iter().zip(fresh) {
-            if !batch.is_empty() {
-                disk.log.write(&mut batch, true).map_err(storage_error)?;
-            }
-        }
-        let (handles, replies) = self.start_replicas(placed)?;
-        for reply in replies {
-            reply.recv().map_err(|_| KvError::Storage("the store is shutting down".to_owned()))??;
-        }
-        self.update_tablets(|tablets| tablets.extend(handles.iter().map(|handle| (handle.tablet, Arc::clone(handle)))));
-        Ok(())
+        self.inner.open(wanted)
     }
 
-    #[allow(clippy::type_complexity, reason = "two parallel lists, taken apart at once")]
-    fn start_replicas(
-        &self,
-        placed: Vec<(OpenTablet, usize)>,
-    ) -> Result<(Vec<Arc<TabletHandle>>, Vec<Receiver<Result<(), KvError>>>), KvError> {
-        let (mut handles, mut replies) = (Vec::new(), Vec::new());
-        for (open, disk) in placed {
-            let replica = self.load(open, disk).map_err(storage_error)?;
-            let handle = Arc::clone(&replica.handle);
-            let (sender, receiver) = sync_channel(1);
-            self.inner.queues[handle.worker].command(Command::Open(Box::new(replica), sender));
-            handles.push(handle);
-            replies.push(receiver);
-        }
-        Ok((handles, replies))
+    /// Names who knows how tablets are opened; without it no copies of replicas are taken. Once, before the node serves.
+    pub fn set_openings(&self, openings: Arc<dyn Openings>) {
+        self.copies.set_openings(openings);
     }
 
-    fn load(&self, open: OpenTablet, disk: usize) -> Result<Replica, StorageError> {
-        let home = &self.inner.disks[disk];
-        let group_id = GroupId::from(open.tablet);
-        let data = Arc::new(Tablet::open(
-            &self.inner.shared,
-            &home.directory.tablet(open.tablet.0),
-            open.values,
-            open.compaction,
-        )?);
-        data.set_gc_grace_s(open.gc_grace_s);
-        if let Some(on_loaded) = open.on_loaded {
-            on_loaded(&data).map_err(StorageError::Corrupt)?;
-        }
-        let applied = data.applied_state()?;
-        self.inner.stamps.observe(applied.newest_stamp_us);
-        let mut recovered = home.log.recover(group_id)?;
-        recovered.applied = applied.index;
-        let options = GroupOptions { replica: self.inner.options.node, election_ticks: 10, heartbeat_ticks: 2 };
-        let group = Group::new(&options, recovered, home.log.reader(group_id))
-            .map_err(|error| StorageError::Corrupt(format!("{group_id}: {error}")))?;
-        let worker = (open.tablet.0 % self.inner.options.workers as u64) as usize;
-        let clock = Arc::clone(&self.inner.clock);
-        let handle = Arc::new(TabletHandle::new(open.tablet, data, worker, disk, applied.flags, clock));
-        Ok(Replica {
-            group_id,
-            handle,
-            group,
-            evaluator: open.evaluator,
-            applied,
-            fresh: Vec::new(),
-            waiting: VecDeque::new(),
-            touched: false,
-            failure: None,
-        })
-    }
-
-    /// The disk that holds the tablet, or the one with the most room per tablet.
-    fn place(&self, tablet: TabletId, counts: &mut [u64]) -> usize {
-        let disks = &self.inner.disks;
-        let existing = disks.iter().position(|disk| disk.directory.tablet(tablet.0).is_dir());
-        let room = |index: usize| disks[index].free_bytes.load(Ordering::Relaxed) / (counts[index] + 1);
-        let chosen = existing
-            .unwrap_or_else(|| (0..disks.len()).max_by_key(|&index| (room(index), usize::MAX - index)).unwrap_or(0));
-        counts[chosen] += 1;
-        chosen
+    /// How fast copies are sent from this node, bytes per second over all of them.
+    pub fn set_copy_rate(&self, bytes_per_second: u64) {
+        self.copies.set_rate(bytes_per_second);
     }
 
     /// Lets go of tablets and removes their data and log records.
@@ -307,7 +334,7 @@ impl Store {
             self.inner.queues[handle.worker].command(Command::Close(*tablet, sender));
             closing.push((handle, receiver));
         }
-        self.update_tablets(|map| map.retain(|tablet, _| !tablets.contains(tablet)));
+        self.inner.update_tablets(|map| map.retain(|tablet, _| !tablets.contains(tablet)));
         for (handle, reply) in closing {
             // A worker that is shutting down has let go already.
             let _ = reply.recv();
@@ -339,14 +366,6 @@ impl Store {
         Ok(())
     }
 
-    fn update_tablets(&self, change: impl Fn(&mut TabletMap)) {
-        self.inner.tablets.rcu(|tablets| {
-            let mut tablets = TabletMap::clone(tablets);
-            change(&mut tablets);
-            tablets
-        });
-    }
-
     /// A tablet replica of this node.
     pub fn handle(&self, tablet: TabletId) -> Option<Arc<TabletHandle>> {
         self.inner.tablets.load().get(&tablet).cloned()
@@ -359,7 +378,7 @@ impl Store {
 
     /// Names who takes writes that cannot be proposed here. Once, before the node serves.
     pub fn set_reroute(&self, reroute: Arc<dyn Reroute>) {
-        if self.inner.reroute.set(reroute).is_err() {
+        if self.inner.context.reroute.set(reroute).is_err() {
             tracing::error!("writes that cannot be proposed are rerouted already");
         }
     }
@@ -385,8 +404,89 @@ impl Store {
         if disk.full.load(Ordering::Relaxed) {
             return Err(disk_full(disk, self.inner.options.disk_reserve_bytes));
         }
-        let waiter = Waiter { sink: Arc::clone(sink), token };
-        self.inner.queues[handle.worker].submit(Proposal { tablet, mutation, waiter })
+        self.inner.queues[handle.worker].submit(Proposal::new(tablet, mutation, Arc::clone(sink), token))
+    }
+
+    /// Takes a frame of another node on the control or the Raft lane.
+    pub fn receive(&self, from: NodeId, lane: Lane, frame: &[u8]) {
+        match lane {
+            Lane::Control => self.inner.change(&self.inner.context.liveness.receive(from, frame)),
+            Lane::Raft => match wire::envelopes(frame) {
+                Ok(envelopes) => self.distribute(from, envelopes, frame.len()),
+                Err(Malformed) => tracing::warn!(%from, "a malformed frame on the raft lane"),
+            },
+            Lane::Bulk => self.copies.receive(from, frame),
+            Lane::Requests => {}
+        }
+    }
+
+    fn distribute(&self, from: NodeId, envelopes: Vec<(GroupId, Envelope)>, bytes: usize) {
+        let workers = self.inner.queues.len();
+        if let [queue] = self.inner.queues.as_slice() {
+            queue.receive(from, envelopes.into_iter(), bytes);
+            return;
+        }
+        let mut shares: Vec<Vec<(GroupId, Envelope)>> = (0..workers).map(|_| Vec::new()).collect();
+        for (group, envelope) in envelopes {
+            shares[(group.0 % workers as u64) as usize].push((group, envelope));
+        }
+        for (queue, share) in self.inner.queues.iter().zip(shares) {
+            if !share.is_empty() {
+                queue.receive(from, share.into_iter(), bytes / workers);
+            }
+        }
+    }
+
+    /// Which nodes are up, and the number that each announces.
+    pub fn liveness(&self) -> &Arc<Liveness> {
+        self.inner.context.liveness()
+    }
+
+    /// Names the other nodes, to which heartbeats go.
+    pub fn set_peers(&self, peers: Vec<NodeId>) {
+        self.inner.context.liveness.set_peers(peers);
+        self.inner.heart.wake();
+    }
+
+    /// The members that a tablet is wanted to have.
+    pub fn set_members(&self, tablet: TabletId, members: Members) {
+        if let Some(handle) = self.handle(tablet) {
+            self.inner.queues[handle.worker].command(Command::Members(tablet, members));
+        }
+    }
+
+    /// The voters of a tablet, as its replica on this node knows them.
+    pub fn voters(&self, tablet: TabletId) -> Vec<NodeId> {
+        let handle = self.handle(tablet);
+        handle.map_or_else(Vec::new, |handle| handle.voters.load().iter().copied().map(NodeId).collect())
+    }
+
+    /// Cuts the log of a tablet to what is not flushed yet, whatever other members lack.
+    #[cfg(test)]
+    pub(crate) fn cut_log(&self, tablet: TabletId) {
+        let Some(handle) = self.handle(tablet) else { return };
+        if let Ok(state) = handle.data.flushed_state() {
+            let command = Command::Flushed { tablet, index: state.index, force: true };
+            self.inner.queues[handle.worker].command(command);
+        }
+    }
+
+    /// Lets other nodes lead, as this one is about to stop; returns when they have been told.
+    pub fn release_leadership(&self) {
+        let replies: Vec<_> = self
+            .inner
+            .queues
+            .iter()
+            .map(|queue| {
+                let (sender, receiver) = sync_channel(1);
+                queue.command(Command::Release(sender));
+                receiver
+            })
+            .collect();
+        for reply in replies {
+            // A worker that is gone leads nothing.
+            let _ = reply.recv();
+        }
     }
 
     /// Wakes the workers that have been given something to do.
@@ -403,7 +503,7 @@ impl Store {
 
     /// Counters of the write path.
     pub fn counters(&self) -> &StoreCounters {
-        &self.inner.counters
+        &self.inner.context.counters
     }
 
     /// Writes waiting in the queues, and refused so far because a queue was full.
@@ -432,10 +532,12 @@ impl Store {
 
     /// Finishes what is queued and stops the threads. Writes submitted afterwards are refused.
     fn stop(&self) {
+        self.copies.close();
         for queue in &self.inner.queues {
             queue.close();
         }
         self.inner.memory.close();
+        self.inner.heart.close();
         for thread in self.threads.lock().drain(..) {
             // A thread that panicked has said so; the others still finish.
             let _ = thread.join();
@@ -446,7 +548,7 @@ impl Store {
     /// the log.
     pub fn shutdown(&self, patience: Duration) {
         self.stop();
-        let deadline_ns = self.inner.clock.monotonic_ns() + patience.as_nanos() as u64;
+        let deadline_ns = self.inner.context.clock.monotonic_ns() + patience.as_nanos() as u64;
         let mut tablets: Vec<_> = self.inner.tablets.load().values().cloned().collect();
         // The most to replay first.
         let unflushed = |handle: &TabletHandle| {
@@ -454,7 +556,7 @@ impl Store {
         };
         tablets.sort_unstable_by_key(|handle| std::cmp::Reverse(unflushed(handle)));
         for handle in &tablets {
-            if self.inner.clock.monotonic_ns() > deadline_ns {
+            if self.inner.context.clock.monotonic_ns() > deadline_ns {
                 tracing::info!("tablets are left to be replayed from the log at the next start");
                 break;
             }

@@ -1,13 +1,16 @@
 //! The store against a real disk: nothing acknowledged is lost or applied twice, whatever had been flushed.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod cluster;
+
 use super::*;
 use ahash::AHashSet;
 use diorite_base::mutation::{
     EvaluationContext, EvaluationFailed, Evaluator, Mutation, OperationKind, TabletChanges, TabletView,
 };
 use diorite_base::write::{Completion, KvError, WriteReply, WriteSink};
-use diorite_base::{Clock, SystemClock, TabletId};
+use diorite_base::{Clock, NodeId, SystemClock, TabletId};
+use diorite_rpc::{NoTransport, Transport};
 use diorite_storage::{
     CompactionStyle, CompactionTime, CompactionVerdict, DataDirectory, Shared, StorageOptions, ValueSemantics, Values,
 };
@@ -64,14 +67,18 @@ impl WriteSink for Waiting {
 }
 
 fn start(home: &Path, limit: u64) -> Store {
+    start_as(home, limit, 1, Arc::new(NoTransport))
+}
+
+fn start_as(home: &Path, limit: u64, node: u64, transport: Arc<dyn Transport>) -> Store {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let shared = Shared::new(StorageOptions::for_memory(256 << 20, 2), Arc::new(Sums), Arc::clone(&clock)).unwrap();
     let mut directory = DataDirectory::open(home).unwrap();
     if directory.identity().is_none() {
-        directory.claim(Uuid::from_u128(1), 1, Uuid::from_u128(2)).unwrap();
+        directory.claim(Uuid::from_u128(1), node, Uuid::from_u128(u128::from(node) + 1)).unwrap();
     }
     let options = StoreOptions {
-        node: 1,
+        node,
         workers: 2,
         durability: Durability::Fsync,
         queue_proposals: 10_000,
@@ -79,19 +86,24 @@ fn start(home: &Path, limit: u64) -> Store {
         replay_bytes: limit,
         disk_reserve_bytes: 0,
     };
-    Store::start(options, shared, vec![directory], clock).unwrap()
+    Store::start(options, shared, vec![directory], clock, transport).unwrap()
 }
 
 fn open(store: &Store, ids: impl IntoIterator<Item = u64>) {
-    let wanted = ids.into_iter().map(|id| OpenTablet {
-        tablet: TabletId(id),
+    store.open(ids.into_iter().map(plain).collect()).unwrap();
+}
+
+fn plain(tablet: u64) -> OpenTablet {
+    OpenTablet {
+        tablet: TabletId(tablet),
         evaluator: Arc::new(Doubler),
         gc_grace_s: 0,
+        founders: vec![NodeId(1)],
+        members: Members::default(),
         values: Values::Rows,
         compaction: CompactionStyle::SizeTiered,
         on_loaded: None,
-    });
-    store.open(wanted.collect()).unwrap();
+    }
 }
 
 fn key(n: u64) -> Vec<u8> {

@@ -5,10 +5,10 @@
 //! worker waits for memory.
 
 use crate::handle::TabletHandle;
-use crate::replica::Command;
 use crate::store::{Durability, Inner};
+use crate::worker::Command;
 use ahash::AHashMap;
-use diorite_base::TabletId;
+use diorite_base::{GroupId, TabletId};
 use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -68,13 +68,15 @@ pub(crate) fn run(inner: &Inner) {
         Durability::Interval(every_ms) => PERIOD.min(Duration::from_millis(every_ms.max(1))),
     };
     let mut last_space_ns = 0;
+    let mut rounds = 0u64;
     while inner.memory.next(period) {
         if inner.options.durability != Durability::Fsync {
             sync_logs(inner);
         }
         flush_over_limits(inner);
-        truncate_flushed(inner, &mut seen_flushes);
-        let now_ns = inner.clock.monotonic_ns();
+        rounds += 1;
+        truncate_flushed(inner, &mut seen_flushes, rounds.is_multiple_of(10));
+        let now_ns = inner.context.clock.monotonic_ns();
         if now_ns.saturating_sub(last_space_ns) >= 250_000_000 {
             last_space_ns = now_ns;
             watch_space(inner);
@@ -102,7 +104,7 @@ fn flush_over_limits(inner: &Inner) {
         .filter(|(oldest, _)| *oldest != u64::MAX)
         .collect();
     unflushed.sort_unstable_by_key(|(oldest, _)| *oldest);
-    let position = inner.log_position.load(Ordering::Relaxed);
+    let position = inner.context.log_position.load(Ordering::Relaxed);
     let mut excess = memtables.saturating_sub(memtable_limit / 4 * 3);
     for (oldest, handle) in unflushed {
         let replay = position - oldest.min(position);
@@ -126,18 +128,26 @@ fn begin_flush(handle: &TabletHandle) -> u64 {
 }
 
 /// Lets the log go up to where flushes have made the data durable.
-fn truncate_flushed(inner: &Inner, seen: &mut AHashMap<TabletId, u64>) {
+fn truncate_flushed(inner: &Inner, seen: &mut AHashMap<TabletId, u64>, again: bool) {
     let tablets = inner.tablets.load();
     let mut truncated = false;
+    let limit_bytes = inner.shared.options().log_bytes;
+    let crowded: Vec<bool> = inner.disks.iter().map(|disk| disk.log.used_bytes() > limit_bytes).collect();
     for handle in tablets.values() {
         let flushes = handle.data.flushes();
-        if flushes == seen.get(&handle.tablet).copied().unwrap_or(0) {
+        // What was kept for members that lag is looked at again, and let go when the log as a whole has grown too long: they will need a
+        // copy of the data then.
+        let held_back = handle.log_held_back.load(Ordering::Relaxed) && (again || crowded[handle.disk]);
+        if flushes == seen.get(&handle.tablet).copied().unwrap_or(0) && !held_back {
             continue;
         }
         seen.insert(handle.tablet, flushes);
         match handle.data.flushed_state() {
             Ok(state) => {
-                inner.queues[handle.worker].command(Command::Flushed(handle.tablet, state.index));
+                // The catalog is small, and every node must be able to follow it.
+                let force = crowded[handle.disk] && GroupId::from(handle.tablet) != GroupId::CATALOG;
+                let command = Command::Flushed { tablet: handle.tablet, index: state.index, force };
+                inner.queues[handle.worker].command(command);
                 truncated = true;
             }
             Err(error) => tracing::warn!(tablet = %handle.tablet, %error, "could not read the flushed state"),

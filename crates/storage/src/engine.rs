@@ -32,6 +32,10 @@ pub trait TabletData: Send + Sync + 'static {
     fn applied_state(&self) -> Result<AppliedState, StorageError>;
     /// Writes (and may keep the memory of) `batch` and the state it leads to, atomically; durable at some later flush.
     fn apply(&self, batch: &mut Self::Batch, state: &AppliedState) -> Result<(), StorageError>;
+    /// Bytes that a crash would lose and the log would have to replay, about.
+    fn memory_bytes(&self) -> u64 {
+        0
+    }
     /// Reads, from disk if need be.
     fn get(self: &Arc<Self>, key: &[u8]) -> Result<Option<Self::Pinned>, StorageError>;
     /// Calls `visit` with each entry of the range until it returns false. Returns whether the range was exhausted.
@@ -48,6 +52,9 @@ pub trait LogRecords: Default + Send {
     fn set_conf_state(&mut self, group: GroupId, state: &ConfState) -> Result<(), StorageError>;
     /// Drops a group's entries up to and including `index`, whose term is kept.
     fn truncate_to(&mut self, group: GroupId, index: u64, term: u64) -> Result<(), StorageError>;
+    /// Drops all of a group's entries, of which the last is at `last`, and goes on after `index`, whose term is kept: the data holds everything up
+    /// to there.
+    fn restart_after(&mut self, group: GroupId, last: u64, index: u64, term: u64) -> Result<(), StorageError>;
     /// Drops all of a group's records.
     fn remove(&mut self, group: GroupId);
     /// Whether there is nothing to write.

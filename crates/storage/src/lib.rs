@@ -9,6 +9,7 @@ mod directory;
 mod engine;
 mod error;
 mod listener;
+mod memory;
 mod options;
 mod raft_log;
 mod semantics;
@@ -18,12 +19,15 @@ mod tablet;
 pub use directory::{DataDirectory, Identity};
 pub use engine::{Engine, Log, LogRecords, Rocks, TabletBatch, TabletData};
 pub use error::StorageError;
+pub use memory::{Memory, MemoryBatch, MemoryLog, MemoryReader, MemoryRecords, MemoryTablet};
 pub use options::StorageOptions;
 pub use raft_log::{GroupReader, LogBatch, RaftLog};
 pub use rust_rocksdb::statistics::Ticker;
 pub use semantics::{CompactionTime, CompactionVerdict, ValueSemantics};
 pub use shared::{Shared, StorageCounters};
-pub use tablet::{AppliedState, Batch, CompactionStyle, PinnedValue, ScanRange, Tablet, TabletStatistics, Values};
+pub use tablet::{
+    AppliedState, Batch, CompactionStyle, MEMBERS_KEY, PinnedValue, ScanRange, Tablet, TabletStatistics, Values,
+};
 
 #[cfg(test)]
 mod tests;

@@ -9,6 +9,7 @@ use crate::error::StorageError;
 use crate::listener::TabletEvents;
 use crate::shared::{ExpiryRules, Shared};
 use diorite_base::bytes::Reader;
+use rust_rocksdb::checkpoint::Checkpoint;
 use rust_rocksdb::{
     DB, DBPinnableSlice, DBRawIterator, ErrorKind, FlushOptions, ReadOptions, ReadTier, WriteBatch, properties,
 };
@@ -19,6 +20,10 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
 
 /// Where the applied state is kept; sorts before all data.
 pub(crate) const META_KEY: &[u8] = &[0];
+
+/// Where a tablet's members are kept, written with the applied state of the entry that changed them. Like [`META_KEY`] shorter than any key
+/// of the data; scans do not show it.
+pub const MEMBERS_KEY: &[u8] = &[0, 1];
 
 /// Scans do not fill the cache beyond this many entries, so that they cannot push out what point reads use.
 const SCAN_FILL_ENTRIES: usize = 1_000;
@@ -293,7 +298,7 @@ impl Tablet {
             iterator.seek_to_first();
         }
         while let Some((key, value)) = iterator.item() {
-            if key != META_KEY && !visit(key, value) {
+            if key != META_KEY && key != MEMBERS_KEY && !visit(key, value) {
                 return Ok(false);
             }
             if range.reverse {
@@ -311,6 +316,12 @@ impl Tablet {
         let mut options = FlushOptions::default();
         options.set_wait(wait);
         self.db.flush_opt(&options)?;
+        Ok(())
+    }
+
+    /// Makes a copy of the data as of now in `directory`, which must not exist: hard links to the files, which are never changed. Flushes first.
+    pub fn checkpoint(&self, directory: &Path) -> Result<(), StorageError> {
+        Checkpoint::new(&self.db)?.create_checkpoint(directory)?;
         Ok(())
     }
 
@@ -374,6 +385,10 @@ impl TabletData for Tablet {
 
     fn apply(&self, batch: &mut Batch, state: &AppliedState) -> Result<(), StorageError> {
         Self::apply(self, batch, state)
+    }
+
+    fn memory_bytes(&self) -> u64 {
+        self.statistics().memtable_bytes
     }
 
     fn get(self: &Arc<Self>, key: &[u8]) -> Result<Option<PinnedValue>, StorageError> {

@@ -9,6 +9,7 @@ use crate::{expect_none, root};
 /// Crate, then the crates of this workspace that it may build on.
 const EDGES: &[(&str, &[&str])] = &[
     ("base", &[]),
+    ("history", &["base"]),
     ("cql", &["base"]),
     ("model", &["base"]),
     ("raft", &["base"]),
@@ -25,7 +26,7 @@ const EDGES: &[(&str, &[&str])] = &[
 ];
 
 /// Edges that only a crate's own tests need.
-const TEST_EDGES: &[(&str, &[&str])] = &[("diorite", &["base", "cql"])];
+const TEST_EDGES: &[(&str, &[&str])] = &[("diorite", &["base", "cql", "history"]), ("sim", &["history"])];
 
 /// External crates that have one home, because only that home may know what stands behind it.
 const HOMES: &[(&str, &[&str])] = &[
@@ -37,7 +38,7 @@ const HOMES: &[(&str, &[&str])] = &[
 ];
 
 /// Crates that do no input or output, and the external crates that would bring it in.
-const PURE: &[&str] = &["base", "cql", "model", "raft", "cluster", "query"];
+const PURE: &[&str] = &["base", "history", "cql", "model", "raft", "cluster", "query"];
 const IMPURE: &[&str] =
     &["tokio", "rustix", "socket2", "axum", "rust-rocksdb", "raft-engine", "tempfile", "libc", "mio"];
 

@@ -34,6 +34,7 @@ fn source() -> Source {
         http_port: 7000,
         data_center: "datacenter1".to_owned(),
         zone: format!("rack{number}"),
+        node_address: None,
     };
     let mut commands = vec![
         Command::Bootstrap { cluster_id: Uuid::from_u128(9), name: "demo".to_owned(), replication_factor: 1 },

@@ -1,0 +1,29 @@
+//! What clients of a cluster saw, and whether a correct database could have shown it to them.
+//!
+//! A test records each operation with its start, its end and its outcome ([`Recorder`]), and asks afterwards:
+//! is there, for each key, one order of the operations that agrees with what was answered and with real time
+//! ([`check_linearizable`]); and is everything there that was acknowledged ([`check_acknowledged`], [`check_counter`])?
+//!
+//! Always true: an operation whose outcome is not known may have happened at any time after its start, or never; no checker
+//! takes it for either. A checker that cannot decide within its budget says so by an error, never by a pass. Nothing here
+//! does I/O, reads a clock (the recorder is given one) or knows what a cluster is.
+//!
+//! Left out: transactions over several keys, and range reads; both need other checkers.
+
+mod acknowledged;
+mod excerpt;
+mod linearizable;
+mod operation;
+mod prepare;
+mod recorder;
+mod search;
+#[cfg(test)]
+mod tests;
+mod violation;
+mod zones;
+
+pub use acknowledged::{Insert, check_acknowledged, check_counter};
+pub use linearizable::{check_linearizable, check_linearizable_within};
+pub use operation::{Action, Operation, Value};
+pub use recorder::{Full, Outcome, Recorder, Request, Ticket};
+pub use violation::Violation;

@@ -1,0 +1,134 @@
+//! Records what several clients ask and are answered, on one clock.
+//!
+//! Always true: an operation's start is taken before [`Recorder::begin`] returns and its end when [`Recorder::finish`] is called, so its
+//! interval covers the time in which it can have happened if the request is sent after the one and the answer was read before the
+//! other. What was begun and never finished has an unknown outcome. The number of operations is bounded: past it `begin` refuses,
+//! and the client must stop, since an operation that is not recorded makes the history of its key worthless.
+
+use crate::operation::{Action, Operation, Value};
+use diorite_base::Clock;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use thiserror::Error;
+
+/// What is asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Request {
+    /// Read the key.
+    Read,
+    /// Write this value.
+    Write(Value),
+    /// Write `new` if the key holds `expected`.
+    CompareAndSet {
+        /// What the key has to hold.
+        expected: Value,
+        /// What it will hold then.
+        new: Value,
+    },
+}
+
+/// What was answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// A read found this.
+    Found(Value),
+    /// A write was acknowledged, or a compare-and-set applied.
+    Done,
+    /// A compare-and-set was not applied, and nothing was said about why.
+    NotApplied,
+    /// A compare-and-set was not applied because the key held this, which is then recorded as what was read. The caller has made
+    /// sure that it is not what was expected.
+    Conflict(Value),
+    /// It has certainly not happened and never will: as if it had not been asked.
+    NotDone,
+    /// Nobody knows: a timeout, a connection that broke.
+    Unknown,
+}
+
+/// The history is full.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("the history is full at {0} operations")]
+pub struct Full(pub usize);
+
+/// An operation that was begun.
+#[derive(Debug)]
+#[must_use = "an operation that is not finished has an unknown outcome"]
+pub struct Ticket(usize);
+
+/// A history in the making, shared by all clients.
+pub struct Recorder {
+    clock: Arc<dyn Clock>,
+    capacity: usize,
+    operations: Mutex<Vec<Entry>>,
+}
+
+#[derive(Clone, Copy)]
+struct Entry {
+    key: u64,
+    client: u32,
+    start_ns: u64,
+    request: Request,
+    answer: Option<(u64, Outcome)>,
+}
+
+impl Recorder {
+    /// An empty history of at most `capacity` operations.
+    pub fn new(clock: Arc<dyn Clock>, capacity: usize) -> Self {
+        Self { clock, capacity, operations: Mutex::new(Vec::new()) }
+    }
+
+    /// To be called before the request is sent.
+    pub fn begin(&self, client: u32, key: u64, request: Request) -> Result<Ticket, Full> {
+        let mut operations = self.operations.lock();
+        if operations.len() >= self.capacity {
+            return Err(Full(self.capacity));
+        }
+        let start_ns = self.clock.monotonic_ns();
+        operations.push(Entry { key, client, start_ns, request, answer: None });
+        Ok(Ticket(operations.len() - 1))
+    }
+
+    /// To be called after the answer was read.
+    pub fn finish(&self, ticket: Ticket, outcome: Outcome) {
+        let end_ns = self.clock.monotonic_ns();
+        self.operations.lock()[ticket.0].answer = Some((end_ns, outcome));
+    }
+
+    /// How many operations were begun.
+    pub fn len(&self) -> usize {
+        self.operations.lock().len()
+    }
+
+    /// Whether nothing was asked yet.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The history so far. An operation that is under way has an unknown outcome.
+    pub fn operations(&self) -> Vec<Operation> {
+        self.operations.lock().iter().filter_map(Entry::operation).collect()
+    }
+}
+
+impl Entry {
+    /// `None` for what tells nothing: what was not done, and a read without an answer.
+    fn operation(&self) -> Option<Operation> {
+        let Entry { key, client, start_ns, request, answer } = *self;
+        let (end_ns, outcome) = match answer {
+            None | Some((_, Outcome::Unknown)) => (None, Outcome::Unknown),
+            Some((end_ns, outcome)) => (Some(end_ns), outcome),
+        };
+        let action = match (request, outcome) {
+            (_, Outcome::NotDone) | (Request::Read, Outcome::Unknown) => return None,
+            (Request::Read, Outcome::Found(value)) => Action::Read(value),
+            (Request::Write(value), Outcome::Done | Outcome::Unknown) => Action::Write(value),
+            (Request::CompareAndSet { .. }, Outcome::Conflict(value)) => Action::Read(value),
+            (Request::CompareAndSet { expected, new }, Outcome::Done | Outcome::NotApplied | Outcome::Unknown) => {
+                let applied = end_ns.map(|_| outcome == Outcome::Done);
+                Action::CompareAndSet { expected, new, applied }
+            }
+            (request, outcome) => panic!("{request:?} cannot be answered {outcome:?}"),
+        };
+        Some(Operation { key, client, start_ns, end_ns, action })
+    }
+}

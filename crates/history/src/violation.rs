@@ -1,0 +1,85 @@
+//! What a checker says when a history does not pass.
+
+use crate::operation::{Operation, Value, shown};
+use std::fmt::Write;
+use thiserror::Error;
+
+/// The most operations and keys that one message prints.
+const SHOWN: usize = 40;
+
+/// Why a history does not pass. Only [`Violation::Undecided`] and [`Violation::Malformed`] leave open whether the database is wrong.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum Violation {
+    /// No order of the key's operations agrees with the answers and with real time.
+    #[error("key {key} is not linearizable: {reason}{}", listed(excerpt))]
+    NotLinearizable {
+        /// The key.
+        key: u64,
+        /// What cannot be.
+        reason: String,
+        /// Operations that cannot all be as they were answered, by start.
+        excerpt: Vec<Operation>,
+    },
+    /// Acknowledged writes are not there, or not as they were written.
+    #[error("{} acknowledged writes are lost:{}", lost.len(), listed_keys(lost))]
+    LostWrites {
+        /// Key, what was acknowledged, what was found.
+        lost: Vec<(u64, Value, Value)>,
+    },
+    /// Something is there that nobody wrote.
+    #[error("key {key} holds {found}, which nobody wrote")]
+    Invented {
+        /// The key.
+        key: u64,
+        /// What it holds.
+        found: u64,
+    },
+    /// A counter is not what its increments add up to.
+    #[error("a counter is {found}, with {acknowledged} increments acknowledged and {unknown} of unknown outcome")]
+    Counter {
+        /// Increments acknowledged.
+        acknowledged: u64,
+        /// Increments that may have happened.
+        unknown: u64,
+        /// The counter's value.
+        found: u64,
+    },
+    /// The budget did not suffice. Not a pass.
+    #[error(
+        "undecided: key {key} needs more than {budget} configurations, or has more than {} operations at once",
+        crate::search::MOST_OPEN
+    )]
+    Undecided {
+        /// The key.
+        key: u64,
+        /// Configurations looked at.
+        budget: usize,
+    },
+    /// The history itself is wrong: the test has to be mended.
+    #[error("not a history: {0}")]
+    Malformed(String),
+}
+
+fn listed(excerpt: &[Operation]) -> String {
+    let mut text = String::new();
+    // The end of an excerpt is where it becomes impossible.
+    let skipped = excerpt.len().saturating_sub(SHOWN);
+    if skipped > 0 {
+        let _ = write!(text, "\n  ({skipped} earlier operations)");
+    }
+    for operation in &excerpt[skipped..] {
+        let _ = write!(text, "\n  {operation}");
+    }
+    text
+}
+
+fn listed_keys(lost: &[(u64, Value, Value)]) -> String {
+    let mut text = String::new();
+    for (key, written, found) in lost.iter().take(SHOWN) {
+        let _ = write!(text, "\n  key {key}: wrote {}, found {}", shown(*written), shown(*found));
+    }
+    if lost.len() > SHOWN {
+        let _ = write!(text, "\n  and {} more", lost.len() - SHOWN);
+    }
+    text
+}

@@ -1,0 +1,230 @@
+//! Support between nodes, from which leases are made.
+//!
+//! The idea is that of CockroachDB's leader leases over store liveness. Every node sends heartbeats to every other. Answering one, a node
+//! *supports* the sender for a while, under an *epoch* that it changes whenever it has let support lapse. A follower in a group
+//! acknowledges its leader under its current epoch, and promises with that: as long as I support you in this epoch I neither vote for
+//! another nor campaign. A leader's lease in a group then lasts as long as the support of a quorum of followers whose epoch is still the one they acknowledged
+//! under. So heartbeats are per pair of nodes, whatever the number of groups, and an idle group costs nothing.
+//!
+//! Always true: only durations on one node's own monotonic clock count. The supporter counts from the receipt of a heartbeat, the supported
+//! from its sending, which was earlier; and it counts a little less, for clocks that run at different rates (up to [`DRIFT_PERMILLE`]).
+//! A heartbeat of a restarted node is not answered before the support of its former life has lapsed. Left out: the groups' promises,
+//! which are the replica layer's, and sending.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// How long a node supports another after a heartbeat, nanoseconds on its own clock.
+pub const SUPPORT_NS: u64 = 800_000_000;
+
+/// By how much the rates of two nodes' monotonic clocks may differ, in thousandths. NTP slews by at most half of one.
+pub const DRIFT_PERMILLE: u64 = 10;
+
+/// How long the supported node counts on it, nanoseconds on its own clock from the sending of the heartbeat.
+pub const LEASE_NS: u64 = SUPPORT_NS - SUPPORT_NS / 1_000 * 2 * DRIFT_PERMILLE;
+
+/// How often a node sends heartbeats, nanoseconds.
+pub const HEARTBEAT_NS: u64 = 100_000_000;
+
+/// Asks for support.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Heartbeat {
+    /// The sender's life; a restart begins another.
+    pub incarnation: u64,
+    /// The sender's monotonic time of sending.
+    pub sent_ns: u64,
+}
+
+/// Grants support.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Support {
+    /// The heartbeat that it answers.
+    pub heartbeat: Heartbeat,
+    /// The supporter's epoch; never 0.
+    pub epoch: u64,
+}
+
+/// The support of one peer in one epoch, as its receiver knows it. Read by any thread.
+#[derive(Debug)]
+pub struct Supporter {
+    epoch: u64,
+    until_ns: AtomicU64,
+}
+
+impl Supporter {
+    /// The monotonic time until which the support can be counted on.
+    pub fn until_ns(&self) -> u64 {
+        self.until_ns.load(Ordering::Acquire)
+    }
+
+    /// The epoch of the support.
+    pub fn epoch(&self) -> u64 {
+        self.epoch
+    }
+}
+
+/// What has changed between this node and a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SupportChange {
+    /// This node no longer supports the peer: groups that it leads need a leader.
+    Withdrawn(u64),
+    /// This node supports the peer again, or for the first time.
+    Given(u64),
+    /// The peer supports this node under a new epoch: groups led here must be acknowledged again.
+    Received(u64),
+}
+
+#[derive(Debug)]
+struct Given {
+    incarnation: u64,
+    epoch: u64,
+    until_ns: u64,
+    active: bool,
+}
+
+/// What one node knows of the support that it gives and receives.
+#[derive(Debug)]
+pub struct SupportTable {
+    incarnation: u64,
+    started_ns: u64,
+    next_epoch: u64,
+    given: BTreeMap<u64, Given>,
+    received: BTreeMap<u64, Arc<Supporter>>,
+}
+
+impl SupportTable {
+    /// A node that started at `started_ns`. `incarnation` tells this life from its other ones; epochs count up from it.
+    pub fn new(incarnation: u64, started_ns: u64) -> Self {
+        Self { incarnation, started_ns, next_epoch: incarnation | 1, given: BTreeMap::new(), received: BTreeMap::new() }
+    }
+
+    /// The heartbeat to send to all peers now.
+    pub fn heartbeat(&self, now_ns: u64) -> Heartbeat {
+        Heartbeat { incarnation: self.incarnation, sent_ns: now_ns }
+    }
+
+    /// Takes a peer's heartbeat; returns the answer, if it gets one, and what changed.
+    pub fn heard(&mut self, peer: u64, heartbeat: Heartbeat, now_ns: u64) -> (Option<Support>, Vec<SupportChange>) {
+        let mut changes = Vec::new();
+        if self.withdraw_if_lapsed(peer, now_ns) {
+            changes.push(SupportChange::Withdrawn(peer));
+        }
+        let next_epoch = &mut self.next_epoch;
+        let given = self.given.entry(peer).or_insert_with(|| {
+            *next_epoch += 1;
+            Given { incarnation: heartbeat.incarnation, epoch: *next_epoch, until_ns: 0, active: false }
+        });
+        if given.active && given.incarnation != heartbeat.incarnation {
+            return (None, changes);
+        }
+        if !given.active {
+            changes.push(SupportChange::Given(peer));
+        }
+        given.incarnation = heartbeat.incarnation;
+        given.active = true;
+        given.until_ns = given.until_ns.max(now_ns + SUPPORT_NS);
+        (Some(Support { heartbeat, epoch: given.epoch }), changes)
+    }
+
+    /// Takes the answer to a heartbeat of this node.
+    pub fn supported(&mut self, peer: u64, support: Support) -> Option<SupportChange> {
+        if support.heartbeat.incarnation != self.incarnation {
+            return None;
+        }
+        let until_ns = support.heartbeat.sent_ns + LEASE_NS;
+        if let Some(current) = self.received.get(&peer)
+            && current.epoch == support.epoch
+        {
+            current.until_ns.fetch_max(until_ns, Ordering::AcqRel);
+            return None;
+        }
+        let supporter = Supporter { epoch: support.epoch, until_ns: AtomicU64::new(until_ns) };
+        self.received.insert(peer, Arc::new(supporter));
+        Some(SupportChange::Received(peer))
+    }
+
+    /// Withdraws what has lapsed.
+    pub fn expire(&mut self, now_ns: u64) -> Vec<SupportChange> {
+        let peers: Vec<u64> = self.given.keys().copied().collect();
+        let lapsed = peers.into_iter().filter(|&peer| self.withdraw_if_lapsed(peer, now_ns));
+        lapsed.map(SupportChange::Withdrawn).collect()
+    }
+
+    /// When the next given support lapses, if any is active.
+    pub fn next_lapse_ns(&self) -> Option<u64> {
+        self.given.values().filter(|given| given.active).map(|given| given.until_ns).min()
+    }
+
+    fn withdraw_if_lapsed(&mut self, peer: u64, now_ns: u64) -> bool {
+        match self.given.get_mut(&peer) {
+            Some(given) if given.active && now_ns >= given.until_ns => {
+                given.active = false;
+                self.next_epoch += 1;
+                given.epoch = self.next_epoch;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// The epoch under which this node supports `peer` now.
+    pub fn given_epoch(&self, peer: u64) -> Option<u64> {
+        self.given.get(&peer).filter(|given| given.active).map(|given| given.epoch)
+    }
+
+    /// The support of `peer` in `epoch`, if that is its current one.
+    pub fn supporter(&self, peer: u64, epoch: u64) -> Option<Arc<Supporter>> {
+        self.received.get(&peer).filter(|supporter| supporter.epoch == epoch).cloned()
+    }
+
+    /// Whether enough time has passed since the start of this process that every promise of its former life has lapsed.
+    pub fn may_vote(&self, now_ns: u64) -> bool {
+        now_ns >= self.started_ns + SUPPORT_NS
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    #[test]
+    fn support_is_counted_from_sending_by_one_side_and_from_receipt_by_the_other() {
+        let (mut a, mut b) = (SupportTable::new(10, 0), SupportTable::new(20, 0));
+        let heartbeat = a.heartbeat(100 * MS);
+        let (support, changes) = b.heard(1, heartbeat, 5_000 * MS);
+        assert_eq!(changes, [SupportChange::Given(1)]);
+        let support = support.expect("answered");
+        assert_eq!(a.supported(2, support), Some(SupportChange::Received(2)));
+        let supporter = a.supporter(2, support.epoch).expect("current");
+        assert_eq!(supporter.until_ns(), 100 * MS + LEASE_NS);
+        assert!(b.expire(5_799 * MS).is_empty());
+        assert_eq!(b.expire(5_800 * MS), [SupportChange::Withdrawn(1)]);
+    }
+
+    #[test]
+    fn an_epoch_ends_when_support_lapses_even_if_nobody_looked() {
+        let (mut a, mut b) = (SupportTable::new(10, 0), SupportTable::new(20, 0));
+        let first = b.heard(1, a.heartbeat(0), 0).0.expect("answered");
+        a.supported(2, first);
+        let (second, changes) = b.heard(1, a.heartbeat(900 * MS), 900 * MS);
+        assert_eq!(changes, [SupportChange::Withdrawn(1), SupportChange::Given(1)]);
+        assert_ne!(second.expect("answered").epoch, first.epoch);
+        assert_eq!(a.supported(2, second.expect("answered")), Some(SupportChange::Received(2)));
+        assert!(a.supporter(2, first.epoch).is_none(), "the old epoch counts no more");
+    }
+
+    #[test]
+    fn a_restarted_peer_waits_until_its_former_life_has_lapsed_and_answers_to_that_are_ignored() {
+        let (a, mut b) = (SupportTable::new(10, 0), SupportTable::new(20, 0));
+        let old = b.heard(1, a.heartbeat(0), 0).0.expect("answered");
+        let mut again = SupportTable::new(11, 0);
+        assert_eq!(again.supported(2, old), None);
+        assert!(again.supporter(2, old.epoch).is_none());
+        assert!(b.heard(1, again.heartbeat(0), 100 * MS).0.is_none());
+        assert!(b.heard(1, again.heartbeat(0), 800 * MS).0.is_some());
+        assert!(!again.may_vote(799 * MS) && again.may_vote(800 * MS));
+    }
+}

@@ -1,0 +1,75 @@
+//! What the cores of a node share.
+
+use crate::liveness::Liveness;
+use crate::planted::Planted;
+use crate::store::{Durability, Reroute, StoreCounters};
+use diorite_base::{Clock, HybridClock, NodeId, TabletId};
+use diorite_rpc::Transport;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, OnceLock};
+
+/// What the cores of a node share.
+pub struct Context {
+    pub(crate) node: NodeId,
+    pub(crate) durability: Durability,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) stamps: HybridClock,
+    pub(crate) counters: StoreCounters,
+    /// Log bytes appended by this process so far, over all tablets.
+    pub(crate) log_position: AtomicU64,
+    pub(crate) transport: Arc<dyn Transport>,
+    pub(crate) liveness: Arc<Liveness>,
+    /// Takes writes that cannot be proposed here; without one they are answered with `KvError::NotLeader`.
+    pub(crate) reroute: OnceLock<Arc<dyn Reroute>>,
+    /// Copies data to members that the log can no longer help.
+    pub(crate) copies: OnceLock<Arc<dyn CopyRequests>>,
+    pub(crate) planted: Planted,
+}
+
+/// Hears of members that need a copy of the data.
+pub(crate) trait CopyRequests: Send + Sync + 'static {
+    /// `member` lacks entries of a tablet led here that are no longer in the log. Told again and again until it has got a copy. Must not wait.
+    fn lacks(&self, tablet: TabletId, member: NodeId);
+}
+
+impl Context {
+    /// A node that starts now. `incarnation` tells this life of the node from its earlier ones.
+    pub fn new(
+        node: NodeId,
+        incarnation: u64,
+        durability: Durability,
+        clock: Arc<dyn Clock>,
+        transport: Arc<dyn Transport>,
+    ) -> Self {
+        Self {
+            node,
+            durability,
+            stamps: HybridClock::new(),
+            counters: StoreCounters::default(),
+            log_position: AtomicU64::new(0),
+            liveness: Arc::new(Liveness::new(incarnation, Arc::clone(&clock), Arc::clone(&transport))),
+            clock,
+            transport,
+            reroute: OnceLock::new(),
+            copies: OnceLock::new(),
+            planted: Planted::default(),
+        }
+    }
+
+    /// Plants bugs, if this was built to have some.
+    #[doc(hidden)]
+    pub fn plant(mut self, planted: Planted) -> Self {
+        self.planted = planted.allowed();
+        self
+    }
+
+    /// Whether this node may vote and campaign: what it promised in a former life has lapsed.
+    pub(crate) fn may_vote(&self) -> bool {
+        self.planted.ignore_restart_wait || self.liveness.may_vote()
+    }
+
+    /// This node's side of the heartbeats.
+    pub fn liveness(&self) -> &Arc<Liveness> {
+        &self.liveness
+    }
+}

@@ -1,0 +1,427 @@
+//! The heart of a store thread, without the thread: proposals, messages and events go in, log writes, messages and outcomes come out.
+//!
+//! ```text
+//! turn: take events and messages, propose what waits (one entry per tablet)
+//!       send what may leave before it is durable
+//!       one log write per disk, one fsync for all tablets
+//!       apply what is committed, send what had to wait, answer
+//! ```
+//!
+//! Always true: nothing is sent that promises durability, a vote or support before the log write that it stands on; writes are answered
+//! after their entry is applied; groups in which nothing happens are not looked at. The order of all effects follows from the inputs, the
+//! clock and the log alone. Elections, promises and leases are in `election.rs`, members in `members.rs`.
+
+use crate::apply::{Applier, Outcomes};
+use crate::context::Context;
+use crate::replica::{Proposal, Replica, Waiter};
+use crate::store::{Durability, Refused};
+use crate::wire::{self, Envelope};
+use ahash::AHashMap;
+use diorite_base::write::KvError;
+use diorite_base::{GroupId, NodeId, TabletId};
+use diorite_raft::{Message, Step, SupportChange, is_acknowledgement};
+use diorite_rpc::Lane;
+use diorite_storage::{Engine, Log, LogRecords, StorageError};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// How often groups in which something is due are looked at without being touched, nanoseconds.
+pub const TICK_NS: u64 = 50_000_000;
+
+/// How long a proposed write is waited for before its writer is told that the outcome is unknown, nanoseconds.
+const WRITE_PATIENCE_NS: u64 = 2_000_000_000;
+
+/// What reaches a core in one turn.
+#[derive(Default)]
+pub struct Input {
+    /// Writes, in order.
+    pub proposals: Vec<Proposal>,
+    /// What replicas on other nodes say, with the node, in order of arrival.
+    pub envelopes: Vec<(NodeId, GroupId, Envelope)>,
+    /// Changes of support between this node and others.
+    pub changes: Vec<SupportChange>,
+}
+
+impl Input {
+    /// Whether there is nothing.
+    pub fn is_empty(&self) -> bool {
+        self.proposals.is_empty() && self.envelopes.is_empty() && self.changes.is_empty()
+    }
+}
+
+/// The replicas of one store thread.
+pub struct Core<E: Engine> {
+    pub(crate) context: Arc<Context>,
+    logs: Vec<Arc<E::Log>>,
+    /// One batch of records per disk.
+    pub(crate) records: Vec<<E::Log as Log>::Records>,
+    pub(crate) replicas: AHashMap<TabletId, Replica<E>>,
+    /// Replicas to look at in this turn.
+    touched: Vec<TabletId>,
+    /// Replicas in which something is due: no leader, a member that lags, a writer who waits.
+    pub(crate) restless: BTreeSet<TabletId>,
+    outbox: BTreeMap<NodeId, Vec<u8>>,
+    pub(crate) outcomes: Outcomes,
+    refused: Vec<Refused>,
+    applier: Applier<E>,
+}
+
+impl<E: Engine> Core<E> {
+    /// A core that writes to `logs`, one per disk.
+    pub fn new(context: Arc<Context>, logs: Vec<Arc<E::Log>>) -> Self {
+        Self {
+            context,
+            records: logs.iter().map(|_| Default::default()).collect(),
+            logs,
+            replicas: AHashMap::default(),
+            touched: Vec::new(),
+            restless: BTreeSet::new(),
+            outbox: BTreeMap::new(),
+            outcomes: Outcomes::default(),
+            refused: Vec::new(),
+            applier: Applier::default(),
+        }
+    }
+
+    /// Whether [`Self::tick`] has something to do within [`TICK_NS`].
+    pub fn wants_tick(&self) -> bool {
+        !self.restless.is_empty()
+    }
+
+    /// Takes a replica and applies what is known to be committed. The sole voter of a group then leads and replays the rest of its log at once;
+    /// otherwise a leader is found later.
+    pub fn open(&mut self, replica: Replica<E>) -> Result<(), KvError> {
+        let tablet = replica.id();
+        let stored_index = replica.applied.index;
+        self.replicas.insert(tablet, replica);
+        self.touch(tablet);
+        self.restless.insert(tablet);
+        self.advance();
+        // Only now are the members known: the data may be of a time when there were fewer.
+        if let Some(replica) = self.replicas.get_mut(&tablet).filter(|replica| replica.group.is_sole_voter()) {
+            if let Err(error) = replica.group.campaign() {
+                replica.failure = Some(error.to_string());
+            }
+        } else {
+            self.begin_without_leader(tablet);
+        }
+        self.touch(tablet);
+        self.advance();
+        self.note_replayed(tablet, stored_index);
+        match self.replicas.get(&tablet).and_then(|replica| replica.failure.clone()) {
+            Some(failure) => Err(KvError::Storage(failure)),
+            None => Ok(()),
+        }
+    }
+
+    /// What was replayed would have to be replayed again: it counts as unflushed. One entry more than was stored is the new leader's own.
+    fn note_replayed(&self, tablet: TabletId, stored_index: u64) {
+        let Some(replica) = self.replicas.get(&tablet).filter(|replica| replica.applied.index > stored_index + 1)
+        else {
+            return;
+        };
+        let handle = &replica.handle;
+        let replayed_bytes = handle.memory_bytes();
+        let position = self.context.log_position.fetch_add(replayed_bytes, Ordering::Relaxed);
+        handle.logged_bytes.fetch_add(replayed_bytes, Ordering::Relaxed);
+        handle.oldest_unflushed.fetch_min(position, Ordering::AcqRel);
+    }
+
+    /// Lets go of a replica; its log records go with the next write.
+    pub fn close(&mut self, tablet: TabletId) {
+        let Some(mut replica) = self.replicas.remove(&tablet) else { return };
+        replica.handle.lease.publish(None);
+        for waiter in replica.take_all_waiters() {
+            self.outcomes.push(waiter, Err(KvError::NoSuchTablet(tablet)));
+        }
+        self.restless.remove(&tablet);
+        self.records[replica.handle.disk].remove(replica.group_id);
+        self.outcomes.deliver();
+    }
+
+    /// Lets go of a replica whose data is about to be replaced by a copy; its log records stay.
+    pub fn detach(&mut self, tablet: TabletId) {
+        let Some(mut replica) = self.replicas.remove(&tablet) else { return };
+        replica.handle.lease.publish(None);
+        for waiter in replica.take_all_waiters() {
+            self.outcomes.push(waiter, Err(KvError::Timeout(0)));
+        }
+        self.restless.remove(&tablet);
+        self.outcomes.deliver();
+    }
+
+    /// Cuts the log where the data is durable; written with the next batch. What another member may still need stays, unless `force`.
+    pub fn truncate(&mut self, tablet: TabletId, flushed: u64, force: bool) {
+        let Some(replica) = self.replicas.get_mut(&tablet) else { return };
+        let wanted = flushed.min(replica.applied.index);
+        let kept_from = if force { u64::MAX } else { replica.keep_from() };
+        let index = wanted.min(kept_from.saturating_sub(1));
+        replica.handle.log_held_back.store(index < wanted, Ordering::Relaxed);
+        match replica.group.truncate_to(index) {
+            Ok(Some(term)) => {
+                let written = self.records[replica.handle.disk].truncate_to(replica.group_id, index, term);
+                if let Err(error) = written {
+                    tracing::warn!(%tablet, %error, "could not record a log truncation");
+                }
+            }
+            Ok(None) => {}
+            Err(error) => tracing::warn!(%tablet, index, %error, "could not truncate the log"),
+        }
+    }
+
+    pub(crate) fn touch(&mut self, tablet: TabletId) {
+        if let Some(replica) = self.replicas.get_mut(&tablet)
+            && !replica.touched
+        {
+            replica.touched = true;
+            self.touched.push(tablet);
+        }
+    }
+
+    /// One turn. `input` is emptied.
+    pub fn turn(&mut self, input: &mut Input) {
+        for change in input.changes.drain(..) {
+            self.on_support_change(change);
+        }
+        for (from, group, envelope) in input.envelopes.drain(..) {
+            self.receive(from, group, envelope);
+        }
+        for proposal in input.proposals.drain(..) {
+            let tablet = proposal.tablet;
+            match self.replicas.get_mut(&tablet) {
+                Some(replica) => {
+                    replica.fresh.push(proposal);
+                    self.touch(tablet);
+                }
+                None => self.outcomes.push(proposal.waiter, Err(KvError::NoSuchTablet(tablet))),
+            }
+        }
+        self.propose_fresh();
+        self.advance();
+    }
+
+    /// Looks after the groups in which something is due. To be called about every [`TICK_NS`] while [`Self::wants_tick`].
+    pub fn tick(&mut self) {
+        let now_ns = self.context.clock.monotonic_ns();
+        for tablet in self.restless.clone() {
+            self.expire_waiting(tablet, now_ns);
+            self.look_after(tablet, now_ns);
+            self.touch(tablet);
+        }
+        self.advance();
+    }
+
+    /// Writers who have waited too long are told that the outcome is unknown.
+    fn expire_waiting(&mut self, tablet: TabletId, now_ns: u64) {
+        let Some(replica) = self.replicas.get_mut(&tablet) else { return };
+        while let Some(waiting) = replica.take_waiting_if(|waiting| now_ns >= waiting.since_ns + WRITE_PATIENCE_NS) {
+            for waiter in waiting.waiters {
+                self.outcomes.push(waiter, Err(KvError::Timeout(WRITE_PATIENCE_NS / 1_000_000)));
+            }
+        }
+    }
+
+    fn propose_fresh(&mut self) {
+        let context = Arc::clone(&self.context);
+        let (wall_us, now_ns) = (context.clock.wall_us(), context.clock.monotonic_ns());
+        for tablet in &self.touched {
+            let Some(replica) = self.replicas.get_mut(tablet).filter(|replica| !replica.fresh.is_empty()) else {
+                continue;
+            };
+            if let Some(failure) = &replica.failure {
+                let error = KvError::Storage(failure.clone());
+                for proposal in replica.fresh.drain(..) {
+                    self.outcomes.push(proposal.waiter, Err(error.clone()));
+                }
+            } else if replica.may_propose() {
+                for (waiter, error) in replica.propose_fresh(now_ns, &mut || context.stamps.stamp(wall_us)) {
+                    self.outcomes.push(waiter, Err(error));
+                }
+            } else {
+                let leader = replica.leader_elsewhere(context.node);
+                self.refused.extend(replica.fresh.drain(..).map(|proposal| proposal.refuse(leader)));
+            }
+        }
+    }
+
+    /// Turns the touched groups until none has anything left to do.
+    pub(crate) fn advance(&mut self) {
+        let mut steps: Vec<(TabletId, Step)> = Vec::with_capacity(self.touched.len());
+        loop {
+            let must_sync = self.gather(&mut steps);
+            self.send();
+            if let Err(error) = self.write_logs(must_sync) {
+                self.fail_touched(&error);
+                break;
+            }
+            if steps.is_empty() {
+                break;
+            }
+            for (tablet, step) in steps.drain(..) {
+                self.complete(tablet, step);
+            }
+        }
+        for tablet in std::mem::take(&mut self.touched) {
+            if let Some(replica) = self.replicas.get_mut(&tablet) {
+                replica.touched = false;
+            }
+            self.settle(tablet);
+        }
+        self.send();
+        self.outcomes.deliver();
+        self.reroute();
+    }
+
+    fn reroute(&mut self) {
+        if self.refused.is_empty() {
+            return;
+        }
+        if let Some(reroute) = self.context.reroute.get() {
+            reroute.reroute(&mut self.refused);
+        }
+        // What nobody has taken is told as it is.
+        for refused in self.refused.drain(..) {
+            let error = KvError::NotLeader { tablet: refused.tablet, leader: refused.leader };
+            self.outcomes.push(Waiter { sink: refused.sink, token: refused.token }, Err(error));
+        }
+        self.outcomes.deliver();
+    }
+
+    /// Collects the touched groups' steps and puts their log records into the batches, and what may be sent at once into the outbox.
+    fn gather(&mut self, steps: &mut Vec<(TabletId, Step)>) -> bool {
+        let mut must_sync = false;
+        for at in 0..self.touched.len() {
+            let tablet = self.touched[at];
+            let Some(replica) = self.replicas.get_mut(&tablet) else { continue };
+            if replica.failure.is_some() {
+                continue;
+            }
+            let Some(mut step) = replica.group.ready() else { continue };
+            let log = &mut self.records[replica.handle.disk];
+            let appended = match &step.hard_state {
+                Some(state) => log.set_hard_state(replica.group_id, state),
+                None => Ok(()),
+            }
+            .and_then(|()| log.append(replica.group_id, &step.entries));
+            if let Err(error) = appended {
+                replica.failure = Some(error.to_string());
+                continue;
+            }
+            note_logged(&self.context, replica, &step);
+            must_sync |= step.must_sync;
+            let messages = std::mem::take(&mut step.messages);
+            self.post(tablet, messages);
+            steps.push((tablet, step));
+        }
+        must_sync
+    }
+
+    fn write_logs(&mut self, must_sync: bool) -> Result<(), StorageError> {
+        let sync = must_sync && self.context.durability == Durability::Fsync && !self.context.planted.skip_fsync;
+        for (log, records) in self.logs.iter().zip(&mut self.records) {
+            if records.is_empty() {
+                continue;
+            }
+            let started_ns = self.context.clock.monotonic_ns();
+            let bytes = log.write(records, sync)?;
+            let elapsed_ns = self.context.clock.monotonic_ns() - started_ns;
+            self.context.counters.observe_log_write(bytes, elapsed_ns, sync);
+        }
+        Ok(())
+    }
+
+    /// The step is durable: sends what had to wait for that and applies what is committed.
+    fn complete(&mut self, tablet: TabletId, mut step: Step) {
+        let Some(replica) = self.replicas.get_mut(&tablet) else { return };
+        let mut committed = std::mem::take(&mut step.committed);
+        let mut messages = std::mem::take(&mut step.messages_after_persist);
+        let (more, sendable) = replica.group.persisted(step);
+        committed.extend(more);
+        messages.extend(sendable);
+        let members_before = replica.group.members().clone();
+        if let Err(error) = self.applier.apply(replica, &committed, &mut self.outcomes) {
+            self.fail(tablet, &error);
+            return;
+        }
+        if *replica.group.members() != members_before {
+            self.restless.insert(tablet);
+            // Before anything is sent that could let the new members act.
+            self.publish_lease(tablet);
+        }
+        self.post(tablet, messages);
+    }
+
+    /// Puts consensus messages of a replica into the outbox.
+    pub(crate) fn post(&mut self, tablet: TabletId, messages: Vec<Message>) {
+        let Some(replica) = self.replicas.get(&tablet) else { return };
+        let keep_from = replica.keep_from();
+        for message in messages {
+            let to = message.to;
+            let promise = replica.promise.filter(|promise| promise.leader == to && is_acknowledgement(&message));
+            let epoch = promise.map_or(0, |promise| promise.epoch);
+            let envelope = Envelope::Raft { epoch, keep_from, message: Box::new(message) };
+            put(&mut self.outbox, NodeId(to), replica.group_id, &envelope);
+        }
+    }
+
+    /// Puts another message to a node into the outbox.
+    pub(crate) fn post_envelope(&mut self, to: NodeId, group: GroupId, envelope: &Envelope) {
+        put(&mut self.outbox, to, group, envelope);
+    }
+
+    /// Sends what is in the outbox, one frame per node.
+    fn send(&mut self) {
+        for (to, frame) in &mut self.outbox {
+            if frame.is_empty() {
+                continue;
+            }
+            // What cannot be sent is lost, as on the network: consensus repeats it once the node is heard from again.
+            if self.context.transport.send(*to, Lane::Raft, frame).is_err() {
+                self.context.counters.frames_lost.fetch_add(1, Ordering::Relaxed);
+            }
+            frame.clear();
+            frame.shrink_to(1 << 20);
+        }
+    }
+
+    /// The log could not be written: nothing of this turn may be taken as durable, and consensus cannot go on.
+    fn fail_touched(&mut self, error: &StorageError) {
+        tracing::error!(%error, "the raft log cannot be written: writes to its tablets stop until restart");
+        for tablet in self.touched.clone() {
+            self.fail(tablet, error);
+        }
+    }
+
+    /// The replica cannot go on. If it leads, another shall.
+    pub(crate) fn fail(&mut self, tablet: TabletId, error: &StorageError) {
+        self.release(tablet, None);
+        let Some(replica) = self.replicas.get_mut(&tablet) else { return };
+        tracing::error!(%tablet, %error, "a tablet replica stops");
+        replica.failure = Some(error.to_string());
+        replica.handle.lease.publish(None);
+        for waiter in replica.take_all_waiters() {
+            self.outcomes.push(waiter, Err(KvError::Storage(error.to_string())));
+        }
+    }
+}
+
+fn put(outbox: &mut BTreeMap<NodeId, Vec<u8>>, to: NodeId, group: GroupId, envelope: &Envelope) {
+    let frame = outbox.entry(to).or_default();
+    if frame.is_empty() {
+        wire::begin_frame(frame);
+    }
+    wire::put_envelope(frame, group, envelope);
+}
+
+/// Keeps account of the log bytes that a crash now would have to replay.
+fn note_logged<E: Engine>(context: &Context, replica: &Replica<E>, step: &Step) {
+    let bytes: u64 = step.entries.iter().map(|entry| entry.data.len() as u64 + 32).sum();
+    if bytes == 0 {
+        return;
+    }
+    let position = context.log_position.fetch_add(bytes, Ordering::Relaxed);
+    let handle = &replica.handle;
+    handle.logged_bytes.fetch_add(bytes, Ordering::Relaxed);
+    let _ = handle.oldest_unflushed.compare_exchange(u64::MAX, position, Ordering::AcqRel, Ordering::Relaxed);
+}

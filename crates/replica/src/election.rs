@@ -1,0 +1,346 @@
+//! Who leads: promises to leaders, elections when a leader's node is no longer supported, leases, and giving them up.
+//!
+//! Always true:
+//! - A follower that has acknowledged a leader under a support epoch neither votes for another nor campaigns while that epoch lasts, unless
+//!   the leader has given up its lease for the rest of its term.
+//! - For as long after a start as promises of the former life may last, nothing is voted for and nobody campaigns.
+//! - A lease is published only after an entry of the leader's own term is applied, and never again in a term in which it was given up.
+//! - A leader with a lease in force does not listen to candidates.
+
+use crate::core::Core;
+use crate::lease::Lease;
+use crate::replica::{Promise, Replica};
+use crate::wire::Envelope;
+use diorite_base::{GroupId, NodeId, TabletId};
+use diorite_raft::{
+    Message, MessageType, SUPPORT_NS, SupportChange, is_acknowledgement, is_from_leader, is_vote_request,
+    may_come_from_a_peer,
+};
+use diorite_storage::{Engine, StorageError};
+use std::sync::atomic::Ordering;
+
+/// How much later the next replica campaigns, nanoseconds, so that votes are not split.
+const RANK_DELAY_NS: u64 = 150_000_000;
+
+/// How long a campaign is given, nanoseconds, before it is repeated.
+const CAMPAIGN_NS: u64 = 120_000_000;
+
+/// How long a member that lags is left alone after it was asked for a sign of life, nanoseconds.
+pub(crate) const PING_NS: u64 = 200_000_000;
+
+/// How long a node that has given up its lease waits for another to lead, nanoseconds.
+const RELEASE_PATIENCE_NS: u64 = 1_000_000_000;
+
+/// A number below `bound` that differs between replicas and attempts and is the same in every run.
+fn spread(tablet: TabletId, node: NodeId, now_ns: u64, bound: u64) -> u64 {
+    let mixed = (tablet.0 ^ node.0.rotate_left(32) ^ now_ns.rotate_left(16)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    (mixed >> 33) % bound
+}
+
+impl<E: Engine> Core<E> {
+    /// Reacts to a change of support between this node and another.
+    pub(crate) fn on_support_change(&mut self, change: SupportChange) {
+        let now_ns = self.context.clock.monotonic_ns();
+        let mut concerned: Vec<TabletId> = match change {
+            SupportChange::Withdrawn(node) => self.tablets_where(|replica| {
+                replica.group.leader() == node || replica.promise.is_some_and(|promise| promise.leader == node)
+            }),
+            SupportChange::Given(node) | SupportChange::Received(node) => self.tablets_where(|replica| {
+                replica.group.is_leader() && replica.group.progress().any(|member| member.replica == node)
+            }),
+        };
+        concerned.sort_unstable();
+        for tablet in concerned {
+            match change {
+                SupportChange::Withdrawn(_) => self.plan_campaign(tablet, now_ns),
+                SupportChange::Given(_) | SupportChange::Received(_) => self.ping(tablet, now_ns),
+            }
+            self.restless.insert(tablet);
+            self.touch(tablet);
+            self.look_after(tablet, now_ns);
+        }
+    }
+
+    fn tablets_where(&self, concerns: impl Fn(&Replica<E>) -> bool) -> Vec<TabletId> {
+        self.replicas.iter().filter(|(_, replica)| concerns(replica)).map(|(tablet, _)| *tablet).collect()
+    }
+
+    pub(crate) fn ping(&mut self, tablet: TabletId, now_ns: u64) {
+        if let Some(replica) = self.replicas.get_mut(&tablet) {
+            replica.pinged_ns = now_ns;
+            replica.group.ping();
+        }
+    }
+
+    /// A new replica of a group with several voters: the first of the wanted voters is the first to try.
+    pub(crate) fn begin_without_leader(&mut self, tablet: TabletId) {
+        self.plan_campaign(tablet, self.context.clock.monotonic_ns());
+    }
+
+    /// Plans when this replica campaigns: at once if it is the first in rank, later otherwise.
+    fn plan_campaign(&mut self, tablet: TabletId, now_ns: u64) {
+        let me = self.context.node;
+        let Some(replica) = self.replicas.get_mut(&tablet) else { return };
+        let gone = replica.group.leader();
+        let voters = if replica.members.voters.is_empty() {
+            replica.group.members().voters.clone()
+        } else {
+            replica.members.voters.iter().map(|node| node.0).collect()
+        };
+        let rank = voters.iter().filter(|voter| **voter != gone).position(|voter| *voter == me.0);
+        let rank = rank.unwrap_or(voters.len()) as u64;
+        replica.campaign_ns = now_ns + rank * RANK_DELAY_NS;
+    }
+
+    /// Takes what a replica on another node says.
+    pub(crate) fn receive(&mut self, from: NodeId, group: GroupId, envelope: Envelope) {
+        let tablet = TabletId(group.0);
+        // A replica that is not here (yet, or any more) is like one that is down.
+        if self.replicas.get(&tablet).is_none_or(|replica| replica.failure.is_some()) {
+            return;
+        }
+        match envelope {
+            Envelope::Raft { epoch, keep_from, message } => {
+                if message.from != from.0 || message.to != self.context.node.0 || !may_come_from_a_peer(&message) {
+                    tracing::warn!(%from, %group, "a consensus message that its sender cannot send");
+                    return;
+                }
+                self.receive_message(tablet, epoch, keep_from, *message);
+            }
+            Envelope::Released { term, candidate } => self.on_released(from, tablet, term, candidate),
+        }
+        self.touch(tablet);
+    }
+
+    fn receive_message(&mut self, tablet: TabletId, epoch: u64, keep_from: u64, message: Message) {
+        if is_vote_request(&message) && self.must_not_vote(tablet, message.from) {
+            return;
+        }
+        let (from, term) = (message.from, message.term);
+        let (kind, previous) = (message.get_msg_type(), message.index);
+        let (leads, acknowledges) = (is_from_leader(&message), is_acknowledgement(&message));
+        let given_epoch = if leads { self.context.liveness.given_epoch(from) } else { None };
+        let Some(replica) = self.replicas.get_mut(&tablet) else { return };
+        let had_leader = replica.group.leader();
+        if let Err(error) = replica.group.step(message) {
+            tracing::debug!(%tablet, from, %error, "a consensus message was not taken");
+            return;
+        }
+        if leads && replica.group.term() == term && replica.group.leader() == from {
+            let is_released = replica.released_term == term;
+            replica.promise = given_epoch.filter(|_| !is_released).map(|epoch| Promise { leader: from, epoch });
+            replica.keep_from = keep_from;
+            if replica.promise.is_none() || had_leader != from {
+                self.restless.insert(tablet);
+            }
+            if replica.announces_copy {
+                // Heartbeats come until the leader knows that its entries fit.
+                replica.announces_copy = kind != MessageType::MsgAppend || previous < replica.applied.index;
+                let message = replica.group.acknowledge_copy().filter(|_| replica.announces_copy);
+                self.post(tablet, message.into_iter().collect());
+            }
+        } else if acknowledges && replica.group.is_leader() && replica.group.term() == term && epoch != 0 {
+            if replica.acknowledged_term != term {
+                replica.acknowledged.clear();
+                replica.acknowledged_term = term;
+            }
+            replica.acknowledged.insert(from, epoch);
+        }
+    }
+
+    /// Whether a promise, a lease, or ignorance of former promises forbids a vote for `candidate`.
+    fn must_not_vote(&self, tablet: TabletId, candidate: u64) -> bool {
+        let Some(replica) = self.replicas.get(&tablet) else { return true };
+        !self.context.may_vote()
+            || replica.promise.is_some_and(|promise| promise.leader != candidate && self.stands(promise))
+            || replica.handle.lease.begin(|| self.context.clock.monotonic_ns()).is_some()
+    }
+
+    /// Whether this node still supports the leader in the epoch that the promise was made in.
+    fn stands(&self, promise: Promise) -> bool {
+        self.context.liveness.given_epoch(promise.leader) == Some(promise.epoch)
+    }
+
+    /// A leader has given up its lease: the promise to it is void.
+    fn on_released(&mut self, from: NodeId, tablet: TabletId, term: u64, candidate: u64) {
+        let (me, now_ns) = (self.context.node, self.context.clock.monotonic_ns());
+        let Some(replica) = self.replicas.get_mut(&tablet) else { return };
+        if term != replica.group.term() || replica.group.leader() != from.0 {
+            return;
+        }
+        replica.released_term = term;
+        replica.promise = None;
+        self.restless.insert(tablet);
+        if candidate == 0 || candidate == me.0 {
+            self.plan_campaign(tablet, now_ns);
+            if candidate == me.0
+                && let Some(replica) = self.replicas.get_mut(&tablet)
+            {
+                replica.campaign_ns = now_ns;
+            }
+            self.look_after(tablet, now_ns);
+        } else if let Some(replica) = self.replicas.get_mut(&tablet) {
+            replica.campaign_ns = now_ns + 2 * RANK_DELAY_NS;
+        }
+    }
+
+    /// Gives up the lease of a leader for the rest of its term, so that `candidate`, or anybody, may be elected at once.
+    pub(crate) fn release(&mut self, tablet: TabletId, candidate: Option<NodeId>) {
+        let now_ns = self.context.clock.monotonic_ns();
+        let me = self.context.node;
+        let Some(replica) = self.replicas.get_mut(&tablet) else { return };
+        if !replica.may_propose() || replica.group.is_sole_voter() {
+            return;
+        }
+        // In this order: reads that began under the lease fail before anybody else can be elected.
+        replica.handle.lease.publish(None);
+        let term = replica.group.term();
+        (replica.released_term, replica.released_ns) = (term, now_ns);
+        let (group, voters) = (replica.group_id, replica.group.members().voters.clone());
+        let released = Envelope::Released { term, candidate: candidate.map_or(0, |node| node.0) };
+        for voter in voters.into_iter().filter(|voter| *voter != me.0) {
+            self.post_envelope(NodeId(voter), group, &released);
+        }
+        self.restless.insert(tablet);
+    }
+
+    /// Does what is due in one group.
+    pub(crate) fn look_after(&mut self, tablet: TabletId, now_ns: u64) {
+        let Some(replica) = self.replicas.get(&tablet).filter(|replica| replica.failure.is_none()) else { return };
+        if !replica.group.is_leader() {
+            self.campaign_if_due(tablet, now_ns);
+        } else if !replica.may_propose() {
+            if now_ns >= replica.released_ns + RELEASE_PATIENCE_NS
+                && let Some(replica) = self.replicas.get_mut(&tablet)
+            {
+                replica.group.step_down();
+                replica.campaign_ns = now_ns;
+            }
+        } else {
+            if now_ns >= replica.pinged_ns + PING_NS && self.has_laggard(replica) {
+                self.ping(tablet, now_ns);
+            }
+            self.reconcile(tablet, now_ns);
+        }
+    }
+
+    fn campaign_if_due(&mut self, tablet: TabletId, now_ns: u64) {
+        let me = self.context.node;
+        let may_vote = self.context.may_vote();
+        let Some(replica) = self.replicas.get(&tablet) else { return };
+        let is_bound = replica.promise.is_some_and(|promise| self.stands(promise));
+        let is_voter = replica.group.members().voters.contains(&me.0);
+        if is_bound || !is_voter || !may_vote || now_ns < replica.campaign_ns {
+            return;
+        }
+        let Some(replica) = self.replicas.get_mut(&tablet) else { return };
+        replica.campaign_ns = now_ns + CAMPAIGN_NS + spread(tablet, me, now_ns, CAMPAIGN_NS);
+        self.context.counters.campaigns.fetch_add(1, Ordering::Relaxed);
+        if let Err(error) = replica.group.campaign() {
+            let error = StorageError::Corrupt(error.to_string());
+            self.fail(tablet, &error);
+        }
+    }
+
+    /// Whether a member whose node is up lacks entries, or has not acknowledged the leader under its current epoch.
+    pub(crate) fn has_laggard(&self, replica: &Replica<E>) -> bool {
+        let (last, commit) = (replica.group.last_index(), replica.group.commit_index());
+        replica.group.progress().any(|member| {
+            let is_behind = member.matched < last || member.committed < commit;
+            let is_acknowledged = self.has_acknowledged(replica, member.replica);
+            (is_behind || !is_acknowledged) && self.context.liveness.is_up(NodeId(member.replica))
+        })
+    }
+
+    fn has_acknowledged(&self, replica: &Replica<E>, member: u64) -> bool {
+        replica.acknowledged_term == replica.group.term()
+            && replica
+                .acknowledged
+                .get(&member)
+                .is_some_and(|epoch| self.context.liveness.supporter(member, *epoch).is_some())
+    }
+
+    /// After a turn: says who leads, under which lease, and whether anything is still due.
+    pub(crate) fn settle(&mut self, tablet: TabletId) {
+        self.publish_lease(tablet);
+        let Some(replica) = self.replicas.get_mut(&tablet) else { return };
+        if let Some(copies) = self.context.copies.get() {
+            replica.group.take_lacking().into_iter().for_each(|member| copies.lacks(tablet, NodeId(member)));
+        }
+        let leader = replica.group.leader();
+        if **replica.handle.voters.load() != replica.group.members().voters {
+            replica.handle.voters.store(replica.group.members().voters.clone().into());
+        }
+        if replica.handle.leader.swap(leader, Ordering::AcqRel) != leader && leader != 0 {
+            tracing::debug!(%tablet, leader, term = replica.group.term(), "leader changed");
+        }
+        if leader != self.context.node.0 {
+            replica.leading_since_ns = None;
+        }
+        if replica.group.is_sole_voter() && replica.members.voters.len() <= 1 && replica.members.learners.is_empty() {
+            self.restless.remove(&tablet);
+            return;
+        }
+        if self.is_at_rest(tablet) {
+            self.restless.remove(&tablet);
+        } else {
+            self.restless.insert(tablet);
+        }
+    }
+
+    /// Whether nothing is due in the group, so that it need not be looked at until something happens.
+    fn is_at_rest(&self, tablet: TabletId) -> bool {
+        let Some(replica) = self.replicas.get(&tablet) else { return true };
+        if replica.failure.is_some() {
+            return true;
+        }
+        if !replica.waiting.is_empty() {
+            return false;
+        }
+        if replica.group.is_leader() {
+            replica.may_propose() && !self.has_laggard(replica) && self.is_as_wanted(replica)
+        } else {
+            let is_member = replica.group.members().voters.contains(&self.context.node.0);
+            // A learner has nothing to do but to listen.
+            !is_member || replica.promise.is_some_and(|promise| self.stands(promise))
+        }
+    }
+
+    /// Publishes the lease that follows from who has acknowledged this node's leadership.
+    pub(crate) fn publish_lease(&mut self, tablet: TabletId) {
+        let Some(replica) = self.replicas.get_mut(&tablet) else { return };
+        let lease = if replica.failure.is_none() && replica.may_propose() && replica.group.is_established_leader() {
+            lease_of(replica, self.context.node, |node, epoch| self.context.liveness.supporter(node, epoch))
+        } else {
+            None
+        };
+        replica.handle.lease.publish(lease);
+    }
+
+    /// How long a member's promise may outlast what this node knows of it, nanoseconds.
+    pub const PROMISE_NS: u64 = SUPPORT_NS;
+}
+
+fn lease_of<E: Engine>(
+    replica: &Replica<E>,
+    me: NodeId,
+    supporter: impl Fn(u64, u64) -> Option<std::sync::Arc<diorite_raft::Supporter>>,
+) -> Option<Lease> {
+    let members = replica.group.members();
+    let term = replica.group.term();
+    if members.voters == [me.0] && members.voters_outgoing.is_empty() {
+        return Some(Lease::new(term, 0, Vec::new()));
+    }
+    // In a joint configuration two quorums would have to support the leader; changes are made one member at a time.
+    if !members.voters_outgoing.is_empty() || !members.voters.contains(&me.0) || replica.acknowledged_term != term {
+        return None;
+    }
+    let needed = members.voters.len() / 2;
+    let supporters: Vec<_> = members
+        .voters
+        .iter()
+        .filter(|voter| **voter != me.0)
+        .filter_map(|voter| supporter(*voter, *replica.acknowledged.get(voter)?))
+        .collect();
+    (supporters.len() >= needed).then(|| Lease::new(term, needed, supporters))
+}

@@ -1,0 +1,187 @@
+//! Heartbeats between nodes: which nodes are up, and the support from which leases are made.
+//!
+//! Frames on the control lane, integers as LEB128:
+//!
+//! ```text
+//! frame     := version u8 (1) · kind u8 · body
+//! heartbeat (1): incarnation · sent ns · announced
+//! support   (2): incarnation · sent ns (both of the heartbeat that it answers) · epoch
+//! ```
+//!
+//! `announced` is a number that the node wants all others to know (the catalog version that it serves).
+
+use diorite_base::bytes::{Malformed, Reader, put_varint};
+use diorite_base::{Clock, NodeId};
+use diorite_raft::{HEARTBEAT_NS, Heartbeat, Support, SupportChange, SupportTable, Supporter};
+use diorite_rpc::{Lane, Transport};
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+const VERSION: u8 = 1;
+const HEARTBEAT: u8 = 1;
+const SUPPORT: u8 = 2;
+
+/// Hears of nodes that come and go.
+pub trait PeerListener: Send + Sync + 'static {
+    /// The node is heard from again, or no longer. Must not wait.
+    fn changed(&self, node: NodeId, is_up: bool);
+    /// The node has announced a number, see [`Liveness::announce`]. Must not wait.
+    fn announced(&self, node: NodeId, number: u64);
+}
+
+/// This node's side of the heartbeats.
+pub struct Liveness {
+    table: Mutex<SupportTable>,
+    peers: Mutex<Vec<NodeId>>,
+    clock: Arc<dyn Clock>,
+    transport: Arc<dyn Transport>,
+    announced: AtomicU64,
+    listener: OnceLock<Arc<dyn PeerListener>>,
+}
+
+impl Liveness {
+    /// A node that starts now, under an incarnation that no earlier life of it had.
+    pub fn new(incarnation: u64, clock: Arc<dyn Clock>, transport: Arc<dyn Transport>) -> Self {
+        let table = Mutex::new(SupportTable::new(incarnation, clock.monotonic_ns()));
+        Self {
+            table,
+            peers: Mutex::default(),
+            clock,
+            transport,
+            announced: AtomicU64::new(0),
+            listener: OnceLock::new(),
+        }
+    }
+
+    /// The other nodes, to which heartbeats go.
+    pub fn set_peers(&self, peers: Vec<NodeId>) {
+        *self.peers.lock() = peers;
+    }
+
+    /// Names who hears of changes. Once.
+    pub fn set_listener(&self, listener: Arc<dyn PeerListener>) {
+        if self.listener.set(listener).is_err() {
+            tracing::error!("changes of nodes have a listener already");
+        }
+    }
+
+    /// Tells every node a number, at once and with every heartbeat.
+    pub fn announce(&self, number: u64) {
+        self.announced.store(number, Ordering::Release);
+        self.send_heartbeats(self.clock.monotonic_ns());
+    }
+
+    /// Sends heartbeats and withdraws support that has lapsed; to be called every [`HEARTBEAT_NS`], and when [`Self::next_ns`] says.
+    pub fn beat(&self) -> Vec<SupportChange> {
+        let now_ns = self.clock.monotonic_ns();
+        self.send_heartbeats(now_ns);
+        self.expire()
+    }
+
+    /// Withdraws support that has lapsed.
+    pub fn expire(&self) -> Vec<SupportChange> {
+        let changes = self.table.lock().expire(self.clock.monotonic_ns());
+        self.tell(&changes);
+        changes
+    }
+
+    /// When [`Self::expire`] has something to do next; `None` while nobody is supported.
+    pub fn next_lapse_ns(&self) -> Option<u64> {
+        self.table.lock().next_lapse_ns()
+    }
+
+    fn send_heartbeats(&self, now_ns: u64) {
+        let heartbeat = self.table.lock().heartbeat(now_ns);
+        let mut frame = vec![VERSION, HEARTBEAT];
+        put_heartbeat(&mut frame, heartbeat);
+        put_varint(&mut frame, self.announced.load(Ordering::Acquire));
+        for peer in self.peers.lock().iter() {
+            // A node that cannot be reached is not told; it will notice.
+            let _ = self.transport.send(*peer, Lane::Control, &frame);
+        }
+    }
+
+    /// Takes a frame of the control lane.
+    pub fn receive(&self, from: NodeId, frame: &[u8]) -> Vec<SupportChange> {
+        match self.take(from, frame) {
+            Ok(changes) => {
+                self.tell(&changes);
+                changes
+            }
+            Err(Malformed) => {
+                tracing::warn!(%from, "a malformed frame on the control lane");
+                Vec::new()
+            }
+        }
+    }
+
+    fn take(&self, from: NodeId, frame: &[u8]) -> Result<Vec<SupportChange>, Malformed> {
+        let mut reader = Reader::new(frame);
+        if reader.u8()? != VERSION {
+            return Err(Malformed);
+        }
+        let kind = reader.u8()?;
+        let heartbeat = Heartbeat { incarnation: reader.varint()?, sent_ns: reader.varint()? };
+        let number = reader.varint()?;
+        match kind {
+            HEARTBEAT => {
+                // Read after the frame arrived: a pause before this point only lengthens what this node has promised.
+                let now_ns = self.clock.monotonic_ns();
+                let (support, changes) = self.table.lock().heard(from.0, heartbeat, now_ns);
+                if let Some(support) = support {
+                    let mut answer = vec![VERSION, SUPPORT];
+                    put_heartbeat(&mut answer, support.heartbeat);
+                    put_varint(&mut answer, support.epoch);
+                    // If it is lost, the next one will do.
+                    let _ = self.transport.send(from, Lane::Control, &answer);
+                }
+                if let Some(listener) = self.listener.get() {
+                    listener.announced(from, number);
+                }
+                Ok(changes)
+            }
+            SUPPORT => {
+                let support = Support { heartbeat, epoch: number };
+                Ok(self.table.lock().supported(from.0, support).into_iter().collect())
+            }
+            _ => Err(Malformed),
+        }
+    }
+
+    fn tell(&self, changes: &[SupportChange]) {
+        let Some(listener) = self.listener.get() else { return };
+        for change in changes {
+            match change {
+                SupportChange::Given(node) => listener.changed(NodeId(*node), true),
+                SupportChange::Withdrawn(node) => listener.changed(NodeId(*node), false),
+                SupportChange::Received(_) => {}
+            }
+        }
+    }
+
+    /// Whether the node has been heard from lately.
+    pub fn is_up(&self, node: NodeId) -> bool {
+        self.given_epoch(node.0).is_some()
+    }
+
+    pub(crate) fn given_epoch(&self, node: u64) -> Option<u64> {
+        self.table.lock().given_epoch(node)
+    }
+
+    pub(crate) fn supporter(&self, node: u64, epoch: u64) -> Option<Arc<Supporter>> {
+        self.table.lock().supporter(node, epoch)
+    }
+
+    pub(crate) fn may_vote(&self) -> bool {
+        self.table.lock().may_vote(self.clock.monotonic_ns())
+    }
+
+    /// How long to wait between heartbeats, nanoseconds.
+    pub const PERIOD_NS: u64 = HEARTBEAT_NS;
+}
+
+fn put_heartbeat(out: &mut Vec<u8>, heartbeat: Heartbeat) {
+    put_varint(out, heartbeat.incarnation);
+    put_varint(out, heartbeat.sent_ns);
+}

@@ -1,0 +1,21 @@
+//! Bugs that the simulation plants, to see that its checkers find them. Without the feature `planted-bugs` there are none, whatever is asked for.
+
+/// Which bugs there are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Planted {
+    /// The log is written, but never synced.
+    pub skip_fsync: bool,
+    /// A node that was restarted votes and campaigns at once.
+    pub ignore_restart_wait: bool,
+    /// After a restart the last entry that was applied is applied again.
+    pub apply_twice: bool,
+    /// A read is answered without another look at the lease.
+    pub answer_without_lease: bool,
+}
+
+impl Planted {
+    /// None, unless this was built to have some.
+    pub(crate) fn allowed(self) -> Self {
+        if cfg!(feature = "planted-bugs") { self } else { Self::default() }
+    }
+}

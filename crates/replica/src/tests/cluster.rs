@@ -1,0 +1,235 @@
+//! Several stores in one process: they elect, replicate, fail over and change members.
+
+use super::*;
+use diorite_base::NodeId;
+use diorite_rpc::{Lane, SendError, Transport};
+use std::collections::BTreeMap;
+use std::sync::{RwLock, Weak};
+use std::time::Duration;
+
+/// Carries frames between the stores of one process, on the sender's thread. A node that is not there, or is cut off, is down.
+#[derive(Default)]
+struct Hub {
+    stores: RwLock<BTreeMap<u64, Weak<Store>>>,
+    cut: RwLock<Vec<u64>>,
+}
+
+struct Port {
+    node: NodeId,
+    hub: Arc<Hub>,
+}
+
+impl Transport for Port {
+    fn send(&self, to: NodeId, lane: Lane, frame: &[u8]) -> Result<(), SendError> {
+        let cut = self.hub.cut.read().unwrap();
+        if cut.contains(&self.node.0) || cut.contains(&to.0) {
+            return Err(SendError::Down);
+        }
+        let store = self.hub.stores.read().unwrap().get(&to.0).and_then(Weak::upgrade).ok_or(SendError::Down)?;
+        store.receive(self.node, lane, frame);
+        Ok(())
+    }
+}
+
+/// Opens every tablet as one of three founders.
+struct Founded;
+
+impl Openings for Founded {
+    fn opening(&self, tablet: TabletId) -> Option<OpenTablet> {
+        Some(of_three(tablet.0))
+    }
+}
+
+fn of_three(tablet: u64) -> OpenTablet {
+    let nodes: Vec<_> = (1..=3).map(NodeId).collect();
+    let members = Members { voters: nodes.clone(), learners: Vec::new() };
+    OpenTablet { founders: nodes, members, ..plain(tablet) }
+}
+
+struct Cluster {
+    hub: Arc<Hub>,
+    homes: Vec<tempfile::TempDir>,
+    stores: BTreeMap<u64, Arc<Store>>,
+}
+
+impl Cluster {
+    fn start(nodes: u64) -> Self {
+        let homes = (0..nodes).map(|_| tempfile::tempdir().unwrap()).collect();
+        let mut cluster = Self { hub: Arc::default(), homes, stores: BTreeMap::new() };
+        (1..=nodes).for_each(|node| cluster.start_node(node));
+        cluster
+    }
+
+    fn start_node(&mut self, node: u64) {
+        let port = Port { node: NodeId(node), hub: Arc::clone(&self.hub) };
+        let store = Arc::new(start_as(self.homes[node as usize - 1].path(), 1 << 30, node, Arc::new(port)));
+        let others = (1..=self.homes.len() as u64).filter(|other| *other != node).map(NodeId);
+        self.hub.stores.write().unwrap().insert(node, Arc::downgrade(&store));
+        store.set_openings(Arc::new(Founded));
+        store.set_peers(others.collect());
+        self.stores.insert(node, store);
+    }
+
+    fn stop_node(&mut self, node: u64) {
+        self.hub.stores.write().unwrap().remove(&node);
+        let store = self.stores.remove(&node).unwrap();
+        wait_for(|| Arc::strong_count(&store) == 1);
+    }
+
+    fn open(&self, node: u64, tablet: u64, founders: &[u64], voters: &[u64]) {
+        let nodes = |ids: &[u64]| ids.iter().copied().map(NodeId).collect::<Vec<_>>();
+        let members = Members { voters: nodes(voters), learners: Vec::new() };
+        let open = OpenTablet { founders: nodes(founders), members, ..plain(tablet) };
+        self.stores[&node].open(vec![open]).unwrap();
+    }
+
+    fn leader(&self, tablet: u64) -> Option<u64> {
+        let leads = |store: &Arc<Store>| store.handle(TabletId(tablet)).unwrap().leadership() == Leadership::Here;
+        self.stores.iter().find(|(_, store)| leads(store)).map(|(node, _)| *node)
+    }
+
+    fn wait_for_leader(&self, tablet: u64) -> u64 {
+        wait_for(|| self.leader(tablet).is_some());
+        self.leader(tablet).unwrap_or_else(|| self.wait_for_leader(tablet))
+    }
+
+    /// Adds one to a counter, wherever the leader is, until it is acknowledged.
+    fn add(&self, tablet: u64, n: u64) {
+        wait_for(|| {
+            let Some(leader) = self.leader(tablet) else { return false };
+            write_all(&self.stores[&leader], vec![(tablet, add(n, 1))]).iter().all(Result::is_ok)
+        });
+    }
+
+    fn read(&self, tablet: u64, n: u64) -> u64 {
+        let leader = self.wait_for_leader(tablet);
+        read(&self.stores[&leader], tablet, n)
+    }
+
+    /// What the replica on `node` has applied, whoever leads.
+    fn stored(&self, node: u64, tablet: u64, n: u64) -> u64 {
+        let handle = self.stores[&node].handle(TabletId(tablet)).unwrap();
+        handle.data().get(&key(n)).unwrap().map_or(0, |value| number(&value))
+    }
+}
+
+/// Waits for something that must come about. The bound is generous and asserts nothing about speed.
+fn wait_for(mut is_so: impl FnMut() -> bool) {
+    let (_never, wait) = sync_channel::<()>(1);
+    let come = (0..3_000).any(|_| is_so() || wait.recv_timeout(Duration::from_millis(10)).is_ok());
+    assert!(come, "waited in vain");
+}
+
+#[test]
+fn three_replicas_elect_the_preferred_one_and_all_hold_what_was_acknowledged() {
+    let cluster = Cluster::start(3);
+    (1..=3).for_each(|node| cluster.open(node, 1_000, &[1, 2, 3], &[2, 3, 1]));
+    wait_for(|| cluster.leader(1_000) == Some(2));
+    for _ in 0..20 {
+        cluster.add(1_000, 1);
+    }
+    assert_eq!(cluster.read(1_000, 1), 20);
+    wait_for(|| (1..=3).all(|node| cluster.stored(node, 1_000, 1) == 20));
+    let follower = cluster.stores[&1].handle(TabletId(1_000)).unwrap();
+    assert_eq!(follower.leadership(), Leadership::Elsewhere(NodeId(2)));
+    assert!(matches!(follower.get(&key(1)), Err(KvError::NotLeader { leader: Some(NodeId(2)), .. })));
+}
+
+#[test]
+fn another_leads_when_the_leader_is_gone_and_the_returned_one_catches_up() {
+    let mut cluster = Cluster::start(3);
+    let open = |cluster: &Cluster, node| (1_000..1_008).for_each(|t| cluster.open(node, t, &[1, 2, 3], &[1, 2, 3]));
+    (1..=3).for_each(|node| open(&cluster, node));
+    (1_000..1_008).for_each(|tablet| cluster.add(tablet, 1));
+    cluster.stop_node(1);
+    (1_000..1_008).for_each(|tablet| cluster.add(tablet, 1));
+    assert!((1_000..1_008).all(|tablet| cluster.read(tablet, 1) == 2));
+    cluster.start_node(1);
+    open(&cluster, 1);
+    wait_for(|| (1_000..1_008).all(|tablet| cluster.stored(1, tablet, 1) == 2));
+    // It is preferred, so it leads again after a while.
+    wait_for(|| (1_000..1_008).all(|tablet| cluster.leader(tablet) == Some(1)));
+    assert!((1_000..1_008).all(|tablet| cluster.read(tablet, 1) == 2));
+}
+
+#[test]
+fn a_leader_that_is_cut_off_does_not_answer_once_another_may_lead() {
+    let cluster = Cluster::start(3);
+    (1..=3).for_each(|node| cluster.open(node, 1_000, &[1, 2, 3], &[1, 2, 3]));
+    wait_for(|| cluster.leader(1_000) == Some(1));
+    cluster.add(1_000, 1);
+    cluster.hub.cut.write().unwrap().push(1);
+    let leads = |node: u64| cluster.stores[&node].handle(TabletId(1_000)).unwrap().leadership() == Leadership::Here;
+    wait_for(|| {
+        // At no moment do two of them: the others are looked at first, so that a change of leader in between is not taken for two.
+        let others = leads(2) || leads(3);
+        assert!(!(others && leads(1)), "two leaseholders");
+        others
+    });
+    cluster.add(1_000, 1);
+    assert!(cluster.stores[&1].handle(TabletId(1_000)).unwrap().get(&key(1)).is_err());
+    cluster.hub.cut.write().unwrap().clear();
+    wait_for(|| cluster.stored(1, 1_000, 1) == 2);
+}
+
+#[test]
+fn a_group_of_one_grows_to_three_and_survives_its_founder() {
+    let mut cluster = Cluster::start(3);
+    cluster.open(1, 1_000, &[1], &[1]);
+    (0..10).for_each(|_| cluster.add(1_000, 1));
+    cluster.open(2, 1_000, &[1], &[1, 2, 3]);
+    cluster.open(3, 1_000, &[1], &[1, 2, 3]);
+    let voters = vec![NodeId(1), NodeId(2), NodeId(3)];
+    cluster.stores[&1].set_members(TabletId(1_000), Members { voters, learners: Vec::new() });
+    wait_for(|| (1..=3).all(|node| cluster.stored(node, 1_000, 1) == 10));
+    wait_for(|| cluster.stores[&3].voters(TabletId(1_000)).len() == 3);
+    cluster.stop_node(1);
+    cluster.add(1_000, 1);
+    assert_eq!(cluster.read(1_000, 1), 11);
+}
+
+#[test]
+fn writes_to_a_follower_are_refused_with_the_leaders_name() {
+    let cluster = Cluster::start(3);
+    (1..=3).for_each(|node| cluster.open(node, 1_000, &[1, 2, 3], &[1, 2, 3]));
+    wait_for(|| cluster.leader(1_000) == Some(1));
+    cluster.add(1_000, 1);
+    let outcomes = write_all(&cluster.stores[&2], vec![(1_000, add(1, 1))]);
+    assert!(matches!(outcomes[0], Err(KvError::NotLeader { leader: Some(NodeId(1)), .. })), "{outcomes:?}");
+    cluster.stores[&1].release_leadership();
+    wait_for(|| cluster.leader(1_000).is_some_and(|leader| leader != 1));
+    assert_eq!(cluster.read(1_000, 1), 1);
+}
+
+#[test]
+fn a_replica_that_the_log_can_no_longer_help_is_given_a_copy() {
+    let mut cluster = Cluster::start(3);
+    (1..=3).for_each(|node| cluster.open(node, 1_000, &[1, 2, 3], &[1, 2, 3]));
+    wait_for(|| cluster.leader(1_000) == Some(1));
+    cluster.add(1_000, 1);
+    cluster.stop_node(3);
+    for n in 0..50 {
+        cluster.add(1_000, n % 5);
+    }
+    for node in 1..=2 {
+        let store = &cluster.stores[&node];
+        wait_for(|| cluster.stored(node, 1_000, 1) == 11);
+        store.handle(TabletId(1_000)).unwrap().data().flush(true).unwrap();
+        store.cut_log(TabletId(1_000));
+    }
+    (0..5).for_each(|n| cluster.add(1_000, n));
+    cluster.start_node(3);
+    cluster.stores[&3].open(vec![of_three(1_000)]).unwrap();
+    let total = |cluster: &Cluster| (0..5).map(|n| cluster.stored(3, 1_000, n)).sum::<u64>();
+    wait_for(|| cluster.stores[&3].handle(TabletId(1_000)).is_some() && total(&cluster) == 56);
+    // It goes on from the copy: with another node gone it is needed for the quorum, and after a restart it still knows.
+    cluster.stop_node(2);
+    cluster.add(1_000, 1);
+    cluster.stop_node(3);
+    cluster.start_node(3);
+    cluster.stores[&3].open(vec![of_three(1_000)]).unwrap();
+    cluster.add(1_000, 1);
+    wait_for(|| total(&cluster) == 58);
+    let left: Vec<_> = std::fs::read_dir(cluster.homes[2].path().join("tablets")).unwrap().collect();
+    assert_eq!(left.len(), 1, "{left:?}");
+}

@@ -1,0 +1,119 @@
+//! What replicas of one tablet on different nodes tell each other, as bytes. All envelopes of a turn to one node travel in one frame.
+//!
+//! ```text
+//! frame    := version u8 (1) · envelope*
+//! envelope := group varint · kind u8 · body
+//! raft     (1): epoch varint · keep_from varint · message length and bytes (protobuf)
+//! released (2): term varint · candidate varint
+//! ```
+//!
+//! `epoch`: of an acknowledgement, the support epoch that the promise to the leader stands under, or 0. `keep_from`: of a leader's message, the
+//! first log index that some member may still need.
+
+use diorite_base::GroupId;
+use diorite_base::bytes::{Malformed, Reader, put_varint};
+use diorite_raft::Message;
+use protobuf::Message as _;
+
+const VERSION: u8 = 1;
+const RAFT: u8 = 1;
+const RELEASED: u8 = 2;
+
+/// One message between replicas.
+#[derive(Debug, Clone)]
+pub enum Envelope {
+    /// Consensus.
+    Raft {
+        /// The support epoch of an acknowledgement, or 0.
+        epoch: u64,
+        /// The first log index that a member may still need, if a leader says so.
+        keep_from: u64,
+        /// The message.
+        message: Box<Message>,
+    },
+    /// The leader gives up its lease for the rest of its term: promises to it are void.
+    Released {
+        /// The term that it led in.
+        term: u64,
+        /// The replica that should campaign, or 0.
+        candidate: u64,
+    },
+}
+
+/// Begins a frame.
+pub(crate) fn begin_frame(out: &mut Vec<u8>) {
+    out.push(VERSION);
+}
+
+/// Appends an envelope to a frame.
+pub(crate) fn put_envelope(out: &mut Vec<u8>, group: GroupId, envelope: &Envelope) {
+    put_varint(out, group.0);
+    match envelope {
+        Envelope::Raft { epoch, keep_from, message } => {
+            out.push(RAFT);
+            put_varint(out, *epoch);
+            put_varint(out, *keep_from);
+            put_varint(out, u64::from(message.compute_size()));
+            let written = message.write_to_vec(out);
+            assert!(written.is_ok(), "writing to memory does not fail");
+        }
+        Envelope::Released { term, candidate } => {
+            out.push(RELEASED);
+            put_varint(out, *term);
+            put_varint(out, *candidate);
+        }
+    }
+}
+
+/// The envelopes of a frame of the Raft lane.
+pub fn envelopes(frame: &[u8]) -> Result<Vec<(GroupId, Envelope)>, Malformed> {
+    let mut reader = Reader::new(frame);
+    if reader.u8()? != VERSION {
+        return Err(Malformed);
+    }
+    let mut found = Vec::new();
+    while !reader.is_empty() {
+        let group = GroupId(reader.varint()?);
+        let envelope = match reader.u8()? {
+            RAFT => {
+                let (epoch, keep_from) = (reader.varint()?, reader.varint()?);
+                let message = Message::parse_from_bytes(reader.slice()?).map_err(|_| Malformed)?;
+                Envelope::Raft { epoch, keep_from, message: Box::new(message) }
+            }
+            RELEASED => Envelope::Released { term: reader.varint()?, candidate: reader.varint()? },
+            _ => return Err(Malformed),
+        };
+        found.push((group, envelope));
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn envelopes_come_back_as_they_went_in() {
+        let message = Message { term: 7, to: 3, ..Message::default() };
+        let sent = [
+            Envelope::Raft { epoch: 9, keep_from: 1 << 40, message: Box::new(message) },
+            Envelope::Released { term: 4, candidate: 2 },
+        ];
+        let mut frame = Vec::new();
+        begin_frame(&mut frame);
+        sent.iter().for_each(|envelope| put_envelope(&mut frame, GroupId(1_000), envelope));
+        let found = envelopes(&frame).expect("own encoding");
+        assert_eq!(format!("{found:?}"), format!("{:?}", sent.map(|envelope| (GroupId(1_000), envelope))));
+    }
+
+    proptest! {
+        #[test]
+        fn no_input_panics(mut bytes: Vec<u8>, versioned: bool) {
+            if versioned && !bytes.is_empty() {
+                bytes[0] = VERSION;
+            }
+            let _ = envelopes(&bytes);
+        }
+    }
+}

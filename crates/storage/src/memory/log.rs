@@ -1,0 +1,263 @@
+//! The Raft log of one disk in memory: what is written, and what of it a crash leaves.
+
+use crate::engine::{Log, LogRecords};
+use crate::error::StorageError;
+use diorite_base::GroupId;
+use diorite_raft::{ConfState, Entry, HardState, LogReader, Recovered};
+use parking_lot::Mutex;
+use protobuf::Message;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+/// What a record costs beside its entry or state, about.
+const RECORD_BYTES: usize = 16;
+
+#[derive(Clone)]
+enum Record {
+    Append(GroupId, Vec<Entry>),
+    HardState(GroupId, HardState),
+    ConfState(GroupId, ConfState),
+    /// Drops entries up to the first index; the log goes on after the second, which has that term.
+    Restart(GroupId, u64, u64, u64),
+    Remove(GroupId),
+}
+
+impl Record {
+    fn size_bytes(&self) -> usize {
+        RECORD_BYTES
+            + match self {
+                Record::Append(_, entries) => entries.iter().map(|entry| entry.compute_size() as usize).sum(),
+                Record::HardState(_, state) => state.compute_size() as usize,
+                Record::ConfState(_, state) => state.compute_size() as usize,
+                Record::Restart(..) | Record::Remove(_) => 0,
+            }
+    }
+}
+
+/// Records of any number of groups, to be written together.
+#[derive(Clone, Default)]
+pub struct MemoryRecords {
+    records: Vec<Record>,
+}
+
+impl LogRecords for MemoryRecords {
+    fn append(&mut self, group: GroupId, entries: &[Entry]) -> Result<(), StorageError> {
+        if !entries.is_empty() {
+            self.records.push(Record::Append(group, entries.to_vec()));
+        }
+        Ok(())
+    }
+
+    fn set_hard_state(&mut self, group: GroupId, state: &HardState) -> Result<(), StorageError> {
+        self.records.push(Record::HardState(group, state.clone()));
+        Ok(())
+    }
+
+    fn set_conf_state(&mut self, group: GroupId, state: &ConfState) -> Result<(), StorageError> {
+        self.records.push(Record::ConfState(group, state.clone()));
+        Ok(())
+    }
+
+    fn truncate_to(&mut self, group: GroupId, index: u64, term: u64) -> Result<(), StorageError> {
+        self.restart_after(group, index, index, term)
+    }
+
+    fn restart_after(&mut self, group: GroupId, last: u64, index: u64, term: u64) -> Result<(), StorageError> {
+        self.records.push(Record::Restart(group, last.max(index), index, term));
+        Ok(())
+    }
+
+    fn remove(&mut self, group: GroupId) {
+        self.records.push(Record::Remove(group));
+    }
+
+    fn is_empty(&self) -> bool {
+        self.records.is_empty()
+    }
+}
+
+#[derive(Clone, Default)]
+struct GroupRecords {
+    hard_state: HardState,
+    conf_state: ConfState,
+    truncated: (u64, u64),
+    /// Contiguous.
+    entries: VecDeque<Entry>,
+}
+
+impl GroupRecords {
+    fn append(&mut self, entries: &[Entry]) {
+        let Some(first) = entries.first() else { return };
+        if let (Some(oldest), Some(newest)) = (self.entries.front(), self.entries.back()) {
+            assert!(first.index >= oldest.index, "what was dropped from the log is not written again");
+            assert!(first.index <= newest.index + 1, "the log has no gaps");
+        }
+        while self.entries.back().is_some_and(|entry| entry.index >= first.index) {
+            self.entries.pop_back();
+        }
+        self.entries.extend(entries.iter().cloned());
+    }
+
+    fn recovered(&self) -> Recovered {
+        let newest = self.entries.back().map(|entry| (entry.index, entry.term));
+        Recovered {
+            hard_state: self.hard_state.clone(),
+            conf_state: self.conf_state.clone(),
+            truncated: self.truncated,
+            last: newest.filter(|last| last.0 > self.truncated.0).unwrap_or(self.truncated),
+            applied: 0,
+        }
+    }
+}
+
+#[derive(Clone, Default)]
+struct Groups(BTreeMap<GroupId, GroupRecords>);
+
+impl Groups {
+    fn take(&mut self, batch: &MemoryRecords) {
+        for record in &batch.records {
+            match record {
+                Record::Append(group, entries) => self.0.entry(*group).or_default().append(entries),
+                Record::HardState(group, state) => self.0.entry(*group).or_default().hard_state = state.clone(),
+                Record::ConfState(group, state) => self.0.entry(*group).or_default().conf_state = state.clone(),
+                Record::Restart(group, last, index, term) => {
+                    let records = self.0.entry(*group).or_default();
+                    records.truncated = (*index, *term);
+                    while records.entries.front().is_some_and(|entry| entry.index <= *last) {
+                        records.entries.pop_front();
+                    }
+                }
+                Record::Remove(group) => {
+                    self.0.remove(group);
+                }
+            }
+        }
+    }
+}
+
+#[derive(Default)]
+struct Contents {
+    /// As written.
+    live: Groups,
+    /// As synced.
+    durable: Groups,
+    /// Written since, in order.
+    unsynced: Vec<MemoryRecords>,
+    /// Writes that still succeed before the disk fails, if it is going to.
+    failing_after: Option<u64>,
+}
+
+/// The log of one disk; clones share it.
+#[derive(Clone, Default)]
+pub struct MemoryLog {
+    contents: Arc<Mutex<Contents>>,
+}
+
+impl MemoryLog {
+    /// Makes everything written so far durable.
+    pub fn sync(&self) {
+        let contents = &mut *self.contents.lock();
+        for batch in contents.unsynced.drain(..) {
+            contents.durable.take(&batch);
+        }
+    }
+
+    /// How many batches a crash now may lose.
+    pub fn unsynced_batches(&self) -> usize {
+        self.contents.lock().unsynced.len()
+    }
+
+    /// Lets `writes` more writes succeed, if it is not to go on for ever (`None`). The one after them is cut by the loss of power: it fails,
+    /// and what it wrote is there as if it had not been synced. All later ones fail without having written anything.
+    pub fn fail_after(&self, writes: Option<u64>) {
+        self.contents.lock().failing_after = writes;
+    }
+
+    /// The log as it is found after a crash that spared the first `surviving` of the batches not synced. Readers of this one see it as
+    /// before.
+    pub fn crash(&self, surviving: usize) -> Self {
+        let contents = self.contents.lock();
+        let mut durable = contents.durable.clone();
+        for batch in contents.unsynced.iter().take(surviving) {
+            durable.take(batch);
+        }
+        let live = durable.clone();
+        Self { contents: Arc::new(Mutex::new(Contents { live, durable, ..Contents::default() })) }
+    }
+
+    /// All groups that have records here.
+    pub fn groups(&self) -> Vec<GroupId> {
+        self.contents.lock().live.0.keys().copied().collect()
+    }
+}
+
+impl Log for MemoryLog {
+    type Records = MemoryRecords;
+    type Reader = MemoryReader;
+
+    fn write(&self, records: &mut MemoryRecords, sync: bool) -> Result<usize, StorageError> {
+        let contents = &mut *self.contents.lock();
+        let batch = std::mem::take(records);
+        match &mut contents.failing_after {
+            Some(0) => {
+                // The first write to fail was under way; the next ones find the power gone.
+                contents.failing_after = Some(u64::MAX);
+                contents.unsynced.push(batch);
+                return Err(StorageError::Log("the write was cut".to_owned()));
+            }
+            Some(u64::MAX) => return Err(StorageError::Log("the disk is gone".to_owned())),
+            Some(writes) => *writes -= 1,
+            None => {}
+        }
+        let size_bytes = batch.records.iter().map(Record::size_bytes).sum();
+        contents.live.take(&batch);
+        contents.unsynced.push(batch);
+        if sync {
+            for batch in contents.unsynced.drain(..) {
+                contents.durable.take(&batch);
+            }
+        }
+        Ok(size_bytes)
+    }
+
+    fn recover(&self, group: GroupId) -> Result<Recovered, StorageError> {
+        Ok(self.contents.lock().live.0.get(&group).map(GroupRecords::recovered).unwrap_or_default())
+    }
+
+    fn reader(&self, group: GroupId) -> MemoryReader {
+        MemoryReader { contents: Arc::clone(&self.contents), group }
+    }
+}
+
+/// Reads one group's entries back.
+pub struct MemoryReader {
+    contents: Arc<Mutex<Contents>>,
+    group: GroupId,
+}
+
+impl LogReader for MemoryReader {
+    fn entries(&self, low: u64, high: u64, max_bytes: u64) -> Result<Vec<Entry>, String> {
+        let contents = self.contents.lock();
+        let Some(records) = contents.live.0.get(&self.group).filter(|_| low < high) else { return Ok(Vec::new()) };
+        let (Some(oldest), Some(newest)) = (records.entries.front(), records.entries.back()) else {
+            return Err("entry not found".to_owned());
+        };
+        if low < oldest.index {
+            return Err("entry compacted".to_owned());
+        }
+        if high > newest.index + 1 {
+            return Err("entry not found".to_owned());
+        }
+        let start = (low - oldest.index) as usize;
+        let mut entries = Vec::new();
+        let mut total_bytes = 0;
+        for entry in records.entries.range(start..start + (high - low) as usize) {
+            total_bytes += u64::from(entry.compute_size());
+            if total_bytes > max_bytes && !entries.is_empty() {
+                break;
+            }
+            entries.push(entry.clone());
+        }
+        Ok(entries)
+    }
+}

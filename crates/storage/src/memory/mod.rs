@@ -1,0 +1,26 @@
+//! A storage engine in memory, whose crashes can be staged: what was not made durable is lost when its owner says so.
+//!
+//! Always true: a crash leaves what a disk would. A [`MemoryTablet`] comes back as of its last flush, data and applied state together; a
+//! [`MemoryLog`] comes back with everything that was synced and a prefix of the batches written since, each whole or not at all, as
+//! raft-engine's checksums leave them. Nothing here waits, reads a clock or draws a random number: when a crash happens, how much of
+//! the log's tail survives it and how long a write takes is the simulation's to decide. Left out: bytes on a disk, expiry during compaction.
+
+mod log;
+mod tablet;
+
+pub use log::{MemoryLog, MemoryReader, MemoryRecords};
+pub use tablet::{MemoryBatch, MemoryTablet};
+
+use crate::engine::Engine;
+
+/// Tablets and Raft log in memory.
+#[derive(Clone, Copy, Debug)]
+pub struct Memory;
+
+impl Engine for Memory {
+    type Tablet = MemoryTablet;
+    type Log = MemoryLog;
+}
+
+#[cfg(test)]
+mod tests;

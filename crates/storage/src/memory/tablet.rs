@@ -1,0 +1,169 @@
+//! A tablet replica's data in memory, and the copy of it that a crash leaves.
+
+use crate::engine::{TabletBatch, TabletData};
+use crate::error::StorageError;
+use crate::semantics::ValueSemantics;
+use crate::tablet::{AppliedState, MEMBERS_KEY, ScanRange};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::Arc;
+
+enum Change {
+    Put(Vec<u8>, Arc<[u8]>),
+    Merge(Vec<u8>, Vec<u8>),
+    Delete(Vec<u8>),
+    DeleteRange(Vec<u8>, Vec<u8>),
+}
+
+/// Changes to be written together.
+#[derive(Default)]
+pub struct MemoryBatch {
+    changes: Vec<Change>,
+}
+
+impl TabletBatch for MemoryBatch {
+    fn put(&mut self, key: &[u8], value: &[u8]) {
+        self.changes.push(Change::Put(key.to_vec(), value.into()));
+    }
+
+    fn merge(&mut self, key: &[u8], operand: &[u8]) {
+        self.changes.push(Change::Merge(key.to_vec(), operand.to_vec()));
+    }
+
+    fn delete(&mut self, key: &[u8]) {
+        self.changes.push(Change::Delete(key.to_vec()));
+    }
+
+    fn delete_range(&mut self, start: &[u8], end: &[u8]) {
+        self.changes.push(Change::DeleteRange(start.to_vec(), end.to_vec()));
+    }
+
+    fn clear(&mut self) {
+        self.changes.clear();
+    }
+}
+
+type Values = BTreeMap<Vec<u8>, Arc<[u8]>>;
+
+#[derive(Clone, Default)]
+struct Contents {
+    values: Values,
+    state: AppliedState,
+}
+
+#[derive(Default)]
+struct Copies {
+    live: Contents,
+    flushed: Contents,
+}
+
+/// A tablet replica's data. Merge operands are folded as they come.
+pub struct MemoryTablet {
+    copies: Mutex<Copies>,
+    semantics: Option<Arc<dyn ValueSemantics>>,
+}
+
+impl MemoryTablet {
+    /// An empty tablet. Without `semantics` its values are plain: they are replaced, and a merge is refused.
+    pub fn new(semantics: Option<Arc<dyn ValueSemantics>>) -> Self {
+        Self { copies: Mutex::default(), semantics }
+    }
+
+    /// Makes what is applied durable.
+    pub fn flush(&self) {
+        let mut copies = self.copies.lock();
+        copies.flushed = copies.live.clone();
+    }
+
+    /// The state that a crash now would leave.
+    pub fn flushed_state(&self) -> AppliedState {
+        self.copies.lock().flushed.state
+    }
+
+    /// The tablet as it is found after a crash. Who still holds this one sees it as before, as a process that is not yet dead would.
+    pub fn crash(&self) -> Self {
+        let flushed = self.copies.lock().flushed.clone();
+        let copies = Copies { live: flushed.clone(), flushed };
+        Self { copies: Mutex::new(copies), semantics: self.semantics.clone() }
+    }
+
+    fn change(&self, values: &mut Values, change: &Change) -> Result<(), StorageError> {
+        match change {
+            Change::Put(key, value) => {
+                values.insert(key.clone(), Arc::clone(value));
+            }
+            Change::Merge(key, operand) => {
+                let Some(semantics) = &self.semantics else {
+                    return Err(StorageError::Corrupt("a merge into a tablet of plain values".to_owned()));
+                };
+                let existing = values.get(key).map(|value| &**value);
+                let folded = semantics
+                    .fold(existing, &mut std::iter::once(operand.as_slice()))
+                    .ok_or_else(|| StorageError::Corrupt("malformed merge operand".to_owned()))?;
+                values.insert(key.clone(), folded.into());
+            }
+            Change::Delete(key) => {
+                values.remove(key);
+            }
+            Change::DeleteRange(start, end) if start < end => {
+                let doomed: Vec<_> = values.range::<[u8], _>(bounds(start, end)).map(|(key, _)| key.clone()).collect();
+                for key in doomed {
+                    values.remove(&key);
+                }
+            }
+            Change::DeleteRange(..) => {}
+        }
+        Ok(())
+    }
+}
+
+/// `start..end`; must not be given a start after its end.
+fn bounds<'a>(start: &'a [u8], end: &'a [u8]) -> (Bound<&'a [u8]>, Bound<&'a [u8]>) {
+    (Bound::Included(start), Bound::Excluded(end))
+}
+
+impl TabletData for MemoryTablet {
+    type Batch = MemoryBatch;
+    type Pinned = Arc<[u8]>;
+
+    fn applied_state(&self) -> Result<AppliedState, StorageError> {
+        Ok(self.copies.lock().live.state)
+    }
+
+    fn apply(&self, batch: &mut MemoryBatch, state: &AppliedState) -> Result<(), StorageError> {
+        let mut copies = self.copies.lock();
+        // A batch with a merge may turn out malformed halfway; then nothing of it must be seen.
+        let fallible = batch.changes.iter().any(|change| matches!(change, Change::Merge(..)));
+        if fallible {
+            let mut values = copies.live.values.clone();
+            batch.changes.iter().try_for_each(|change| self.change(&mut values, change))?;
+            copies.live.values = values;
+        } else {
+            batch.changes.iter().try_for_each(|change| self.change(&mut copies.live.values, change))?;
+        }
+        copies.live.state = *state;
+        Ok(())
+    }
+
+    fn get(self: &Arc<Self>, key: &[u8]) -> Result<Option<Arc<[u8]>>, StorageError> {
+        Ok(self.copies.lock().live.values.get(key).cloned())
+    }
+
+    fn scan(&self, range: &ScanRange<'_>, visit: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<bool, StorageError> {
+        if range.start >= range.end {
+            return Ok(true);
+        }
+        // Copied (the values by reference), so that `visit` may read the tablet.
+        let mut found: Vec<(Vec<u8>, Arc<[u8]>)> = {
+            let copies = self.copies.lock();
+            let within = copies.live.values.range::<[u8], _>(bounds(range.start, range.end));
+            let data = within.filter(|(key, _)| key.as_slice() != MEMBERS_KEY);
+            data.map(|(key, value)| (key.clone(), Arc::clone(value))).collect()
+        };
+        if range.reverse {
+            found.reverse();
+        }
+        Ok(found.iter().all(|(key, value)| visit(key, value)))
+    }
+}
