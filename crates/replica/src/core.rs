@@ -154,6 +154,10 @@ impl<E: Engine> Core<E> {
     /// Cuts the log where the data is durable; written with the next batch. What another member may still need stays, unless `force`.
     pub fn truncate(&mut self, tablet: TabletId, flushed: u64, force: bool) {
         let Some(replica) = self.replicas.get_mut(&tablet) else { return };
+        // Nodes that join follow the catalog from its first entry.
+        if replica.group_id == GroupId::CATALOG {
+            return;
+        }
         let wanted = flushed.min(replica.applied.index);
         let kept_from = if force { u64::MAX } else { replica.keep_from() };
         let index = wanted.min(kept_from.saturating_sub(1));

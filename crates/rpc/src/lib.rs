@@ -57,15 +57,12 @@ impl Lane {
 /// Why a frame was not queued. What is sent may be lost on the way even if it was.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum SendError {
-    /// Too much waits to be sent to that node already.
+    /// Too much waits to be sent to that node already, or the frame is larger than [`MAX_FRAME_BYTES`].
     #[error("too much waits to be sent to the node")]
     Full,
     /// There is no connection at the moment.
     #[error("the node is not connected")]
     Down,
-    /// The frame is larger than [`MAX_FRAME_BYTES`].
-    #[error("a frame is larger than {MAX_FRAME_BYTES} bytes")]
-    TooLarge,
 }
 
 /// Carries frames to other nodes.

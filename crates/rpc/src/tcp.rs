@@ -291,7 +291,7 @@ impl Transport for TcpTransport {
     /// All or none of them are queued.
     fn send_many(&self, to: NodeId, lane: Lane, frames: &[&[u8]]) -> Result<(), SendError> {
         if frames.iter().any(|frame| frame.len() > MAX_FRAME_BYTES) {
-            return Err(SendError::TooLarge);
+            return Err(SendError::Full);
         }
         let peers = self.peers.map.load();
         let peer = peers.get(&to).ok_or(SendError::Down)?;

@@ -2,7 +2,7 @@
 
 use super::parked::Release;
 use super::read::{self, Look};
-use super::request::{Outcomes, Request, Work};
+use super::request::{Asked, Outcomes, Request, Work};
 use super::wire::{FetchRef, Outcome, Parts};
 use super::{MAX_ATTEMPTS, Route, RouteCounters, Router};
 use diorite_base::bytes::{Malformed, Reader};
@@ -10,7 +10,7 @@ use diorite_base::mutation::Mutation;
 use diorite_base::write::{KvError, WriteReply, WriteSink};
 use diorite_base::{NodeId, TabletId, limits};
 use diorite_query::kv::{Fetch, Fetched, Now};
-use diorite_replica::{Refused, Reroute, TabletHandle};
+use diorite_replica::{Leadership, Refused, Reroute, TabletHandle};
 use diorite_rpc::SendError;
 use diorite_storage::PinnedValue;
 use std::sync::Arc;
@@ -44,8 +44,8 @@ impl Router {
 
     /// Reads, wherever the tablet is led. A request for another node leaves with the next [`Router::send_gathered`] (or [`Router::kick`]).
     pub(crate) async fn fetch(&self, tablet: TabletId, fetch: Fetch) -> Result<Fetched, KvError> {
-        let handle = self.store.handle(tablet).filter(|_| self.leads(tablet));
-        if let Some(handle) = handle {
+        let handle = self.store.handle(tablet);
+        if let Some(handle) = handle.filter(|handle| handle.leadership() == Leadership::Here) {
             match self.fetch_here(handle, &fetch).await {
                 Err(error) if is_refusal(&error) => {}
                 outcome => {
@@ -57,7 +57,7 @@ impl Router {
         let (answer, answered) = oneshot::channel();
         let work = Work::Fetch { fetch, answer };
         let patience_ns = self.options.read_patience.as_nanos() as u64;
-        self.ask(Request::new(tablet, work, self.clock.monotonic_ns(), patience_ns))?;
+        self.ask(Asked::new(tablet, work, self.clock.monotonic_ns(), patience_ns))?;
         answered.await.unwrap_or(Err(KvError::Unavailable(tablet)))
     }
 
@@ -112,7 +112,7 @@ impl Router {
     fn write_request(&self, tablet: TabletId, mutation: Mutation, sink: Arc<dyn WriteSink>, token: u64) -> Request {
         let patience_ns = self.options.write_patience.as_nanos() as u64;
         let work = Work::Write { mutation, sink, token };
-        Request::new(tablet, work, self.clock.monotonic_ns(), patience_ns)
+        Asked::new(tablet, work, self.clock.monotonic_ns(), patience_ns)
     }
 
     /// Sends a new request; an error is the caller's to tell.
@@ -237,10 +237,7 @@ impl Router {
     pub(super) fn not_sent(&self, requests: Vec<Request>, error: SendError) {
         let mut outcomes = Outcomes::default();
         for request in requests {
-            let parked = match error {
-                SendError::Full => Err(request),
-                SendError::Down => self.park(request),
-            };
+            let parked = if error == SendError::Down { self.park(request) } else { Err(request) };
             if let Err(request) = parked {
                 outcomes.fail(request, self.overloaded());
             }
@@ -301,6 +298,7 @@ impl Router {
 
     fn take_answer(&self, from: NodeId, request: Request, outcome: Outcome, outcomes: &mut Outcomes) {
         let (tablet, is_probe) = (request.tablet, request.is_probe);
+        let request = *request;
         match (request.work, outcome) {
             (Work::Fetch { answer, .. }, Outcome::Fetched(fetched)) => {
                 // Who asked may be gone.
@@ -308,11 +306,11 @@ impl Router {
             }
             (Work::Write { sink, token, .. }, Outcome::Written(reply)) => outcomes.written(sink, token, Ok(reply)),
             (work, Outcome::Failed(error)) => {
-                return self.take_failure(from, Request { work, ..request }, error, outcomes);
+                return self.take_failure(from, Box::new(Asked { work, ..request }), error, outcomes);
             }
             (work, Outcome::Fetched(_) | Outcome::Written(_)) => {
                 let error = KvError::Storage(format!("{from} gave an answer to another question"));
-                return outcomes.fail(Request { work, ..request }, error);
+                return outcomes.fail(Box::new(Asked { work, ..request }), error);
             }
         }
         if is_probe {

@@ -104,7 +104,7 @@ impl Parked {
     }
 
     fn taken(&self, state: &mut State, taken: &[Request]) {
-        state.bytes -= taken.iter().map(Request::size_bytes).sum::<usize>();
+        state.bytes -= taken.iter().map(|request| request.size_bytes()).sum::<usize>();
         self.count.fetch_sub(taken.len(), Ordering::SeqCst);
     }
 }

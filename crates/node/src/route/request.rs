@@ -16,8 +16,11 @@ pub(super) enum Work {
     Write { mutation: Mutation, sink: Arc<dyn WriteSink>, token: u64 },
 }
 
-/// See the top of this module.
-pub(super) struct Request {
+/// See the top of this module. Boxed, as it moves from table to table.
+pub(super) type Request = Box<Asked>;
+
+/// What a [`Request`] holds.
+pub(super) struct Asked {
     pub(super) tablet: TabletId,
     pub(super) work: Work,
     pub(super) deadline_ns: u64,
@@ -35,9 +38,9 @@ pub(super) struct Request {
     pub(super) missing_since_ns: Option<u64>,
 }
 
-impl Request {
-    pub(super) fn new(tablet: TabletId, work: Work, now_ns: u64, patience_ns: u64) -> Self {
-        Self {
+impl Asked {
+    pub(super) fn new(tablet: TabletId, work: Work, now_ns: u64, patience_ns: u64) -> Request {
+        Box::new(Self {
             tablet,
             work,
             deadline_ns: now_ns + patience_ns,
@@ -47,7 +50,7 @@ impl Request {
             refused_by: None,
             is_probe: false,
             missing_since_ns: None,
-        }
+        })
     }
 
     pub(super) fn size_bytes(&self) -> usize {

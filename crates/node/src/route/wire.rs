@@ -373,7 +373,7 @@ pub(super) fn read_answer(
 
 fn read_fetched(reader: &mut Reader<'_>) -> Result<Fetched, Malformed> {
     let parts = reader.u8()?;
-    let mut value = |bit: u8, reader: &mut Reader<'_>| -> Result<Option<Vec<u8>>, Malformed> {
+    let value = |bit: u8, reader: &mut Reader<'_>| -> Result<Option<Vec<u8>>, Malformed> {
         if parts & bit == 0 { Ok(None) } else { Ok(Some(reader.slice()?.to_vec())) }
     };
     let header = value(HAS_HEADER, reader)?;

@@ -205,7 +205,7 @@ async fn several_frames_travel_together_and_large_ones_whole() {
     until(|| b.ear.lengths.lock().len() == 4).await;
     assert_eq!(*b.ear.lengths.lock(), [300, 20 << 20, 0, 300]);
     let over = vec![0; MAX_FRAME_BYTES + 1];
-    assert_eq!(a.transport.send(NodeId(2), Lane::Raft, &over), Err(SendError::TooLarge));
+    assert_eq!(a.transport.send(NodeId(2), Lane::Raft, &over), Err(SendError::Full));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
