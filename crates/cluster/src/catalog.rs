@@ -31,6 +31,7 @@ pub use command::{
 };
 pub use evaluator::{CatalogEvaluator, CatalogListener};
 pub use persist::{LoadError, Put};
+pub use placement::part_of_ring;
 pub use replication::Replication;
 
 use diorite_base::{NodeId, TableId, TabletId};
@@ -60,6 +61,13 @@ pub struct Identity {
     next_node: u64,
     next_table: u64,
     next_tablet: u64,
+}
+
+impl Identity {
+    /// Whether the number of a tablet has been given out already. Those that have and are placed nowhere were dropped, for ever.
+    pub fn has_numbered(&self, tablet: TabletId) -> bool {
+        tablet.0 < self.next_tablet
+    }
 }
 
 impl Default for Identity {

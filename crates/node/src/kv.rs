@@ -7,9 +7,11 @@ use diorite_base::write::{KvError, WriteReply, WriteSink};
 use diorite_base::{Clock, NodeId, TabletId};
 use diorite_cluster::catalog::Catalog;
 use diorite_query::kv::{Fetch, Fetched, Kv, NodeInfo, Now};
+use diorite_query::peers;
 use diorite_replica::Store;
 use diorite_storage::PinnedValue;
 use std::sync::Arc;
+use uuid::Uuid;
 
 /// Tablets and catalog, as this node sees them.
 pub(crate) struct NodeKv {
@@ -17,7 +19,10 @@ pub(crate) struct NodeKv {
     pub(crate) router: Arc<Router>,
     pub(crate) catalog: Arc<CatalogFollower>,
     pub(crate) clock: Arc<dyn Clock>,
+    /// What is told of this node before the catalog knows it.
     pub(crate) node: NodeInfo,
+    /// Tablets of a new table per node.
+    pub(crate) shards_per_node: u32,
 }
 
 impl CatalogSource for CatalogFollower {
@@ -77,11 +82,16 @@ impl Kv for NodeKv {
     }
 
     fn local_node(&self) -> NodeInfo {
-        self.node.clone()
+        peers::node_info(&self.catalog.served(), self.node.node, self.shards_per_node)
+            .unwrap_or_else(|| self.node.clone())
     }
 
     fn peers(&self) -> Vec<NodeInfo> {
-        Vec::new()
+        peers::peers(&self.catalog.served(), self.node.node, self.shards_per_node)
+    }
+
+    fn served_schema(&self, node: NodeId) -> Uuid {
+        self.catalog.served_schema(node)
     }
 
     fn now_us(&self) -> i64 {

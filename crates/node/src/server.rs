@@ -5,7 +5,7 @@ use crate::config::{DurabilityOption, StartOptions};
 use crate::error::StartError;
 use crate::kv::NodeKv;
 use crate::listener;
-use crate::membership::{self, Admission, Applicant, JOIN_PATIENCE, Joined, Membership, RoutedWriter};
+use crate::membership::{self, Admission, Applicant, Arrivals, JOIN_PATIENCE, Joined, Membership, RoutedWriter};
 use crate::route::{CatalogSource, RouteOptions, Router};
 use crate::semantics::RowSemantics;
 use crate::shared::{ConnectionLimits, Shared as Connections};
@@ -88,7 +88,8 @@ async fn serve(options: StartOptions) -> Result<(), StartError> {
     let connections = Arc::new(Connections::new(kv, engine, limits));
     let transport = Arc::clone(&membership.transport);
     let (stop, stopped) = watch::channel(false);
-    let serving_http = tokio::spawn(http::run(http, Arc::clone(&connections), transport, options.clone(), stopped.clone()));
+    let serving_http =
+        tokio::spawn(http::run(http, Arc::clone(&connections), transport, options.clone(), stopped.clone()));
     let serving_cql = tokio::spawn(listener::run(cql, Arc::clone(&connections), stopped));
     tracing::info!(cql = %cql_address, http = %http_address, durability = %options.durability, "ready");
     tokio::select! {
@@ -101,7 +102,12 @@ async fn serve(options: StartOptions) -> Result<(), StartError> {
     let _ = serving_cql.await;
     let _ = serving_http.await;
     let closing = Arc::clone(&store);
-    let _ = tokio::task::spawn_blocking(move || closing.shutdown(FLUSH_PATIENCE)).await;
+    let close = move || {
+        // Others lead from now on, instead of noticing after a while that nobody does.
+        closing.release_leadership();
+        closing.shutdown(FLUSH_PATIENCE);
+    };
+    let _ = tokio::task::spawn_blocking(close).await;
     tracing::info!("stopped");
     // Everything is durable; closing a thousand RocksDBs one by one would only take time.
     std::process::exit(0)
@@ -222,13 +228,16 @@ async fn start_node(
         }
         membership.register().await?;
     }
+    let arrivals = Arrivals { router: Arc::clone(&router), catalog: Arc::clone(&catalog) };
+    store.liveness().set_listener(Arc::new(arrivals));
     catalog.start(Arc::new(RoutedWriter(Arc::clone(&router))))?;
     tokio::spawn(Arc::clone(&membership).follow());
     if let Some(joined) = &joined {
         membership.copied(joined).await?;
     }
     let node = node_info(options, &identity);
-    let kv = Arc::new(NodeKv { store, router, catalog, clock: Arc::clone(clock), node });
+    let shards_per_node = options.shards_per_node;
+    let kv = Arc::new(NodeKv { store, router, catalog, clock: Arc::clone(clock), node, shards_per_node });
     Ok(Running { kv, membership })
 }
 

@@ -178,6 +178,12 @@ pub trait Kv: Send + Sync + 'static {
     /// The other nodes that are members, up or not.
     fn peers(&self) -> Vec<NodeInfo>;
 
+    /// The version of the schema that a member serves, as clients compare it: a node that has yet to take in a change differs until it has. A node
+    /// that is down, and cannot be asked anything, should not differ, or clients would wait for it.
+    fn served_schema(&self, _node: NodeId) -> uuid::Uuid {
+        self.catalog().schema_version()
+    }
+
     /// Wall-clock microseconds since the epoch (for TTLs and `now()`).
     fn now_us(&self) -> i64;
 }

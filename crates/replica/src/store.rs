@@ -10,7 +10,7 @@ use crate::replica::{Members, Opening, Proposal, Replica};
 use crate::upkeep::{self, MemoryGate};
 use crate::wire::{self, Envelope};
 use crate::worker::{Command, Worker};
-use ahash::{AHashMap, AHashSet};
+use ahash::AHashMap;
 use arc_swap::{ArcSwap, Guard};
 use diorite_base::bytes::Malformed;
 use diorite_base::mutation::{Evaluator, Mutation};
@@ -342,18 +342,18 @@ impl Store {
         }
     }
 
-    /// Removes data and log records of tablets that are not in `known`: left by a crash between a drop and its clean-up.
-    pub fn remove_orphans(&self, known: &AHashSet<TabletId>) -> Result<(), StorageError> {
+    /// Removes data and log records of tablets that `is_orphan` says are gone: left by a crash between a drop and its clean-up.
+    pub fn remove_orphans(&self, is_orphan: impl Fn(TabletId) -> bool) -> Result<(), StorageError> {
         for disk in &self.inner.disks {
             let mut batch = LogBatch::default();
             for group in disk.log.groups() {
-                if !known.contains(&TabletId(group.0)) {
+                if is_orphan(TabletId(group.0)) {
                     batch.remove(group);
                 }
             }
             disk.log.write(&mut batch, true)?;
             for id in disk.directory.tablet_ids()? {
-                if !known.contains(&TabletId(id)) {
+                if is_orphan(TabletId(id)) {
                     let path = disk.directory.tablet(id);
                     std::fs::remove_dir_all(&path).map_err(|source| StorageError::Io {
                         action: "cannot remove",

@@ -30,7 +30,7 @@ impl Catalog {
         for index in 0..count {
             let tablet = TabletId(self.identity.next_tablet);
             self.identity.next_tablet += 1;
-            let first_token = start_of_part(index, count);
+            let (first_token, _) = part_of_ring(index, count);
             let mut replicas: Vec<NodeId> =
                 self.choose_leader(&replication, index, count, &loads).into_iter().collect();
             if let Some(load) = replicas.first().and_then(|leader| loads.get_mut(leader)) {
@@ -155,8 +155,17 @@ fn prefer_if_idle(replicas: &mut [NodeId], node: NodeId, loads: &mut Loads) {
     loads.entry(node).or_default().leaders += 1;
 }
 
-/// The smallest token of tablet `index` of `count`.
-pub(super) fn start_of_part(index: u32, count: u32) -> i64 {
+/// The first and the last token of part `index` when the ring is split evenly into `count`, as the tablets of a new table do.
+///
+/// # Panics
+/// If `index` is not less than `count`.
+pub fn part_of_ring(index: u32, count: u32) -> (i64, i64) {
+    assert!(index < count, "the ring has {count} parts");
+    let last = if index + 1 == count { i64::MAX } else { start_of_part(index + 1, count) - 1 };
+    (start_of_part(index, count), last)
+}
+
+fn start_of_part(index: u32, count: u32) -> i64 {
     let offset = (u128::from(index) << 64) / u128::from(count);
     // `offset` is below 2^64 as `index < count`; shifting the ring's start to `i64::MIN` flips the sign bit.
     (offset as u64 ^ (1 << 63)) as i64

@@ -5,9 +5,9 @@
 
 use crate::error::StartError;
 use diorite_base::NodeId;
+use diorite_rpc::Lane;
 use diorite_rpc::hello::{Refusal, RefusalKind};
 use diorite_rpc::tcp::Observer;
-use diorite_rpc::Lane;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -101,7 +101,9 @@ impl State {
         } else if self.logged.insert(by, refusal.clone()).as_ref() != Some(refusal) {
             match refusal.kind {
                 // It will pass by itself.
-                RefusalKind::Unknown | RefusalKind::Misdirected => tracing::info!(%by, %refusal, "a node refuses this node"),
+                RefusalKind::Unknown | RefusalKind::Misdirected => {
+                    tracing::info!(%by, %refusal, "a node refuses this node")
+                }
                 _ => tracing::error!(%by, %refusal, "a node refuses this node"),
             }
         }
@@ -156,9 +158,9 @@ mod tests {
     #[test]
     fn one_refusal_stops_a_node_that_nobody_has_let_in() {
         let admission = Admission::default();
-        admission.refused(A, Lane::Raft, &refusal(RefusalKind::Unknown));
+        Observer::refused(&admission, A, Lane::Raft, &refusal(RefusalKind::Unknown));
         assert!(admission.verdict().is_ok(), "it may pass");
-        admission.refused(A, Lane::Raft, &refusal(RefusalKind::Clock));
+        Observer::refused(&admission, A, Lane::Raft, &refusal(RefusalKind::Clock));
         assert!(matches!(admission.verdict(), Err(StartError::Refused { by: A, .. })));
     }
 
@@ -166,11 +168,11 @@ mod tests {
     fn whoever_has_been_let_in_is_stopped_only_by_its_double() {
         let admission = Admission::default();
         admission.connected(A, Lane::Control);
-        admission.refused(B, Lane::Control, &refusal(RefusalKind::Clock));
+        Observer::refused(&admission, B, Lane::Control, &refusal(RefusalKind::Clock));
         assert!(admission.verdict().is_ok());
-        admission.refused(A, Lane::Raft, &refusal(RefusalKind::Duplicate));
+        Observer::refused(&admission, A, Lane::Raft, &refusal(RefusalKind::Duplicate));
         assert!(admission.verdict().is_ok(), "this process was there first");
-        admission.refused(B, Lane::Control, &refusal(RefusalKind::Duplicate));
+        Observer::refused(&admission, B, Lane::Control, &refusal(RefusalKind::Duplicate));
         assert!(matches!(admission.verdict(), Err(StartError::Refused { by: B, .. })));
     }
 

@@ -145,7 +145,8 @@ impl Gatekeeper {
         match catalog.identity().cluster_id {
             Some(own) if own == cluster => self.tell(&catalog, None),
             Some(own) => {
-                let reason = format!("it belongs to cluster {own}, the data directory of this node to cluster {cluster}");
+                let reason =
+                    format!("it belongs to cluster {own}, the data directory of this node to cluster {cluster}");
                 Err(Refusal::new(RefusalKind::Cluster, reason))
             }
             None => Err(not_yet("the node asked is starting itself")),

@@ -29,7 +29,7 @@ use diorite_base::mutation::Mutation;
 use diorite_base::write::{KvError, WriteReply};
 use diorite_base::{Clock, NodeId};
 use diorite_cluster::catalog::{Catalog, Command, NodeDescription, Outcome};
-use diorite_replica::Store;
+use diorite_replica::{PeerListener, Store};
 use diorite_rpc::Lane;
 use diorite_rpc::tcp::TcpTransport;
 use diorite_storage::Identity;
@@ -91,6 +91,27 @@ impl CatalogWriter for RoutedWriter {
     }
 }
 
+/// Passes on to all who want to know that nodes come and go.
+pub(crate) struct Arrivals {
+    pub(crate) router: Arc<Router>,
+    pub(crate) catalog: Arc<CatalogFollower>,
+}
+
+impl PeerListener for Arrivals {
+    fn changed(&self, node: NodeId, is_up: bool) {
+        if is_up {
+            self.router.node_up(node);
+        } else {
+            self.router.node_down(node);
+        }
+        self.catalog.changed(node, is_up);
+    }
+
+    fn announced(&self, node: NodeId, number: u64) {
+        self.catalog.announced(node, number);
+    }
+}
+
 /// What a running member needs of the others.
 pub(crate) struct Membership {
     pub(crate) transport: Arc<TcpTransport>,
@@ -112,8 +133,7 @@ impl Membership {
     /// node join.
     pub(crate) fn open_doors(&self, listener: TcpListener, joined: Option<&Joined>) {
         let inbox = Inbox { store: Arc::clone(&self.store), router: Arc::clone(&self.router) };
-        let gate =
-            Gatekeeper { node: self.node(), store: Arc::clone(&self.store), catalog: Arc::clone(&self.catalog) };
+        let gate = Gatekeeper { node: self.node(), store: Arc::clone(&self.store), catalog: Arc::clone(&self.catalog) };
         self.transport.listen(listener, Arc::new(inbox), Arc::new(gate));
         let catalog = self.catalog.current();
         let mut members = addresses(&catalog);
@@ -143,7 +163,9 @@ impl Membership {
             loop {
                 match self.write(&command).await {
                     // The group of one is about to elect itself.
-                    Err(KvError::Unavailable(_) | KvError::NotLeader { .. } | KvError::Timeout(_)) => pause(RETRY).await,
+                    Err(KvError::Unavailable(_) | KvError::NotLeader { .. } | KvError::Timeout(_)) => {
+                        pause(RETRY).await
+                    }
                     outcome => return outcome,
                 }
             }

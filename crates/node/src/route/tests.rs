@@ -91,6 +91,7 @@ fn node(number: u64) -> NodeDescription {
         http_port: 7000,
         data_center: "datacenter1".to_owned(),
         zone: "rack1".to_owned(),
+        node_address: None,
     }
 }
 

@@ -42,6 +42,8 @@ pub struct MemoryKv {
     waiting: AtomicUsize,
     /// How many cold gets there were at once.
     pub most_waiting: AtomicUsize,
+    /// Who leads all tablets; `None`: this node. What is asked of them is carried out here anyway.
+    pub leader: Mutex<Option<NodeId>>,
     /// A change of the catalog that comes just before the next access to a tablet.
     pub interruption: Mutex<Option<Command>>,
 }
@@ -71,8 +73,14 @@ impl MemoryKv {
             scans: AtomicUsize::new(0),
             waiting: AtomicUsize::new(0),
             most_waiting: AtomicUsize::new(0),
+            leader: Mutex::default(),
             interruption: Mutex::default(),
         }
+    }
+
+    /// Changes the catalog.
+    pub fn command(&self, command: &Command) {
+        self.catalog.store(Arc::new(self.catalog.load().apply(command).0));
     }
 
     /// Moves time.
@@ -88,7 +96,7 @@ impl MemoryKv {
     /// Whether the tablet is there.
     fn check(&self, id: TabletId) -> Result<(), KvError> {
         if let Some(command) = self.interruption.lock().take() {
-            self.catalog.store(Arc::new(self.catalog.load().apply(&command).0));
+            self.command(&command);
         }
         match self.catalog.load().placement(id) {
             Some(_) => Ok(()),
@@ -274,10 +282,6 @@ impl Kv for MemoryKv {
         self.apply(tablet, mutation)
     }
 
-    fn leader(&self, tablet: TabletId) -> Option<NodeId> {
-        self.catalog.load().placement(tablet).map(|_| NodeId(1))
-    }
-
     fn catalog(&self) -> Arc<Catalog> {
         self.catalog.load_full()
     }
@@ -302,6 +306,10 @@ impl Kv for MemoryKv {
 
     fn peers(&self) -> Vec<NodeInfo> {
         Vec::new()
+    }
+
+    fn leader(&self, _tablet: TabletId) -> Option<NodeId> {
+        Some(self.leader.lock().unwrap_or(NodeId(1)))
     }
 
     fn now_us(&self) -> i64 {
