@@ -42,18 +42,18 @@ def binary():
     return path
 
 
-def free_address():
-    """A loopback address on which none of the server's ports is taken."""
-    for last in range(10, 250):
-        address = f"127.0.0.{last}"
+def free_address(neighbours=1):
+    """The first of some neighbouring loopback addresses on which none of the server's ports is taken."""
+    for last in range(10, 250 - neighbours):
         try:
-            for port in PORTS:
-                with socket.socket() as probe:
-                    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                    probe.bind((address, port))
+            for number in range(last, last + neighbours):
+                for port in PORTS:
+                    with socket.socket() as probe:
+                        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                        probe.bind((f"127.0.0.{number}", port))
         except OSError:
             continue
-        return address
+        return f"127.0.0.{last}"
     pytest.exit("no loopback address has the ports 9042, 7100 and 7000 free", returncode=2)
 
 

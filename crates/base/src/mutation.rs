@@ -76,6 +76,21 @@ impl Mutation {
         mutation
     }
 
+    /// A mutation as it came from another node: refused unless [`Self::blind`] or [`Self::evaluated`] could have made it.
+    pub fn decode(bytes: Vec<u8>) -> Result<Self, Malformed> {
+        let read = MutationRef::decode(&bytes)?;
+        if let Body::Blind(mut operations) = read.body() {
+            while !operations.reader.is_empty() {
+                let is_stamped = operations.reader.rest()[0] & STAMPED != 0;
+                let operation = operations.read()?;
+                if is_stamped && operation.value.len() < HEADER_BYTES {
+                    return Err(Malformed);
+                }
+            }
+        }
+        Ok(Self { bytes })
+    }
+
     fn with_header(flags: u8, explicit_us: Option<i64>, capacity: usize) -> Self {
         let mut bytes = Vec::with_capacity(capacity);
         bytes.push(flags | if explicit_us.is_some() { EXPLICIT } else { 0 });
@@ -299,6 +314,22 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn what_another_node_sends_is_stamped_or_refused(bytes: Vec<u8>, short in 0usize..20, is_stamped: bool) {
+            if let Ok(mut mutation) = Mutation::decode(bytes) {
+                mutation.stamp(1);
+            }
+            let mut encoded = vec![0; HEADER_BYTES];
+            encoded.push(1 | if is_stamped { STAMPED } else { 0 });
+            put_slice(&mut encoded, b"key");
+            put_slice(&mut encoded, &vec![0; short]);
+            let decoded = Mutation::decode(encoded);
+            prop_assert_eq!(decoded.is_ok(), !is_stamped || short >= HEADER_BYTES);
+            if let Ok(mut mutation) = decoded {
+                mutation.stamp(1);
+            }
+        }
+
         #[test]
         fn no_input_panics(bytes: Vec<u8>) {
             if let Ok(read) = MutationRef::decode(&bytes)

@@ -1,8 +1,9 @@
 //! The catalog: keyspaces, tables, user types, nodes, tablets and where their replicas are.
 //!
 //! It is the state machine of the Raft group `GroupId::CATALOG`. A [`Catalog`] is an immutable snapshot that clones cheaply; a
-//! [`Command`] makes the next one out of it ([`Catalog::apply`]), together with an [`Outcome`] for whoever asked and the [`Change`]s that
-//! nodes carry out (open and drop tablets, tell drivers). [`CatalogEvaluator`] ties it to the log.
+//! [`Command`] makes the next one out of it ([`Catalog::apply`]), together with an [`Outcome`] for whoever asked. What has to be done to get from
+//! one snapshot to a later one (open and drop tablets, tell drivers) are [`Change`]s ([`Catalog::changes_since`]). [`CatalogEvaluator`]
+//! ties it to the log.
 //!
 //! Always true:
 //! - `apply` is a function of the snapshot and the command. Ids come from counters in the state and are never reused; uuids come in the
@@ -11,13 +12,16 @@
 //! - The tablets of a table cover the token ring without gap or overlap; every tablet of a table has a placement.
 //! - What is stored (one key per object, see `docs/formats/catalog.md`) and the snapshot say the same.
 //!
-//! Left out: moving replicas and balancing (a later addition to the commands), and CQL's validation rules, which the `query` crate
+//! Left out: moving and removing replicas and balancing (a later addition to the commands), and CQL's validation rules, which the `query` crate
 //! applies before it proposes a command. The rules here are those that another command, committed in between, could break.
 
 mod apply;
+mod changes;
 mod command;
 mod evaluator;
 mod persist;
+mod placement;
+mod replication;
 #[cfg(test)]
 mod tests;
 
@@ -27,6 +31,8 @@ pub use command::{
 };
 pub use evaluator::{CatalogEvaluator, CatalogListener};
 pub use persist::{LoadError, Put};
+pub use placement::part_of_ring;
+pub use replication::Replication;
 
 use diorite_base::{NodeId, TableId, TabletId};
 use diorite_model::schema::{Keyspace, TableEntry};
@@ -48,13 +54,20 @@ pub struct Identity {
     pub cluster_id: Option<Uuid>,
     /// `cluster_name` as drivers see it.
     pub name: String,
-    /// Replicas wanted per tablet.
+    /// Replicas per tablet that every keyspace has at least, and that one has which does not say.
     pub replication_factor: u32,
     /// Grows by one with every change.
     pub version: u64,
     next_node: u64,
     next_table: u64,
     next_tablet: u64,
+}
+
+impl Identity {
+    /// Whether the number of a tablet has been given out already. Those that have and are placed nowhere were dropped, for ever.
+    pub fn has_numbered(&self, tablet: TabletId) -> bool {
+        tablet.0 < self.next_tablet
+    }
 }
 
 impl Default for Identity {
@@ -90,12 +103,43 @@ impl Node {
 
 /// Where a tablet's replicas are.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "StoredPlacement")]
 pub struct Placement {
     /// The table it belongs (or, once dropped, belonged) to.
     pub table: TableId,
-    /// The nodes that hold a replica, the preferred leader first.
+    /// The nodes that are to hold a replica, the preferred leader first. The tablet's leader brings its group's members in line with it.
     pub replicas: Vec<NodeId>,
+    /// The members of its group before the first entry of its log; never changed. Whoever opens a replica anew starts from these, and
+    /// learns from the log who came and went since.
+    pub founders: Vec<NodeId>,
 }
+
+/// A placement as it is stored; before there were founders, replicas did not change.
+#[derive(Deserialize)]
+struct StoredPlacement {
+    table: TableId,
+    replicas: Vec<NodeId>,
+    founders: Option<Vec<NodeId>>,
+}
+
+impl From<StoredPlacement> for Placement {
+    fn from(StoredPlacement { table, replicas, founders }: StoredPlacement) -> Self {
+        let founders = founders.unwrap_or_else(|| replicas.clone());
+        Self { table, replicas, founders }
+    }
+}
+
+/// The members of the catalog's own group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CatalogMembers {
+    /// Those that vote.
+    pub voters: Vec<NodeId>,
+    /// Those that only have a copy.
+    pub learners: Vec<NodeId>,
+}
+
+/// The members of the catalog's group before the first entry of its log: the first node founds the cluster alone.
+pub const CATALOG_FOUNDERS: [NodeId; 1] = [NodeId(1)];
 
 type Map<K, V> = Arc<BTreeMap<K, Arc<V>>>;
 
@@ -190,6 +234,20 @@ impl Catalog {
     /// All members by id.
     pub fn nodes(&self) -> impl Iterator<Item = &Arc<Node>> {
         self.nodes.values()
+    }
+
+    /// The members that the catalog's own group is to have: the first nodes vote, as many as the cluster's replication factor says; all
+    /// others have a copy without a vote, so that every node can plan statements by itself.
+    ///
+    /// An even number is not rounded: rounding down would keep the schema in fewer copies than the data that is useless without it,
+    /// and rounding up would ask for nodes that there may not be.
+    pub fn catalog_members(&self) -> CatalogMembers {
+        let ids: Vec<NodeId> = self.nodes.keys().copied().collect();
+        let voters = ids.len().min(self.identity.replication_factor.max(1) as usize);
+        match ids.is_empty() {
+            true => CatalogMembers { voters: CATALOG_FOUNDERS.to_vec(), learners: Vec::new() },
+            false => CatalogMembers { voters: ids[..voters].to_vec(), learners: ids[voters..].to_vec() },
+        }
     }
 
     /// Where the replicas of a live tablet are.

@@ -1,8 +1,10 @@
 //! The `diorite` binary: parses the command line and hands over to the crate that does the work.
 
 use clap::{Parser, Subcommand};
+use diorite_local::LocalArguments;
 use diorite_node::StartOptions;
 use diorite_workload::{BenchArguments, WorkloadArguments, WorkloadError};
+use std::path::Path;
 use std::process::ExitCode;
 
 #[global_allocator]
@@ -20,6 +22,8 @@ struct CommandLine {
 enum Command {
     /// Run a node.
     Start(StartOptions),
+    /// Run a cluster of several nodes on this machine.
+    Local(LocalArguments),
     /// Put a load on any CQL cluster and check what it reads.
     Workload(WorkloadArguments),
     /// Run a benchmark scenario, on a node of its own or on a running cluster, and write a report.
@@ -36,23 +40,37 @@ fn main() -> ExitCode {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => fail(&error, 1),
         },
-        Command::Workload(arguments) => client(diorite_workload::run(arguments)),
-        Command::Bench(arguments) => match std::env::current_exe() {
-            Ok(executable) => client(diorite_workload::bench::run(arguments, &executable)),
-            Err(error) => fail(&error, 1),
-        },
+        Command::Local(arguments) => with_executable(|executable| {
+            let command = async { diorite_local::run(arguments, executable).await.map(|()| ExitCode::SUCCESS) };
+            client(command, |_| 1)
+        }),
+        Command::Workload(arguments) => client(diorite_workload::run(arguments), WorkloadError::exit_code),
+        Command::Bench(arguments) => with_executable(|executable| {
+            client(diorite_workload::bench::run(arguments, executable), WorkloadError::exit_code)
+        }),
+    }
+}
+
+/// For commands that start nodes: they run this very binary.
+fn with_executable(command: impl FnOnce(&Path) -> ExitCode) -> ExitCode {
+    match std::env::current_exe() {
+        Ok(executable) => command(&executable),
+        Err(error) => fail(&error, 1),
     }
 }
 
 /// Runs a client command to its end.
-fn client(command: impl Future<Output = Result<ExitCode, WorkloadError>>) -> ExitCode {
+fn client<E: std::error::Error>(
+    command: impl Future<Output = Result<ExitCode, E>>,
+    exit_code: impl Fn(&E) -> u8,
+) -> ExitCode {
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().thread_name("client").build() {
         Ok(runtime) => runtime,
         Err(error) => return fail(&error, 1),
     };
     match runtime.block_on(command) {
         Ok(code) => code,
-        Err(error) => fail(&error, error.exit_code()),
+        Err(error) => fail(&error, exit_code(&error)),
     }
 }
 

@@ -22,13 +22,18 @@ impl WriteSink for OneWrite {
     }
 }
 
+/// A sink for one write, and its outcome. The outcome fails if the sink is dropped unanswered.
+pub(crate) fn one_write() -> (Arc<dyn WriteSink>, oneshot::Receiver<Result<WriteReply, KvError>>) {
+    let (sender, receiver) = oneshot::channel();
+    (Arc::new(OneWrite(Mutex::new(Some(sender)))), receiver)
+}
+
 /// Submits a write to the store and waits for its outcome.
 pub(crate) async fn write(store: &Store, tablet: TabletId, mutation: Mutation) -> Result<WriteReply, KvError> {
-    let (sender, receiver) = oneshot::channel();
-    let sink: Arc<dyn WriteSink> = Arc::new(OneWrite(Mutex::new(Some(sender))));
+    let (sink, outcome) = one_write();
     store.submit(tablet, mutation, &sink, 0)?;
     store.kick();
     drop(sink);
     // The sender is dropped unanswered only if the worker is gone.
-    receiver.await.unwrap_or(Err(KvError::Unavailable(tablet)))
+    outcome.await.unwrap_or(Err(KvError::Unavailable(tablet)))
 }

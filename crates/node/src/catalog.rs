@@ -2,34 +2,59 @@
 //! serves it.
 //!
 //! Always true: a snapshot is published ([`CatalogFollower::served`]) only after the tablets it names on this node are open, so no
-//! statement meets a table whose tablets are not there yet. Changes are carried out in log order by one thread, never on the
-//! thread that applies the log.
+//! statement meets a table whose tablets are not there yet. One thread goes from the snapshot that is served to the newest, never
+//! the thread that applies the log, which only wakes it; how many versions lie between does not matter. A change is answered after this node
+//! serves it and, as far as they can be waited for, after all others do.
 
-use crate::awaited::write;
 use crate::error::StartError;
+use crate::peers::Peers;
 use ahash::AHashSet;
 use arc_swap::ArcSwap;
 use diorite_base::mutation::{Evaluator, Mutation};
-use diorite_base::write::KvError;
+use diorite_base::write::{KvError, WriteReply};
 use diorite_base::{GroupId, NodeId, TabletId};
-use diorite_cluster::catalog::{Catalog, CatalogEvaluator, Change, Command, SchemaEvent};
+use diorite_cluster::catalog::{
+    CATALOG_FOUNDERS, Catalog, CatalogEvaluator, CatalogMembers, Change, Command, Outcome, Placement, SchemaChangeKind,
+    SchemaEvent, SchemaTarget as CatalogTarget,
+};
+use diorite_cql::protocol::event::{SchemaChangeType, TopologyChangeType};
+use diorite_cql::protocol::{Event, SchemaChange, SchemaTarget};
 use diorite_model::schema::Table;
 use diorite_query::program::TabletEvaluator;
-use diorite_replica::{Members, OpenTablet, Store};
+use diorite_replica::{Members, OpenTablet, PeerListener, Store};
 use diorite_storage::{CompactionStyle, ScanRange, Values};
+use futures::future::BoxFuture;
 use parking_lot::Mutex;
-use std::sync::Arc;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use tokio::sync::{Semaphore, broadcast, watch};
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+use tokio::sync::{Notify, broadcast, watch};
+use uuid::Uuid;
 
-/// Catalog changes that may wait to be carried out.
-const PENDING_CHANGES: usize = 256;
-/// Schema events that a slow connection may lag behind.
+/// Events that a slow connection may lag behind.
 const PENDING_EVENTS: usize = 1_024;
+/// How long a change waits for this node to serve it.
+const PATIENCE_HERE: Duration = Duration::from_secs(10);
+/// How long a change waits for the other nodes that are up to serve it.
+const PATIENCE_ELSEWHERE: Duration = Duration::from_secs(5);
+/// How long after a failed attempt the catalog is told again that tablets are gone.
+const TELL_AGAIN: Duration = Duration::from_secs(1);
+/// Dropped tablets that are told to be gone at a time.
+const FORGET_AT_ONCE: usize = 1_000;
+/// Versions of which the schema's version is remembered, to know it of nodes that serve an older one.
+const REMEMBERED_VERSIONS: usize = 64;
 
-const CATALOG_TABLET: TabletId = TabletId(GroupId::CATALOG.0);
+/// The catalog's own tablet.
+pub(crate) const CATALOG_TABLET: TabletId = TabletId(GroupId::CATALOG.0);
 
-type Changed = (Arc<Catalog>, Vec<Change>);
+/// Writes to a tablet, wherever it is led. Without it the follower would be bound to this node's store, whose replica of the catalog
+/// seldom leads.
+pub(crate) trait CatalogWriter: Send + Sync + 'static {
+    /// Writes to [`CATALOG_TABLET`] and waits for the outcome.
+    fn write(&self, mutation: Mutation) -> BoxFuture<'_, Result<WriteReply, KvError>>;
+}
 
 /// This node's side of the catalog.
 pub(crate) struct CatalogFollower {
@@ -38,20 +63,23 @@ pub(crate) struct CatalogFollower {
     evaluator: Arc<CatalogEvaluator>,
     served: ArcSwap<Catalog>,
     served_version: watch::Sender<u64>,
-    events: broadcast::Sender<Arc<SchemaEvent>>,
-    changes: Mutex<Option<Receiver<Changed>>>,
-    /// Fewer changes at a time than the queue holds, so that the thread that applies the log never waits for the follower, which may be
-    /// waiting for that thread.
-    turns: Semaphore,
+    /// The newest versions that were served, each with its schema's.
+    schema_versions: Mutex<VecDeque<(u64, Uuid)>>,
+    peers: Peers,
+    events: broadcast::Sender<Arc<Event>>,
+    woken: Mutex<Option<Receiver<()>>>,
+    writer: OnceLock<Arc<dyn CatalogWriter>>,
+    /// Tablets may have been dropped.
+    dropped: Notify,
 }
 
 impl CatalogFollower {
     /// Opens the catalog's group and replays its log; [`Self::start`] then serves it.
     pub(crate) fn open(store: &Arc<Store>, node: NodeId) -> Result<Arc<Self>, StartError> {
-        let (sender, receiver): (SyncSender<Changed>, _) = sync_channel(PENDING_CHANGES);
-        let listener = move |catalog: &Arc<Catalog>, changes: Vec<Change>| {
-            // The receiver is gone only when the node shuts down.
-            let _ = sender.send((Arc::clone(catalog), changes));
+        let (wake, woken) = sync_channel(1);
+        let listener = move |_: &Arc<Catalog>| {
+            // If it is full the follower is woken already; it is gone only when the node shuts down.
+            let _ = wake.try_send(());
         };
         let evaluator = Arc::new(CatalogEvaluator::new(Catalog::default(), listener));
         let loading = Arc::clone(&evaluator);
@@ -72,55 +100,48 @@ impl CatalogFollower {
             tablet: CATALOG_TABLET,
             evaluator: Arc::clone(&evaluator) as Arc<dyn Evaluator>,
             gc_grace_s: 0,
-            founders: vec![node],
+            founders: CATALOG_FOUNDERS.to_vec(),
             members: Members::default(),
             values: Values::Plain,
             compaction: CompactionStyle::SizeTiered,
             on_loaded: Some(Box::new(on_loaded)),
         };
-        // Replaying may bring more changes than fit the queue; nobody takes them yet, and the snapshot says it all.
-        let draining = DrainWhile::start(receiver)?;
-        let opened = store.open(vec![open]);
-        let receiver = draining.stop();
-        opened.map_err(|error| StartError::Tablet { what: "the catalog".to_owned(), reason: error.to_string() })?;
-        let served = evaluator.current();
+        store
+            .open(vec![open])
+            .map_err(|error| StartError::Tablet { what: "the catalog".to_owned(), reason: error.to_string() })?;
         Ok(Arc::new(Self {
             store: Arc::clone(store),
             node,
-            served_version: watch::Sender::new(served.version()),
-            served: ArcSwap::new(served),
+            // Nothing is served before the start.
+            served_version: watch::Sender::new(0),
+            served: ArcSwap::from_pointee(Catalog::default()),
+            schema_versions: Mutex::default(),
+            peers: Peers::default(),
             evaluator,
             events: broadcast::Sender::new(PENDING_EVENTS),
-            changes: Mutex::new(Some(receiver)),
-            turns: Semaphore::new(PENDING_CHANGES / 4),
+            woken: Mutex::new(Some(woken)),
+            writer: OnceLock::new(),
+            dropped: Notify::new(),
         }))
     }
 
-    /// Opens this node's tablets as the catalog has them, removes what it no longer has, and follows it from now on.
-    pub(crate) fn start(self: &Arc<Self>) -> Result<(), StartError> {
+    /// Opens this node's tablets as the catalog has them, removes what is left of dropped ones, and follows the catalog from now on. From here
+    /// on changes can be proposed, through `writer`. To be called on the runtime.
+    pub(crate) fn start(self: &Arc<Self>, writer: Arc<dyn CatalogWriter>) -> Result<(), StartError> {
         let catalog = self.evaluator.current();
-        let mut wanted = Vec::new();
-        let mut known: AHashSet<TabletId> = AHashSet::from_iter([CATALOG_TABLET]);
-        for (tablet, placement) in catalog.tablets_on(self.node) {
-            if let Some(entry) = catalog.table_by_id(placement.table) {
-                wanted.push(open_rows(self.node, tablet, &entry.table));
-                known.insert(tablet);
-            }
-        }
-        self.store.remove_orphans(&known)?;
+        self.remove_orphans(&catalog)?;
+        let wanted = catalog.tablets_on(self.node).filter_map(|(tablet, placement)| {
+            Some(open_rows(tablet, placement, &catalog.table_by_id(placement.table)?.table))
+        });
         self.store
-            .open(wanted)
+            .open(wanted.collect())
             .map_err(|error| StartError::Tablet { what: "the tablets".to_owned(), reason: error.to_string() })?;
-        let gone: Vec<TabletId> = catalog
-            .dropped_tablets()
-            .filter(|(_, placement)| placement.replicas.contains(&self.node))
-            .map(|(tablet, _)| tablet)
-            .collect();
-        if !gone.is_empty() {
-            self.forget(gone);
-        }
-        let receiver = self.changes.lock().take().expect("a follower is started once");
+        self.meet_nodes(&catalog);
         self.publish(catalog);
+        if self.writer.set(writer).is_err() {
+            tracing::error!("a follower is started once");
+        }
+        let woken = self.woken.lock().take().expect("a follower is started once");
         let follower = Arc::clone(self);
         #[allow(
             clippy::disallowed_methods,
@@ -128,9 +149,20 @@ impl CatalogFollower {
         )]
         std::thread::Builder::new()
             .name("catalog".to_owned())
-            .spawn(move || follower.follow(&receiver))
+            .spawn(move || follower.follow(&woken))
             .map_err(|error| StartError::System("cannot start a thread", error))?;
+        tokio::spawn(Arc::clone(self).forget_dropped());
+        self.dropped.notify_one();
         Ok(())
+    }
+
+    /// Removes what is left of dropped tablets. This node's copy of the catalog may be behind: only what it knows to be gone may go, which are
+    /// tablets that were numbered once and are placed nowhere, as numbers are not used twice.
+    fn remove_orphans(&self, catalog: &Catalog) -> Result<(), StartError> {
+        let placed: AHashSet<TabletId> = catalog.tablets().map(|(tablet, _)| tablet).collect();
+        let is_orphan =
+            |tablet| tablet != CATALOG_TABLET && catalog.identity().has_numbered(tablet) && !placed.contains(&tablet);
+        Ok(self.store.remove_orphans(is_orphan)?)
     }
 
     /// The newest snapshot that this node serves.
@@ -143,96 +175,217 @@ impl CatalogFollower {
         self.served.load().version()
     }
 
+    /// Its version, from now on.
+    pub(crate) fn versions(&self) -> watch::Receiver<u64> {
+        self.served_version.subscribe()
+    }
+
     /// The newest snapshot, served or not.
     pub(crate) fn current(&self) -> Arc<Catalog> {
         self.evaluator.current()
     }
 
-    /// Schema events from now on.
-    pub(crate) fn events(&self) -> broadcast::Receiver<Arc<SchemaEvent>> {
+    /// What clients may register for, from now on.
+    pub(crate) fn events(&self) -> broadcast::Receiver<Arc<Event>> {
         self.events.subscribe()
     }
 
-    /// Proposes an encoded command; returns the encoded outcome once this node serves its consequences.
-    pub(crate) async fn change(&self, command: Vec<u8>) -> Result<Vec<u8>, KvError> {
-        let _turn = self.turns.acquire().await.map_err(|_| KvError::Unavailable(CATALOG_TABLET))?;
-        let outcome = write(&self.store, CATALOG_TABLET, Mutation::evaluated(None, &command)).await?;
-        let version = self.evaluator.current().version();
-        let mut served = self.served_version.subscribe();
-        // The sender lives as long as `self`.
-        let _ = served.wait_for(|served| *served >= version).await;
-        Ok(outcome)
+    /// The version of the schema that a node serves, as drivers are told it. A node that is down serves none: it is told to agree, as nobody has
+    /// to wait for it.
+    pub(crate) fn served_schema(&self, node: NodeId) -> Uuid {
+        let known = self.schema_versions.lock();
+        let newest = known.back().map_or_else(Uuid::nil, |(_, schema)| *schema);
+        let Some(served) = self.peers.served_version(node) else { return newest };
+        // Older than all that is remembered: no schema of this node's.
+        known.iter().rev().find(|(version, _)| *version <= served).map_or_else(Uuid::nil, |(_, schema)| *schema)
     }
 
-    fn follow(&self, changes: &Receiver<Changed>) {
-        while let Ok((catalog, changes)) = changes.recv() {
-            if catalog.version() <= self.served.load().version() {
-                continue;
-            }
-            let mut events = Vec::new();
-            // What is dropped goes only after nobody is sent there any more: a request that meets a closed tablet finds others in the catalog.
-            let (dropped, changes): (Vec<_>, Vec<_>) =
-                changes.into_iter().partition(|change| matches!(change, Change::DropTablets { .. }));
-            for change in changes {
-                self.carry_out(change, &mut events);
-            }
-            self.publish(catalog);
-            for change in dropped {
-                self.carry_out(change, &mut events);
-            }
-            for event in events {
-                // Nobody may be listening.
-                let _ = self.events.send(Arc::new(event));
+    /// Proposes an encoded command; returns the encoded outcome once this node serves its consequences, and all others that are up do or have
+    /// been waited for.
+    pub(crate) async fn change(&self, command: Vec<u8>) -> Result<Vec<u8>, KvError> {
+        let writer = self.writer.get().ok_or(KvError::Unavailable(CATALOG_TABLET))?;
+        let reply = writer.write(Mutation::evaluated(None, &command)).await?;
+        let outcome = Outcome::decode(&reply).map_err(|error| KvError::Storage(error.to_string()))?;
+        self.wait_until_served(outcome.version()).await?;
+        let behind = self.peers.wait_until_served(outcome.version(), PATIENCE_ELSEWHERE).await;
+        if !behind.is_empty() {
+            tracing::warn!(
+                version = outcome.version(),
+                ?behind,
+                "a change of the catalog is not served everywhere yet"
+            );
+        }
+        Ok(reply)
+    }
+
+    /// Waits until this node serves `version`, which the catalog's leader may have reached long before.
+    pub(crate) async fn wait_until_served(&self, version: u64) -> Result<(), KvError> {
+        let mut served = self.served_version.subscribe();
+        let reached = served.wait_for(|served| *served >= version);
+        match tokio::time::timeout(PATIENCE_HERE, reached).await {
+            // The sender lives as long as `self`.
+            Ok(_) => Ok(()),
+            Err(_) => Err(KvError::Timeout(PATIENCE_HERE.as_millis() as u64)),
+        }
+    }
+
+    fn follow(&self, woken: &Receiver<()>) {
+        while woken.recv().is_ok() {
+            let (newest, served) = (self.evaluator.current(), self.served());
+            if newest.version() > served.version() {
+                self.serve(&newest, &served);
             }
         }
     }
 
-    fn carry_out(&self, change: Change, events: &mut Vec<SchemaEvent>) {
+    /// Goes from one snapshot to a later one.
+    fn serve(&self, newest: &Arc<Catalog>, served: &Catalog) {
+        let mut events = Vec::new();
+        // What is dropped goes only after nobody is sent there any more: a request that meets a closed tablet finds others in the catalog.
+        let (dropped, changes): (Vec<_>, Vec<_>) =
+            newest.changes_since(served).into_iter().partition(|change| matches!(change, Change::DropTablets { .. }));
+        for change in changes {
+            self.carry_out(change, newest, served, &mut events);
+        }
+        self.publish(Arc::clone(newest));
+        for change in dropped {
+            self.carry_out(change, newest, served, &mut events);
+        }
+        // Also those that came and went unseen.
+        self.dropped.notify_one();
+        for event in events {
+            // Nobody may be listening.
+            let _ = self.events.send(Arc::new(event));
+        }
+    }
+
+    fn carry_out(&self, change: Change, newest: &Catalog, served: &Catalog, events: &mut Vec<Event>) {
         match change {
             Change::OpenTablets { table, tablets } => {
-                let ours = tablets.iter().filter(|tablet| tablet.replicas.contains(&self.node));
-                let wanted = ours.map(|tablet| open_rows(self.node, tablet.tablet, &table)).collect();
-                if let Err(error) = self.store.open(wanted) {
-                    tracing::error!(table = %table.name, %error, "cannot open the tablets of a new table");
+                let ours = tablets.iter().map(|new| new.tablet);
+                self.open_ours(ours, &table, newest);
+            }
+            Change::ReplicasAdded { table, tablets } => {
+                let ours = tablets.iter().filter(|(_, node)| *node == self.node).map(|(tablet, _)| *tablet);
+                self.open_ours(ours, &table, newest);
+                let grown: AHashSet<TabletId> = tablets.iter().map(|(tablet, _)| *tablet).collect();
+                for tablet in grown {
+                    if let Some(placement) = newest.placement(tablet) {
+                        self.store.set_members(tablet, members(placement));
+                    }
                 }
             }
-            Change::DropTablets { tablets, .. } => {
-                self.store.close(&tablets);
-                self.forget(tablets);
-            }
+            Change::DropTablets { tablets, .. } => self.store.close(&tablets),
             Change::AlterTable(table) => {
-                let catalog = self.evaluator.current();
-                let entry = catalog.table_by_id(table.id);
+                let entry = newest.table_by_id(table.id);
                 for range in entry.iter().flat_map(|entry| &entry.tablets) {
                     if let Some(handle) = self.store.handle(range.tablet) {
                         handle.data().set_gc_grace_s(table.gc_grace_s);
                     }
                 }
             }
-            Change::NodeChanged(_) => {}
-            Change::Schema(event) => events.push(event),
+            Change::NodeChanged(node) => {
+                self.meet_nodes(newest);
+                events.extend(self.arrival(node, newest, served));
+            }
+            Change::Schema(event) => events.push(Event::Schema(schema_change(event))),
         }
     }
 
-    /// Tells the catalog that this node has removed dropped tablets. Repeated at the next start if it does not arrive.
-    fn forget(&self, tablets: Vec<TabletId>) {
-        let command = Command::ForgetDropped { node: self.node, tablets };
-        let sink: Arc<dyn diorite_base::write::WriteSink> = Arc::new(Unheard);
-        let mutation = Mutation::evaluated(None, &command.encode());
-        match self.store.submit(CATALOG_TABLET, mutation, &sink, 0) {
-            Ok(()) => self.store.kick(),
-            Err(error) => tracing::warn!(%error, "could not tell the catalog that tablets are gone"),
+    fn open_ours(&self, tablets: impl Iterator<Item = TabletId>, table: &Table, catalog: &Catalog) {
+        let placed = tablets.filter_map(|tablet| Some((tablet, catalog.placement(tablet)?)));
+        let ours = placed.filter(|(_, placement)| placement.replicas.contains(&self.node));
+        let wanted = ours.map(|(tablet, placement)| open_rows(tablet, placement, table)).collect();
+        if let Err(error) = self.store.open(wanted) {
+            tracing::error!(table = %table.name, %error, "cannot open the tablets of a table");
         }
+    }
+
+    /// Takes in who the nodes are: whom heartbeats go to, and who the members of the catalog's own group are.
+    fn meet_nodes(&self, catalog: &Catalog) {
+        if catalog.nodes().next().is_none() {
+            // Not a member yet: whoever lets this node join has named the first peers.
+            return;
+        }
+        let others: Vec<NodeId> = catalog.nodes().map(|node| node.id).filter(|node| *node != self.node).collect();
+        for node in &others {
+            self.peers.set_live(*node, self.store.liveness().is_up(*node));
+        }
+        self.store.set_peers(others);
+        let CatalogMembers { voters, learners } = catalog.catalog_members();
+        self.store.set_members(CATALOG_TABLET, Members { voters, learners });
+    }
+
+    /// What clients are told of a node that is new, or elsewhere than before.
+    fn arrival(&self, id: NodeId, newest: &Catalog, served: &Catalog) -> Option<Event> {
+        let address = cql_address(newest, id)?;
+        let is_new = id != self.node && cql_address(served, id) != Some(address);
+        is_new.then_some(Event::Topology { change: TopologyChangeType::NewNode, address })
+    }
+
+    /// Tells the catalog of dropped tablets that this node has none of (any more), whenever there may be some.
+    async fn forget_dropped(self: Arc<Self>) {
+        loop {
+            self.dropped.notified().await;
+            while let Some(command) = self.forgettable() {
+                if let Err(error) = self.change(command.encode()).await {
+                    tracing::warn!(%error, "could not tell the catalog that tablets are gone");
+                    #[allow(clippy::disallowed_methods, reason = "a shell's timer: nobody says when to try again")]
+                    tokio::time::sleep(TELL_AGAIN).await;
+                }
+            }
+        }
+    }
+
+    fn forgettable(&self) -> Option<Command> {
+        let catalog = self.served();
+        let ours = catalog.dropped_tablets().filter(|(_, placement)| placement.replicas.contains(&self.node));
+        let gone = ours.map(|(tablet, _)| tablet).filter(|tablet| self.store.handle(*tablet).is_none());
+        let tablets: Vec<TabletId> = gone.take(FORGET_AT_ONCE).collect();
+        (!tablets.is_empty()).then_some(Command::ForgetDropped { node: self.node, tablets })
     }
 
     fn publish(&self, catalog: Arc<Catalog>) {
         let version = catalog.version();
+        let mut known = self.schema_versions.lock();
+        known.push_back((version, catalog.schema_version()));
+        if known.len() > REMEMBERED_VERSIONS {
+            known.pop_front();
+        }
+        drop(known);
         self.served.store(catalog);
         self.served_version.send_replace(version);
+        self.store.liveness().announce(version);
+    }
+
+    /// Tells clients that a node is up or down.
+    fn tell_status(&self, node: NodeId, is_up: Option<bool>) {
+        let (Some(is_up), Some(address)) = (is_up, cql_address(&self.served.load(), node)) else { return };
+        tracing::info!(%node, %address, is_up, "a node's status changed");
+        // Nobody may be listening.
+        let _ = self.events.send(Arc::new(Event::Status { is_up, address }));
     }
 }
 
-fn open_rows(node: NodeId, tablet: TabletId, table: &Table) -> OpenTablet {
+impl PeerListener for CatalogFollower {
+    fn changed(&self, node: NodeId, is_up: bool) {
+        self.tell_status(node, self.peers.set_live(node, is_up));
+    }
+
+    fn announced(&self, node: NodeId, number: u64) {
+        self.tell_status(node, self.peers.set_served(node, number));
+    }
+}
+
+fn cql_address(catalog: &Catalog, node: NodeId) -> Option<SocketAddr> {
+    catalog.node(node).map(|node| SocketAddr::new(node.address(), node.description.cql_port))
+}
+
+fn members(placement: &Placement) -> Members {
+    Members { voters: placement.replicas.clone(), learners: Vec::new() }
+}
+
+fn open_rows(tablet: TabletId, placement: &Placement, table: &Table) -> OpenTablet {
     let compaction = match table.options.get("compaction") {
         Some(options) if options.contains("LeveledCompactionStrategy") => CompactionStyle::Leveled,
         _ => CompactionStyle::SizeTiered,
@@ -241,54 +394,26 @@ fn open_rows(node: NodeId, tablet: TabletId, table: &Table) -> OpenTablet {
         tablet,
         evaluator: Arc::new(TabletEvaluator),
         gc_grace_s: table.gc_grace_s,
-        founders: vec![node],
-        members: Members::default(),
+        founders: placement.founders.clone(),
+        members: members(placement),
         values: Values::Rows,
         compaction,
         on_loaded: None,
     }
 }
 
-/// A sink for writes whose outcome nobody needs.
-struct Unheard;
-
-impl diorite_base::write::WriteSink for Unheard {
-    fn complete(&self, done: &mut Vec<diorite_base::write::Completion>) {
-        for (_, outcome) in done.drain(..) {
-            if let Err(error) = outcome {
-                tracing::warn!(%error, "a background catalog change failed");
-            }
-        }
-    }
-}
-
-/// Empties a queue while the log is replayed into it.
-struct DrainWhile {
-    stop: SyncSender<()>,
-    thread: std::thread::JoinHandle<Receiver<Changed>>,
-}
-
-impl DrainWhile {
-    fn start(receiver: Receiver<Changed>) -> Result<Self, StartError> {
-        let (stop, stopped) = sync_channel::<()>(1);
-        #[allow(clippy::disallowed_methods, reason = "joined by `stop`")]
-        let thread = std::thread::Builder::new()
-            .name("catalog-replay".to_owned())
-            .spawn(move || {
-                while stopped.try_recv().is_err() {
-                    // What was replayed is part of the snapshot that is served first.
-                    let _ = receiver.recv_timeout(std::time::Duration::from_millis(5));
-                }
-                while receiver.try_recv().is_ok() {}
-                receiver
-            })
-            .map_err(|error| StartError::System("cannot start a thread", error))?;
-        Ok(Self { stop, thread })
-    }
-
-    fn stop(self) -> Receiver<Changed> {
-        // The thread is waiting for this.
-        let _ = self.stop.send(());
-        self.thread.join().expect("the drain does nothing that panics")
+fn schema_change(event: SchemaEvent) -> SchemaChange {
+    let keyspace = event.keyspace;
+    SchemaChange {
+        change: match event.change {
+            SchemaChangeKind::Created => SchemaChangeType::Created,
+            SchemaChangeKind::Updated => SchemaChangeType::Updated,
+            SchemaChangeKind::Dropped => SchemaChangeType::Dropped,
+        },
+        target: match event.target {
+            CatalogTarget::Keyspace => SchemaTarget::Keyspace(keyspace),
+            CatalogTarget::Table(name) => SchemaTarget::Table { keyspace, name },
+            CatalogTarget::Type(name) => SchemaTarget::Type { keyspace, name },
+        },
     }
 }

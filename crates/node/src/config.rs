@@ -86,6 +86,65 @@ impl Serialize for DurabilityOption {
     }
 }
 
+/// Where a node is reached by others, written `HOST` or `HOST:PORT`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeAddress {
+    /// A name or an IP address.
+    pub host: String,
+    /// The node port, if it is not the usual one.
+    pub port: Option<u16>,
+}
+
+impl NodeAddress {
+    /// The usual node port.
+    pub const DEFAULT_PORT: u16 = 7100;
+}
+
+impl FromStr for NodeAddress {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text.parse::<std::net::Ipv6Addr>().is_ok() {
+            return Ok(Self { host: text.to_owned(), port: None });
+        }
+        let (host, port) = match text.rsplit_once(':') {
+            Some((host, port)) => match port.parse() {
+                Ok(port) => (host, Some(port)),
+                Err(_) => return Err(format!("'{port}' is not a port")),
+            },
+            None => (text, None),
+        };
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        if host.is_empty() || host.contains(char::is_whitespace) {
+            return Err(format!("'{text}' is not HOST or HOST:PORT"));
+        }
+        Ok(Self { host: host.to_owned(), port })
+    }
+}
+
+impl fmt::Display for NodeAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let port = self.port.unwrap_or(Self::DEFAULT_PORT);
+        match self.host.contains(':') {
+            true => write!(f, "[{}]:{port}", self.host),
+            false => write!(f, "{}:{port}", self.host),
+        }
+    }
+}
+
+impl Serialize for NodeAddress {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+fn milliseconds(text: &str) -> Result<u64, String> {
+    match text.trim_end_matches("ms").parse() {
+        Ok(milliseconds) if milliseconds > 0 => Ok(milliseconds),
+        _ => Err(format!("'{text}' is not a number of milliseconds")),
+    }
+}
+
 /// The form of log lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -111,9 +170,27 @@ pub struct StartOptions {
     #[arg(long, value_name = "PORT", default_value_t = 9042)]
     pub cql_port: u16,
 
-    /// Port for other nodes; announced, not opened by a node on its own.
-    #[arg(long, value_name = "PORT", default_value_t = 7100)]
+    /// Port for other nodes.
+    #[arg(long, value_name = "PORT", default_value_t = NodeAddress::DEFAULT_PORT)]
     pub node_port: u16,
+
+    /// A node of the cluster to join; give several to be independent of one. Without it, a new directory becomes a new cluster's first node.
+    /// A node that is a member already looks there for the others, should their addresses have changed.
+    #[arg(long, value_name = "HOST[:PORT]")]
+    pub join: Vec<NodeAddress>,
+
+    /// Replicas of each tablet that every keyspace has at least, and that one has which does not say. Decided when the cluster is first
+    /// started (1 if not given); another number is refused later.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=99))]
+    pub rf: Option<u32>,
+
+    /// What other nodes dial to reach this one; the listening address and the node port if not given.
+    #[arg(long, value_name = "HOST[:PORT]")]
+    pub advertise_node_address: Option<NodeAddress>,
+
+    /// How far the clocks of two nodes may be apart; nodes farther off are refused.
+    #[arg(long, value_name = "MILLISECONDS", default_value = "500ms", value_parser = milliseconds)]
+    pub max_clock_skew: u64,
 
     /// Port for metrics and health.
     #[arg(long, value_name = "PORT", default_value_t = 7000)]
@@ -213,6 +290,21 @@ mod tests {
         assert_eq!("7".parse(), Ok(Size(7)));
         assert!("7 parsecs".parse::<Size>().is_err());
         assert!("99999999999TiB".parse::<Size>().is_err());
+    }
+
+    #[test]
+    fn node_addresses() {
+        let address = |host: &str, port| Ok(NodeAddress { host: host.to_owned(), port });
+        assert_eq!("db-1".parse(), address("db-1", None));
+        assert_eq!("127.0.0.1:7101".parse(), address("127.0.0.1", Some(7_101)));
+        assert_eq!("[::1]:7101".parse(), address("::1", Some(7_101)));
+        assert_eq!("::1".parse(), address("::1", None));
+        assert_eq!("::1".parse::<NodeAddress>().unwrap().to_string(), "[::1]:7100");
+        for wrong in ["", ":7100", "db-1:port", "db 1"] {
+            assert!(wrong.parse::<NodeAddress>().is_err(), "{wrong}");
+        }
+        assert_eq!((milliseconds("250"), milliseconds("250ms")), (Ok(250), Ok(250)));
+        assert!(milliseconds("0").is_err() && milliseconds("soon").is_err());
     }
 
     #[test]

@@ -8,16 +8,15 @@
 use crate::inbox::Inbox;
 use crate::shared::{InWork, Shared};
 use diorite_base::write::{Completion, WriteSink};
-use diorite_cluster::catalog::{SchemaChangeKind, SchemaEvent, SchemaTarget as CatalogTarget};
 use diorite_cql::protocol::envelope::Role;
-use diorite_cql::protocol::event::{EventSet, EventType, SchemaChangeType};
+use diorite_cql::protocol::event::EventSet;
 use diorite_cql::protocol::request::Startup;
-use diorite_cql::protocol::response::{self, ReplyHead};
+use diorite_cql::protocol::response::{self, ReplyHead, TABLETS_ROUTING};
 use diorite_cql::protocol::{
-    Compression, CqlError, Envelope, Event, FrameError, Inbound, Message, Opcode, Outbound, Request, SchemaChange,
-    SchemaTarget, Version, WriteType,
+    Compression, CqlError, Envelope, Event, FrameError, Inbound, Message, Opcode, Outbound, Request, Version, WriteType,
 };
 use diorite_query::engine::{ExecuteNow, OwnedRequest, Reply, ReplyTo};
+use diorite_query::kv::Kv;
 use diorite_query::{Session, error::kv_error};
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
@@ -76,7 +75,7 @@ pub(crate) struct Connection {
     version: Version,
     started: bool,
     registered: EventSet,
-    events: Option<broadcast::Receiver<Arc<SchemaEvent>>>,
+    events: Option<broadcast::Receiver<Arc<Event>>>,
     /// Since when, on the monotonic clock, the client has owed something without any progress: the rest of a message, a read of its
     /// replies, its STARTUP. Single bytes of a message are no progress, or a peer that sends one now and then would be waited for forever.
     stuck_since_ns: Option<u64>,
@@ -165,8 +164,10 @@ impl Connection {
                     return self.read();
                 }
             }
-            event = event => self.tell(event),
+            event = event => self.tell(&event),
             () = patience, if stuck => return Ok(false),
+            // Last, when every request has got as far as it can: what they ask of other nodes leaves together.
+            () = self.shared.kv.router.gathered() => {}
         }
         Ok(true)
     }
@@ -241,7 +242,7 @@ impl Connection {
             }
         }
         if submitted_any {
-            self.shared.kv.store.kick();
+            self.shared.kv.kick();
         }
         if self.inbound.is_idle() && self.submitted == 0 && self.running.is_empty() {
             self.inbound.release_memory();
@@ -301,6 +302,7 @@ impl Connection {
         match &answer.outcome {
             Ok(reply) => {
                 head.extras.warnings = &reply.warnings;
+                head.extras.custom_payload = &reply.custom_payload;
                 reply.encode(out, &head);
             }
             Err(error) => response::encode_error(out, &head, error),
@@ -308,42 +310,25 @@ impl Connection {
         self.outbound.commit();
     }
 
-    fn tell(&mut self, event: Arc<SchemaEvent>) {
-        if !self.registered.contains(EventType::SchemaChange) {
+    fn tell(&mut self, event: &Event) {
+        if !self.registered.contains(event.event_type()) {
             return;
         }
-        let change = schema_change(&event);
-        response::encode_event(self.outbound.buffer(), self.version, &Event::Schema(change));
+        response::encode_event(self.outbound.buffer(), self.version, event);
         self.outbound.commit();
     }
 }
 
-/// The next schema event of a connection that registered; never, for one that did not.
-async fn next_event(events: &mut Option<broadcast::Receiver<Arc<SchemaEvent>>>) -> Arc<SchemaEvent> {
+/// The next event of a connection that registered; never, for one that did not.
+async fn next_event(events: &mut Option<broadcast::Receiver<Arc<Event>>>) -> Arc<Event> {
     let Some(receiver) = events else { return std::future::pending().await };
     loop {
         match receiver.recv().await {
             Ok(event) => return event,
-            // Events were missed; drivers also compare schema versions.
+            // Events were missed; drivers also look by themselves, now and then.
             Err(broadcast::error::RecvError::Lagged(_)) => {}
             Err(broadcast::error::RecvError::Closed) => return std::future::pending().await,
         }
-    }
-}
-
-fn schema_change(event: &SchemaEvent) -> SchemaChange {
-    let keyspace = event.keyspace.clone();
-    SchemaChange {
-        change: match event.change {
-            SchemaChangeKind::Created => SchemaChangeType::Created,
-            SchemaChangeKind::Updated => SchemaChangeType::Updated,
-            SchemaChangeKind::Dropped => SchemaChangeType::Dropped,
-        },
-        target: match &event.target {
-            CatalogTarget::Keyspace => SchemaTarget::Keyspace(keyspace),
-            CatalogTarget::Table(name) => SchemaTarget::Table { keyspace, name: name.clone() },
-            CatalogTarget::Type(name) => SchemaTarget::Type { keyspace, name: name.clone() },
-        },
     }
 }
 
@@ -415,7 +400,12 @@ impl Requests<'_> {
     fn startup(&mut self, envelope: &Envelope<'_>, startup: &Startup<'_>) -> Next {
         let checked = startup.check_cql_version().and_then(|()| startup.compression(envelope.version));
         match checked {
-            Ok(compression) => Next::Start(envelope.version, compression, envelope.stream),
+            Ok(compression) => {
+                if startup.options.get(TABLETS_ROUTING).is_some() {
+                    self.session.set_learns_tablets();
+                }
+                Next::Start(envelope.version, compression, envelope.stream)
+            }
             Err(error) => self.fail(envelope, &error),
         }
     }

@@ -1,5 +1,6 @@
 //! Why a node does not start: one clear line for the operator each.
 
+use diorite_base::NodeId;
 use diorite_storage::StorageError;
 use std::net::SocketAddr;
 use thiserror::Error;
@@ -13,7 +14,7 @@ pub enum StartError {
     /// A port cannot be listened on.
     #[error("cannot listen for {what} on {address}: {source}")]
     Listen {
-        /// CQL or HTTP.
+        /// CQL, HTTP or other nodes.
         what: &'static str,
         /// Where.
         address: SocketAddr,
@@ -30,6 +31,25 @@ pub enum StartError {
         what: String,
         /// Why not.
         reason: String,
+    },
+    /// The node cannot become a member of the cluster that it is to join.
+    #[error("{0}")]
+    Join(String),
+    /// The other members do not let the node in.
+    #[error("node {by} refuses this node: {reason}")]
+    Refused {
+        /// The member that said so.
+        by: NodeId,
+        /// Its reason.
+        reason: String,
+    },
+    /// What was given differs from what the cluster was founded with.
+    #[error("--rf {given} was given, but this cluster was first started with --rf {decided}: leave it out")]
+    ReplicationFactor {
+        /// On the command line.
+        given: u32,
+        /// In the catalog.
+        decided: u32,
     },
     /// The operating system refused something else.
     #[error("{0}: {1}")]

@@ -14,11 +14,14 @@ mod inbox;
 mod kv;
 mod listener;
 mod logging;
+mod membership;
 mod metrics;
+mod peers;
+mod route;
 mod semantics;
 mod server;
 mod shared;
 
-pub use config::{DurabilityOption, Size, StartOptions};
+pub use config::{DurabilityOption, NodeAddress, Size, StartOptions};
 pub use error::StartError;
 pub use server::run;

@@ -2,8 +2,10 @@
 //!
 //! Names and units follow the conventions of Prometheus. Left out so far: latency histograms (they come with the admin pages).
 
+use crate::membership::metrics::LaneMetrics;
 use crate::shared::Shared;
 use diorite_admin::Metrics;
+use diorite_rpc::tcp::TcpTransport;
 use diorite_storage::{TabletStatistics, Ticker};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
@@ -21,9 +23,10 @@ pub(crate) struct NodeMetrics {
 }
 
 impl NodeMetrics {
-    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+    pub(crate) fn new(shared: Arc<Shared>, transport: Arc<TcpTransport>) -> Self {
         let mut registry = Registry::with_prefix("diorite");
         registry.register_collector(Box::new(Source(shared)));
+        registry.register_collector(Box::new(LaneMetrics(transport)));
         Self { registry }
     }
 }
@@ -46,6 +49,7 @@ impl Collector for Source {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let mut out = Writer { encoder: &mut encoder };
         self.requests(&mut out)?;
+        self.routing(&mut out)?;
         self.log(&mut out)?;
         self.cache(&mut out)?;
         self.background(&mut out)?;
@@ -78,6 +82,29 @@ impl Source {
         let (waiting, refused) = self.0.kv.store.queue_state();
         out.gauge("writes_queued", "Writes waiting for a store thread", None, waiting as u64)?;
         out.counter("writes_refused", "Writes refused because a queue was full", None, refused)
+    }
+
+    fn routing(&self, out: &mut Writer<'_, '_>) -> fmt::Result {
+        let router = &self.0.kv.router;
+        let counters = router.counters();
+        let by_place = [("here", read(&counters.local)), ("elsewhere", read(&counters.forwarded))];
+        let help = "Reads and writes of tablets for this node's clients, by where the tablet is led";
+        out.counters("routed_requests", help, None, "led", &by_place)?;
+        let frames = [("requests", read(&counters.frames_sent)), ("answers", read(&counters.answer_frames))];
+        out.counters("routed_frames", "Frames of requests and answers sent to other nodes", None, "kind", &frames)?;
+        let received = read(&counters.received);
+        out.counter("routed_received", "Requests that other nodes sent here", None, received)?;
+        let refused = read(&counters.refused_not_leader);
+        out.counter("routed_refused", "Of these, refused because the tablet is led elsewhere", None, refused)?;
+        out.counter("routed_retried", "Requests that were sent again", None, read(&counters.retried))?;
+        out.counter("routed_timed_out", "Requests not answered in time", None, read(&counters.timed_out))?;
+        let overloaded = read(&counters.overloaded);
+        out.counter("routed_overloaded", "Requests refused as too many are on their way", None, overloaded)?;
+        let malformed = read(&counters.malformed);
+        out.counter("routed_malformed", "Frames that could not be decoded", None, malformed)?;
+        let (answers, leaders) = router.waiting();
+        let waiting = [("answer", answers as u64), ("leader", leaders as u64)];
+        out.gauges("routed_waiting", "Requests that wait, by what for", None, "for", &waiting)
     }
 
     fn log(&self, out: &mut Writer<'_, '_>) -> fmt::Result {

@@ -1,27 +1,29 @@
 //! Starts a node, keeps it running until it is told to stop, and stops it.
 
-use crate::awaited::write;
 use crate::catalog::CatalogFollower;
 use crate::config::{DurabilityOption, StartOptions};
 use crate::error::StartError;
 use crate::kv::NodeKv;
 use crate::listener;
+use crate::membership::{self, Admission, Applicant, Arrivals, JOIN_PATIENCE, Joined, Membership, RoutedWriter};
+use crate::route::{CatalogSource, RouteOptions, Router};
 use crate::semantics::RowSemantics;
 use crate::shared::{ConnectionLimits, Shared as Connections};
 use crate::{http, logging};
-use diorite_base::mutation::Mutation;
 use diorite_base::random::{Random, SplitMix64};
-use diorite_base::{Clock, GroupId, NodeId, SystemClock, TabletId};
-use diorite_cluster::catalog::{Command, NodeDescription};
+use diorite_base::{Clock, NodeId, SystemClock};
+use diorite_cluster::catalog::NodeDescription;
 use diorite_query::kv::NodeInfo;
 use diorite_query::{EngineConfig, QueryEngine};
-use diorite_replica::{Durability, Store, StoreOptions};
-use diorite_rpc::NoTransport;
+use diorite_replica::{Durability, Reroute, Store, StoreOptions};
+use diorite_rpc::Transport;
+use diorite_rpc::tcp::{Observer, TcpOptions, TcpTransport};
 use diorite_storage::{DataDirectory, Identity, Shared, StorageOptions};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
+use tokio::runtime::Handle;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use uuid::Uuid;
@@ -56,19 +58,20 @@ async fn serve(options: StartOptions) -> Result<(), StartError> {
     // Ports first: a second node on the same address must not touch any data.
     let cql = listen("CQL", cql_address).await?;
     let http = listen("HTTP", http_address).await?;
+    let nodes = listen("other nodes", SocketAddr::new(options.listen, options.node_port)).await?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-    let (directories, identity) = open_directories(&options)?;
-    let store = Arc::new(start_store(&options, directories, &identity, &clock)?);
-    let node = NodeId(identity.node);
-    let catalog = CatalogFollower::open(&store, node)?;
-    register(&store, &catalog, &options, &identity).await?;
-    catalog.start()?;
-    let kv = Arc::new(NodeKv {
-        store: Arc::clone(&store),
-        catalog,
-        clock: Arc::clone(&clock),
-        node: node_info(&options, &identity),
-    });
+    let mut directories = open_directories(&options)?;
+    let belonging = tokio::select! {
+        belonging = belong(&options, &mut directories, clock.as_ref()) => belonging?,
+        // Nothing has been started yet.
+        () = signals.arrived() => return Ok(()),
+    };
+    let node = tokio::select! {
+        node = start_node(&options, directories, belonging, nodes, &clock) => node?,
+        () = signals.arrived() => std::process::exit(0),
+    };
+    let Running { kv, membership } = node;
+    let store = Arc::clone(&kv.store);
     let config = EngineConfig {
         shards_per_node: options.shards_per_node,
         client_timestamps: options.client_timestamps,
@@ -83,18 +86,28 @@ async fn serve(options: StartOptions) -> Result<(), StartError> {
         work_bytes: memory_bytes / 16,
     };
     let connections = Arc::new(Connections::new(kv, engine, limits));
+    let transport = Arc::clone(&membership.transport);
     let (stop, stopped) = watch::channel(false);
-    let serving_http = tokio::spawn(http::run(http, Arc::clone(&connections), options.clone(), stopped.clone()));
+    let serving_http =
+        tokio::spawn(http::run(http, Arc::clone(&connections), transport, options.clone(), stopped.clone()));
     let serving_cql = tokio::spawn(listener::run(cql, Arc::clone(&connections), stopped));
     tracing::info!(cql = %cql_address, http = %http_address, durability = %options.durability, "ready");
-    signals.arrived().await;
+    tokio::select! {
+        () = signals.arrived() => {}
+        refused = membership.admission.refused() => return Err(refused),
+    }
     tracing::info!("stopping: no new connections, flushing");
     stop.send_replace(true);
     // Both end by themselves once told; a panic in one of them has been reported already.
     let _ = serving_cql.await;
     let _ = serving_http.await;
     let closing = Arc::clone(&store);
-    let _ = tokio::task::spawn_blocking(move || closing.shutdown(FLUSH_PATIENCE)).await;
+    let close = move || {
+        // Others lead from now on, instead of noticing after a while that nobody does.
+        closing.release_leadership();
+        closing.shutdown(FLUSH_PATIENCE);
+    };
+    let _ = tokio::task::spawn_blocking(close).await;
     tracing::info!("stopped");
     // Everything is durable; closing a thousand RocksDBs one by one would only take time.
     std::process::exit(0)
@@ -104,34 +117,149 @@ async fn listen(what: &'static str, address: SocketAddr) -> Result<TcpListener, 
     TcpListener::bind(address).await.map_err(|source| StartError::Listen { what, address, source })
 }
 
-/// Opens and, if new, claims the data directories; they must all belong to the same node.
-fn open_directories(options: &StartOptions) -> Result<(Vec<DataDirectory>, Identity), StartError> {
+/// Opens the data directories, which must not belong to different nodes.
+fn open_directories(options: &StartOptions) -> Result<Vec<DataDirectory>, StartError> {
     let mut directories = Vec::new();
     for path in &options.data_dir {
         directories.push(DataDirectory::open(path)?);
     }
-    let known = directories.iter().find_map(|directory| directory.identity().cloned());
-    let (cluster, host, node) = match &known {
-        Some(identity) => (identity.cluster, identity.host, identity.node),
-        None => (random_uuid(), random_uuid(), FIRST_NODE),
-    };
-    for directory in &mut directories {
-        match directory.identity() {
-            None => directory.claim(cluster, node, host)?,
-            Some(found) if (found.cluster, found.host) == (cluster, host) => {}
-            Some(found) => {
-                return Err(StartError::Directories(format!(
-                    "data directory {} belongs to host {} of cluster {}, the first one to host {host} of cluster {cluster}",
-                    directory.path().display(),
-                    found.host,
-                    found.cluster
-                )));
-            }
-        }
+    let mut claimed = directories.iter().filter_map(|directory| Some((directory, directory.identity()?)));
+    if let Some((_, Identity { cluster, host, .. })) = claimed.next()
+        && let Some((directory, found)) = claimed.find(|(_, found)| (found.cluster, found.host) != (*cluster, *host))
+    {
+        return Err(StartError::Directories(format!(
+            "data directory {} belongs to host {} of cluster {}, the first one to host {host} of cluster {cluster}",
+            directory.path().display(),
+            found.host,
+            found.cluster
+        )));
     }
-    let identity = directories.first().and_then(|directory| directory.identity().cloned());
-    let identity = identity.ok_or_else(|| StartError::Directories("no data directory was given".to_owned()))?;
-    Ok((directories, identity))
+    Ok(directories)
+}
+
+/// Whose node this is.
+struct Belonging {
+    identity: Identity,
+    description: NodeDescription,
+    applicant: Applicant,
+    /// What was said when it joined just now.
+    joined: Option<Joined>,
+}
+
+/// Finds out which node of which cluster the directories are: as they say, or as a cluster that is asked to let it join says, or the first one of a
+/// new cluster. Claims those that are new.
+async fn belong(
+    options: &StartOptions,
+    directories: &mut [DataDirectory],
+    clock: &dyn Clock,
+) -> Result<Belonging, StartError> {
+    let none = || StartError::Directories("no data directory was given".to_owned());
+    let known = directories.iter().find_map(|directory| directory.identity().cloned());
+    let host = match &known {
+        Some(identity) => identity.host,
+        None if options.join.is_empty() => random_uuid(),
+        None => directories.first().ok_or_else(none)?.joining_host(random_uuid())?,
+    };
+    let description = membership::describe(options, host).await?;
+    let advertise = description.node_address();
+    let applicant = Applicant { bind: options.listen, advertise, patience: JOIN_PATIENCE };
+    let joined = match &known {
+        None if !options.join.is_empty() => {
+            Some(membership::join(applicant, &options.join, description.clone(), options.rf, clock).await?)
+        }
+        _ => None,
+    };
+    let (cluster, node) = match (&known, &joined) {
+        (Some(identity), _) => (identity.cluster, identity.node),
+        (None, Some(joined)) => (joined.cluster, joined.node.0),
+        (None, None) => (random_uuid(), FIRST_NODE),
+    };
+    for directory in directories.iter_mut().filter(|directory| directory.identity().is_none()) {
+        directory.claim(cluster, node, host)?;
+    }
+    let identity = directories.first().and_then(|directory| directory.identity().cloned()).ok_or_else(none)?;
+    Ok(Belonging { identity, description, applicant, joined })
+}
+
+/// A node that serves requests of others.
+struct Running {
+    kv: Arc<NodeKv>,
+    membership: Arc<Membership>,
+}
+
+/// Opens what the directories hold, makes contact with the other members, and returns once the catalog is served.
+async fn start_node(
+    options: &StartOptions,
+    directories: Vec<DataDirectory>,
+    belonging: Belonging,
+    listener: TcpListener,
+    clock: &Arc<dyn Clock>,
+) -> Result<Running, StartError> {
+    let Belonging { identity, description, applicant, joined } = belonging;
+    let node = NodeId(identity.node);
+    let admission = Arc::new(Admission::default());
+    let observer = Arc::clone(&admission) as Arc<dyn Observer>;
+    let transport = tcp_options(options, &identity, &description, clock);
+    let transport = Arc::new(TcpTransport::new(transport, observer, Handle::current()));
+    let sending = Arc::clone(&transport) as Arc<dyn Transport>;
+    let store = Arc::new(start_store(options, directories, &identity, clock, &sending)?);
+    let catalog = CatalogFollower::open(&store, node)?;
+    membership::check_replication_factor(&catalog.current(), options.rf)?;
+    let source = Arc::clone(&catalog) as Arc<dyn CatalogSource>;
+    let router = Router::new(node, Arc::clone(&store), sending, source, Arc::clone(clock), RouteOptions::default());
+    store.set_reroute(Arc::clone(&router) as Arc<dyn Reroute>);
+    tokio::spawn(Arc::clone(&router).run_timer());
+    let membership = Arc::new(Membership {
+        transport,
+        admission,
+        store: Arc::clone(&store),
+        router: Arc::clone(&router),
+        catalog: Arc::clone(&catalog),
+        clock: Arc::clone(clock),
+        identity: identity.clone(),
+        description,
+    });
+    membership.open_doors(listener, joined.as_ref());
+    if joined.is_none() {
+        membership.look_around(applicant, &options.join).await?;
+        membership.admitted().await?;
+        if catalog.current().identity().cluster_id.is_none() && identity.node == FIRST_NODE {
+            membership.found(&options.cluster_name, options.rf).await?;
+        }
+        membership.register().await?;
+    }
+    let arrivals = Arrivals { router: Arc::clone(&router), catalog: Arc::clone(&catalog) };
+    store.liveness().set_listener(Arc::new(arrivals));
+    catalog.start(Arc::new(RoutedWriter(Arc::clone(&router))))?;
+    tokio::spawn(Arc::clone(&membership).follow());
+    if let Some(joined) = &joined {
+        membership.copied(joined).await?;
+    }
+    let node = node_info(options, &identity);
+    let shards_per_node = options.shards_per_node;
+    let kv = Arc::new(NodeKv { store, router, catalog, clock: Arc::clone(clock), node, shards_per_node });
+    Ok(Running { kv, membership })
+}
+
+fn tcp_options(
+    options: &StartOptions,
+    identity: &Identity,
+    description: &NodeDescription,
+    clock: &Arc<dyn Clock>,
+) -> TcpOptions {
+    let mut random = SplitMix64::from_entropy();
+    TcpOptions {
+        cluster: identity.cluster,
+        node: NodeId(identity.node),
+        host: identity.host,
+        incarnation: random.next_u64(),
+        bind: Some(options.listen),
+        advertise: description.node_address(),
+        max_clock_skew: Duration::from_millis(options.max_clock_skew),
+        buffer_bytes: TcpOptions::BUFFER_BYTES,
+        clock: Arc::clone(clock),
+        seed: random.next_u64(),
+    }
 }
 
 fn random_uuid() -> Uuid {
@@ -145,6 +273,7 @@ fn start_store(
     directories: Vec<DataDirectory>,
     identity: &Identity,
     clock: &Arc<dyn Clock>,
+    transport: &Arc<dyn Transport>,
 ) -> Result<Store, StartError> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let memory_bytes = options.memory_limit_bytes();
@@ -169,44 +298,7 @@ fn start_store(
         disk_reserve_bytes: options.disk_reserve.0,
     };
     let shared = Shared::new(storage, Arc::new(RowSemantics), Arc::clone(clock))?;
-    Ok(Store::start(store, shared, directories, Arc::clone(clock), Arc::new(NoTransport))?)
-}
-
-/// Gives a new cluster its identity, and tells the catalog where this node is reached.
-async fn register(
-    store: &Store,
-    catalog: &CatalogFollower,
-    options: &StartOptions,
-    identity: &Identity,
-) -> Result<(), StartError> {
-    let current = catalog.current();
-    let description = NodeDescription {
-        host_id: identity.host,
-        address: options.listen,
-        cql_port: options.cql_port,
-        rpc_port: options.node_port,
-        http_port: options.http_port,
-        data_center: options.data_center.clone(),
-        zone: options.zone.clone(),
-    };
-    let mut commands = Vec::new();
-    if current.identity().cluster_id.is_none() {
-        commands.push(Command::Bootstrap {
-            cluster_id: identity.cluster,
-            name: options.cluster_name.clone(),
-            replication_factor: 1,
-        });
-    }
-    if current.node_by_host_id(identity.host).is_none_or(|node| node.description != description) {
-        commands.push(Command::RegisterNode { node: description });
-    }
-    for command in commands {
-        let mutation = Mutation::evaluated(None, &command.encode());
-        write(store, TabletId(GroupId::CATALOG.0), mutation)
-            .await
-            .map_err(|error| StartError::Tablet { what: "the catalog".to_owned(), reason: error.to_string() })?;
-    }
-    Ok(())
+    Ok(Store::start(store, shared, directories, Arc::clone(clock), Arc::clone(transport))?)
 }
 
 fn node_info(options: &StartOptions, identity: &Identity) -> NodeInfo {

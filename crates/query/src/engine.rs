@@ -25,8 +25,9 @@ use crate::program::ProgramReply;
 use crate::session::Session;
 use crate::system;
 use crate::table::{self, TableContext};
-use diorite_base::TabletId;
+use crate::tablets;
 use diorite_base::random::SplitMix64;
+use diorite_base::{NodeId, TabletId};
 use diorite_cluster::catalog::Catalog;
 use diorite_cql::language::ast::{self, Statement};
 use diorite_cql::language::{ParseErrorKind, parse};
@@ -94,14 +95,22 @@ pub struct Reply {
     pub skip_metadata: bool,
     /// The columns the client knows (v5).
     pub known_metadata_id: Option<Vec<u8>>,
+    /// For the driver's extensions.
+    pub custom_payload: Vec<(String, Vec<u8>)>,
 }
 
 impl Reply {
     fn plain(response: Response) -> Self {
-        Self { response, warnings: Vec::new(), skip_metadata: false, known_metadata_id: None }
+        Self {
+            response,
+            warnings: Vec::new(),
+            skip_metadata: false,
+            known_metadata_id: None,
+            custom_payload: Vec::new(),
+        }
     }
 
-    /// Appends the RESULT. The warnings go into `head` by the caller, who owns the other extras as well.
+    /// Appends the RESULT. Warnings and payload go into `head` by the caller, who owns the other extras as well.
     pub fn encode(&self, out: &mut Vec<u8>, head: &ReplyHead<'_>) {
         self.response.encode(out, head, self.skip_metadata, self.known_metadata_id.as_deref());
     }
@@ -116,6 +125,8 @@ pub struct QueryEngine<K> {
     pub(crate) config: EngineConfig,
     pub(crate) prepared: PreparedCache,
     pub(crate) uuids: UuidSource,
+    /// This node.
+    pub(crate) node: NodeId,
 }
 
 /// What QUERY and EXECUTE have in common once values are in order.
@@ -139,7 +150,8 @@ impl<K: Kv> QueryEngine<K> {
     pub fn new(kv: Arc<K>, config: EngineConfig) -> Arc<Self> {
         let prepared = PreparedCache::new(config.prepared_cache_bytes);
         let uuids = UuidSource::new(SplitMix64::from_entropy());
-        Arc::new(Self { kv, config, prepared, uuids })
+        let node = kv.local_node().node;
+        Arc::new(Self { kv, config, prepared, uuids, node })
     }
 
     /// How many statements are prepared, for metrics.
@@ -286,6 +298,11 @@ impl<K: Kv> QueryEngine<K> {
             reply.skip_metadata = execute.parameters.skip_metadata && statement.may_skip_metadata(version);
             reply.known_metadata_id = execute.result_metadata_id.map(<[u8]>::to_vec);
         }
+        if session.learns_tablets() {
+            let environment = self.environment(execute.parameters.now_in_seconds)?;
+            let payload = self.tablet_payload(&current.planned, &Bound { values: &values, environment });
+            reply.custom_payload.extend(payload.map(|payload| (tablets::PAYLOAD.to_owned(), payload)));
+        }
         Ok(reply)
     }
 
@@ -349,11 +366,11 @@ impl<K: Kv> QueryEngine<K> {
         statement: &Statement,
     ) -> Result<Reply, CqlError> {
         let defaults = ddl::Defaults { shards_per_node: self.config.shards_per_node };
-        let response = ddl::execute(&*self.kv, defaults, keyspace, statement).await?;
+        let (response, warnings) = ddl::execute(&*self.kv, defaults, keyspace, statement).await?;
         if let Response::SetKeyspace(name) = &response {
             session.set_keyspace(name);
         }
-        Ok(Reply::plain(response))
+        Ok(Reply { warnings, ..Reply::plain(response) })
     }
 
     fn defaults(&self, attached_us: Option<i64>) -> Result<Defaults, CqlError> {

@@ -181,7 +181,7 @@ impl<K: Kv> QueryEngine<K> {
     /// Answers or submits EXECUTE, if that needs no waiting. What it appends to `out` is one whole message, or nothing.
     pub fn execute_now(
         &self,
-        _session: &Session,
+        session: &Session,
         request: &Execute<'_>,
         reply: ReplyTo<'_>,
         out: &mut Vec<u8>,
@@ -204,7 +204,7 @@ impl<K: Kv> QueryEngine<K> {
             }
             few.iter_mut().zip(parameters.values.iter()).for_each(|(slot, value)| *slot = value);
             SCRATCH.with_borrow_mut(|scratch| {
-                self.run_hot(statement, &current, resolved, request, &few[..count], reply, scratch, out)
+                self.run_hot(session, statement, &current, resolved, request, &few[..count], reply, scratch, out)
             })
         });
         match outcome {
@@ -232,6 +232,7 @@ impl<K: Kv> QueryEngine<K> {
     #[inline]
     fn run_hot(
         &self,
+        session: &Session,
         statement: &PreparedStatement,
         current: &CurrentPlan,
         resolved: &Resolved,
@@ -263,7 +264,7 @@ impl<K: Kv> QueryEngine<K> {
                 Ok(ExecuteNow::Replied)
             }
             Plan::Modify(plan) if !request.parameters.consistency.is_serial() => {
-                self.submit(plan, hot, resolved, request, values, reply, scratch, out)
+                self.submit(session, plan, hot, resolved, request, values, reply, scratch, out)
             }
             _ => Err(Declined),
         }
@@ -349,6 +350,7 @@ impl<K: Kv> QueryEngine<K> {
     #[inline]
     fn submit(
         &self,
+        session: &Session,
         plan: &ModifyPlan,
         hot: &HotPlan,
         resolved: &Resolved,
@@ -396,6 +398,10 @@ impl<K: Kv> QueryEngine<K> {
             return Err(Declined);
         }
         let tablet = tablet_of(&resolved.entry.tablets, token);
+        if session.learns_tablets() && self.is_led_elsewhere(tablet) {
+            // The general way tells who leads it, so that the next one goes there.
+            return Err(Declined);
+        }
         match self.kv.submit(tablet, mutation, reply.sink, reply.token) {
             Ok(()) => Ok(ExecuteNow::Submitted),
             // The general way looks again which tablets there are.

@@ -1,7 +1,8 @@
 //! What the query layer needs from below: tablets that can be read and written, and the catalog.
 //!
 //! Always true: keys and values are bytes whose meaning is the `model` crate's; every read through this seam is linearizable (the
-//! implementation serves it at the tablet's leader under a lease); a write is answered after it is durable and applied.
+//! implementation serves it at the tablet's leader under a lease); a write is answered after it is durable and applied; any tablet may be led
+//! by another node, which costs one hop for whatever one call asks.
 //! Left out: how any of it is replicated, stored or forwarded.
 
 use diorite_base::mutation::Mutation;
@@ -22,7 +23,7 @@ pub enum Now<T> {
 }
 
 /// A bounded piece of a key range.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScanRequest {
     /// The first key, inclusive.
     pub start: Vec<u8>,
@@ -37,7 +38,7 @@ pub struct ScanRequest {
 }
 
 /// Entries of a scan, in scan order, in one buffer.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ScanChunk {
     /// Keys and values, back to back.
     pub buffer: Vec<u8>,
@@ -67,6 +68,45 @@ impl ScanChunk {
     }
 }
 
+/// What one visit to a tablet is to bring: the parts are read one after the other, in the order of the fields, where the tablet is led.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Fetch {
+    /// A key that is read only if the tablet has any of these flags (see `TabletChanges::raise_flags`). Flags of a tablet that is led
+    /// elsewhere are not known here, so the question travels with the request.
+    pub header: Option<(u64, Vec<u8>)>,
+    /// A key.
+    pub static_row: Option<Vec<u8>>,
+    /// What else.
+    pub rows: FetchRows,
+    /// It is known that memory does not have it all: it need not be tried first.
+    pub needs_disk: bool,
+}
+
+/// The rows of a [`Fetch`].
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum FetchRows {
+    /// None.
+    #[default]
+    Nothing,
+    /// The row with this key.
+    One(Vec<u8>),
+    /// A piece of a range.
+    Range(ScanRequest),
+}
+
+/// What a [`Fetch`] brought. What was not asked for, or is not there, is absent.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Fetched {
+    /// The value of the header's key.
+    pub header: Option<Vec<u8>>,
+    /// The value of the static row's key.
+    pub static_row: Option<Vec<u8>>,
+    /// The value of the one row.
+    pub row: Option<Vec<u8>>,
+    /// The piece of the range.
+    pub chunk: ScanChunk,
+}
+
 /// Facts about a node that clients are told.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeInfo {
@@ -94,16 +134,14 @@ pub trait Kv: Send + Sync + 'static {
     /// Reads one key if that needs no waiting.
     fn get_now(&self, tablet: TabletId, key: &[u8]) -> Result<Now<Option<Self::Pinned>>, KvError>;
 
-    /// Reads one key, from disk if need be. Whoever wants to try without waiting calls [`Kv::get_now`] first.
-    fn get(&self, tablet: TabletId, key: &[u8]) -> impl Future<Output = Result<Option<Vec<u8>>, KvError>> + Send;
+    /// Reads, wherever the tablet is led and from disk if need be. Requests for other nodes leave together at the next [`Kv::kick`].
+    fn fetch(&self, tablet: TabletId, request: Fetch) -> impl Future<Output = Result<Fetched, KvError>> + Send;
 
-    /// Reads a piece of a range.
-    fn scan(&self, tablet: TabletId, request: ScanRequest) -> impl Future<Output = Result<ScanChunk, KvError>> + Send;
-
-    /// The tablet's flags (see `TabletChanges::raise_flags`).
+    /// The flags of a tablet that [`Kv::get_now`] just answered for (see `TabletChanges::raise_flags`).
     fn flags(&self, tablet: TabletId) -> Result<u64, KvError>;
 
-    /// Submits a write and returns at once; the outcome goes to `sink` with `token`. A full queue is told at once, by the error.
+    /// Submits a write and returns at once; the outcome goes to `sink` with `token`. A full queue is told at once, by the error. The write may
+    /// wait for others until [`Kv::kick`].
     fn submit(
         &self,
         tablet: TabletId,
@@ -112,8 +150,15 @@ pub trait Kv: Send + Sync + 'static {
         token: u64,
     ) -> Result<(), KvError>;
 
-    /// Writes and waits.
+    /// Sends what has been gathered on its way. Called after each burst of requests and whenever the caller is about to wait. Cheap if there
+    /// is nothing to send.
+    fn kick(&self);
+
+    /// Writes and waits. Like [`Kv::fetch`], it may need a [`Kv::kick`] once it has been polled.
     fn write(&self, tablet: TabletId, mutation: Mutation) -> impl Future<Output = Result<WriteReply, KvError>> + Send;
+
+    /// The node that leads a tablet, as far as this node knows.
+    fn leader(&self, tablet: TabletId) -> Option<NodeId>;
 
     /// The newest catalog this node has. Cheap: a reference count.
     fn catalog(&self) -> Arc<Catalog>;
@@ -132,6 +177,12 @@ pub trait Kv: Send + Sync + 'static {
 
     /// The other nodes that are members, up or not.
     fn peers(&self) -> Vec<NodeInfo>;
+
+    /// The version of the schema that a member serves, as clients compare it: a node that has yet to take in a change differs until it has. A node
+    /// that is down, and cannot be asked anything, should not differ, or clients would wait for it.
+    fn served_schema(&self, _node: NodeId) -> uuid::Uuid {
+        self.catalog().schema_version()
+    }
 
     /// Wall-clock microseconds since the epoch (for TTLs and `now()`).
     fn now_us(&self) -> i64;

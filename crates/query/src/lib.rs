@@ -15,12 +15,14 @@ pub mod exec;
 pub mod functions;
 mod hot;
 pub mod kv;
+pub mod peers;
 pub mod plan;
 pub mod prepared;
 pub mod program;
 pub mod session;
 pub mod system;
 pub mod table;
+pub mod tablets;
 #[cfg(test)]
 mod testing;
 pub mod types;

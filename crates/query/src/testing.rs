@@ -93,6 +93,14 @@ impl Database {
 
     /// Sends a request the general way.
     pub fn send(&self, request: &ClientRequest<'_>) -> Result<ClientResponse, CqlError> {
+        let reply = self.reply(request)?;
+        let mut out = Vec::new();
+        reply.encode(&mut out, &ReplyHead::new(self.version, 7));
+        Ok(decode_response(&envelope(&out)).unwrap().response)
+    }
+
+    /// The answer to a request that goes the general way, before it is encoded.
+    pub fn reply(&self, request: &ClientRequest<'_>) -> Result<Reply, CqlError> {
         let mut bytes = Vec::new();
         encode_request(&mut bytes, &RequestHead::new(self.version, 7), request);
         let request = envelope(&bytes);
@@ -103,10 +111,7 @@ impl Database {
             body: request.body.to_vec(),
             needs_disk: false,
         };
-        let reply: Reply = block_on(self.engine.answer(Arc::clone(&self.session), owned))?;
-        let mut out = Vec::new();
-        reply.encode(&mut out, &ReplyHead::new(self.version, 7));
-        Ok(decode_response(&envelope(&out)).unwrap().response)
+        block_on(self.engine.answer(Arc::clone(&self.session), owned))
     }
 
     /// Sends EXECUTE the short way; the general way would have to answer the same. `None` if it was declined.

@@ -5,6 +5,7 @@ use crate::logger;
 use protobuf::Message as _;
 use raft::eraftpb::{ConfChange, ConfChangeType, ConfState, Entry, EntryType, HardState, Message, MessageType};
 use raft::{Config, INVALID_ID, RawNode, Ready, StateRole};
+use std::collections::BTreeSet;
 use thiserror::Error;
 
 /// What a group needs to know of itself.
@@ -259,6 +260,25 @@ impl<L: LogReader> Group<L> {
         self.node.raft.prs().iter().filter(move |(id, _)| is_leader && **id != me).map(|(id, progress)| {
             MemberProgress { replica: *id, matched: progress.matched, committed: progress.committed_index }
         })
+    }
+
+    /// Members that lack entries which are no longer in this leader's log: they need a copy of the data. Forgotten once told.
+    pub fn take_lacking(&mut self) -> BTreeSet<u64> {
+        self.node.store().take_lacking()
+    }
+
+    /// The message by which a member whose data was replaced by a copy tells its leader how far it is; `None` if no leader is known. The data holds
+    /// only what is committed, so that it is a truthful acknowledgement of everything up to its applied index.
+    pub fn acknowledge_copy(&self) -> Option<Message> {
+        let raft = &self.node.raft;
+        if raft.leader_id == INVALID_ID || self.is_leader() {
+            return None;
+        }
+        let mut message = Message::default();
+        message.set_msg_type(MessageType::MsgAppendResponse);
+        (message.from, message.to, message.term) = (raft.id, raft.leader_id, raft.term);
+        (message.index, message.commit) = (raft.raft_log.applied, raft.raft_log.committed);
+        Some(message)
     }
 
     /// The index of the last entry known to be committed.

@@ -10,8 +10,8 @@
 //!
 //! Always true: nothing here reads a clock, spawns, locks or does I/O; a step's entries are handed to consensus as durable only by
 //! `persisted`. A group of one voter takes the same turn as any other. There are no ticks: who leads is decided by the support between
-//! nodes ([`SupportTable`]), and an idle group does nothing. Left out until data is moved between nodes: snapshots (a group asked for one says
-//! it is temporarily unavailable).
+//! nodes ([`SupportTable`]), and an idle group does nothing. Left out: snapshots. A member that lacks what is no longer in the log is given a
+//! copy of the data by the layers above ([`Group::take_lacking`], [`Group::acknowledge_copy`]).
 
 mod group;
 mod log;

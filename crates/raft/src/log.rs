@@ -5,7 +5,8 @@
 
 use raft::eraftpb::{ConfState, Entry, HardState, Snapshot};
 use raft::{Error, GetEntriesContext, RaftState, Result, Storage, StorageError};
-use std::collections::VecDeque;
+use std::cell::RefCell;
+use std::collections::{BTreeSet, VecDeque};
 
 /// Reads back entries of one group from the durable log.
 pub trait LogReader {
@@ -37,6 +38,8 @@ pub(crate) struct LogView<L> {
     last: (u64, u64),
     /// The newest entries, contiguous, ending at `last`.
     recent: VecDeque<Entry>,
+    /// Members that lack entries which are no longer in the log.
+    lacking: RefCell<BTreeSet<u64>>,
 }
 
 impl<L: LogReader> LogView<L> {
@@ -49,6 +52,7 @@ impl<L: LogReader> LogView<L> {
             truncated: recovered.truncated,
             last: recovered.last,
             recent: VecDeque::new(),
+            lacking: RefCell::default(),
         }
     }
 
@@ -102,6 +106,10 @@ impl<L: LogReader> LogView<L> {
 
     pub(crate) fn conf_state(&self) -> &ConfState {
         &self.conf_state
+    }
+
+    pub(crate) fn take_lacking(&self) -> BTreeSet<u64> {
+        self.lacking.take()
     }
 
     fn recent_first(&self) -> u64 {
@@ -179,7 +187,9 @@ impl<L: LogReader> Storage for LogView<L> {
         Ok(self.last.0)
     }
 
-    fn snapshot(&self, _request_index: u64, _to: u64) -> Result<Snapshot> {
+    fn snapshot(&self, _request_index: u64, to: u64) -> Result<Snapshot> {
+        // Data is copied outside of consensus; a member that has got its copy says so.
+        self.lacking.borrow_mut().insert(to);
         Err(Error::Store(StorageError::SnapshotTemporarilyUnavailable))
     }
 }

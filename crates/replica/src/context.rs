@@ -3,7 +3,7 @@
 use crate::liveness::Liveness;
 use crate::planted::Planted;
 use crate::store::{Durability, Reroute, StoreCounters};
-use diorite_base::{Clock, HybridClock, NodeId};
+use diorite_base::{Clock, HybridClock, NodeId, TabletId};
 use diorite_rpc::Transport;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
@@ -21,7 +21,15 @@ pub struct Context {
     pub(crate) liveness: Arc<Liveness>,
     /// Takes writes that cannot be proposed here; without one they are answered with `KvError::NotLeader`.
     pub(crate) reroute: OnceLock<Arc<dyn Reroute>>,
+    /// Copies data to members that the log can no longer help.
+    pub(crate) copies: OnceLock<Arc<dyn CopyRequests>>,
     pub(crate) planted: Planted,
+}
+
+/// Hears of members that need a copy of the data.
+pub(crate) trait CopyRequests: Send + Sync + 'static {
+    /// `member` lacks entries of a tablet led here that are no longer in the log. Told again and again until it has got a copy. Must not wait.
+    fn lacks(&self, tablet: TabletId, member: NodeId);
 }
 
 impl Context {
@@ -43,6 +51,7 @@ impl Context {
             clock,
             transport,
             reroute: OnceLock::new(),
+            copies: OnceLock::new(),
             planted: Planted::default(),
         }
     }

@@ -140,9 +140,24 @@ impl<E: Engine> Core<E> {
         self.outcomes.deliver();
     }
 
+    /// Lets go of a replica whose data is about to be replaced by a copy; its log records stay.
+    pub fn detach(&mut self, tablet: TabletId) {
+        let Some(mut replica) = self.replicas.remove(&tablet) else { return };
+        replica.handle.lease.publish(None);
+        for waiter in replica.take_all_waiters() {
+            self.outcomes.push(waiter, Err(KvError::Timeout(0)));
+        }
+        self.restless.remove(&tablet);
+        self.outcomes.deliver();
+    }
+
     /// Cuts the log where the data is durable; written with the next batch. What another member may still need stays, unless `force`.
     pub fn truncate(&mut self, tablet: TabletId, flushed: u64, force: bool) {
         let Some(replica) = self.replicas.get_mut(&tablet) else { return };
+        // Nodes that join follow the catalog from its first entry.
+        if replica.group_id == GroupId::CATALOG {
+            return;
+        }
         let wanted = flushed.min(replica.applied.index);
         let kept_from = if force { u64::MAX } else { replica.keep_from() };
         let index = wanted.min(kept_from.saturating_sub(1));
@@ -342,7 +357,7 @@ impl<E: Engine> Core<E> {
     }
 
     /// Puts consensus messages of a replica into the outbox.
-    fn post(&mut self, tablet: TabletId, messages: Vec<Message>) {
+    pub(crate) fn post(&mut self, tablet: TabletId, messages: Vec<Message>) {
         let Some(replica) = self.replicas.get(&tablet) else { return };
         let keep_from = replica.keep_from();
         for message in messages {

@@ -13,7 +13,8 @@ use crate::replica::{Promise, Replica};
 use crate::wire::Envelope;
 use diorite_base::{GroupId, NodeId, TabletId};
 use diorite_raft::{
-    Message, SUPPORT_NS, SupportChange, is_acknowledgement, is_from_leader, is_vote_request, may_come_from_a_peer,
+    Message, MessageType, SUPPORT_NS, SupportChange, is_acknowledgement, is_from_leader, is_vote_request,
+    may_come_from_a_peer,
 };
 use diorite_storage::{Engine, StorageError};
 use std::sync::atomic::Ordering;
@@ -116,6 +117,7 @@ impl<E: Engine> Core<E> {
             return;
         }
         let (from, term) = (message.from, message.term);
+        let (kind, previous) = (message.get_msg_type(), message.index);
         let (leads, acknowledges) = (is_from_leader(&message), is_acknowledgement(&message));
         let given_epoch = if leads { self.context.liveness.given_epoch(from) } else { None };
         let Some(replica) = self.replicas.get_mut(&tablet) else { return };
@@ -130,6 +132,12 @@ impl<E: Engine> Core<E> {
             replica.keep_from = keep_from;
             if replica.promise.is_none() || had_leader != from {
                 self.restless.insert(tablet);
+            }
+            if replica.announces_copy {
+                // Heartbeats come until the leader knows that its entries fit.
+                replica.announces_copy = kind != MessageType::MsgAppend || previous < replica.applied.index;
+                let message = replica.group.acknowledge_copy().filter(|_| replica.announces_copy);
+                self.post(tablet, message.into_iter().collect());
             }
         } else if acknowledges && replica.group.is_leader() && replica.group.term() == term && epoch != 0 {
             if replica.acknowledged_term != term {
@@ -256,6 +264,9 @@ impl<E: Engine> Core<E> {
     pub(crate) fn settle(&mut self, tablet: TabletId) {
         self.publish_lease(tablet);
         let Some(replica) = self.replicas.get_mut(&tablet) else { return };
+        if let Some(copies) = self.context.copies.get() {
+            replica.group.take_lacking().into_iter().for_each(|member| copies.lacks(tablet, NodeId(member)));
+        }
         let leader = replica.group.leader();
         if **replica.handle.voters.load() != replica.group.members().voters {
             replica.handle.voters.store(replica.group.members().voters.clone().into());

@@ -10,10 +10,12 @@
 //! Always true: a tablet belongs to one worker; only that worker's [`Core`] touches its Raft group and writes its data; a write is answered
 //! after its entry is durable on a quorum and applied here; reads go straight to the data from any thread, while the replica holds the lease.
 //! No timer stands on the write path: a batch is what arrived while the last fsync ran. Rows and CQL are unknown here: mutations are bytes, and
-//! those that read are carried out by an `Evaluator`. Left out: snapshots of whole replicas, and deciding who the members are.
+//! those that read are carried out by an `Evaluator`. A replica that the log can no longer help is given a
+//! copy of another's files (`copy`). Left out: deciding who the members are.
 
 mod apply;
 mod context;
+mod copy;
 mod core;
 mod election;
 mod entry;
@@ -31,6 +33,7 @@ mod wire;
 mod worker;
 
 pub use context::Context;
+pub use copy::Openings;
 pub use core::{Core, Input, TICK_NS};
 pub use handle::{Leadership, TabletHandle};
 pub use liveness::{Liveness, PeerListener};

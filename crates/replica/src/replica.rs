@@ -7,8 +7,8 @@ use crate::store::Refused;
 use diorite_base::mutation::{Evaluator, Mutation, MutationRef};
 use diorite_base::write::{KvError, WriteSink};
 use diorite_base::{GroupId, NodeId, TabletId};
-use diorite_raft::{ConfState, Group, GroupError, GroupOptions};
-use diorite_storage::{AppliedState, Engine, Log, MEMBERS_KEY, StorageError, TabletData};
+use diorite_raft::{ConfState, Group, GroupError, GroupOptions, LogReader, Recovered};
+use diorite_storage::{AppliedState, Engine, Log, LogRecords, MEMBERS_KEY, StorageError, TabletData};
 use protobuf::Message as _;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -109,6 +109,24 @@ pub struct Replica<E: Engine> {
     pub(crate) leading_since_ns: Option<u64>,
     /// The first log index that some member may still need, as its leader said.
     pub(crate) keep_from: u64,
+    /// The data holds what the log does not, as after a copy, and the leader may not know yet.
+    pub(crate) announces_copy: bool,
+}
+
+/// Whether the data holds more than the log, or something else at the applied index.
+fn is_ahead_of_log<E: Engine>(
+    recovered: &Recovered,
+    applied: &AppliedState,
+    reader: &<E::Log as Log>::Reader,
+) -> Result<bool, String> {
+    if applied.index > recovered.last.0 {
+        return Ok(true);
+    }
+    if applied.index <= recovered.truncated.0 {
+        return Ok(false);
+    }
+    let entries = reader.entries(applied.index, applied.index + 1, u64::MAX)?;
+    Ok(entries.first().is_none_or(|entry| entry.term != applied.term))
 }
 
 /// What a replica is opened with, beside its data and its log.
@@ -143,6 +161,16 @@ impl<E: Engine> Replica<E> {
         if let Some(members) = data.get(MEMBERS_KEY)? {
             recovered.conf_state = ConfState::parse_from_bytes(&members).map_err(|error| corrupt(error.to_string()))?;
         }
+        if is_ahead_of_log::<E>(&recovered, &applied, &log.reader(group_id)).map_err(corrupt)? {
+            // A copy of another replica's data has taken the place of what the log belonged to.
+            let mut records = <E::Log as Log>::Records::default();
+            records.restart_after(group_id, recovered.last.0, applied.index, applied.term)?;
+            log.write(&mut records, true)?;
+            recovered.truncated = (applied.index, applied.term);
+            recovered.last = recovered.truncated;
+        }
+        // An empty log after something: the leader may take this replica for one that holds nothing.
+        let announces_copy = recovered.last == recovered.truncated && recovered.truncated.0 > 0;
         let options = GroupOptions { replica: context.node.0 };
         let group =
             Group::new(&options, recovered, log.reader(group_id)).map_err(|error| corrupt(error.to_string()))?;
@@ -169,6 +197,7 @@ impl<E: Engine> Replica<E> {
             pinged_ns: 0,
             leading_since_ns: None,
             keep_from: 0,
+            announces_copy,
         })
     }
 

@@ -1,6 +1,7 @@
 //! The store: what the node holds, opens, submits to and reads from.
 
-use crate::context::Context;
+use crate::context::{Context, CopyRequests};
+use crate::copy::{Copies, Openings, Requests};
 use crate::handle::{TabletHandle, storage_error};
 use crate::heart::{self, Heart};
 use crate::liveness::Liveness;
@@ -9,7 +10,7 @@ use crate::replica::{Members, Opening, Proposal, Replica};
 use crate::upkeep::{self, MemoryGate};
 use crate::wire::{self, Envelope};
 use crate::worker::{Command, Worker};
-use ahash::{AHashMap, AHashSet};
+use ahash::AHashMap;
 use arc_swap::{ArcSwap, Guard};
 use diorite_base::bytes::Malformed;
 use diorite_base::mutation::{Evaluator, Mutation};
@@ -137,6 +138,87 @@ impl Inner {
         }
     }
 
+    /// Opens tablets, making those that do not exist yet, and returns when all of them serve: what the log holds is applied.
+    pub(crate) fn open(&self, wanted: Vec<OpenTablet>) -> Result<(), KvError> {
+        let mut fresh: Vec<LogBatch> = self.disks.iter().map(|_| LogBatch::default()).collect();
+        let mut counts = vec![0u64; self.disks.len()];
+        for handle in self.tablets.load().values() {
+            counts[handle.disk] += 1;
+        }
+        let mut placed = Vec::new();
+        for open in wanted {
+            let disk = self.place(open.tablet, &mut counts);
+            let voters = open.founders.iter().map(|node| node.0).collect();
+            let conf_state = ConfState { voters, ..ConfState::default() };
+            let group = GroupId::from(open.tablet);
+            let recovered = self.disks[disk].log.recover(group).map_err(storage_error)?;
+            if recovered.conf_state.voters.is_empty() {
+                fresh[disk].set_conf_state(group, &conf_state).map_err(storage_error)?;
+            }
+            placed.push((open, disk));
+        }
+        for (disk, mut batch) in self.disks.iter().zip(fresh) {
+            if !batch.is_empty() {
+                disk.log.write(&mut batch, true).map_err(storage_error)?;
+            }
+        }
+        let (handles, replies) = self.start_replicas(placed)?;
+        for reply in replies {
+            reply.recv().map_err(|_| KvError::Storage("the store is shutting down".to_owned()))??;
+        }
+        self.update_tablets(|tablets| tablets.extend(handles.iter().map(|handle| (handle.tablet, Arc::clone(handle)))));
+        Ok(())
+    }
+
+    #[allow(clippy::type_complexity, reason = "two parallel lists, taken apart at once")]
+    fn start_replicas(
+        &self,
+        placed: Vec<(OpenTablet, usize)>,
+    ) -> Result<(Vec<Arc<TabletHandle>>, Vec<Receiver<Result<(), KvError>>>), KvError> {
+        let (mut handles, mut replies) = (Vec::new(), Vec::new());
+        for (open, disk) in placed {
+            let replica: Replica<Rocks> = self.load(open, disk).map_err(storage_error)?;
+            let handle = Arc::clone(&replica.handle);
+            let (sender, receiver) = sync_channel(1);
+            self.queues[handle.worker].command(Command::Open(Box::new(replica), sender));
+            handles.push(handle);
+            replies.push(receiver);
+        }
+        Ok((handles, replies))
+    }
+
+    fn load(&self, open: OpenTablet, disk: usize) -> Result<Replica<Rocks>, StorageError> {
+        let home = &self.disks[disk];
+        let data =
+            Arc::new(Tablet::open(&self.shared, &home.directory.tablet(open.tablet.0), open.values, open.compaction)?);
+        data.set_gc_grace_s(open.gc_grace_s);
+        if let Some(on_loaded) = open.on_loaded {
+            on_loaded(&data).map_err(StorageError::Corrupt)?;
+        }
+        let worker = (open.tablet.0 % self.options.workers as u64) as usize;
+        let opening = Opening { tablet: open.tablet, members: open.members, evaluator: open.evaluator };
+        Replica::recover(&self.context, opening, data, &home.log, (worker, disk))
+    }
+
+    /// The disk that holds the tablet, or the one with the most room per tablet.
+    fn place(&self, tablet: TabletId, counts: &mut [u64]) -> usize {
+        let disks = &self.disks;
+        let existing = disks.iter().position(|disk| disk.directory.tablet(tablet.0).is_dir());
+        let room = |index: usize| disks[index].free_bytes.load(Ordering::Relaxed) / (counts[index] + 1);
+        let chosen = existing
+            .unwrap_or_else(|| (0..disks.len()).max_by_key(|&index| (room(index), usize::MAX - index)).unwrap_or(0));
+        counts[chosen] += 1;
+        chosen
+    }
+
+    pub(crate) fn update_tablets(&self, change: impl Fn(&mut TabletMap)) {
+        self.tablets.rcu(|tablets| {
+            let mut tablets = TabletMap::clone(tablets);
+            change(&mut tablets);
+            tablets
+        });
+    }
+
     /// Holds a worker back while memtables are far over their limit.
     pub(crate) fn wait_for_memory(&self) {
         let limit = self.shared.options().memtable_limit_bytes;
@@ -170,6 +252,7 @@ pub trait Reroute: Send + Sync + 'static {
 /// All tablet replicas of a node.
 pub struct Store {
     inner: Arc<Inner>,
+    copies: Arc<Copies>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -185,6 +268,7 @@ impl Store {
         assert!(options.workers > 0 && !directories.is_empty(), "a store has a thread and a disk");
         let mut disks = Vec::new();
         for directory in directories {
+            directory.tidy()?;
             let log = RaftLog::open(&directory.log(), shared.options().log_bytes)?;
             let (free_bytes, total_bytes) = directory.space_bytes()?;
             disks.push(Disk {
@@ -218,84 +302,27 @@ impl Store {
         threads.push(spawn("upkeep".to_owned(), move || upkeep::run(&for_upkeep))?);
         let for_heart = Arc::clone(&inner);
         threads.push(spawn("heartbeat".to_owned(), move || heart::run(&for_heart))?);
-        Ok(Self { inner, threads: Mutex::new(threads) })
+        let copies = Arc::new(Copies::new(Arc::clone(&inner)));
+        let requests: Arc<dyn CopyRequests> = Arc::new(Requests(Arc::downgrade(&copies)));
+        if inner.context.copies.set(requests).is_err() {
+            tracing::error!("a fresh context has no copies");
+        }
+        Ok(Self { inner, copies, threads: Mutex::new(threads) })
     }
 
     /// Opens tablets, making those that do not exist yet, and returns when all of them serve: what the log holds is applied.
     pub fn open(&self, wanted: Vec<OpenTablet>) -> Result<(), KvError> {
-        let mut fresh: Vec<LogBatch> = self.inner.disks.iter().map(|_| LogBatch::default()).collect();
-        let mut counts = vec![0u64; self.inner.disks.len()];
-        for handle in self.inner.tablets.load().values() {
-            counts[handle.disk] += 1;
-        }
-        let mut placed = Vec::new();
-        for open in wanted {
-            let disk = self.place(open.tablet, &mut counts);
-            let voters = open.founders.iter().map(|node| node.0).collect();
-            let conf_state = ConfState { voters, ..ConfState::default() };
-            let group = GroupId::from(open.tablet);
-            let recovered = self.inner.disks[disk].log.recover(group).map_err(storage_error)?;
-            if recovered.conf_state.voters.is_empty() {
-                fresh[disk].set_conf_state(group, &conf_state).map_err(storage_error)?;
-            }
-            placed.push((open, disk));
-        }
-        for (disk, mut batch) in self.inner.disks.iter().zip(fresh) {
-            if !batch.is_empty() {
-                disk.log.write(&mut batch, true).map_err(storage_error)?;
-            }
-        }
-        let (handles, replies) = self.start_replicas(placed)?;
-        for reply in replies {
-            reply.recv().map_err(|_| KvError::Storage("the store is shutting down".to_owned()))??;
-        }
-        self.update_tablets(|tablets| tablets.extend(handles.iter().map(|handle| (handle.tablet, Arc::clone(handle)))));
-        Ok(())
+        self.inner.open(wanted)
     }
 
-    #[allow(clippy::type_complexity, reason = "two parallel lists, taken apart at once")]
-    fn start_replicas(
-        &self,
-        placed: Vec<(OpenTablet, usize)>,
-    ) -> Result<(Vec<Arc<TabletHandle>>, Vec<Receiver<Result<(), KvError>>>), KvError> {
-        let (mut handles, mut replies) = (Vec::new(), Vec::new());
-        for (open, disk) in placed {
-            let replica: Replica<Rocks> = self.load(open, disk).map_err(storage_error)?;
-            let handle = Arc::clone(&replica.handle);
-            let (sender, receiver) = sync_channel(1);
-            self.inner.queues[handle.worker].command(Command::Open(Box::new(replica), sender));
-            handles.push(handle);
-            replies.push(receiver);
-        }
-        Ok((handles, replies))
+    /// Names who knows how tablets are opened; without it no copies of replicas are taken. Once, before the node serves.
+    pub fn set_openings(&self, openings: Arc<dyn Openings>) {
+        self.copies.set_openings(openings);
     }
 
-    fn load(&self, open: OpenTablet, disk: usize) -> Result<Replica<Rocks>, StorageError> {
-        let home = &self.inner.disks[disk];
-        let data = Arc::new(Tablet::open(
-            &self.inner.shared,
-            &home.directory.tablet(open.tablet.0),
-            open.values,
-            open.compaction,
-        )?);
-        data.set_gc_grace_s(open.gc_grace_s);
-        if let Some(on_loaded) = open.on_loaded {
-            on_loaded(&data).map_err(StorageError::Corrupt)?;
-        }
-        let worker = (open.tablet.0 % self.inner.options.workers as u64) as usize;
-        let opening = Opening { tablet: open.tablet, members: open.members, evaluator: open.evaluator };
-        Replica::recover(&self.inner.context, opening, data, &home.log, (worker, disk))
-    }
-
-    /// The disk that holds the tablet, or the one with the most room per tablet.
-    fn place(&self, tablet: TabletId, counts: &mut [u64]) -> usize {
-        let disks = &self.inner.disks;
-        let existing = disks.iter().position(|disk| disk.directory.tablet(tablet.0).is_dir());
-        let room = |index: usize| disks[index].free_bytes.load(Ordering::Relaxed) / (counts[index] + 1);
-        let chosen = existing
-            .unwrap_or_else(|| (0..disks.len()).max_by_key(|&index| (room(index), usize::MAX - index)).unwrap_or(0));
-        counts[chosen] += 1;
-        chosen
+    /// How fast copies are sent from this node, bytes per second over all of them.
+    pub fn set_copy_rate(&self, bytes_per_second: u64) {
+        self.copies.set_rate(bytes_per_second);
     }
 
     /// Lets go of tablets and removes their data and log records.
@@ -307,7 +334,7 @@ impl Store {
             self.inner.queues[handle.worker].command(Command::Close(*tablet, sender));
             closing.push((handle, receiver));
         }
-        self.update_tablets(|map| map.retain(|tablet, _| !tablets.contains(tablet)));
+        self.inner.update_tablets(|map| map.retain(|tablet, _| !tablets.contains(tablet)));
         for (handle, reply) in closing {
             // A worker that is shutting down has let go already.
             let _ = reply.recv();
@@ -315,18 +342,18 @@ impl Store {
         }
     }
 
-    /// Removes data and log records of tablets that are not in `known`: left by a crash between a drop and its clean-up.
-    pub fn remove_orphans(&self, known: &AHashSet<TabletId>) -> Result<(), StorageError> {
+    /// Removes data and log records of tablets that `is_orphan` says are gone: left by a crash between a drop and its clean-up.
+    pub fn remove_orphans(&self, is_orphan: impl Fn(TabletId) -> bool) -> Result<(), StorageError> {
         for disk in &self.inner.disks {
             let mut batch = LogBatch::default();
             for group in disk.log.groups() {
-                if !known.contains(&TabletId(group.0)) {
+                if is_orphan(TabletId(group.0)) {
                     batch.remove(group);
                 }
             }
             disk.log.write(&mut batch, true)?;
             for id in disk.directory.tablet_ids()? {
-                if !known.contains(&TabletId(id)) {
+                if is_orphan(TabletId(id)) {
                     let path = disk.directory.tablet(id);
                     std::fs::remove_dir_all(&path).map_err(|source| StorageError::Io {
                         action: "cannot remove",
@@ -337,14 +364,6 @@ impl Store {
             }
         }
         Ok(())
-    }
-
-    fn update_tablets(&self, change: impl Fn(&mut TabletMap)) {
-        self.inner.tablets.rcu(|tablets| {
-            let mut tablets = TabletMap::clone(tablets);
-            change(&mut tablets);
-            tablets
-        });
     }
 
     /// A tablet replica of this node.
@@ -396,6 +415,7 @@ impl Store {
                 Ok(envelopes) => self.distribute(from, envelopes, frame.len()),
                 Err(Malformed) => tracing::warn!(%from, "a malformed frame on the raft lane"),
             },
+            Lane::Bulk => self.copies.receive(from, frame),
             Lane::Requests => {}
         }
     }
@@ -439,6 +459,16 @@ impl Store {
     pub fn voters(&self, tablet: TabletId) -> Vec<NodeId> {
         let handle = self.handle(tablet);
         handle.map_or_else(Vec::new, |handle| handle.voters.load().iter().copied().map(NodeId).collect())
+    }
+
+    /// Cuts the log of a tablet to what is not flushed yet, whatever other members lack.
+    #[cfg(test)]
+    pub(crate) fn cut_log(&self, tablet: TabletId) {
+        let Some(handle) = self.handle(tablet) else { return };
+        if let Ok(state) = handle.data.flushed_state() {
+            let command = Command::Flushed { tablet, index: state.index, force: true };
+            self.inner.queues[handle.worker].command(command);
+        }
     }
 
     /// Lets other nodes lead, as this one is about to stop; returns when they have been told.
@@ -502,6 +532,7 @@ impl Store {
 
     /// Finishes what is queued and stops the threads. Writes submitted afterwards are refused.
     fn stop(&self) {
+        self.copies.close();
         for queue in &self.inner.queues {
             queue.close();
         }

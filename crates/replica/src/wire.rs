@@ -95,9 +95,7 @@ mod tests {
 
     #[test]
     fn envelopes_come_back_as_they_went_in() {
-        let mut message = Message::default();
-        message.term = 7;
-        message.to = 3;
+        let message = Message { term: 7, to: 3, ..Message::default() };
         let sent = [
             Envelope::Raft { epoch: 9, keep_from: 1 << 40, message: Box::new(message) },
             Envelope::Released { term: 4, candidate: 2 },

@@ -17,6 +17,8 @@ pub(crate) enum Command {
     Open(Box<Replica<Rocks>>, SyncSender<Result<(), KvError>>),
     /// Let go of this replica and its log records.
     Close(TabletId, SyncSender<Result<(), KvError>>),
+    /// Let go of this replica, whose data a copy will replace.
+    Detach(TabletId, SyncSender<Result<(), KvError>>),
     /// The tablet's data is durable up to this log index: the log may be cut there; if forced, even where other members lack entries.
     Flushed { tablet: TabletId, index: u64, force: bool },
     /// The members that the catalog wants.
@@ -71,6 +73,10 @@ impl Worker {
             }
             Command::Close(tablet, reply) => {
                 self.core.close(tablet);
+                let _ = reply.send(Ok(()));
+            }
+            Command::Detach(tablet, reply) => {
+                self.core.detach(tablet);
                 let _ = reply.send(Ok(()));
             }
             Command::Flushed { tablet, index, force } => self.core.truncate(tablet, index, force),

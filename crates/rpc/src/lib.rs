@@ -1,9 +1,19 @@
 //! How nodes exchange frames: byte strings whose meaning is not known here.
 //!
-//! Between two nodes there is one one-way connection per [`Lane`] and direction, so that bulk does not delay heartbeats.
+//! Between two nodes there is one one-way connection per [`Lane`] and direction, so that bulk does not delay heartbeats. [`tcp`] is the
+//! real network, [`memory`] joins several nodes of one process in tests. The bytes are described in `docs/formats/rpc.md`.
 //!
 //! Always true: sending never waits; frames of one lane from one node to another arrive in the order in which they were sent, each at most
 //! once, and any may be lost with its connection; what waits to be sent is bounded.
+//!
+//! Left out: encryption and authentication, acknowledgement and repetition (consensus and the callers' time limits do that).
+
+mod frame;
+pub mod hello;
+pub mod memory;
+pub mod tcp;
+
+pub use frame::MAX_FRAME_BYTES;
 
 use diorite_base::NodeId;
 use thiserror::Error;
@@ -17,12 +27,37 @@ pub enum Lane {
     Raft,
     /// Requests of clients on their one hop, and the answers.
     Requests,
+    /// Copies of whole replicas.
+    Bulk,
+}
+
+impl Lane {
+    /// All lanes, each at the place that [`Lane::index`] names.
+    pub const ALL: [Self; Self::COUNT] = [Self::Control, Self::Raft, Self::Requests, Self::Bulk];
+
+    /// How many there are.
+    pub const COUNT: usize = 4;
+
+    /// Its place in [`Lane::ALL`].
+    pub fn index(self) -> usize {
+        self as usize
+    }
+
+    /// What it is called in metrics and logs.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Control => "control",
+            Self::Raft => "raft",
+            Self::Requests => "requests",
+            Self::Bulk => "bulk",
+        }
+    }
 }
 
 /// Why a frame was not queued. What is sent may be lost on the way even if it was.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum SendError {
-    /// Too much waits to be sent to that node already.
+    /// Too much waits to be sent to that node already, or the frame is larger than [`MAX_FRAME_BYTES`].
     #[error("too much waits to be sent to the node")]
     Full,
     /// There is no connection at the moment.
@@ -34,6 +69,12 @@ pub enum SendError {
 pub trait Transport: Send + Sync + 'static {
     /// Queues `frame` for `to`; never waits.
     fn send(&self, to: NodeId, lane: Lane, frame: &[u8]) -> Result<(), SendError>;
+
+    /// Queues several frames for `to`, in this order; they travel together where the transport can do that.
+    /// After an error, a first part of them may have been queued.
+    fn send_many(&self, to: NodeId, lane: Lane, frames: &[&[u8]]) -> Result<(), SendError> {
+        frames.iter().try_for_each(|frame| self.send(to, lane, frame))
+    }
 }
 
 /// Takes frames from other nodes.

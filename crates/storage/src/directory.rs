@@ -1,6 +1,7 @@
 //! A data directory: whose it is, of which format, held by one process at a time.
 //!
-//! Layout: `DIORITE` (this file's [`Identity`] as JSON), `LOCK`, `log/` (the Raft log), `tablets/<id>/` (one RocksDB each).
+//! Layout: `DIORITE` (this file's [`Identity`] as JSON), `LOCK`, `log/` (the Raft log), `tablets/<id>/` (one RocksDB each),
+//! `tablets/<id>.<purpose>/` (copies on their way).
 
 use crate::error::StorageError;
 use rustix::fs::{FlockOperation, flock};
@@ -13,6 +14,10 @@ use uuid::Uuid;
 /// The format of data directories that this version writes.
 const FORMAT: u32 = 1;
 const MARKER: &str = "DIORITE";
+/// What a tablet's directory is called while a copy takes its place.
+const OLD: &str = "old";
+/// The host id of a node that has asked to join a cluster and may not have heard the answer.
+const JOINING: &str = "JOINING";
 
 /// Who a data directory belongs to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -63,6 +68,20 @@ impl DataDirectory {
         self.identity.as_ref()
     }
 
+    /// The host id that this new directory asks to join a cluster with: `fresh`, unless it has asked before. Durable when it returns, so that
+    /// asking again after a crash does not make it another node.
+    pub fn joining_host(&self, fresh: Uuid) -> Result<Uuid, StorageError> {
+        let path = self.path.join(JOINING);
+        let io = |source| StorageError::Io { action: "cannot write", path: path.clone(), source };
+        if let Some(asked) = fs::read_to_string(&path).ok().and_then(|text| text.trim().parse().ok()) {
+            return Ok(asked);
+        }
+        let mut file = File::create(&path).map_err(io)?;
+        file.write_all(fresh.to_string().as_bytes()).and_then(|()| file.sync_all()).map_err(io)?;
+        File::open(&self.path).and_then(|directory| directory.sync_all()).map_err(io)?;
+        Ok(fresh)
+    }
+
     /// Makes a new directory this node's. Durable when it returns.
     pub fn claim(&mut self, cluster: Uuid, node: u64, host: Uuid) -> Result<(), StorageError> {
         assert!(self.identity.is_none(), "a directory is claimed once");
@@ -77,7 +96,10 @@ impl DataDirectory {
         fs::rename(&staged, self.path.join(MARKER)).map_err(io)?;
         File::open(&self.path).and_then(|directory| directory.sync_all()).map_err(io)?;
         self.identity = Some(identity);
-        Ok(())
+        match fs::remove_file(self.path.join(JOINING)) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(io(error)),
+            _ => Ok(()),
+        }
     }
 
     /// The directory itself.
@@ -98,6 +120,45 @@ impl DataDirectory {
     /// Where one tablet lives.
     pub fn tablet(&self, id: u64) -> PathBuf {
         self.tablets().join(id.to_string())
+    }
+
+    /// Where a copy of a tablet is kept while it is sent to another node (`outgoing`) or received.
+    pub fn staged(&self, id: u64, purpose: &str) -> PathBuf {
+        self.tablets().join(format!("{id}.{purpose}"))
+    }
+
+    /// Puts a received copy in the place of a tablet, which nobody may have open. Durable when it returns; after a crash in between
+    /// [`Self::tidy`] finishes or undoes it.
+    pub fn install(&self, id: u64, received: &Path) -> Result<(), StorageError> {
+        let (place, old) = (self.tablet(id), self.staged(id, OLD));
+        let io = |source| StorageError::Io { action: "cannot install a copy in", path: self.tablet(id), source };
+        if place.is_dir() {
+            fs::rename(&place, &old).map_err(io)?;
+        }
+        fs::rename(received, &place).map_err(io)?;
+        File::open(self.tablets()).and_then(|directory| directory.sync_all()).map_err(io)?;
+        if old.is_dir() {
+            fs::remove_dir_all(&old).map_err(io)?;
+        }
+        Ok(())
+    }
+
+    /// Removes copies that a crash has left half sent, received or installed.
+    pub fn tidy(&self) -> Result<(), StorageError> {
+        let io = |source| StorageError::Io { action: "cannot tidy", path: self.tablets(), source };
+        for entry in fs::read_dir(self.tablets()).map_err(io)? {
+            let path = entry.map_err(io)?.path();
+            let Some((id, purpose)) = path.file_name().and_then(|name| name.to_str()?.split_once('.')) else {
+                continue;
+            };
+            let place = self.tablets().join(id);
+            if purpose == OLD && !place.is_dir() {
+                fs::rename(&path, &place).map_err(io)?;
+            } else {
+                fs::remove_dir_all(&path).map_err(io)?;
+            }
+        }
+        Ok(())
     }
 
     /// The tablets found here.
@@ -128,7 +189,7 @@ fn refuse_foreign(path: &Path) -> Result<(), StorageError> {
     let io = |source| StorageError::Io { action: "cannot list data directory", path: path.to_owned(), source };
     for entry in fs::read_dir(path).map_err(io)? {
         let name = entry.map_err(io)?.file_name();
-        let ours = ["LOCK", "DIORITE.new", "tablets", "log", "lost+found"];
+        let ours = ["LOCK", "DIORITE.new", JOINING, "tablets", "log", "lost+found"];
         if !ours.iter().any(|own| name == *own) {
             return Err(StorageError::Foreign {
                 path: path.to_owned(),

@@ -52,6 +52,9 @@ pub trait LogRecords: Default + Send {
     fn set_conf_state(&mut self, group: GroupId, state: &ConfState) -> Result<(), StorageError>;
     /// Drops a group's entries up to and including `index`, whose term is kept.
     fn truncate_to(&mut self, group: GroupId, index: u64, term: u64) -> Result<(), StorageError>;
+    /// Drops all of a group's entries, of which the last is at `last`, and goes on after `index`, whose term is kept: the data holds everything up
+    /// to there.
+    fn restart_after(&mut self, group: GroupId, last: u64, index: u64, term: u64) -> Result<(), StorageError>;
     /// Drops all of a group's records.
     fn remove(&mut self, group: GroupId);
     /// Whether there is nothing to write.

@@ -47,10 +47,14 @@ impl LogRecords for LogBatch {
     }
 
     fn truncate_to(&mut self, group: GroupId, index: u64, term: u64) -> Result<(), StorageError> {
+        self.restart_after(group, index, index, term)
+    }
+
+    fn restart_after(&mut self, group: GroupId, last: u64, index: u64, term: u64) -> Result<(), StorageError> {
         let mut value = index.to_le_bytes().to_vec();
         value.extend_from_slice(&term.to_le_bytes());
         self.inner.put(group.0, TRUNCATED.to_vec(), value)?;
-        self.inner.add_command(group.0, Command::Compact { index: index + 1 });
+        self.inner.add_command(group.0, Command::Compact { index: last.max(index) + 1 });
         Ok(())
     }
 

@@ -9,6 +9,7 @@ use crate::error::StorageError;
 use crate::listener::TabletEvents;
 use crate::shared::{ExpiryRules, Shared};
 use diorite_base::bytes::Reader;
+use rust_rocksdb::checkpoint::Checkpoint;
 use rust_rocksdb::{
     DB, DBPinnableSlice, DBRawIterator, ErrorKind, FlushOptions, ReadOptions, ReadTier, WriteBatch, properties,
 };
@@ -315,6 +316,12 @@ impl Tablet {
         let mut options = FlushOptions::default();
         options.set_wait(wait);
         self.db.flush_opt(&options)?;
+        Ok(())
+    }
+
+    /// Makes a copy of the data as of now in `directory`, which must not exist: hard links to the files, which are never changed. Flushes first.
+    pub fn checkpoint(&self, directory: &Path) -> Result<(), StorageError> {
+        Checkpoint::new(&self.db)?.create_checkpoint(directory)?;
         Ok(())
     }
 

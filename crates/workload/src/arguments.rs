@@ -140,6 +140,13 @@ pub struct ConnectionArguments {
     /// Keyspace to use; created if missing.
     #[arg(long, default_value = "ybdemo_keyspace")]
     pub keyspace: String,
+    /// Send each request to the node that leads its tablet; --tablet-aware=false spreads them over all nodes
+    /// [default: the driver does, the pipelined client does not].
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub tablet_aware: Option<bool>,
+    /// Let the driver retry as it does by default. Not a flag: a load generator that hides errors measures nothing.
+    #[arg(skip)]
+    pub retries: bool,
 }
 
 impl ConnectionArguments {

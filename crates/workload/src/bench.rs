@@ -3,25 +3,35 @@
 //! Always true: the durability mode is in every table, JSON and report; the load generator's own CPU is never counted
 //! as the server's; a number that could not be measured is shown as such.
 //!
-//! Left out: starting more than one server; a cluster is given by `--nodes` and measured by `--server-pid`.
+//! Without `--nodes`, or with a number there, the servers are started here. Left out: starting servers on other machines; they
+//! are given by `--nodes` and measured by `--server-pid` if they are on this one.
 
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use crate::WorkloadError;
 use crate::arguments::{ClientKind, ConnectionArguments};
+use crate::process::Sampler;
 use crate::report::Report;
+use crate::runner::interruption;
 use crate::status::say;
 
+pub mod failover;
+pub mod idle;
 pub mod large_dataset;
-pub mod local_server;
 pub mod measure;
 pub mod point;
 pub mod published;
+pub mod servers;
+pub mod tablets;
 
+use failover::FailoverArguments;
+use idle::IdleArguments;
 use large_dataset::LargeDatasetArguments;
-use local_server::{LocalServer, LocalServerOptions};
 use point::PointArguments;
+use servers::{Servers, ServersOptions};
+use tablets::TabletsArguments;
 
 /// `diorite bench`.
 #[derive(Debug, Clone, clap::Args)]
@@ -37,6 +47,37 @@ pub enum Scenario {
     LargeDataset(LargeDatasetArguments),
     /// Point reads in cache and fsynced inserts, the two figures of the project's efficiency target.
     Point(PointArguments),
+    /// The same figures for tables of few and of many tablets: whether there is a cliff.
+    Tablets(TabletsArguments),
+    /// What a thousand tablets that nobody uses cost a node.
+    Idle(IdleArguments),
+    /// Kill the node that leads most tablets, under load, again and again: how long until every tablet takes writes.
+    Failover(FailoverArguments),
+}
+
+impl Scenario {
+    fn common(&self) -> &CommonArguments {
+        match self {
+            Self::LargeDataset(scenario) => &scenario.common,
+            Self::Point(scenario) => &scenario.common,
+            Self::Tablets(scenario) => &scenario.point.common,
+            Self::Idle(scenario) => &scenario.common,
+            Self::Failover(scenario) => &scenario.common,
+        }
+    }
+
+    /// How many servers are started if the command line does not say.
+    fn default_nodes(&self) -> u32 {
+        match self {
+            Self::LargeDataset(_) | Self::Point(_) => 1,
+            Self::Tablets(_) | Self::Idle(_) | Self::Failover(_) => 3,
+        }
+    }
+
+    /// Whether requests that fail are a result and not a mistake.
+    fn expects_errors(&self) -> bool {
+        matches!(self, Self::Failover(_))
+    }
 }
 
 /// What every scenario takes.
@@ -50,13 +91,16 @@ pub struct CommonArguments {
     /// Data directory of a server to measure, with --nodes; may be repeated.
     #[arg(long)]
     pub server_data_dir: Vec<PathBuf>,
-    /// Where the server that is started keeps its data [default: in the report's directory, removed afterwards].
+    /// Replication factor of the cluster that is started, and of the keyspace [default: 3, or fewer if there are fewer nodes].
+    #[arg(long, value_name = "N")]
+    pub rf: Option<u32>,
+    /// Where the servers that are started keep their data [default: in the report's directory, removed afterwards].
     #[arg(long)]
     pub data_dir: Option<PathBuf>,
-    /// Address that the server that is started listens on [default: the first free one from 127.0.0.1].
+    /// Address of the first server that is started; others take the ones after it [default: the first free one from 127.0.0.1].
     #[arg(long)]
-    pub listen: Option<String>,
-    /// A further argument of the server that is started; may be repeated.
+    pub listen: Option<Ipv4Addr>,
+    /// A further argument of the servers that are started; may be repeated.
     #[arg(long, allow_hyphen_values = true)]
     pub server_arg: Vec<String>,
     /// How the servers acknowledge writes, named in the report.
@@ -96,38 +140,73 @@ pub struct Target {
     pub data_directories: Vec<PathBuf>,
     /// How they acknowledge writes.
     pub durability: String,
+    /// Replication factor of the keyspace.
+    pub replication: u32,
+}
+
+impl Target {
+    /// Samples its processes and directories.
+    pub fn sampler(&self) -> Sampler {
+        Sampler { process_ids: self.process_ids.clone(), data_directories: self.data_directories.clone() }
+    }
+
+    /// How many nodes the benchmark talks to.
+    pub fn nodes(&self) -> u32 {
+        self.contact_points.len() as u32
+    }
 }
 
 /// What a server started without durability flags does.
 const DEFAULT_DURABILITY: &str = "fsync before acknowledgement (default)";
+/// What a replicated cluster started without them does.
+const QUORUM_DURABILITY: &str = "fsync on a quorum before acknowledgement (default)";
+/// Replicas of each row, if there are nodes for them.
+const DEFAULT_REPLICATION: u32 = 3;
 
-/// Runs a scenario. Without `--nodes`, `executable start` serves it.
+/// Runs a scenario. Without addresses in `--nodes`, `executable start` serves it.
 pub async fn run(arguments: BenchArguments, executable: &Path) -> Result<ExitCode, WorkloadError> {
-    let common = match &arguments.scenario {
-        Scenario::LargeDataset(scenario) => &scenario.common,
-        Scenario::Point(scenario) => &scenario.common,
-    };
+    let scenario = &arguments.scenario;
+    let common = scenario.common();
     let directory = common.report.clone().unwrap_or_else(measure::default_report_directory);
     std::fs::create_dir_all(&directory).map_err(|error| WorkloadError::file(&directory, error))?;
-    let (target, server) = if common.connection.nodes.is_empty() {
-        let server = LocalServer::spawn(&local_options(common, executable, &directory)).await?;
-        (local_target(common, &server), Some(server))
-    } else {
-        (remote_target(common), None)
+    let (target, mut servers) = match common.nodes_to_start(scenario.default_nodes())? {
+        Some(nodes) => {
+            let options = server_options(common, nodes, executable, &directory);
+            let servers = Servers::start(&options).await?;
+            (local_target(common, &servers, options.replication), Some(servers))
+        }
+        None => (remote_target(common), None),
     };
-    // Ctrl-C ends the phase under way, not the process, so the server is always stopped below.
-    let result = match &arguments.scenario {
+    // Ctrl-C ends the phase under way, not the process, so the servers are always stopped below.
+    let result = match scenario {
         Scenario::LargeDataset(scenario) => large_dataset::run(scenario, &target).await,
         Scenario::Point(scenario) => point::run(scenario, &target).await,
+        Scenario::Tablets(scenario) => tablets::run(scenario, &target).await,
+        Scenario::Idle(scenario) => interruptible(idle::run(scenario, &target)).await,
+        Scenario::Failover(scenario) => match &mut servers {
+            Some(servers) => interruptible(failover::run(scenario, &target, servers)).await,
+            None => Err(WorkloadError::Arguments("the failover benchmark kills nodes, so it must start them".into())),
+        },
     };
-    let (json, keep_data) = (common.json, common.data_dir.is_some());
-    if let Some(server) = server {
-        server.stop(keep_data || result.is_err()).await?;
+    let keep_data = common.data_dir.is_some();
+    if let Some(servers) = servers {
+        servers.stop(keep_data || result.is_err()).await?;
     }
-    conclude(&result?, &directory, json)
+    let report = result?;
+    conclude(&report, &directory, common.json)?;
+    let failed = report.has_errors() && !scenario.expects_errors();
+    Ok(if failed { ExitCode::from(1) } else { ExitCode::SUCCESS })
 }
 
-fn conclude(report: &Report, directory: &Path, json: bool) -> Result<ExitCode, WorkloadError> {
+/// For scenarios that are more than phases: Ctrl-C ends them without a report.
+async fn interruptible(scenario: impl Future<Output = Result<Report, WorkloadError>>) -> Result<Report, WorkloadError> {
+    tokio::select! {
+        result = scenario => result,
+        () = interruption() => Err(WorkloadError::Server("interrupted".to_owned())),
+    }
+}
+
+fn conclude(report: &Report, directory: &Path, json: bool) -> Result<(), WorkloadError> {
     report.write(directory)?;
     say(json, &report.table());
     say(json, &format!("report: {}", directory.join("report.html").display()));
@@ -136,31 +215,63 @@ fn conclude(report: &Report, directory: &Path, json: bool) -> Result<ExitCode, W
         let written = std::io::Write::write_fmt(&mut stdout, format_args!("{}\n", report.to_json()));
         written.map_err(|error| WorkloadError::file(Path::new("standard output"), error))?;
     }
-    Ok(if report.has_errors() { ExitCode::from(1) } else { ExitCode::SUCCESS })
+    Ok(())
 }
 
-fn local_options(common: &CommonArguments, executable: &Path, directory: &Path) -> LocalServerOptions {
-    LocalServerOptions {
-        executable: executable.to_path_buf(),
-        data_directory: common.data_dir.clone().unwrap_or_else(|| directory.join("data")),
-        listen: common.listen.clone(),
-        extra_arguments: common.server_arg.clone(),
-        log: directory.join("server.log"),
+impl CommonArguments {
+    /// How many servers are to be started; none if the command line names some that run.
+    fn nodes_to_start(&self, default: u32) -> Result<Option<u32>, WorkloadError> {
+        match &self.connection.nodes[..] {
+            [] => Ok(Some(default)),
+            [one] => match one.parse::<u32>() {
+                Ok(0) => Err(WorkloadError::Arguments("--nodes is at least 1, or a list of addresses".into())),
+                number => Ok(number.ok()),
+            },
+            _ => Ok(None),
+        }
+    }
+
+    /// The replication factor of the keyspace on servers that run already.
+    fn remote_replication(&self) -> u32 {
+        self.rf.unwrap_or(self.connection.replication)
+    }
+
+    /// How to talk to the servers under test.
+    fn connection(&self, target: &Target) -> ConnectionArguments {
+        ConnectionArguments {
+            nodes: target.contact_points.clone(),
+            replication: target.replication,
+            ..self.connection.clone()
+        }
     }
 }
 
-fn local_target(common: &CommonArguments, server: &LocalServer) -> Target {
+fn server_options(common: &CommonArguments, nodes: u32, executable: &Path, directory: &Path) -> ServersOptions {
+    ServersOptions {
+        executable: executable.to_path_buf(),
+        data_directory: common.data_dir.clone().unwrap_or_else(|| directory.join("data")),
+        listen: common.listen,
+        nodes,
+        replication: common.rf.unwrap_or(DEFAULT_REPLICATION.min(nodes)),
+        extra_arguments: common.server_arg.clone(),
+        log_directory: directory.to_path_buf(),
+    }
+}
+
+fn local_target(common: &CommonArguments, servers: &Servers, replication: u32) -> Target {
     let flag = common.server_arg.iter().any(|argument| argument.starts_with("--durability"));
     let durability = match (&common.durability_label, flag) {
         (Some(label), _) => label.clone(),
         (None, true) => common.server_arg.join(" "),
+        (None, false) if replication > 1 => QUORUM_DURABILITY.to_owned(),
         (None, false) => DEFAULT_DURABILITY.to_owned(),
     };
     Target {
-        contact_points: vec![server.contact_point()],
-        process_ids: vec![server.process_id()],
-        data_directories: vec![server.data_directory().to_path_buf()],
+        contact_points: servers.contact_points(),
+        process_ids: servers.process_ids(),
+        data_directories: servers.data_directories(),
         durability,
+        replication,
     }
 }
 
@@ -170,5 +281,6 @@ fn remote_target(common: &CommonArguments) -> Target {
         process_ids: common.server_pid.clone(),
         data_directories: common.server_data_dir.clone(),
         durability: common.durability_label.clone().unwrap_or_else(|| "not stated".to_owned()),
+        replication: common.remote_replication(),
     }
 }

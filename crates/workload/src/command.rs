@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use diorite_base::clock::{Clock, SystemClock};
 use diorite_base::random::{Random, SplitMix64};
+use scylla::client::session::Session;
 use scylla::statement::Consistency;
 
 use crate::WorkloadError;
@@ -16,7 +17,7 @@ use crate::arguments::{ClientKind, ConnectionArguments, Settings, WorkloadArgume
 use crate::bench::measure::{Measurement, PhaseSpec};
 use crate::data::KeyFormat;
 use crate::key_state::KeyState;
-use crate::pipelined::Pipelined;
+use crate::pipelined::{NodeAddress, Pipelined};
 use crate::process::Sampler;
 use crate::report::{Header, Report};
 use crate::runner::{Executor, Outcome, Plan, drive};
@@ -83,6 +84,7 @@ fn plan(arguments: &WorkloadArguments, settings: &Settings, seed: u64) -> Plan {
         duration: arguments.duration,
         rate: arguments.rate,
         seed,
+        until: None,
     }
 }
 
@@ -105,7 +107,16 @@ fn announce(arguments: &WorkloadArguments, settings: &Settings, prefix: &str, se
 
 /// Loads keys for a run that only reads and was not told which exist.
 async fn preload(executor: &Executor, keys: u64, seed: u64, json: bool) -> Result<(), WorkloadError> {
-    let plan = Plan { writers: 16, readers: 0, writes: Some(keys), reads: None, duration: None, rate: None, seed };
+    let plan = Plan {
+        writers: 16,
+        readers: 0,
+        writes: Some(keys),
+        reads: None,
+        duration: None,
+        rate: None,
+        seed,
+        until: None,
+    };
     let mut status = StatusLine::new("load for reads", &plan, json);
     let outcome = drive(executor, &plan, &mut status).await;
     status.finish();
@@ -194,12 +205,13 @@ impl Setup<'_> {
         use_keyspace(&session, self.connection).await?;
         if self.client == ClientKind::Pipelined {
             execute_schema(&session, &statements.create_table).await?;
+            let tablet_aware = self.connection.tablet_aware.unwrap_or(false);
+            let nodes = if tablet_aware { cluster_nodes(&session) } else { self.contact_nodes() };
             // From here on only the pipelined connections are open.
             drop(session);
-            let node = &self.connection.contact_points()[0];
-            let keyspace = &self.connection.keyspace;
-            let connections = self.connection.connections;
-            let pipelined = Pipelined::connect(node, keyspace, connections, &statements, rows.clone()).await?;
+            let (keyspace, connections) = (&self.connection.keyspace, self.connection.connections);
+            let rows = rows.clone();
+            let pipelined = Pipelined::connect(&nodes, keyspace, connections, &statements, rows, tablet_aware).await?;
             return Ok(Executor::Pipelined(Arc::new(pipelined)));
         }
         let session = Arc::new(session);
@@ -213,4 +225,18 @@ impl Setup<'_> {
         };
         Ok(Executor::Driver(Arc::new(workload)))
     }
+
+    fn contact_nodes(&self) -> Vec<NodeAddress> {
+        self.connection.contact_points().into_iter().map(NodeAddress::anonymous).collect()
+    }
+}
+
+/// All nodes of the cluster, as the driver has learned them.
+fn cluster_nodes(session: &Session) -> Vec<NodeAddress> {
+    let state = session.get_cluster_state();
+    let nodes = state.get_nodes_info().iter().map(|node| {
+        let address = std::net::SocketAddr::new(node.address.ip(), node.address.port());
+        NodeAddress { address: address.to_string(), host_id: node.host_id.into_bytes() }
+    });
+    nodes.collect()
 }

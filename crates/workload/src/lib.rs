@@ -45,9 +45,12 @@ pub enum WorkloadError {
     /// Nothing has worked for a while.
     #[error("no request has succeeded for {seconds} s; the last error: {error}")]
     NoProgress { seconds: u64, error: String },
-    /// The server that the benchmark started is not as it should be.
+    /// The servers that the benchmark started are not as they should be.
     #[error("{0}")]
     Server(String),
+    /// A server could not be started, or not be stopped.
+    #[error(transparent)]
+    Local(#[from] diorite_local::LocalError),
     /// A file or directory.
     #[error("{path}: {error}")]
     File { path: String, error: std::io::Error },

@@ -7,6 +7,7 @@
 
 use std::path::{Path, PathBuf};
 
+use diorite_local::parse_stat;
 use serde::{Deserialize, Serialize};
 
 /// What a set of processes and their data directories have used up to now.
@@ -63,26 +64,6 @@ impl Sampler {
 
 fn read(path: &str) -> Option<String> {
     std::fs::read_to_string(path).ok()
-}
-
-/// The parts of `/proc/<pid>/stat` that matter here.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct ProcessStat {
-    pub cpu_seconds: f64,
-    pub resident_bytes: u64,
-}
-
-/// Reads `/proc/<pid>/stat`. The command name may contain anything, so fields are counted from its last bracket.
-pub fn parse_stat(text: &str) -> Option<ProcessStat> {
-    let (_, after_name) = text.rsplit_once(')')?;
-    let fields: Vec<&str> = after_name.split_ascii_whitespace().collect();
-    // The first field after the name is number 3, the state; user time is 14, system time 15, resident pages 24.
-    let number = |index: usize| fields.get(index - 3)?.parse::<u64>().ok();
-    let ticks = number(14)? + number(15)?;
-    Some(ProcessStat {
-        cpu_seconds: ticks as f64 / rustix::param::clock_ticks_per_second() as f64,
-        resident_bytes: number(24)? * rustix::param::page_size() as u64,
-    })
 }
 
 /// Bytes read from and written to block devices, of `/proc/<pid>/io`.

@@ -45,6 +45,8 @@ pub struct Report {
     pub started_at: String,
     pub command_line: String,
     pub environment: Environment,
+    /// Other numbers, in order of importance; many scenarios have none.
+    pub figures: Vec<Figure>,
     pub phases: Vec<PhaseResult>,
     pub samples: Vec<Sample>,
 }
@@ -131,6 +133,29 @@ impl PhaseResult {
     }
 }
 
+/// A number that is not a rate or a latency of a phase.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Figure {
+    pub name: String,
+    /// `None` could not be measured.
+    pub value: Option<f64>,
+    pub unit: &'static str,
+    /// What it should be, in words.
+    pub goal: &'static str,
+}
+
+impl Figure {
+    /// A number without a goal.
+    pub fn new(name: impl Into<String>, value: impl Into<Option<f64>>, unit: &'static str) -> Self {
+        Self { name: name.into(), value: value.into(), unit, goal: "" }
+    }
+
+    /// The same with what it should be.
+    pub fn with_goal(self, goal: &'static str) -> Self {
+        Self { goal, ..self }
+    }
+}
+
 /// What one second looked like.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Sample {
@@ -179,6 +204,15 @@ fn increase(before: Option<u64>, after: Option<u64>) -> Option<u64> {
     Some(after?.saturating_sub(before?))
 }
 
+/// Three digits that say something.
+fn decimals(value: f64) -> usize {
+    match value.abs() {
+        0.0 | 100.0.. => 0,
+        10.0..100.0 => 1,
+        _ => 2,
+    }
+}
+
 fn optional<T>(value: Option<T>, show: impl Fn(T) -> String) -> String {
     value.map_or_else(|| "–".to_owned(), show)
 }
@@ -197,9 +231,15 @@ impl Report {
                 .collect::<Vec<_>>()
                 .join(" "),
             environment: Environment::current(),
+            figures: Vec::new(),
             phases: measurement.phases,
             samples: measurement.samples,
         }
+    }
+
+    /// The same with other numbers.
+    pub fn with_figures(self, figures: Vec<Figure>) -> Self {
+        Self { figures, ..self }
     }
 
     /// Whether any request failed.
@@ -254,6 +294,23 @@ impl Report {
         std::iter::once(HEADER.map(str::to_owned).to_vec()).chain(rows).collect()
     }
 
+    /// The cells of the table of figures, header first; empty without figures.
+    fn figure_cells(&self) -> Vec<Vec<String>> {
+        if self.figures.is_empty() {
+            return Vec::new();
+        }
+        let rows = self.figures.iter().map(|figure| {
+            let value = optional(figure.value, |value| format!("{:.*} {}", decimals(value), value, figure.unit));
+            vec![figure.name.clone(), value, figure.goal.to_owned()]
+        });
+        std::iter::once(["figure", "value", "goal"].map(str::to_owned).to_vec()).chain(rows).collect()
+    }
+
+    /// Whether any phase stands in the result table.
+    fn has_phases(&self) -> bool {
+        self.phases.iter().any(|phase| phase.is_result)
+    }
+
     /// The clusters that the published numbers come from, each once.
     fn clusters(&self) -> Vec<String> {
         let mut lines = Vec::<String>::new();
@@ -272,7 +329,12 @@ impl Report {
 
     /// The result for a terminal.
     pub fn table(&self) -> String {
-        let mut text = format!("\n{}\n\n{}", self.header.title, table(&self.cells()));
+        let phases = if self.has_phases() { table(&self.cells()) } else { String::new() };
+        let mut text = format!("\n{}\n\n{phases}", self.header.title);
+        if self.has_phases() && !self.figures.is_empty() {
+            text.push('\n');
+        }
+        text.push_str(&table(&self.figure_cells()));
         text.push_str(&format!("\ndurability: {}\n", self.header.durability));
         let (environment, header) = (&self.environment, &self.header);
         text.push_str(&format!(

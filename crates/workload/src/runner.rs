@@ -41,6 +41,8 @@ pub struct Plan {
     /// Operations started per second, in an open loop.
     pub rate: Option<f64>,
     pub seed: u64,
+    /// Ends the run, within a second, when it becomes true.
+    pub until: Option<Arc<AtomicBool>>,
 }
 
 /// What carries out the operations.
@@ -229,7 +231,7 @@ pub async fn drive(executor: &Executor, plan: &Plan, observer: &mut dyn Observer
             }
             () = pause(Duration::from_nanos(wait_ns.max(1))) => {
                 let now_ns = shared.clock.monotonic_ns();
-                if now_ns >= deadline_ns {
+                if now_ns >= deadline_ns || plan.until.as_ref().is_some_and(|until| until.load(Ordering::Relaxed)) {
                     shared.stop.store(true, Ordering::Relaxed);
                 }
                 if ticker.until_tick_ns(now_ns) == 0 {
@@ -253,7 +255,7 @@ pub async fn drive(executor: &Executor, plan: &Plan, observer: &mut dyn Observer
 }
 
 /// Resolves at Ctrl-C or SIGTERM.
-async fn interruption() {
+pub async fn interruption() {
     use tokio::signal::unix::{SignalKind, signal};
     let (Ok(mut interrupt), Ok(mut terminate)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
     else {
@@ -313,10 +315,10 @@ fn start_tasks(executor: &Executor, plan: &Plan, shared: &Arc<Shared>) -> JoinSe
             }
         }
         Executor::Pipelined(pipelined) => {
-            for connection in 0..pipelined.connections() {
-                let slots = pipelined.slots(connection, plan.writers, plan.readers);
+            for lane in 0..pipelined.lanes() {
+                let slots = pipelined.slots(lane, plan.writers, plan.readers);
                 let (pipelined, shared, seed) = (Arc::clone(pipelined), Arc::clone(shared), seeds.next_u64());
-                tasks.spawn(async move { pipelined.run(connection, slots, &shared, seed).await });
+                tasks.spawn(async move { pipelined.run(lane, slots, &shared, seed).await });
             }
         }
     }

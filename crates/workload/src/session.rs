@@ -14,7 +14,8 @@ use scylla::client::PoolSize;
 use scylla::client::execution_profile::ExecutionProfile;
 use scylla::client::session::Session;
 use scylla::client::session_builder::SessionBuilder;
-use scylla::policies::retry::FallthroughRetryPolicy;
+use scylla::policies::load_balancing::DefaultPolicy;
+use scylla::policies::retry::{DefaultRetryPolicy, FallthroughRetryPolicy, RetryPolicy};
 use scylla::statement::Consistency;
 use scylla::statement::prepared::PreparedStatement;
 
@@ -33,11 +34,14 @@ pub fn with_port(node: &str) -> String {
 
 /// Connects to the cluster with `connections` per node.
 pub async fn connect(arguments: &ConnectionArguments, connections: usize) -> Result<Session, WorkloadError> {
+    let retries: Arc<dyn RetryPolicy> =
+        if arguments.retries { Arc::new(DefaultRetryPolicy::new()) } else { Arc::new(FallthroughRetryPolicy::new()) };
     let profile = ExecutionProfile::builder()
         .consistency(Consistency::Quorum)
         .request_timeout(Some(Duration::from_millis(arguments.cql_read_timeout_ms)))
-        .retry_policy(Arc::new(FallthroughRetryPolicy::new()))
+        .retry_policy(retries)
         .speculative_execution_policy(None)
+        .load_balancing_policy(DefaultPolicy::builder().token_aware(arguments.tablet_aware.unwrap_or(true)).build())
         .build();
     let nodes = arguments.contact_points();
     let mut builder = SessionBuilder::new()
@@ -81,6 +85,8 @@ pub async fn prepare(
     let mut prepared = prepared.map_err(|error| WorkloadError::Setup(format!("{statement}: {error}")))?;
     prepared.set_use_cached_result_metadata(true);
     prepared.set_consistency(consistency);
+    // All that is prepared here writes or reads rows as a whole; it matters only where retries are asked for.
+    prepared.set_is_idempotent(true);
     Ok(prepared)
 }
 

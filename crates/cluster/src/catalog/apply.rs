@@ -2,13 +2,13 @@
 //!
 //! Always true: a rejected or needless command leaves the snapshot as it was, version included.
 
-use super::command::{Change, Command, NewTablet, Outcome, Rejection, SchemaChangeKind, SchemaEvent, SchemaTarget};
+use super::command::{Command, Outcome, Rejection};
 use super::{Catalog, Node, NodeDescription, Placement};
 use diorite_base::limits::MAX_TABLETS_PER_TABLE;
 use diorite_base::{NodeId, TableId, TabletId};
 use diorite_model::schema::{Keyspace, Table, TableEntry, TabletRange};
 use diorite_model::types::{CqlType, UserType};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The reason a command is turned down, on its way out.
@@ -24,44 +24,43 @@ enum Done {
 type Step = Result<Done, Rejected>;
 
 impl Catalog {
-    /// The snapshot after `command`, the answer to it, and what nodes have to do.
-    pub fn apply(&self, command: &Command) -> (Catalog, Outcome, Vec<Change>) {
+    /// The snapshot after `command` and the answer to it. What nodes have to do about it says [`Catalog::changes_since`].
+    pub fn apply(&self, command: &Command) -> (Catalog, Outcome) {
         let mut next = self.clone();
-        let mut changes = Vec::new();
-        let step = next.step(command, &mut changes);
+        let step = next.step(command);
         let version = self.identity.version + 1;
         next.identity.version = version;
         match step {
-            Ok(Done::Changed) => (next, Outcome::Applied { version }, changes),
-            Ok(Done::Registered(node)) => (next, Outcome::Registered { node, version }, changes),
-            Ok(Done::Nothing) => (self.clone(), Outcome::Unchanged, Vec::new()),
-            Err(Rejected(rejection, message)) => (self.clone(), Outcome::Rejected { rejection, message }, Vec::new()),
+            Ok(Done::Changed) => (next, Outcome::Applied { version }),
+            Ok(Done::Registered(node)) => (next, Outcome::Registered { node, version }),
+            Ok(Done::Nothing) => (self.clone(), Outcome::Unchanged { version: self.version() }),
+            Err(Rejected(rejection, message)) => {
+                (self.clone(), Outcome::Rejected { version: self.version(), rejection, message })
+            }
         }
     }
 
-    fn step(&mut self, command: &Command, changes: &mut Vec<Change>) -> Step {
+    fn step(&mut self, command: &Command) -> Step {
         match command {
             Command::Bootstrap { cluster_id, name, replication_factor } => {
                 self.bootstrap(*cluster_id, name, *replication_factor)
             }
-            Command::RegisterNode { node } => self.register_node(node, changes),
+            Command::RegisterNode { node } => self.register_node(node),
             Command::ForgetDropped { node, tablets } => self.forget_dropped(*node, tablets),
-            Command::CreateKeyspace { keyspace, if_not_exists } => {
-                self.create_keyspace(keyspace, *if_not_exists, changes)
-            }
+            Command::CreateKeyspace { keyspace, if_not_exists } => self.create_keyspace(keyspace, *if_not_exists),
             Command::AlterKeyspace { name, replication, durable_writes, if_exists } => {
-                self.alter_keyspace(name, replication.as_ref(), *durable_writes, *if_exists, changes)
+                self.alter_keyspace(name, replication.as_ref(), *durable_writes, *if_exists)
             }
-            Command::DropKeyspace { name, if_exists } => self.drop_keyspace(name, *if_exists, changes),
+            Command::DropKeyspace { name, if_exists } => self.drop_keyspace(name, *if_exists),
             Command::CreateTable { table, tablets, if_not_exists } => {
-                self.create_table(table, *tablets, *if_not_exists, changes)
+                self.create_table(table, *tablets, *if_not_exists)
             }
-            Command::AlterTable { table } => self.alter_table(table, changes),
-            Command::DropTable { keyspace, name, if_exists } => self.drop_table(keyspace, name, *if_exists, changes),
-            Command::TruncateTable { keyspace, name } => self.truncate_table(keyspace, name, changes),
-            Command::CreateType { user_type, if_not_exists } => self.create_type(user_type, *if_not_exists, changes),
-            Command::AlterType { expected, changed } => self.alter_type(expected, changed, changes),
-            Command::DropType { keyspace, name, if_exists } => self.drop_type(keyspace, name, *if_exists, changes),
+            Command::AlterTable { table } => self.alter_table(table),
+            Command::DropTable { keyspace, name, if_exists } => self.drop_table(keyspace, name, *if_exists),
+            Command::TruncateTable { keyspace, name } => self.truncate_table(keyspace, name),
+            Command::CreateType { user_type, if_not_exists } => self.create_type(user_type, *if_not_exists),
+            Command::AlterType { expected, changed } => self.alter_type(expected, changed),
+            Command::DropType { keyspace, name, if_exists } => self.drop_type(keyspace, name, *if_exists),
         }
     }
 
@@ -83,7 +82,7 @@ impl Catalog {
         Ok(Done::Changed)
     }
 
-    fn register_node(&mut self, description: &NodeDescription, changes: &mut Vec<Change>) -> Step {
+    fn register_node(&mut self, description: &NodeDescription) -> Step {
         let known = self.node_by_host_id(description.host_id);
         if known.is_some_and(|node| node.description == *description) {
             return Ok(Done::Nothing);
@@ -97,7 +96,8 @@ impl Catalog {
             }
         };
         Arc::make_mut(&mut self.nodes).insert(id, Arc::new(Node { id, description: description.clone() }));
-        changes.push(Change::NodeChanged(id));
+        let tables: Vec<TableId> = self.tables.keys().copied().collect();
+        self.add_missing_replicas(&tables);
         Ok(Done::Registered(id))
     }
 
@@ -121,13 +121,12 @@ impl Catalog {
         Ok(done)
     }
 
-    fn create_keyspace(&mut self, keyspace: &Keyspace, if_not_exists: bool, changes: &mut Vec<Change>) -> Step {
+    fn create_keyspace(&mut self, keyspace: &Keyspace, if_not_exists: bool) -> Step {
         if self.keyspaces.contains_key(&keyspace.name) {
             return already_exists(if_not_exists, || format!("keyspace {} already exists", keyspace.name));
         }
         self.toggle_digest(keyspace);
         Arc::make_mut(&mut self.keyspaces).insert(keyspace.name.clone(), Arc::new(keyspace.clone()));
-        changes.push(event(SchemaChangeKind::Created, &keyspace.name, SchemaTarget::Keyspace));
         Ok(Done::Changed)
     }
 
@@ -137,7 +136,6 @@ impl Catalog {
         replication: Option<&BTreeMap<String, String>>,
         durable_writes: Option<bool>,
         if_exists: bool,
-        changes: &mut Vec<Change>,
     ) -> Step {
         let Some(current) = self.keyspaces.get(name).cloned() else {
             return missing(if_exists, || no_such_keyspace(name));
@@ -151,17 +149,18 @@ impl Catalog {
         self.toggle_digest(&*current);
         self.toggle_digest(&changed);
         Arc::make_mut(&mut self.keyspaces).insert(name.to_owned(), Arc::new(changed));
-        changes.push(event(SchemaChangeKind::Updated, name, SchemaTarget::Keyspace));
+        let tables: Vec<TableId> = self.tables_in(name).map(|entry| entry.table.id).collect();
+        self.add_missing_replicas(&tables);
         Ok(Done::Changed)
     }
 
-    fn drop_keyspace(&mut self, name: &str, if_exists: bool, changes: &mut Vec<Change>) -> Step {
+    fn drop_keyspace(&mut self, name: &str, if_exists: bool) -> Step {
         let Some(keyspace) = self.keyspaces.get(name).cloned() else {
             return missing(if_exists, || no_such_keyspace(name));
         };
         let entries: Vec<_> = self.tables_in(name).cloned().collect();
         for entry in entries {
-            self.remove_table(&entry, changes);
+            self.remove_table(&entry);
         }
         let types: Vec<_> = self.types_in(name).cloned().collect();
         for user_type in types {
@@ -170,17 +169,10 @@ impl Catalog {
         }
         self.toggle_digest(&*keyspace);
         Arc::make_mut(&mut self.keyspaces).remove(name);
-        changes.push(event(SchemaChangeKind::Dropped, name, SchemaTarget::Keyspace));
         Ok(Done::Changed)
     }
 
-    fn create_table(
-        &mut self,
-        definition: &Table,
-        tablets: u32,
-        if_not_exists: bool,
-        changes: &mut Vec<Change>,
-    ) -> Step {
+    fn create_table(&mut self, definition: &Table, tablets: u32, if_not_exists: bool) -> Step {
         let (keyspace, name) = (&definition.keyspace, &definition.name);
         if !self.keyspaces.contains_key(keyspace) {
             return Err(no_such_keyspace(keyspace));
@@ -202,8 +194,7 @@ impl Catalog {
         self.toggle_digest(&*table);
         let names = Arc::make_mut(&mut self.names);
         names.entry(keyspace.clone()).or_default().insert(name.clone(), id);
-        self.add_tablets(table, tablets, changes);
-        changes.push(event(SchemaChangeKind::Created, keyspace, SchemaTarget::Table(name.clone())));
+        self.add_tablets(table, tablets);
         Ok(Done::Changed)
     }
 
@@ -222,7 +213,7 @@ impl Catalog {
         Ok(())
     }
 
-    fn alter_table(&mut self, changed: &Table, changes: &mut Vec<Change>) -> Step {
+    fn alter_table(&mut self, changed: &Table) -> Step {
         let Some(entry) = self.tables.get(&changed.id).cloned() else {
             return Err(no_such_table(&changed.keyspace, &changed.name));
         };
@@ -236,34 +227,29 @@ impl Catalog {
             return Err(Rejected(Rejection::Invalid, "a table keeps its name and uuid".to_owned()));
         }
         self.check_types(changed)?;
-        self.replace_table(&entry, Table { version: changed.version + 1, ..changed.clone() }, changes);
+        self.replace_table(&entry, Table { version: changed.version + 1, ..changed.clone() });
         Ok(Done::Changed)
     }
 
-    fn replace_table(&mut self, entry: &TableEntry, changed: Table, changes: &mut Vec<Change>) {
+    fn replace_table(&mut self, entry: &TableEntry, changed: Table) {
         self.toggle_digest(&*entry.table);
         self.toggle_digest(&changed);
         let table = Arc::new(changed);
         let entry = TableEntry { table: table.clone(), tablets: entry.tablets.clone() };
         Arc::make_mut(&mut self.tables).insert(table.id, Arc::new(entry));
-        let target = SchemaTarget::Table(table.name.clone());
-        let keyspace = table.keyspace.clone();
-        changes.push(Change::AlterTable(table));
-        changes.push(event(SchemaChangeKind::Updated, &keyspace, target));
     }
 
-    fn drop_table(&mut self, keyspace: &str, name: &str, if_exists: bool, changes: &mut Vec<Change>) -> Step {
+    fn drop_table(&mut self, keyspace: &str, name: &str, if_exists: bool) -> Step {
         let Some(entry) = self.table(keyspace, name).cloned() else {
             return missing(if_exists, || no_such_table(keyspace, name));
         };
-        self.remove_table(&entry, changes);
-        changes.push(event(SchemaChangeKind::Dropped, keyspace, SchemaTarget::Table(name.to_owned())));
+        self.remove_table(&entry);
         Ok(Done::Changed)
     }
 
-    fn remove_table(&mut self, entry: &TableEntry, changes: &mut Vec<Change>) {
+    fn remove_table(&mut self, entry: &TableEntry) {
         let table = &entry.table;
-        self.drop_tablets(entry, changes);
+        self.drop_tablets(entry);
         self.toggle_digest(&**table);
         Arc::make_mut(&mut self.tables).remove(&table.id);
         let names = Arc::make_mut(&mut self.names);
@@ -275,72 +261,25 @@ impl Catalog {
         }
     }
 
-    fn truncate_table(&mut self, keyspace: &str, name: &str, changes: &mut Vec<Change>) -> Step {
+    fn truncate_table(&mut self, keyspace: &str, name: &str) -> Step {
         let Some(entry) = self.table(keyspace, name).cloned() else {
             return Err(no_such_table(keyspace, name));
         };
         let tablets = u32::try_from(entry.tablets.len()).unwrap_or(MAX_TABLETS_PER_TABLE);
-        self.add_tablets(entry.table.clone(), tablets, changes);
-        self.drop_tablets(&entry, changes);
+        self.add_tablets(entry.table.clone(), tablets);
+        self.drop_tablets(&entry);
         Ok(Done::Changed)
     }
 
-    /// Gives `table` fresh tablets that split the ring evenly.
-    fn add_tablets(&mut self, table: Arc<Table>, count: u32, changes: &mut Vec<Change>) {
-        let mut load = self.replicas_per_node();
-        let (mut ranges, mut opened) = (Vec::new(), Vec::new());
-        for index in 0..count {
-            let tablet = TabletId(self.identity.next_tablet);
-            self.identity.next_tablet += 1;
-            let first_token = start_of_part(index, count);
-            let last_token = if index + 1 == count { i64::MAX } else { start_of_part(index + 1, count) - 1 };
-            let replicas = self.choose_replicas(&mut load);
-            let placement = Placement { table: table.id, replicas: replicas.clone() };
-            Arc::make_mut(&mut self.tablets).insert(tablet, Arc::new(placement));
-            ranges.push(TabletRange { tablet, first_token });
-            opened.push(NewTablet { tablet, first_token, last_token, replicas });
-        }
-        let entry = TableEntry { table: table.clone(), tablets: ranges };
-        Arc::make_mut(&mut self.tables).insert(table.id, Arc::new(entry));
-        changes.push(Change::OpenTablets { table, tablets: opened });
-    }
-
-    fn drop_tablets(&mut self, entry: &TableEntry, changes: &mut Vec<Change>) {
-        let tablets: Vec<_> = entry.tablets.iter().map(|range| range.tablet).collect();
-        for tablet in &tablets {
+    fn drop_tablets(&mut self, entry: &TableEntry) {
+        for TabletRange { tablet, .. } in &entry.tablets {
             if let Some(placement) = Arc::make_mut(&mut self.tablets).remove(tablet) {
                 Arc::make_mut(&mut self.dropped).insert(*tablet, placement);
             }
         }
-        changes.push(Change::DropTablets { table: entry.table.id, tablets });
     }
 
-    fn replicas_per_node(&self) -> BTreeMap<NodeId, usize> {
-        let mut load: BTreeMap<NodeId, usize> = self.nodes.keys().map(|node| (*node, 0)).collect();
-        for replica in self.tablets.values().flat_map(|placement| &placement.replicas) {
-            *load.entry(*replica).or_default() += 1;
-        }
-        load
-    }
-
-    /// The nodes with the fewest replicas, from different zones where there are enough.
-    fn choose_replicas(&self, load: &mut BTreeMap<NodeId, usize>) -> Vec<NodeId> {
-        let mut chosen: Vec<NodeId> = Vec::new();
-        let mut zones: BTreeSet<&str> = BTreeSet::new();
-        for _ in 0..self.identity.replication_factor {
-            let candidates = self.nodes.values().filter(|node| !chosen.contains(&node.id));
-            let best = candidates.min_by_key(|node| {
-                (zones.contains(node.description.zone.as_str()), load.get(&node.id).copied().unwrap_or(0), node.id)
-            });
-            let Some(node) = best else { break };
-            zones.insert(&node.description.zone);
-            *load.entry(node.id).or_default() += 1;
-            chosen.push(node.id);
-        }
-        chosen
-    }
-
-    fn create_type(&mut self, user_type: &UserType, if_not_exists: bool, changes: &mut Vec<Change>) -> Step {
+    fn create_type(&mut self, user_type: &UserType, if_not_exists: bool) -> Step {
         let (keyspace, name) = (&user_type.keyspace, &user_type.name);
         if !self.keyspaces.contains_key(keyspace) {
             return Err(no_such_keyspace(keyspace));
@@ -350,11 +289,10 @@ impl Catalog {
         }
         self.toggle_digest(user_type);
         Arc::make_mut(&mut self.types).insert((keyspace.clone(), name.clone()), Arc::new(user_type.clone()));
-        changes.push(event(SchemaChangeKind::Created, keyspace, SchemaTarget::Type(name.clone())));
         Ok(Done::Changed)
     }
 
-    fn alter_type(&mut self, expected: &UserType, changed: &UserType, changes: &mut Vec<Change>) -> Step {
+    fn alter_type(&mut self, expected: &UserType, changed: &UserType) -> Step {
         let (keyspace, name) = (&expected.keyspace, &expected.name);
         let Some(current) = self.user_type(keyspace, name) else { return Err(no_such_type(keyspace, name)) };
         if **current != *expected || (&changed.keyspace, &changed.name) != (keyspace, name) {
@@ -372,7 +310,6 @@ impl Catalog {
             if next != user_type {
                 self.toggle_digest(&*user_type);
                 self.toggle_digest(&*next);
-                changes.push(event(SchemaChangeKind::Updated, keyspace, SchemaTarget::Type(next.name.clone())));
                 Arc::make_mut(&mut self.types).insert((keyspace.clone(), next.name.clone()), next);
             }
         }
@@ -384,13 +321,13 @@ impl Catalog {
             }
             if table != *entry.table {
                 table.version += 1;
-                self.replace_table(&entry, table, changes);
+                self.replace_table(&entry, table);
             }
         }
         Ok(Done::Changed)
     }
 
-    fn drop_type(&mut self, keyspace: &str, name: &str, if_exists: bool, changes: &mut Vec<Change>) -> Step {
+    fn drop_type(&mut self, keyspace: &str, name: &str, if_exists: bool) -> Step {
         let Some(current) = self.user_type(keyspace, name).cloned() else {
             return missing(if_exists, || no_such_type(keyspace, name));
         };
@@ -400,7 +337,6 @@ impl Catalog {
         }
         self.toggle_digest(&*current);
         Arc::make_mut(&mut self.types).remove(&(keyspace.to_owned(), name.to_owned()));
-        changes.push(event(SchemaChangeKind::Dropped, keyspace, SchemaTarget::Type(name.to_owned())));
         Ok(Done::Changed)
     }
 
@@ -420,13 +356,6 @@ impl Catalog {
         let user = self.types_in(&wanted.keyspace).find(|user_type| user_type.fields.iter().any(|(_, of)| uses(of)));
         user.map(|user_type| format!("type {}", user_type.name))
     }
-}
-
-/// The smallest token of tablet `index` of `count`.
-fn start_of_part(index: u32, count: u32) -> i64 {
-    let offset = (u128::from(index) << 64) / u128::from(count);
-    // `offset` is below 2^64 as `index < count`; shifting the ring's start to `i64::MIN` flips the sign bit.
-    (offset as u64 ^ (1 << 63)) as i64
 }
 
 fn visit_user_types(data_type: &CqlType, visit: &mut dyn FnMut(&UserType)) {
@@ -464,10 +393,6 @@ fn with_type(data_type: &CqlType, changed: &Arc<UserType>) -> CqlType {
         }
         scalar => scalar.clone(),
     }
-}
-
-fn event(change: SchemaChangeKind, keyspace: &str, target: SchemaTarget) -> Change {
-    Change::Schema(SchemaEvent { change, keyspace: keyspace.to_owned(), target })
 }
 
 fn already_exists(tolerated: bool, message: impl FnOnce() -> String) -> Step {

@@ -1,4 +1,4 @@
-//! What can be asked of the catalog, what it answers, and what nodes have to do as a consequence.
+//! What can be asked of the catalog, what it answers, and what nodes may have to do as a consequence.
 //!
 //! Commands and outcomes travel as JSON in an envelope with a format number: `{"v":1,"command":{…}}`. A replica that meets a newer number
 //! stops instead of guessing, as its state would part from its peers'.
@@ -8,7 +8,7 @@ use diorite_model::schema::{Keyspace, Table};
 use diorite_model::types::UserType;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use thiserror::Error;
 use uuid::Uuid;
@@ -33,6 +33,16 @@ pub struct NodeDescription {
     pub data_center: String,
     /// Zone (the rack, as drivers see it).
     pub zone: String,
+    /// What other nodes dial, if that is not `address` and `rpc_port`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_address: Option<SocketAddr>,
+}
+
+impl NodeDescription {
+    /// What other nodes dial.
+    pub fn node_address(&self) -> SocketAddr {
+        self.node_address.unwrap_or(SocketAddr::new(self.address, self.rpc_port))
+    }
 }
 
 /// A change that is asked for.
@@ -45,10 +55,10 @@ pub enum Command {
         cluster_id: Uuid,
         /// `cluster_name`.
         name: String,
-        /// Replicas wanted per tablet.
+        /// Replicas per tablet that every keyspace has at least, and that one has which does not say.
         replication_factor: u32,
     },
-    /// Makes a node a member, or updates what is known of a member with the same host id.
+    /// Makes a node a member, or updates what is known of a member with the same host id. Tablets that lack replicas get them there.
     RegisterNode {
         /// What the node says about itself.
         node: NodeDescription,
@@ -215,9 +225,14 @@ pub enum Outcome {
         version: u64,
     },
     /// Nothing to do: the object was already there (`IF NOT EXISTS`), already gone (`IF EXISTS`), or already so.
-    Unchanged,
+    Unchanged {
+        /// The catalog's version that says so.
+        version: u64,
+    },
     /// Turned down; nothing changed.
     Rejected {
+        /// The catalog's version that it was judged by.
+        version: u64,
         /// What sort of reason.
         rejection: Rejection,
         /// The reason in words.
@@ -226,6 +241,16 @@ pub enum Outcome {
 }
 
 impl Outcome {
+    /// The catalog's version after the command. A node whose copy has reached it sees what the outcome speaks of.
+    pub fn version(&self) -> u64 {
+        match self {
+            Outcome::Applied { version }
+            | Outcome::Registered { version, .. }
+            | Outcome::Unchanged { version }
+            | Outcome::Rejected { version, .. } => *version,
+        }
+    }
+
     /// The outcome as bytes for the reply.
     pub fn encode(&self) -> Vec<u8> {
         serde_json::to_vec(self).expect("outcomes have string keys")
@@ -279,11 +304,11 @@ pub struct NewTablet {
     pub first_token: i64,
     /// The greatest token in it.
     pub last_token: i64,
-    /// The nodes that get a replica.
+    /// The nodes that get a replica and found its group, the preferred leader first.
     pub replicas: Vec<NodeId>,
 }
 
-/// What nodes have to do once a command is applied, in order.
+/// What nodes have to do to get from one snapshot to a later one, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
     /// Create and open these tablets, where this node is among the replicas.
@@ -299,6 +324,14 @@ pub enum Change {
         table: TableId,
         /// Which.
         tablets: Vec<TabletId>,
+    },
+    /// These tablets get replicas on more nodes. A node that is named opens an empty one that starts from the tablet's founders
+    /// (`Placement::founders`); the tablet's leader brings its group in line with `Placement::replicas`.
+    ReplicasAdded {
+        /// The table they belong to.
+        table: Arc<Table>,
+        /// Which, and where; a tablet may come more than once.
+        tablets: Vec<(TabletId, NodeId)>,
     },
     /// The definition changed; the tablets stay.
     AlterTable(Arc<Table>),

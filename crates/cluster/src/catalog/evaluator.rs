@@ -1,25 +1,26 @@
 //! Ties the catalog to its log: each committed entry is a [`Command`], evaluated when it is applied.
 //!
-//! Always true: the published snapshot is the state after the last evaluated command; it is published before the listener hears of the
-//! changes. Left out: durability, which is the storage's: after a crash the stored keys are loaded and the entries behind the stored
-//! applied index are evaluated again, so a listener may hear of a change that it has already carried out.
+//! Always true: the published snapshot is the state after the last evaluated command; it is published before the listener hears of it.
+//! Left out: durability, which is the storage's: after a crash the stored keys are loaded and the entries behind the stored
+//! applied index are evaluated again, so a listener may hear of a snapshot that it has seen before.
 
-use super::command::{Change, Command, EncodedCommandError, Outcome, Rejection};
+use super::command::{Command, EncodedCommandError, Outcome, Rejection};
 use super::{Catalog, LoadError};
 use arc_swap::ArcSwap;
 use diorite_base::mutation::{EvaluationContext, EvaluationFailed, Evaluator, TabletChanges, TabletView};
 use std::fmt;
 use std::sync::Arc;
 
-/// Hears of changes, in log order, on the thread that applies the log: it must hand them on and return.
+/// Hears of new snapshots, in log order, on the thread that applies the log: it must hand them on and return. Whoever carries out what they
+/// mean may leave some out ([`Catalog::changes_since`]).
 pub trait CatalogListener: Send + Sync + 'static {
-    /// `catalog` is the snapshot that `changes` led to.
-    fn changed(&self, catalog: &Arc<Catalog>, changes: Vec<Change>);
+    /// `catalog` is the newest snapshot.
+    fn changed(&self, catalog: &Arc<Catalog>);
 }
 
-impl<F: Fn(&Arc<Catalog>, Vec<Change>) + Send + Sync + 'static> CatalogListener for F {
-    fn changed(&self, catalog: &Arc<Catalog>, changes: Vec<Change>) {
-        self(catalog, changes);
+impl<F: Fn(&Arc<Catalog>) + Send + Sync + 'static> CatalogListener for F {
+    fn changed(&self, catalog: &Arc<Catalog>) {
+        self(catalog);
     }
 }
 
@@ -51,13 +52,14 @@ impl CatalogEvaluator {
         self.published.clone()
     }
 
-    /// Starts over from stored keys: at opening, and after a snapshot of the group was installed. The listener is not told.
+    /// Starts over from stored keys: at opening, and after a snapshot of the group was installed. The listener is told.
     pub fn reload<K: AsRef<[u8]>, V: AsRef<[u8]>>(
         &self,
         entries: impl IntoIterator<Item = (K, V)>,
     ) -> Result<Arc<Catalog>, LoadError> {
         let catalog = Arc::new(Catalog::load(entries)?);
         self.published.store(catalog.clone());
+        self.listener.changed(&catalog);
         Ok(catalog)
     }
 }
@@ -70,16 +72,17 @@ impl Evaluator for CatalogEvaluator {
         _view: &dyn TabletView,
         changes: &mut dyn TabletChanges,
     ) -> Result<Vec<u8>, EvaluationFailed> {
+        let before = self.published.load_full();
         let command = match Command::decode(program) {
             Ok(command) => command,
             // Every replica of this version turns it down alike.
             Err(EncodedCommandError::Malformed(message)) => {
-                return Ok(Outcome::Rejected { rejection: Rejection::Invalid, message }.encode());
+                let version = before.version();
+                return Ok(Outcome::Rejected { version, rejection: Rejection::Invalid, message }.encode());
             }
             Err(newer @ EncodedCommandError::Newer { .. }) => return Err(EvaluationFailed(newer.to_string())),
         };
-        let before = self.published.load_full();
-        let (after, outcome, consequences) = before.apply(&command);
+        let (after, outcome) = before.apply(&command);
         for (key, value) in after.puts_since(&before) {
             match value {
                 Some(value) => changes.put(&key, &value),
@@ -89,7 +92,7 @@ impl Evaluator for CatalogEvaluator {
         if after.version() != before.version() {
             let after = Arc::new(after);
             self.published.store(after.clone());
-            self.listener.changed(&after, consequences);
+            self.listener.changed(&after);
         }
         Ok(outcome.encode())
     }

@@ -18,20 +18,31 @@ fn uuid_of(name: &str) -> Uuid {
     uuid::Builder::from_md5_bytes(Md5::digest(name).into()).into_uuid()
 }
 
-fn node_description(name: &str, zone: &str) -> NodeDescription {
+fn node_description(name: &str, data_center: &str, zone: &str) -> NodeDescription {
     NodeDescription {
         host_id: uuid_of(name),
         address: "127.0.0.1".parse().unwrap(),
         cql_port: 9042,
         rpc_port: 7100,
         http_port: 7000,
-        data_center: "datacenter1".to_owned(),
+        data_center: data_center.to_owned(),
         zone: zone.to_owned(),
+        node_address: None,
     }
 }
 
-fn keyspace_of(name: &str) -> Keyspace {
-    let replication = BTreeMap::from([("class".to_owned(), "SimpleStrategy".to_owned())]);
+/// `rf=2` → SimpleStrategy, `dcs=east:2,west:1` → NetworkTopologyStrategy.
+fn replication_of(rf: Option<&str>, data_centers: Option<&str>) -> BTreeMap<String, String> {
+    let class = if data_centers.is_some() { "NetworkTopologyStrategy" } else { "SimpleStrategy" };
+    let factors = data_centers.into_iter().flat_map(|all| all.split(',')).map(|one| one.split_once(':').unwrap());
+    let mut options: BTreeMap<String, String> =
+        factors.map(|(data_center, factor)| (data_center.to_owned(), factor.to_owned())).collect();
+    options.insert("class".to_owned(), format!("org.apache.cassandra.locator.{class}"));
+    options.extend(rf.map(|rf| ("replication_factor".to_owned(), rf.to_owned())));
+    options
+}
+
+fn keyspace_of(name: &str, replication: BTreeMap<String, String>) -> Keyspace {
     Keyspace { name: name.to_owned(), replication, durable_writes: true }
 }
 
@@ -78,17 +89,23 @@ fn parse(catalog: &Catalog, line: &str) -> Command {
             let replication_factor = option("rf").map_or(1, |value| value.parse().unwrap());
             Command::Bootstrap { cluster_id: uuid_of(&name), name, replication_factor }
         }
-        "register" => Command::RegisterNode { node: node_description(&name, option("zone").unwrap_or("rack1")) },
+        "register" => {
+            let (data_center, zone) = (option("dc").unwrap_or("datacenter1"), option("zone").unwrap_or("rack1"));
+            Command::RegisterNode { node: node_description(&name, data_center, zone) }
+        }
         "forget" => {
             let (node, tablets) = tablets(words[0]);
             Command::ForgetDropped { node, tablets }
         }
         "create-keyspace" => {
-            Command::CreateKeyspace { keyspace: keyspace_of(&name), if_not_exists: flag("if-not-exists") }
+            let keyspace = keyspace_of(&name, replication_of(option("rf"), option("dcs")));
+            Command::CreateKeyspace { keyspace, if_not_exists: flag("if-not-exists") }
         }
         "alter-keyspace" => {
             let durable_writes = option("durable").map(|value| value.parse().unwrap());
-            Command::AlterKeyspace { name, replication: None, durable_writes, if_exists: flag("if-exists") }
+            let replication = replication_of(option("rf"), option("dcs"));
+            let replication = (option("rf").is_some() || option("dcs").is_some()).then_some(replication);
+            Command::AlterKeyspace { name, replication, durable_writes, if_exists: flag("if-exists") }
         }
         "drop-keyspace" => Command::DropKeyspace { name, if_exists: flag("if-exists") },
         "create-table" => {
@@ -135,9 +152,24 @@ fn show_changes(changes: &[Change], out: &mut String) {
                     writeln!(out, "    {tablet} [{first_token}, {last_token}] on {replicas:?}").unwrap();
                 }
             }
+            Change::ReplicasAdded { table, tablets } => {
+                writeln!(out, "  add replicas of {}.{} ({})", table.keyspace, table.name, table.id).unwrap();
+                tablets.iter().for_each(|(tablet, node)| writeln!(out, "    {tablet} on {node:?}").unwrap());
+            }
             Change::AlterTable(table) => writeln!(out, "  alter {} to version {}", table.id, table.version).unwrap(),
             other => writeln!(out, "  {other:?}").unwrap(),
         }
+    }
+}
+
+fn warnings(catalog: &Catalog, command: &Command) -> Vec<String> {
+    match command {
+        Command::CreateKeyspace { keyspace, .. } => catalog.replication_warnings(&keyspace.replication, None),
+        Command::AlterKeyspace { name, replication: Some(replication), .. } => {
+            let previous = catalog.keyspace(name).map(|keyspace| &keyspace.replication);
+            catalog.replication_warnings(replication, previous)
+        }
+        _ => Vec::new(),
     }
 }
 
@@ -146,12 +178,17 @@ fn run_script(script: &str) -> String {
     let mut out = String::new();
     for line in script.lines() {
         if let Some(comment) = line.strip_prefix('#') {
-            writeln!(out, "#{comment}").unwrap();
+            writeln!(out, "{}#{comment}", if out.is_empty() { "" } else { "\n" }).unwrap();
             continue;
         }
         let Some(command) = line.strip_prefix("> ") else { continue };
-        let (next, outcome, changes) = catalog.apply(&parse(&catalog, command));
+        let command_of = parse(&catalog, command);
+        let (next, outcome) = catalog.apply(&command_of);
+        let changes = next.changes_since(&catalog);
         writeln!(out, "\n> {command}\n{outcome:?}").unwrap();
+        for warning in warnings(&catalog, &command_of) {
+            writeln!(out, "  warning: {warning}").unwrap();
+        }
         show_changes(&changes, &mut out);
         for (key, value) in next.puts_since(&catalog) {
             let key = String::from_utf8(key).unwrap();
@@ -202,12 +239,114 @@ fn a_newer_stored_format_is_refused_by_name() {
 }
 
 #[test]
+fn a_placement_stored_without_founders_was_founded_by_its_replicas() {
+    let placement: Placement = serde_json::from_str(r#"{"table":1,"replicas":[2,1]}"#).unwrap();
+    assert_eq!(placement.founders, [NodeId(2), NodeId(1)]);
+    let stored = serde_json::to_string(&Placement { replicas: vec![NodeId(3)], ..placement }).unwrap();
+    assert_eq!(stored, r#"{"table":1,"replicas":[3],"founders":[2,1]}"#);
+}
+
+/// How many tablets each node is the preferred leader of.
+fn leaders(catalog: &Catalog) -> BTreeMap<NodeId, usize> {
+    let mut leaders: BTreeMap<NodeId, usize> = catalog.nodes().map(|node| (node.id, 0)).collect();
+    for (_, placement) in catalog.tablets() {
+        *leaders.get_mut(&placement.replicas[0]).unwrap() += 1;
+    }
+    leaders
+}
+
+#[test]
+fn preferred_leaders_are_spread_evenly_whatever_the_size_of_the_tables() {
+    for counts in [vec![1; 10], vec![2; 7], vec![4, 1, 3, 6, 2], vec![30]] {
+        let mut catalog = Catalog::default();
+        for line in
+            ["bootstrap demo rf=3", "register a", "register b", "register c", "register d", "create-keyspace ks"]
+        {
+            catalog = catalog.apply(&parse(&catalog, line)).0;
+        }
+        for (at, count) in counts.iter().enumerate() {
+            catalog = catalog.apply(&parse(&catalog, &format!("create-table ks.t{at} tablets={count}"))).0;
+        }
+        let leaders = leaders(&catalog);
+        let (least, most) = (leaders.values().min().unwrap(), leaders.values().max().unwrap());
+        assert!(most - least <= 1, "{counts:?}: {leaders:?}");
+    }
+}
+
+#[test]
+fn a_node_that_joins_takes_its_share_of_leaders() {
+    let mut catalog = Catalog::default();
+    for line in ["bootstrap demo rf=3", "register a", "create-keyspace ks", "create-table ks.t tablets=8"] {
+        catalog = catalog.apply(&parse(&catalog, line)).0;
+    }
+    for line in ["register b", "register c"] {
+        catalog = catalog.apply(&parse(&catalog, line)).0;
+    }
+    assert_eq!(leaders(&catalog).into_values().collect::<Vec<_>>(), [3, 2, 3]);
+    assert!(catalog.tablets().all(|(_, placement)| placement.replicas.len() == 3));
+    assert!(catalog.tablets().all(|(_, placement)| placement.founders == [NodeId(1)]));
+}
+
+#[test]
+fn the_first_nodes_vote_in_the_catalogs_group_and_the_others_learn() {
+    let mut catalog = Catalog::default().apply(&parse(&Catalog::default(), "bootstrap demo rf=2")).0;
+    assert_eq!(catalog.catalog_members().voters, CATALOG_FOUNDERS);
+    let mut members = Vec::new();
+    for name in ["a", "b", "c"] {
+        catalog = catalog.apply(&parse(&catalog, &format!("register {name}"))).0;
+        let CatalogMembers { voters, learners } = catalog.catalog_members();
+        members.push((voters.len(), learners.len()));
+    }
+    assert_eq!(members, [(1, 0), (2, 0), (2, 1)]);
+}
+
+#[test]
+fn versions_that_were_let_pass_are_told_at_once() {
+    let mut catalog = Catalog::default();
+    for line in ["bootstrap demo rf=2", "register a", "create-keyspace ks", "create-table ks.old"] {
+        catalog = catalog.apply(&parse(&catalog, line)).0;
+    }
+    let before = catalog.clone();
+    let lines = [
+        "create-type ks.y fields=f",
+        "create-table ks.t type=y",
+        "truncate ks.t",
+        "alter-type ks.y fields=f,g",
+        "create-keyspace passing",
+        "create-table passing.t",
+        "drop-keyspace passing",
+        "drop-table ks.old",
+        "create-table ks.old",
+        "register b",
+    ];
+    for line in lines {
+        let (next, outcome) = catalog.apply(&parse(&catalog, line));
+        assert!(matches!(outcome, Outcome::Applied { .. } | Outcome::Registered { .. }), "{line}: {outcome:?}");
+        catalog = next;
+    }
+    let mut shown = String::new();
+    show_changes(&catalog.changes_since(&before), &mut shown);
+    let expected = "  open tablets of ks.t (t2)
+    tablet-1002 [-9223372036854775808, 9223372036854775807] on [NodeId(2), NodeId(1)]
+  open tablets of ks.old (t4)
+    tablet-1004 [-9223372036854775808, 9223372036854775807] on [NodeId(1), NodeId(2)]
+  NodeChanged(NodeId(2))
+  DropTablets { table: TableId(1), tablets: [TabletId(1000)] }
+  Schema(SchemaEvent { change: Dropped, keyspace: \"ks\", target: Table(\"old\") })
+  Schema(SchemaEvent { change: Created, keyspace: \"ks\", target: Type(\"y\") })
+  Schema(SchemaEvent { change: Created, keyspace: \"ks\", target: Table(\"t\") })
+  Schema(SchemaEvent { change: Created, keyspace: \"ks\", target: Table(\"old\") })
+";
+    assert_eq!(shown, expected);
+}
+
+#[test]
 fn keys_that_are_no_catalogs_are_refused() {
     for (key, value) in [("cluster", "{}"), ("colour/red", "1"), ("table/zz", "{}"), ("keyspace/a", "not json")] {
         let error = Catalog::load([(key, value)]).unwrap_err();
         assert!(error.to_string().contains(key), "{error}");
     }
-    let keyspace = serde_json::to_vec(&keyspace_of("a")).unwrap();
+    let keyspace = serde_json::to_vec(&keyspace_of("a", BTreeMap::new())).unwrap();
     let error = Catalog::load([("keyspace/a", keyspace)]).unwrap_err();
     assert!(error.to_string().contains("there is no key \"cluster\""), "{error}");
     assert_eq!(Catalog::load(Vec::<(&str, &str)>::new()).unwrap(), Catalog::default());
@@ -260,7 +399,7 @@ fn the_evaluator_stores_publishes_tells_and_replies() {
     let heard = Arc::new(Mutex::new(Vec::new()));
     let listener = {
         let heard = heard.clone();
-        move |catalog: &Arc<Catalog>, changes: Vec<Change>| heard.lock().unwrap().push((catalog.version(), changes))
+        move |catalog: &Arc<Catalog>| heard.lock().unwrap().push(catalog.version())
     };
     let evaluator = CatalogEvaluator::new(Catalog::default(), listener);
     let context = EvaluationContext { stamp_us: 1, newest_explicit_us: i64::MIN };
@@ -272,12 +411,10 @@ fn the_evaluator_stores_publishes_tells_and_replies() {
     }
     assert_eq!(evaluator.current().version(), 4);
     assert_eq!(Catalog::load(tablet.0.iter()).unwrap(), *evaluator.current());
-    let heard = heard.lock().unwrap();
-    assert_eq!(heard.iter().map(|(version, _)| *version).collect::<Vec<_>>(), [1, 2, 3, 4]);
-    assert!(matches!(heard[3].1[0], Change::OpenTablets { .. }));
+    assert_eq!(*heard.lock().unwrap(), [1, 2, 3, 4]);
 
     // After a crash another evaluator starts from the stored keys.
-    let again = CatalogEvaluator::new(Catalog::default(), |_: &Arc<Catalog>, _: Vec<Change>| {});
+    let again = CatalogEvaluator::new(Catalog::default(), |_: &Arc<Catalog>| {});
     assert_eq!(again.reload(tablet.0.iter()).unwrap(), evaluator.current());
 
     let mut untouched = Tablet::default();
@@ -288,14 +425,24 @@ fn the_evaluator_stores_publishes_tells_and_replies() {
     assert!(newer.unwrap_err().to_string().contains("format 9"));
 }
 
+fn any_replication() -> impl Strategy<Value = String> {
+    prop_oneof![
+        Just(String::new()),
+        (1..4u32).prop_map(|factor| format!("rf={factor}")),
+        (0..3u32, 1..3u32).prop_map(|(east, west)| format!("dcs=east:{east},west:{west}")),
+    ]
+}
+
 /// A line of a random script, over few names so that they collide.
 fn any_line() -> impl Strategy<Value = String> {
     let keyspace = prop_oneof![Just("a"), Just("b")];
     let object = (prop_oneof![Just("a"), Just("b")], prop_oneof![Just("x"), Just("y")])
         .prop_map(|(keyspace, name)| format!("{keyspace}.{name}"));
     prop_oneof![
-        2 => prop_oneof![Just("m"), Just("n")].prop_map(|node| format!("register {node} zone={node}")),
-        4 => keyspace.clone().prop_map(|name| format!("create-keyspace {name}")),
+        3 => (prop_oneof![Just("m"), Just("n"), Just("o"), Just("p")], prop_oneof![Just("east"), Just("west")])
+            .prop_map(|(node, dc)| format!("register {node} zone={node} dc={dc}")),
+        4 => (keyspace.clone(), any_replication()).prop_map(|(name, rf)| format!("create-keyspace {name} {rf}")),
+        2 => (keyspace.clone(), any_replication()).prop_map(|(name, rf)| format!("alter-keyspace {name} {rf}")),
         1 => keyspace.clone().prop_map(|name| format!("drop-keyspace {name} if-exists")),
         1 => (keyspace, any::<bool>()).prop_map(|(name, durable)| format!("alter-keyspace {name} durable={durable}")),
         6 => (object.clone(), 1..9u32).prop_map(|(name, count)| format!("create-table {name} tablets={count}")),
@@ -317,16 +464,87 @@ fn new_ids(before: &Catalog, after: &Catalog) -> (Vec<TableId>, Vec<TabletId>) {
     (tables, tablets)
 }
 
+/// As many replicas as wanted, or as there are nodes; none twice, none taken away; founders as they were; every addition announced.
+fn check_placements(before: &Catalog, after: &Catalog, changes: &[Change]) -> Result<(), TestCaseError> {
+    let announced: Vec<(TabletId, NodeId)> = changes
+        .iter()
+        .flat_map(|change| match change {
+            Change::ReplicasAdded { tablets, .. } => tablets.clone(),
+            _ => Vec::new(),
+        })
+        .collect();
+    let mut added = Vec::new();
+    for (tablet, placement) in after.tablets() {
+        let replicas: BTreeSet<NodeId> = placement.replicas.iter().copied().collect();
+        prop_assert_eq!(replicas.len(), placement.replicas.len());
+        let keyspace = &after.table_by_id(placement.table).unwrap().table.keyspace;
+        match after.replication_of(keyspace) {
+            Replication::Anywhere(wanted) => {
+                prop_assert!(replicas.len() >= after.nodes().count().min(wanted as usize));
+            }
+            Replication::PerDataCenter(wanted) => {
+                for (data_center, wanted) in wanted {
+                    let nodes = after.nodes().filter(|node| node.description.data_center == data_center);
+                    let nodes: Vec<NodeId> = nodes.map(|node| node.id).collect();
+                    let held = nodes.iter().filter(|node| replicas.contains(node)).count();
+                    prop_assert!(held >= nodes.len().min(wanted as usize), "{tablet} in {data_center}");
+                }
+            }
+        }
+        if let Some(old) = before.placement(tablet) {
+            prop_assert_eq!(&old.founders, &placement.founders);
+            prop_assert!(old.replicas.iter().all(|replica| replicas.contains(replica)));
+            added.extend(replicas.iter().filter(|node| !old.replicas.contains(node)).map(|node| (tablet, *node)));
+        } else {
+            prop_assert_eq!(&placement.founders, &placement.replicas);
+        }
+    }
+    prop_assert_eq!(announced.iter().collect::<BTreeSet<_>>(), added.iter().collect::<BTreeSet<_>>());
+    if after.nodes().next().is_none() {
+        return Ok(());
+    }
+    let members = after.catalog_members();
+    let all: Vec<NodeId> = members.voters.iter().chain(&members.learners).copied().collect();
+    prop_assert_eq!(all, after.nodes().map(|node| node.id).collect::<Vec<_>>());
+    prop_assert!(members.voters.len() <= after.identity().replication_factor as usize);
+    Ok(())
+}
+
+/// Does with a set of open replicas what nodes do with theirs.
+fn carry_out(changes: &[Change], open: &mut BTreeSet<(TabletId, NodeId)>) {
+    for change in changes {
+        match change {
+            Change::OpenTablets { tablets, .. } => {
+                for new in tablets {
+                    open.extend(new.replicas.iter().map(|node| (new.tablet, *node)));
+                }
+            }
+            Change::ReplicasAdded { tablets, .. } => open.extend(tablets),
+            Change::DropTablets { tablets, .. } => open.retain(|(tablet, _)| !tablets.contains(tablet)),
+            _ => {}
+        }
+    }
+}
+
+fn replicas_of(catalog: &Catalog) -> BTreeSet<(TabletId, NodeId)> {
+    let tablets = catalog.tablets();
+    tablets.flat_map(|(tablet, placement)| placement.replicas.iter().map(move |node| (tablet, *node))).collect()
+}
+
 proptest! {
     #[test]
     fn random_histories_keep_the_invariants(lines in prop::collection::vec(any_line(), 1..60)) {
         let start = ["bootstrap demo rf=2", "register m zone=m"].map(str::to_owned);
         let (mut catalog, mut stored) = (Catalog::default(), HashMap::new());
         let (mut tables_seen, mut tablets_seen) = (BTreeSet::new(), BTreeSet::new());
+        let first = catalog.clone();
+        let mut open = BTreeSet::new();
         for line in start.into_iter().chain(lines) {
             let command = parse(&catalog, &line);
-            let (next, outcome, changes) = catalog.apply(&command);
-            prop_assert_eq!(&catalog.apply(&command), &(next.clone(), outcome.clone(), changes));
+            let (next, outcome) = catalog.apply(&command);
+            let changes = next.changes_since(&catalog);
+            prop_assert_eq!(&catalog.apply(&command), &(next.clone(), outcome.clone()));
+            prop_assert_eq!(outcome.version(), next.version());
             let changed = matches!(outcome, Outcome::Applied { .. } | Outcome::Registered { .. });
             prop_assert_eq!(next.version(), catalog.version() + u64::from(changed));
             prop_assert!(changed || next == catalog);
@@ -346,6 +564,12 @@ proptest! {
                 }
             }
             prop_assert_eq!(&Catalog::load(stored.iter()).unwrap(), &next);
+            check_placements(&catalog, &next, &changes)?;
+            carry_out(&changes, &mut open);
+            prop_assert_eq!(&open, &replicas_of(&next));
+            let mut at_once = BTreeSet::new();
+            carry_out(&next.changes_since(&first), &mut at_once);
+            prop_assert_eq!(&at_once, &open);
             for entry in next.tables() {
                 prop_assert_eq!(entry.tablets[0].first_token, i64::MIN);
                 prop_assert!(entry.tablets.is_sorted_by_key(|range| range.first_token));

@@ -29,11 +29,15 @@ pub mod result_kind {
 /// The version of CQL that clients are told.
 pub const CQL_VERSION: &str = "3.4.7";
 
+/// Scylla's extension by which a driver learns who leads which tablet: in SUPPORTED, and asked for at STARTUP.
+pub const TABLETS_ROUTING: &str = "TABLETS_ROUTING_V1";
+
 /// What SUPPORTED tells every client.
 pub const SUPPORTED_OPTIONS: &[(&str, &[&str])] = &[
     ("PROTOCOL_VERSIONS", &["3/v3", "4/v4", "5/v5"]),
     ("COMPRESSION", &["lz4", "snappy"]),
     ("CQL_VERSION", &[CQL_VERSION]),
+    (TABLETS_ROUTING, &[""]),
 ];
 
 /// What a response can carry besides its message. Warnings and payload are left out before v4, which has no place for them.

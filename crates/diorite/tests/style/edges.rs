@@ -20,8 +20,9 @@ const EDGES: &[(&str, &[&str])] = &[
     ("replica", &["base", "raft", "storage", "rpc"]),
     ("admin", &["base"]),
     ("node", &["base", "cql", "model", "raft", "cluster", "storage", "rpc", "query", "replica", "admin"]),
-    ("workload", &["base"]),
-    ("diorite", &["node", "workload"]),
+    ("local", &["base"]),
+    ("workload", &["base", "local"]),
+    ("diorite", &["node", "local", "workload"]),
     ("sim", &["base", "history", "raft", "storage", "rpc", "replica"]),
 ];
 

@@ -5,7 +5,7 @@
 //!
 //! Always true: `plan` is a pure function; the rules and, where tools look at them, the messages are Cassandra's. Departures, each on
 //! purpose: `replication` may be left out (YCQL's short form); a dropped column's name may be given to a column of any type, because data
-//! is stored by column ids that are never reused; unknown data centres in `replication` are accepted.
+//! is stored by column ids that are never reused.
 //! What is left out: indexes, views, functions, triggers, roles (refused by name), and `DESCRIBE` ([`describe`]), which changes nothing.
 
 mod alter;
@@ -68,12 +68,14 @@ pub enum Plan {
         command: Command,
         /// For the client.
         change: Option<SchemaChange>,
+        /// For people, if the change comes about.
+        warnings: Vec<String>,
     },
 }
 
 impl Plan {
     fn propose(command: Command, change: SchemaChangeType, target: SchemaTarget) -> Self {
-        Plan::Propose { command, change: Some(SchemaChange { change, target }) }
+        Plan::Propose { command, change: Some(SchemaChange { change, target }), warnings: Vec::new() }
     }
 
     fn nothing() -> Self {
@@ -114,34 +116,35 @@ pub fn handles(statement: &Statement) -> bool {
     )
 }
 
-/// Carries out a statement for which [`handles`] is true. On `Response::SetKeyspace` the caller sets the session's keyspace.
+/// Carries out a statement for which [`handles`] is true, and gives the answer with its warnings. On `Response::SetKeyspace` the caller sets the session's keyspace.
 pub async fn execute<K: Kv>(
     kv: &K,
     defaults: Defaults,
     keyspace: Option<&str>,
     statement: &Statement,
-) -> Result<Response, CqlError> {
+) -> Result<(Response, Vec<String>), CqlError> {
     if let Statement::Describe(request) = statement {
-        return describe::execute(&describe::Scope::new(kv, keyspace), request);
+        return Ok((describe::execute(&describe::Scope::new(kv, keyspace), request)?, Vec::new()));
     }
     for attempt in 1.. {
         let catalog = kv.catalog();
         let nonce = kv.local_node().host_id.as_u128() ^ (kv.now_us() as u128);
-        let (command, change) = match plan(&Context { catalog: &catalog, keyspace, defaults, nonce }, statement)? {
-            Plan::Answer(response) => return Ok(response),
-            Plan::Propose { command, change } => (command, change),
+        let planned = plan(&Context { catalog: &catalog, keyspace, defaults, nonce }, statement)?;
+        let (command, change, warnings) = match planned {
+            Plan::Answer(response) => return Ok((response, Vec::new())),
+            Plan::Propose { command, change, warnings } => (command, change, warnings),
         };
         let reply = kv.change_catalog(command.encode()).await;
         let reply = reply.map_err(|error| kv_error(&error, Some(WriteType::Simple)))?;
         let outcome = Outcome::decode(&reply).map_err(|error| CqlError::server(error.to_string()))?;
         match outcome {
             Outcome::Applied { .. } | Outcome::Registered { .. } => {
-                return Ok(change.map_or(Response::Void, Response::SchemaChange));
+                return Ok((change.map_or(Response::Void, Response::SchemaChange), warnings));
             }
-            Outcome::Unchanged => return Ok(Response::Void),
+            Outcome::Unchanged { .. } => return Ok((Response::Void, Vec::new())),
             // Another statement was faster: the newer catalog tells what this one means now.
             Outcome::Rejected { .. } if attempt < MAX_ATTEMPTS && kv.catalog().version() != catalog.version() => {}
-            Outcome::Rejected { rejection, message } => return Err(rejected(rejection, message)),
+            Outcome::Rejected { rejection, message, .. } => return Err(rejected(rejection, message)),
         }
     }
     unreachable!("the loop is left by an answer")

@@ -229,5 +229,5 @@ pub(super) fn truncate(context: &Context<'_>, name: &QualifiedName) -> Result<Pl
         return Err(invalid(format!("table {} does not exist", name.name)));
     }
     let command = Command::TruncateTable { keyspace: keyspace.to_owned(), name: name.name.clone() };
-    Ok(Plan::Propose { command, change: None })
+    Ok(Plan::Propose { command, change: None, warnings: Vec::new() })
 }

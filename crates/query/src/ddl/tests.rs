@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "test data is known")]
 
 use super::*;
-use crate::kv::{KvError, NodeInfo, Now, ScanChunk, ScanRequest, WriteReply, WriteSink};
+use crate::kv::{Fetch, Fetched, KvError, NodeInfo, Now, WriteReply, WriteSink};
 use diorite_base::mutation::Mutation;
 use diorite_base::{NodeId, TabletId};
 use diorite_cluster::catalog::NodeDescription;
@@ -18,31 +18,40 @@ use std::fmt::Write;
 use std::path::Path;
 use std::sync::Arc;
 
-/// A catalog with one node and nothing else.
-fn founded() -> Catalog {
-    let node = NodeDescription {
-        host_id: Uuid::from_u128(1),
-        address: "127.0.0.1".parse().unwrap(),
-        cql_port: 9042,
-        rpc_port: 7100,
-        http_port: 7000,
-        data_center: "datacenter1".to_owned(),
-        zone: "rack1".to_owned(),
-    };
-    let bootstrap =
-        Command::Bootstrap { cluster_id: Uuid::from_u128(2), name: "test".to_owned(), replication_factor: 1 };
-    let (catalog, ..) = Catalog::default().apply(&bootstrap);
-    catalog.apply(&Command::RegisterNode { node }).0
+/// A catalog with nodes in these data centres, and nothing else.
+fn founded(replication_factor: u32, data_centers: &[&str]) -> Catalog {
+    let bootstrap = Command::Bootstrap { cluster_id: Uuid::from_u128(2), name: "test".to_owned(), replication_factor };
+    let (mut catalog, ..) = Catalog::default().apply(&bootstrap);
+    for (number, data_center) in (1u8..).zip(data_centers) {
+        let node = NodeDescription {
+            host_id: Uuid::from_u128(u128::from(number)),
+            address: [127, 0, 0, number].into(),
+            cql_port: 9042,
+            rpc_port: 7100,
+            http_port: 7000,
+            data_center: (*data_center).to_owned(),
+            zone: "rack1".to_owned(),
+            node_address: None,
+        };
+        catalog = catalog.apply(&Command::RegisterNode { node }).0;
+    }
+    catalog
 }
 
 struct Database {
     catalog: Catalog,
     keyspace: Option<String>,
+    /// Those of the statements so far.
+    warnings: Vec<String>,
 }
 
 impl Database {
     fn new() -> Self {
-        Self { catalog: founded(), keyspace: None }
+        Self::over(founded(1, &["datacenter1"]))
+    }
+
+    fn over(catalog: Catalog) -> Self {
+        Self { catalog, keyspace: None, warnings: Vec::new() }
     }
 
     /// Does what [`execute`] does, without waiting.
@@ -66,20 +75,21 @@ impl Database {
             defaults: Defaults { shards_per_node: 2 },
             nonce: 7,
         };
-        let (command, change) = match plan(&context, &statement)? {
+        let (command, change, warnings) = match plan(&context, &statement)? {
             Plan::Answer(response) => {
                 if let Response::SetKeyspace(name) = &response {
                     self.keyspace = Some(name.clone());
                 }
                 return Ok(response);
             }
-            Plan::Propose { command, change } => (command, change),
+            Plan::Propose { command, change, warnings } => (command, change, warnings),
         };
-        let (next, outcome, _) = self.catalog.apply(&Command::decode(&command.encode()).unwrap());
+        self.warnings.extend(warnings);
+        let (next, outcome) = self.catalog.apply(&Command::decode(&command.encode()).unwrap());
         self.catalog = next;
         match outcome {
             Outcome::Applied { .. } => Ok(change.map_or(Response::Void, Response::SchemaChange)),
-            Outcome::Rejected { rejection, message } => Err(rejected(rejection, message)),
+            Outcome::Rejected { rejection, message, .. } => Err(rejected(rejection, message)),
             other => panic!("{text}: {other:?}"),
         }
     }
@@ -113,8 +123,7 @@ fn show(result: &Result<Response, CqlError>) -> String {
 }
 
 /// Statements end with a semicolon at the end of a line; what the script says behind `-->` or `|` is the old answer.
-fn run_script(script: &str) -> String {
-    let mut database = Database::new();
+fn run_script(mut database: Database, script: &str) -> String {
     let (mut out, mut statement) = (String::new(), String::new());
     for line in script.lines() {
         if line.starts_with("--> ") || line.starts_with('|') || (line.is_empty() && statement.is_empty()) {
@@ -132,6 +141,9 @@ fn run_script(script: &str) -> String {
         let shown = show(&database.run(&statement));
         let arrow = if shown.starts_with('|') || shown.is_empty() { "" } else { "--> " };
         let _ = write!(out, "\n{statement}\n{arrow}{shown}");
+        for warning in database.warnings.drain(..) {
+            let _ = writeln!(out, "--> warning: {warning}");
+        }
         statement.clear();
     }
     assert!(statement.is_empty(), "the last statement ends with a semicolon");
@@ -145,7 +157,11 @@ fn golden_scripts() {
     for file in std::fs::read_dir(folder).unwrap() {
         let path = file.unwrap().path();
         let script = std::fs::read_to_string(&path).unwrap();
-        let actual = run_script(&script);
+        let database = match path.file_name().and_then(|name| name.to_str()) {
+            Some("replication.cql") => Database::over(founded(2, &["east", "west", "west"])),
+            _ => Database::new(),
+        };
+        let actual = run_script(database, &script);
         if std::env::var_os("UPDATE_GOLDEN").is_some() {
             std::fs::write(&path, &actual).unwrap();
         } else {
@@ -260,7 +276,7 @@ struct Contended {
 impl Contended {
     fn apply(&self, command: &Command) -> Outcome {
         let mut catalog = self.catalog.lock();
-        let (next, outcome, _) = catalog.apply(command);
+        let (next, outcome) = catalog.apply(command);
         *catalog = Arc::new(next);
         outcome
     }
@@ -273,11 +289,7 @@ impl Kv for Contended {
         Err(KvError::NoSuchTablet(tablet))
     }
 
-    async fn get(&self, tablet: TabletId, _: &[u8]) -> Result<Option<Vec<u8>>, KvError> {
-        Err(KvError::NoSuchTablet(tablet))
-    }
-
-    async fn scan(&self, tablet: TabletId, _: ScanRequest) -> Result<ScanChunk, KvError> {
+    async fn fetch(&self, tablet: TabletId, _: Fetch) -> Result<Fetched, KvError> {
         Err(KvError::NoSuchTablet(tablet))
     }
 
@@ -289,8 +301,14 @@ impl Kv for Contended {
         Err(KvError::NoSuchTablet(tablet))
     }
 
+    fn kick(&self) {}
+
     async fn write(&self, tablet: TabletId, _: Mutation) -> Result<WriteReply, KvError> {
         Err(KvError::NoSuchTablet(tablet))
+    }
+
+    fn leader(&self, _: TabletId) -> Option<NodeId> {
+        None
     }
 
     fn catalog(&self) -> Arc<Catalog> {
@@ -345,7 +363,7 @@ fn contended(setup: &[&str], interference: &[&'static str], text: &str) -> (Cata
     let mut running = std::pin::pin!(execute(&kv, DEFAULTS, None, &statement));
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
     let std::task::Poll::Ready(result) = running.as_mut().poll(&mut context) else { panic!("it waits") };
-    let shown = show(&result);
+    let shown = show(&result.map(|(response, _)| response));
     (Catalog::clone(&kv.catalog()), shown)
 }
 
@@ -371,7 +389,8 @@ fn a_statement_that_was_overtaken_is_planned_again() {
 #[test]
 fn execution_can_move_between_threads() {
     fn assert_send<T: Send>(_: &T) {}
-    let kv = Contended { catalog: Mutex::new(Arc::new(founded())), interference: Mutex::new(Vec::new()) };
+    let kv =
+        Contended { catalog: Mutex::new(Arc::new(founded(1, &["datacenter1"]))), interference: Mutex::new(Vec::new()) };
     let statement = Statement::Use("system".to_owned());
     assert_send(&execute(&kv, DEFAULTS, None, &statement));
 }

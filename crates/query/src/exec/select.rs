@@ -14,7 +14,7 @@ use super::paging::PagingState;
 use super::row::RowData;
 use super::source::Source;
 use crate::error::invalid;
-use crate::kv::{Kv, ScanChunk, ScanRequest};
+use crate::kv::{Fetch, FetchRows, Kv, ScanChunk, ScanRequest};
 use crate::plan::restrictions::PartitionRestriction;
 use crate::plan::select::{SelectPlan, check_limit};
 use crate::plan::term::{Bound, Evaluated, Term};
@@ -223,29 +223,29 @@ impl<K: Kv> Read<'_, K> {
     async fn fetch<'p>(&self, piece: Piece<'p>, entries: usize) -> Result<Fetched<'p>, CqlError> {
         let tablet = tablet_of(self.tablets, piece.partition.token);
         let prefix = piece.partition.prefix.as_slice();
-        let (mut header, mut static_row) = (None, None);
-        if piece.is_first {
-            header = self.header(tablet, prefix).await?;
-            static_row = self.static_row(tablet, prefix).await?;
-        }
-        let found = match piece.range {
-            None => Found::Nothing,
-            Some(range) => {
-                let start = [prefix, &range.start].concat();
-                match &range.end {
-                    None => match self.source.get(tablet, &start).await? {
-                        Some(value) => Found::Row(start, value),
-                        None => Found::Nothing,
-                    },
-                    Some(end) => {
-                        let scan = TabletScan { tablet, start, end: [prefix, end].concat() };
-                        let chunk = self.chunk(tablet, &scan.start, &scan.end, entries).await?;
-                        Found::Chunk(scan, chunk)
-                    }
+        let mut request = if piece.is_first { self.partition_fetch(prefix) } else { Fetch::default() };
+        let (mut row_key, mut scan) = (None, None);
+        if let Some(range) = piece.range {
+            let start = [prefix, &range.start].concat();
+            match &range.end {
+                None => {
+                    request.rows = FetchRows::One(start.clone());
+                    row_key = Some(start);
+                }
+                Some(end) => {
+                    let end = [prefix, end].concat();
+                    request.rows = self.chunk_fetch(&start, &end, entries);
+                    scan = Some(TabletScan { tablet, start, end });
                 }
             }
+        }
+        let fetched = self.source.fetch(tablet, request).await?;
+        let found = match (row_key.zip(fetched.row), scan) {
+            (Some((key, value)), _) => Found::Row(key, value),
+            (None, Some(scan)) => Found::Chunk(scan, fetched.chunk),
+            (None, None) => Found::Nothing,
         };
-        Ok(Fetched { piece, header, static_row, found })
+        Ok(Fetched { piece, header: fetched.header, static_row: fetched.static_row, found })
     }
 
     /// Feeds a piece to the collector, with the rest of its range. `remaining` is what the former page left of its partition's limit.
@@ -281,22 +281,27 @@ impl<K: Kv> Read<'_, K> {
         Ok(Step::More)
     }
 
-    async fn header(&self, tablet: TabletId, prefix: &[u8]) -> Result<Option<Vec<u8>>, CqlError> {
-        if self.source.flags(tablet)? & PARTITION_DELETIONS == 0 {
-            return Ok(None);
+    /// What is needed of a partition beside its rows.
+    fn partition_fetch(&self, prefix: &[u8]) -> Fetch {
+        let with = |push: fn(&mut Vec<u8>)| {
+            let mut key = Vec::with_capacity(prefix.len() + 1);
+            key.extend_from_slice(prefix);
+            push(&mut key);
+            key
+        };
+        Fetch {
+            header: Some((PARTITION_DELETIONS, with(key::push_header))),
+            static_row: self.plan.reads_statics.then(|| with(key::push_static)),
+            ..Fetch::default()
         }
-        let mut key = prefix.to_vec();
-        key::push_header(&mut key);
-        self.source.get(tablet, &key).await
     }
 
-    async fn static_row(&self, tablet: TabletId, prefix: &[u8]) -> Result<Option<Vec<u8>>, CqlError> {
-        if !self.plan.reads_statics {
-            return Ok(None);
+    fn chunk_fetch(&self, start: &[u8], end: &[u8], max_entries: usize) -> FetchRows {
+        if start >= end {
+            return FetchRows::Nothing;
         }
-        let mut key = prefix.to_vec();
-        key::push_static(&mut key);
-        self.source.get(tablet, &key).await
+        let (start, end, reverse) = (start.to_vec(), end.to_vec(), self.plan.is_reversed);
+        FetchRows::Range(ScanRequest { start, end, reverse, max_entries, max_bytes: CHUNK_BYTES })
     }
 
     /// How many entries to ask for: not many more than are wanted, when every entry is likely to give a row.
@@ -307,20 +312,6 @@ impl<K: Kv> Read<'_, K> {
         }
         let wanted = collector.page_rows_left().saturating_add(2);
         usize::try_from(wanted).unwrap_or(CHUNK_ENTRIES).clamp(4, CHUNK_ENTRIES)
-    }
-
-    async fn chunk(
-        &self,
-        tablet: TabletId,
-        start: &[u8],
-        end: &[u8],
-        max_entries: usize,
-    ) -> Result<ScanChunk, CqlError> {
-        if start >= end {
-            return Ok(ScanChunk { exhausted: true, ..ScanChunk::default() });
-        }
-        let (start, end, reverse) = (start.to_vec(), end.to_vec(), self.plan.is_reversed);
-        self.source.scan(tablet, ScanRequest { start, end, reverse, max_entries, max_bytes: CHUNK_BYTES }).await
     }
 
     /// Feeds a range of one tablet to the collector; its first chunk may have been read before.
@@ -335,7 +326,10 @@ impl<K: Kv> Read<'_, K> {
         while start < end {
             let chunk = match first.take() {
                 Some(chunk) => chunk,
-                None => self.chunk(tablet, &start, &end, self.chunk_entries(collector)).await?,
+                None => {
+                    let rows = self.chunk_fetch(&start, &end, self.chunk_entries(collector));
+                    self.source.fetch(tablet, Fetch { rows, ..Fetch::default() }).await?.chunk
+                }
             };
             if collector.consume(chunk.entries())? == Step::Full {
                 return Ok(Step::Full);
@@ -424,17 +418,19 @@ impl<K: Kv> Read<'_, K> {
         state: Option<PagingState>,
     ) -> Result<Rows, CqlError> {
         let mut collector = Collector::new(self.plan, self.scope(), filters, limits);
+        let mut first = None;
         if let Some(state) = &state
             && let Some(scan) = scans.first().filter(|scan| scan.start.starts_with(&state.key))
         {
             let prefix = &state.key[..state.partition_len];
-            let header = self.header(scan.tablet, prefix).await?;
-            let static_row = self.static_row(scan.tablet, prefix).await?;
-            collector.begin_partition(prefix, header, static_row.as_deref())?;
+            let rows = self.chunk_fetch(&scan.start, &scan.end, self.chunk_entries(&collector));
+            let fetched = self.source.fetch(scan.tablet, Fetch { rows, ..self.partition_fetch(prefix) }).await?;
+            collector.begin_partition(prefix, fetched.header, fetched.static_row.as_deref())?;
             collector.resume_partition(state.remaining_in_partition.unwrap_or(u64::MAX));
+            first = Some(fetched.chunk);
         }
         for scan in scans {
-            if self.range(scan.clone(), None, &mut collector).await? == Step::Full {
+            if self.range(scan.clone(), first.take(), &mut collector).await? == Step::Full {
                 return self.finish(collector, page, false);
             }
             check_result_size(&collector, page)?;

@@ -4,7 +4,7 @@
 //! Always true: entries come in key order, in chunks of bounded size. Left out: what entries mean.
 
 use crate::error::kv_error;
-use crate::kv::{Kv, KvError, Now, ScanChunk, ScanRequest};
+use crate::kv::{Fetch, FetchRows, Fetched, Kv, KvError, ScanChunk, ScanRequest};
 use diorite_base::TabletId;
 use diorite_cql::protocol::CqlError;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -49,39 +49,31 @@ impl<'k, K: Kv> Source<'k, K> {
         kv_error(error, None)
     }
 
-    /// The value of a key.
-    pub async fn get(&self, tablet: TabletId, key: &[u8]) -> Result<Option<Vec<u8>>, CqlError> {
+    /// Reads a tablet.
+    pub async fn fetch(&self, tablet: TabletId, request: Fetch) -> Result<Fetched, CqlError> {
         match self {
             Source::Tablets { kv, needs_disk, .. } => {
-                if !needs_disk
-                    && let Now::Ready(value) = kv.get_now(tablet, key).map_err(|error| self.failed(&error))?
-                {
-                    return Ok(value.map(|value| value.to_vec()));
-                }
-                kv.get(tablet, key).await.map_err(|error| self.failed(&error))
+                let request = Fetch { needs_disk: *needs_disk, ..request };
+                kv.fetch(tablet, request).await.map_err(|error| self.failed(&error))
             }
-            Source::Memory(entries) => {
-                let found = entries.binary_search_by(|(known, _)| known.as_slice().cmp(key));
-                Ok(found.ok().map(|at| entries[at].1.clone()))
-            }
+            Source::Memory(entries) => Ok(fetch_entries(entries, &request)),
         }
     }
+}
 
-    /// A piece of a range.
-    pub async fn scan(&self, tablet: TabletId, request: ScanRequest) -> Result<ScanChunk, CqlError> {
-        match self {
-            Source::Tablets { kv, .. } => kv.scan(tablet, request).await.map_err(|error| self.failed(&error)),
-            Source::Memory(entries) => Ok(scan_entries(entries, &request)),
-        }
+/// Answers a read from sorted entries that have no headers.
+fn fetch_entries(entries: &[(Vec<u8>, Vec<u8>)], request: &Fetch) -> Fetched {
+    let get = |key: &Vec<u8>| {
+        let found = entries.binary_search_by(|(known, _)| known.cmp(key));
+        found.ok().map(|at| entries[at].1.clone())
+    };
+    let mut fetched = Fetched { static_row: request.static_row.as_ref().and_then(get), ..Fetched::default() };
+    match &request.rows {
+        FetchRows::Nothing => {}
+        FetchRows::One(key) => fetched.row = get(key),
+        FetchRows::Range(range) => fetched.chunk = scan_entries(entries, range),
     }
-
-    /// The tablet's flags.
-    pub fn flags(&self, tablet: TabletId) -> Result<u64, CqlError> {
-        match self {
-            Source::Tablets { kv, .. } => kv.flags(tablet).map_err(|error| self.failed(&error)),
-            Source::Memory(_) => Ok(0),
-        }
-    }
+    fetched
 }
 
 /// Answers a scan from sorted entries.

@@ -82,6 +82,9 @@ const KEYSPACES: &[(&str, &[&str])] = &[
         &[
             "CREATE TABLE keyspaces (keyspace_name text PRIMARY KEY, durable_writes boolean, \
              replication frozen<map<text, text>>) WITH comment = 'keyspace definitions'",
+            "CREATE TABLE scylla_keyspaces (keyspace_name text PRIMARY KEY, initial_tablets int, \
+             storage_options frozen<map<text, text>>, storage_type text) \
+             WITH comment = 'which keyspaces have tablets, for drivers that ask'",
             concat!(
                 "CREATE TABLE tables (keyspace_name text, table_name text, flags frozen<set<text>>, ",
                 shared_options!(),

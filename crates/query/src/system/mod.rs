@@ -3,8 +3,8 @@
 //! Definitions are CQL text ([`definitions`]) read by the same code as a client's `CREATE TABLE`, so that the tables describe themselves in
 //! `system_schema` like any other. Columns and their order are those of Cassandra 4.1, which the reported release version promises.
 //!
-//! Always true: rows are made on request from the catalog snapshot at hand and agree with one another; `schema_version` is the same for all
-//! nodes, because a node that serves a snapshot has all of it.
+//! Always true: rows are made on request from the catalog snapshot at hand and agree with one another; `schema_version` of a node is that of
+//! the snapshot it serves, of which it has all.
 //! What is left out: filtering and paging (the executor's, as for any table), and what has no meaning here: `system.partitions` has no rows
 //! because its hash is not ours, estimates and traces are empty.
 
@@ -19,6 +19,7 @@ use crate::kv::{Kv, NodeInfo};
 use diorite_cluster::catalog::Catalog;
 use diorite_model::schema::{Keyspace, Table};
 use std::sync::Arc;
+use uuid::Uuid;
 
 /// `release_version`: cqlsh leaves DESCRIBE to servers from 4.0 on; drivers read `system_virtual_schema` too.
 pub const RELEASE_VERSION: &str = "4.1.0";
@@ -41,12 +42,16 @@ pub struct Source {
     pub local: NodeInfo,
     /// The other members.
     pub peers: Vec<NodeInfo>,
+    /// The version of the schema that each of them serves, in the same order.
+    pub peer_schemas: Vec<Uuid>,
 }
 
 impl Source {
     /// The current state.
     pub fn new<K: Kv>(kv: &K) -> Self {
-        Self { catalog: kv.catalog(), local: kv.local_node(), peers: kv.peers() }
+        let peers = kv.peers();
+        let peer_schemas = peers.iter().map(|peer| kv.served_schema(peer.node)).collect();
+        Self { catalog: kv.catalog(), local: kv.local_node(), peers, peer_schemas }
     }
 
     /// The rows of a system table; none for one that does not exist.
@@ -57,6 +62,7 @@ impl Source {
             ("system", "peers") => nodes::peers(self, &table),
             ("system", "peers_v2") => nodes::peers_v2(self, &table),
             ("system_schema", "keyspaces") => schema::keyspaces(&self.catalog, &table),
+            ("system_schema", "scylla_keyspaces") => schema::scylla_keyspaces(&self.catalog, &table),
             ("system_schema", "tables") => schema::tables(&self.catalog, &table),
             ("system_schema", "columns") => schema::columns(&self.catalog, &table),
             ("system_schema", "types") => schema::types(&self.catalog, &table),

@@ -4,6 +4,7 @@ use super::cells::{RowBuilder, inet, int, set, text, uuid};
 use super::{CQL_VERSION, NATIVE_PROTOCOL_VERSION, PARTITIONER, RELEASE_VERSION, Row, Source};
 use crate::kv::NodeInfo;
 use diorite_model::schema::Table;
+use uuid::Uuid;
 
 /// The port of the node-to-node listener that is shown when the catalog does not know the node.
 const DEFAULT_RPC_PORT: u16 = 7100;
@@ -43,7 +44,7 @@ pub(super) fn local(source: &Source, table: &Table) -> Row {
 }
 
 pub(super) fn peers(source: &Source, table: &Table) -> Vec<Row> {
-    let row = |node: &NodeInfo| {
+    let row = |(node, schema): (&NodeInfo, &Uuid)| {
         RowBuilder::new(table)
             .set("peer", inet(node.address))
             .set("data_center", text(&node.data_center))
@@ -51,15 +52,15 @@ pub(super) fn peers(source: &Source, table: &Table) -> Vec<Row> {
             .set("rack", text(&node.rack))
             .set("release_version", text(RELEASE_VERSION))
             .set("rpc_address", inet(node.address))
-            .set("schema_version", uuid(source.catalog.schema_version()))
+            .set("schema_version", uuid(*schema))
             .set("tokens", tokens(node))
             .finish()
     };
-    source.peers.iter().map(row).collect()
+    source.peers.iter().zip(&source.peer_schemas).map(row).collect()
 }
 
 pub(super) fn peers_v2(source: &Source, table: &Table) -> Vec<Row> {
-    let row = |node: &NodeInfo| {
+    let row = |(node, schema): (&NodeInfo, &Uuid)| {
         RowBuilder::new(table)
             .set("peer", inet(node.address))
             .set("peer_port", int(rpc_port(source, node)))
@@ -69,9 +70,9 @@ pub(super) fn peers_v2(source: &Source, table: &Table) -> Vec<Row> {
             .set("native_port", int(i32::from(node.cql_port)))
             .set("rack", text(&node.rack))
             .set("release_version", text(RELEASE_VERSION))
-            .set("schema_version", uuid(source.catalog.schema_version()))
+            .set("schema_version", uuid(*schema))
             .set("tokens", tokens(node))
             .finish()
     };
-    source.peers.iter().map(row).collect()
+    source.peers.iter().zip(&source.peer_schemas).map(row).collect()
 }

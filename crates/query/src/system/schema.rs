@@ -37,6 +37,15 @@ pub(super) fn keyspaces(catalog: &Catalog, table: &Table) -> Vec<Row> {
     system.chain(catalog.keyspaces().map(|keyspace| &**keyspace)).map(row).collect()
 }
 
+/// Drivers that know Scylla's extension for tablets take a keyspace for one of tablets when `initial_tablets` is not null; how many there
+/// are they learn from answers.
+pub(super) fn scylla_keyspaces(catalog: &Catalog, table: &Table) -> Vec<Row> {
+    let row = |keyspace: &Arc<Keyspace>| {
+        RowBuilder::new(table).set("keyspace_name", text(&keyspace.name)).set("initial_tablets", int(0)).finish()
+    };
+    catalog.keyspaces().map(row).collect()
+}
+
 pub(super) fn tables(catalog: &Catalog, table: &Table) -> Vec<Row> {
     all_tables(catalog).map(|described| table_row(table, described)).collect()
 }

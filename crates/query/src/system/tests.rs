@@ -34,6 +34,7 @@ fn source() -> Source {
         http_port: 7000,
         data_center: "datacenter1".to_owned(),
         zone: format!("rack{number}"),
+        node_address: None,
     };
     let mut commands = vec![
         Command::Bootstrap { cluster_id: Uuid::from_u128(9), name: "demo".to_owned(), replication_factor: 1 },
@@ -61,7 +62,7 @@ fn source() -> Source {
         commands.push(command);
     }
     catalog = catalog.apply(&commands[0]).0;
-    Source { catalog: Arc::new(catalog), local: node(1), peers: vec![node(2)] }
+    Source { catalog: Arc::new(catalog), local: node(1), peers: vec![node(2)], peer_schemas: vec![Uuid::from_u128(7)] }
 }
 
 /// A row as column → CQL literal; every cell is validated.
@@ -119,9 +120,16 @@ fn nodes_are_told_as_drivers_want_them() {
     assert_eq!((&peer["peer"][..], &peer["rpc_address"][..]), ("'127.0.0.2'", "'127.0.0.2'"));
     let peer_v2 = &select(&source, "system", "peers_v2")[0];
     assert_eq!((&peer_v2["native_port"][..], &peer_v2["peer_port"][..]), ("9042", "7100"));
-    for row in [local, peer, peer_v2] {
-        assert_eq!(row["schema_version"], source.catalog.schema_version().to_string());
+    assert_eq!(local["schema_version"], source.catalog.schema_version().to_string());
+    for row in [peer, peer_v2] {
+        assert_eq!(row["schema_version"], Uuid::from_u128(7).to_string(), "a peer's own");
+        assert_eq!(row["tokens"], "{'-9223372036854775806', '0'}");
+        let told = ["data_center", "host_id", "rack", "release_version"].map(|column| row[column].as_str());
+        let host = Uuid::from_u128(2).to_string();
+        assert_eq!(told, ["'datacenter1'", &host, "'rack2'", "'4.1.0'"]);
     }
+    let keyspace = &select(&source, "system_schema", "scylla_keyspaces")[0];
+    assert_eq!((&keyspace["keyspace_name"][..], &keyspace["initial_tablets"][..]), ("'ks'", "0"));
     assert!(select(&source, "system", "partitions").is_empty());
 }
 

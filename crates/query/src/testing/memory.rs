@@ -4,7 +4,7 @@
 //! that a change of the catalog may take tablets away.
 
 use crate::exec::source::scan_entries;
-use crate::kv::{Kv, KvError, NodeInfo, Now, ScanChunk, ScanRequest, WriteReply, WriteSink};
+use crate::kv::{Fetch, FetchRows, Fetched, Kv, KvError, NodeInfo, Now, ScanRequest, WriteReply, WriteSink};
 use crate::program::TabletEvaluator;
 use arc_swap::ArcSwap;
 use diorite_base::mutation::{
@@ -42,6 +42,8 @@ pub struct MemoryKv {
     waiting: AtomicUsize,
     /// How many cold gets there were at once.
     pub most_waiting: AtomicUsize,
+    /// Who leads all tablets; `None`: this node. What is asked of them is carried out here anyway.
+    pub leader: Mutex<Option<NodeId>>,
     /// A change of the catalog that comes just before the next access to a tablet.
     pub interruption: Mutex<Option<Command>>,
 }
@@ -56,6 +58,7 @@ impl MemoryKv {
             http_port: 7000,
             data_center: "datacenter1".to_owned(),
             zone: "rack1".to_owned(),
+            node_address: None,
         };
         let bootstrap =
             Command::Bootstrap { cluster_id: Uuid::from_u128(2), name: "test".to_owned(), replication_factor: 1 };
@@ -70,8 +73,14 @@ impl MemoryKv {
             scans: AtomicUsize::new(0),
             waiting: AtomicUsize::new(0),
             most_waiting: AtomicUsize::new(0),
+            leader: Mutex::default(),
             interruption: Mutex::default(),
         }
+    }
+
+    /// Changes the catalog.
+    pub fn command(&self, command: &Command) {
+        self.catalog.store(Arc::new(self.catalog.load().apply(command).0));
     }
 
     /// Moves time.
@@ -87,7 +96,7 @@ impl MemoryKv {
     /// Whether the tablet is there.
     fn check(&self, id: TabletId) -> Result<(), KvError> {
         if let Some(command) = self.interruption.lock().take() {
-            self.catalog.store(Arc::new(self.catalog.load().apply(&command).0));
+            self.command(&command);
         }
         match self.catalog.load().placement(id) {
             Some(_) => Ok(()),
@@ -216,24 +225,37 @@ impl Kv for MemoryKv {
         Ok(Now::Ready(self.tablets.lock().get(&tablet).and_then(|tablet| tablet.entries.get(key).cloned())))
     }
 
-    async fn get(&self, tablet: TabletId, key: &[u8]) -> Result<Option<Vec<u8>>, KvError> {
+    async fn fetch(&self, tablet: TabletId, request: Fetch) -> Result<Fetched, KvError> {
         self.check(tablet)?;
-        let waiting = self.waiting.fetch_add(1, Ordering::Relaxed) + 1;
-        self.most_waiting.fetch_max(waiting, Ordering::Relaxed);
-        yield_once().await;
-        self.waiting.fetch_sub(1, Ordering::Relaxed);
-        Ok(self.tablets.lock().get(&tablet).and_then(|tablet| tablet.entries.get(key).cloned()))
-    }
-
-    async fn scan(&self, tablet: TabletId, request: ScanRequest) -> Result<ScanChunk, KvError> {
-        self.check(tablet)?;
-        self.scans.fetch_add(1, Ordering::Relaxed);
+        if self.is_cold.load(Ordering::Relaxed) && matches!(request.rows, FetchRows::One(_)) {
+            let waiting = self.waiting.fetch_add(1, Ordering::Relaxed) + 1;
+            self.most_waiting.fetch_max(waiting, Ordering::Relaxed);
+            yield_once().await;
+            self.waiting.fetch_sub(1, Ordering::Relaxed);
+        }
         let tablets = self.tablets.lock();
-        let Some(tablet) = tablets.get(&tablet) else { return Ok(ScanChunk { exhausted: true, ..Default::default() }) };
-        let within = tablet.entries.range(request.start.clone()..request.end.clone());
-        let entries: Vec<_> = within.map(|(key, value)| (key.clone(), value.clone())).collect();
-        // Small chunks, so that tests see their seams.
-        Ok(scan_entries(&entries, &ScanRequest { max_entries: request.max_entries.min(3), ..request }))
+        let empty = Tablet::default();
+        let tablet = tablets.get(&tablet).unwrap_or(&empty);
+        let get = |key: &Vec<u8>| tablet.entries.get(key).cloned();
+        let header = request.header.filter(|(flags, _)| tablet.flags & flags != 0);
+        let mut fetched = Fetched {
+            header: header.and_then(|(_, key)| get(&key)),
+            static_row: request.static_row.as_ref().and_then(get),
+            ..Fetched::default()
+        };
+        match request.rows {
+            FetchRows::Nothing => {}
+            FetchRows::One(key) => fetched.row = get(&key),
+            FetchRows::Range(range) => {
+                self.scans.fetch_add(1, Ordering::Relaxed);
+                let within = tablet.entries.range(range.start.clone()..range.end.clone());
+                let entries: Vec<_> = within.map(|(key, value)| (key.clone(), value.clone())).collect();
+                // Small chunks, so that tests see their seams.
+                let range = ScanRequest { max_entries: range.max_entries.min(3), ..range };
+                fetched.chunk = scan_entries(&entries, &range);
+            }
+        }
+        Ok(fetched)
     }
 
     fn flags(&self, tablet: TabletId) -> Result<u64, KvError> {
@@ -254,6 +276,8 @@ impl Kv for MemoryKv {
         Ok(())
     }
 
+    fn kick(&self) {}
+
     async fn write(&self, tablet: TabletId, mutation: Mutation) -> Result<WriteReply, KvError> {
         self.apply(tablet, mutation)
     }
@@ -263,7 +287,7 @@ impl Kv for MemoryKv {
     }
 
     async fn change_catalog(&self, command: Vec<u8>) -> Result<Vec<u8>, KvError> {
-        let (catalog, outcome, _) = self.catalog.load().apply(&Command::decode(&command).unwrap());
+        let (catalog, outcome) = self.catalog.load().apply(&Command::decode(&command).unwrap());
         self.catalog.store(Arc::new(catalog));
         Ok(outcome.encode())
     }
@@ -282,6 +306,10 @@ impl Kv for MemoryKv {
 
     fn peers(&self) -> Vec<NodeInfo> {
         Vec::new()
+    }
+
+    fn leader(&self, _tablet: TabletId) -> Option<NodeId> {
+        Some(self.leader.lock().unwrap_or(NodeId(1)))
     }
 
     fn now_us(&self) -> i64 {

@@ -1,12 +1,16 @@
 //! Requests beyond plain text: values, prepared statements, the short way, batches by opcode, changes of the schema under a statement.
 
 use super::{Database, rendered_rows};
-use diorite_cluster::catalog::Command;
+use crate::kv::Kv;
+use crate::tablets;
+use diorite_base::NodeId;
+use diorite_cluster::catalog::{Command, NodeDescription};
 use diorite_cql::protocol::client::{
     BoundValues, ClientBatchStatement, ClientPrepared, ClientRequest, ClientResponse, ClientRows, Parameters,
 };
 use diorite_cql::protocol::{BatchKind, Consistency, CqlError, ErrorCode, Value, Version};
 use std::sync::atomic::Ordering;
+use uuid::Uuid;
 
 const INT: fn(i32) -> [u8; 4] = i32::to_be_bytes;
 
@@ -56,6 +60,51 @@ fn point_statements_go_the_short_way() {
     assert!(rows(database.execute(&select, &values[..2])).rows.is_empty());
     database.kv.is_cold.store(true, Ordering::Relaxed);
     assert!(!is_short(&database, &select, &values[..2]));
+}
+
+#[test]
+fn a_driver_that_asked_is_told_who_leads_a_tablet_elsewhere() {
+    let database = text_table();
+    let host_id = Uuid::from_u128(0xB);
+    let node = NodeDescription {
+        host_id,
+        address: "127.0.0.2".parse().unwrap(),
+        cql_port: 9042,
+        rpc_port: 7100,
+        http_port: 7000,
+        data_center: "datacenter1".to_owned(),
+        zone: "rack1".to_owned(),
+    };
+    database.kv.command(&Command::RegisterNode { node });
+    let insert = database.prepare("INSERT INTO t (k, c, v) VALUES (?, ?, 7)").unwrap();
+    let select = database.prepare("SELECT v FROM t WHERE k = ? AND c = ?").unwrap();
+    let conditional = database.prepare("UPDATE t SET v = 8 WHERE k = ? AND c = ? IF v = 7").unwrap();
+    let several = database.prepare("SELECT v FROM t WHERE k IN (?, 'other') AND c = ?").unwrap();
+    let one = INT(1);
+    let values = [Value::Set(b"key"), Value::Set(&one)];
+    let payload = |prepared: &ClientPrepared| {
+        database.reply(&database.execute_request(prepared, &values, false)).unwrap().custom_payload
+    };
+    let all = [&insert, &select, &conditional, &several];
+    for (asked, leader) in [(false, 1), (false, 2), (true, 1)] {
+        *database.kv.leader.lock() = Some(NodeId(leader));
+        if asked {
+            database.session.set_learns_tablets();
+        }
+        assert!(all.iter().all(|prepared| payload(prepared).is_empty()), "asked {asked}, led by {leader}");
+        assert!(is_short(&database, &insert, &values) && is_short(&database, &select, &values));
+    }
+    *database.kv.leader.lock() = Some(NodeId(2));
+    assert!(!is_short(&database, &insert, &values), "its answer says more");
+    let catalog = database.kv.catalog();
+    let ranges = &catalog.table("ks", "t").unwrap().tablets;
+    // The token of "key" is negative: it is in the first of the three tablets.
+    let payload_of_first = tablets::encode(i64::MIN, ranges[1].first_token - 1, host_id);
+    let expected = vec![(tablets::PAYLOAD.to_owned(), payload_of_first)];
+    for prepared in [&insert, &select, &conditional] {
+        assert_eq!(payload(prepared), expected);
+    }
+    assert!(payload(&several).is_empty(), "several partitions have several leaders");
 }
 
 #[test]

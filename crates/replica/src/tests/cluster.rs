@@ -31,6 +31,21 @@ impl Transport for Port {
     }
 }
 
+/// Opens every tablet as one of three founders.
+struct Founded;
+
+impl Openings for Founded {
+    fn opening(&self, tablet: TabletId) -> Option<OpenTablet> {
+        Some(of_three(tablet.0))
+    }
+}
+
+fn of_three(tablet: u64) -> OpenTablet {
+    let nodes: Vec<_> = (1..=3).map(NodeId).collect();
+    let members = Members { voters: nodes.clone(), learners: Vec::new() };
+    OpenTablet { founders: nodes, members, ..plain(tablet) }
+}
+
 struct Cluster {
     hub: Arc<Hub>,
     homes: Vec<tempfile::TempDir>,
@@ -50,6 +65,7 @@ impl Cluster {
         let store = Arc::new(start_as(self.homes[node as usize - 1].path(), 1 << 30, node, Arc::new(port)));
         let others = (1..=self.homes.len() as u64).filter(|other| *other != node).map(NodeId);
         self.hub.stores.write().unwrap().insert(node, Arc::downgrade(&store));
+        store.set_openings(Arc::new(Founded));
         store.set_peers(others.collect());
         self.stores.insert(node, store);
     }
@@ -183,4 +199,37 @@ fn writes_to_a_follower_are_refused_with_the_leaders_name() {
     cluster.stores[&1].release_leadership();
     wait_for(|| cluster.leader(1_000).is_some_and(|leader| leader != 1));
     assert_eq!(cluster.read(1_000, 1), 1);
+}
+
+#[test]
+fn a_replica_that_the_log_can_no_longer_help_is_given_a_copy() {
+    let mut cluster = Cluster::start(3);
+    (1..=3).for_each(|node| cluster.open(node, 1_000, &[1, 2, 3], &[1, 2, 3]));
+    wait_for(|| cluster.leader(1_000) == Some(1));
+    cluster.add(1_000, 1);
+    cluster.stop_node(3);
+    for n in 0..50 {
+        cluster.add(1_000, n % 5);
+    }
+    for node in 1..=2 {
+        let store = &cluster.stores[&node];
+        wait_for(|| cluster.stored(node, 1_000, 1) == 11);
+        store.handle(TabletId(1_000)).unwrap().data().flush(true).unwrap();
+        store.cut_log(TabletId(1_000));
+    }
+    (0..5).for_each(|n| cluster.add(1_000, n));
+    cluster.start_node(3);
+    cluster.stores[&3].open(vec![of_three(1_000)]).unwrap();
+    let total = |cluster: &Cluster| (0..5).map(|n| cluster.stored(3, 1_000, n)).sum::<u64>();
+    wait_for(|| cluster.stores[&3].handle(TabletId(1_000)).is_some() && total(&cluster) == 56);
+    // It goes on from the copy: with another node gone it is needed for the quorum, and after a restart it still knows.
+    cluster.stop_node(2);
+    cluster.add(1_000, 1);
+    cluster.stop_node(3);
+    cluster.start_node(3);
+    cluster.stores[&3].open(vec![of_three(1_000)]).unwrap();
+    cluster.add(1_000, 1);
+    wait_for(|| total(&cluster) == 58);
+    let left: Vec<_> = std::fs::read_dir(cluster.homes[2].path().join("tablets")).unwrap().collect();
+    assert_eq!(left.len(), 1, "{left:?}");
 }

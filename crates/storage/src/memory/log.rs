@@ -17,7 +17,8 @@ enum Record {
     Append(GroupId, Vec<Entry>),
     HardState(GroupId, HardState),
     ConfState(GroupId, ConfState),
-    Truncate(GroupId, u64, u64),
+    /// Drops entries up to the first index; the log goes on after the second, which has that term.
+    Restart(GroupId, u64, u64, u64),
     Remove(GroupId),
 }
 
@@ -28,7 +29,7 @@ impl Record {
                 Record::Append(_, entries) => entries.iter().map(|entry| entry.compute_size() as usize).sum(),
                 Record::HardState(_, state) => state.compute_size() as usize,
                 Record::ConfState(_, state) => state.compute_size() as usize,
-                Record::Truncate(..) | Record::Remove(_) => 0,
+                Record::Restart(..) | Record::Remove(_) => 0,
             }
     }
 }
@@ -58,7 +59,11 @@ impl LogRecords for MemoryRecords {
     }
 
     fn truncate_to(&mut self, group: GroupId, index: u64, term: u64) -> Result<(), StorageError> {
-        self.records.push(Record::Truncate(group, index, term));
+        self.restart_after(group, index, index, term)
+    }
+
+    fn restart_after(&mut self, group: GroupId, last: u64, index: u64, term: u64) -> Result<(), StorageError> {
+        self.records.push(Record::Restart(group, last.max(index), index, term));
         Ok(())
     }
 
@@ -115,10 +120,10 @@ impl Groups {
                 Record::Append(group, entries) => self.0.entry(*group).or_default().append(entries),
                 Record::HardState(group, state) => self.0.entry(*group).or_default().hard_state = state.clone(),
                 Record::ConfState(group, state) => self.0.entry(*group).or_default().conf_state = state.clone(),
-                Record::Truncate(group, index, term) => {
+                Record::Restart(group, last, index, term) => {
                     let records = self.0.entry(*group).or_default();
                     records.truncated = (*index, *term);
-                    while records.entries.front().is_some_and(|entry| entry.index <= *index) {
+                    while records.entries.front().is_some_and(|entry| entry.index <= *last) {
                         records.entries.pop_front();
                     }
                 }

@@ -17,11 +17,10 @@ use super::measure::{Measurement, PhaseSpec};
 use super::published::{self, Reference};
 use super::{CommonArguments, Target};
 use crate::WorkloadError;
-use crate::arguments::{ConnectionArguments, Popularity, WorkloadKind, parse_duration};
+use crate::arguments::{Popularity, WorkloadKind, parse_duration};
 use crate::command::{Setup, client_name, epoch_s};
 use crate::data::{KeyFormat, MIN_VALUE_BYTES};
 use crate::key_state::KeyState;
-use crate::process::Sampler;
 use crate::report::{Header, Report};
 use crate::runner::Plan;
 use crate::workloads::RowSet;
@@ -126,7 +125,7 @@ pub async fn run(arguments: &LargeDatasetArguments, target: &Target) -> Result<R
     let clock = SystemClock::new();
     let keys = Arc::new(KeyState::new(epoch_s(&clock), 0, records, 256 << 20));
     let rows = RowSet::new(keys, KeyFormat::new("key", common.key_size), common.value_size, Popularity::Uniform);
-    let connection = ConnectionArguments { nodes: target.contact_points.clone(), ..common.connection.clone() };
+    let connection = common.connection(target);
     let setup = Setup {
         connection: &connection,
         kind: WorkloadKind::KeyValue,
@@ -139,9 +138,9 @@ pub async fn run(arguments: &LargeDatasetArguments, target: &Target) -> Result<R
         start_ms: clock.wall_us() / 1_000,
     };
     let executor = setup.executor(&rows).await?;
-    let mut measurement = Measurement::new(sampler(target), common.json);
+    let mut measurement = Measurement::new(target.sampler(), common.json);
     let duration = arguments.phase_duration.unwrap_or_else(|| arguments.scale.phase_duration());
-    for (popularity, phase) in phases(common, records, duration) {
+    for (popularity, phase) in phases(common, target.replication, records, duration) {
         rows.set_popularity(popularity);
         if measurement.phase(phase, &executor).await?.interrupted {
             break;
@@ -151,7 +150,12 @@ pub async fn run(arguments: &LargeDatasetArguments, target: &Target) -> Result<R
 }
 
 /// The phases in order, each with the keys it picks.
-fn phases(common: &CommonArguments, records: u64, duration: Duration) -> Vec<(Popularity, PhaseSpec)> {
+fn phases(
+    common: &CommonArguments,
+    replication: u32,
+    records: u64,
+    duration: Duration,
+) -> Vec<(Popularity, PhaseSpec)> {
     let plan = |writers, readers, writes: Option<u64>| Plan {
         writers,
         readers,
@@ -160,6 +164,7 @@ fn phases(common: &CommonArguments, records: u64, duration: Duration) -> Vec<(Po
         duration: writes.is_none().then_some(duration),
         rate: None,
         seed: common.seed,
+        until: None,
     };
     let phase = |name: &str, description: String, plan: Plan, reference: Reference| PhaseSpec {
         name: name.to_owned(),
@@ -168,7 +173,6 @@ fn phases(common: &CommonArguments, records: u64, duration: Duration) -> Vec<(Po
         reference,
         is_result: true,
     };
-    let replication = common.connection.replication;
     let read = |what: &str| format!("{READERS} readers of {what}, {FEW_WRITERS} writers");
     vec![
         (
@@ -223,16 +227,22 @@ fn header(common: &CommonArguments, target: &Target, records: u64) -> Header {
             "The published runs hold 26 TB on four nodes, 150 times their memory; a small data set stays in memory, so its \
              reads are comparable per CPU-second, not per disk read."
                 .to_owned(),
-            REPLICATION_NOTE.to_owned(),
+            replication_note(target.replication),
         ],
     }
 }
 
-/// What makes the comparison uneven as long as a cluster is one node.
-pub(super) const REPLICATION_NOTE: &str = "The published clusters keep three replicas of each record, so their CPU-seconds do the writes three \
-     times and cross a network; a single node keeps one copy.";
+/// What makes the comparison with the published clusters uneven.
+pub(super) fn replication_note(replication: u32) -> String {
+    match replication {
+        1 => "The published clusters keep three replicas of each record, so their CPU-seconds do the writes three times and cross a \
+              network; a single node keeps one copy."
+            .to_owned(),
+        _ => format!("Each record has {replication} replicas, on processes of one machine: no network is crossed."),
+    }
+}
 
-/// What both scenarios require of their arguments.
+/// What all scenarios require of their arguments.
 pub(super) fn check(common: &CommonArguments, records: Option<u64>) -> Result<(), WorkloadError> {
     if common.value_size < MIN_VALUE_BYTES {
         let message = format!("--value-size {} is too small: a value needs {MIN_VALUE_BYTES} bytes", common.value_size);
@@ -242,11 +252,6 @@ pub(super) fn check(common: &CommonArguments, records: Option<u64>) -> Result<()
         return Err(WorkloadError::Arguments("--connections and --records must be at least 1".into()));
     }
     Ok(())
-}
-
-/// Samples the target's processes and directories.
-pub(super) fn sampler(target: &Target) -> Sampler {
-    Sampler { process_ids: target.process_ids.clone(), data_directories: target.data_directories.clone() }
 }
 
 #[cfg(test)]

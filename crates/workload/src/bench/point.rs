@@ -1,5 +1,5 @@
 //! `diorite bench point`: the two figures of the efficiency target. Strong point reads in cache with 64 in flight on 4
-//! connections, and inserts with 256 in flight on 4 connections, fsynced unless the server was told otherwise.
+//! connections to each node, and inserts with 256 in flight on as many, fsynced unless the server was told otherwise.
 //!
 //! Always true: the reads are warmed up first, so that they measure the cache; the inserts are of new keys.
 
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use diorite_base::clock::{Clock, SystemClock};
 
-use super::large_dataset::{check, sampler};
+use super::large_dataset::check;
 use super::measure::{Measurement, PhaseSpec};
 use super::published;
 use super::{CommonArguments, Target};
@@ -18,11 +18,13 @@ use crate::command::{Setup, client_name, epoch_s};
 use crate::data::KeyFormat;
 use crate::key_state::KeyState;
 use crate::report::{Header, Report};
-use crate::runner::Plan;
+use crate::runner::{Executor, Plan};
 use crate::workloads::RowSet;
 
 const TABLE: &str = "point";
 const LOAD_WRITERS: usize = 256;
+/// The target of reads that two thirds of the time reach a node that does not lead, per server-CPU-second.
+const SPREAD_READ_TARGET: f64 = 40_000.0;
 
 /// `diorite bench point`.
 #[derive(Debug, Clone, clap::Args)]
@@ -46,73 +48,118 @@ pub struct PointArguments {
     pub writes_in_flight: usize,
 }
 
-/// Runs load, warm-up, reads and inserts against `target`.
+/// How requests find their node, and what is added to the names of phases that do it so.
+pub(super) type Mode = (Option<bool>, &'static str);
+
+/// Runs load, warm-up, reads and inserts against `target`; on several nodes both with a tablet-aware client and with one that
+/// spreads its requests, unless the command line chose.
 pub async fn run(arguments: &PointArguments, target: &Target) -> Result<Report, WorkloadError> {
     let common = &arguments.common;
-    check(common, Some(arguments.records))?;
-    if arguments.reads_in_flight == 0 || arguments.writes_in_flight == 0 {
-        return Err(WorkloadError::Arguments("--reads-in-flight and --writes-in-flight must be at least 1".into()));
-    }
-    let clock = SystemClock::new();
-    let keys = Arc::new(KeyState::new(epoch_s(&clock), 0, u64::MAX / 2, 256 << 20));
-    let rows = RowSet::new(keys, KeyFormat::new("key", common.key_size), common.value_size, Popularity::Uniform);
-    let connection = ConnectionArguments { nodes: target.contact_points.clone(), ..common.connection.clone() };
-    let setup = Setup {
-        connection: &connection,
-        kind: WorkloadKind::KeyValue,
-        client: common.client,
-        table: Some(TABLE),
-        ttl_s: None,
-        tablets: common.tablets,
-        batch_size: 1,
-        key_prefix: "key",
-        start_ms: clock.wall_us() / 1_000,
+    arguments.check()?;
+    let modes: &[Mode] = match (common.connection.tablet_aware, target.nodes()) {
+        (None, 2..) => &[(Some(true), "-tablet-aware"), (Some(false), "-spread")],
+        (chosen, _) => &[(chosen, "")],
     };
-    let executor = setup.executor(&rows).await?;
-    let mut measurement = Measurement::new(sampler(target), common.json);
-    for phase in phases(arguments) {
-        if measurement.phase(phase, &executor).await?.interrupted {
+    let rows = arguments.rows();
+    let mut executors = Vec::new();
+    for (tablet_aware, _) in modes {
+        executors.push(executor(common, target, TABLE, common.tablets, *tablet_aware, &rows).await?);
+    }
+    let mut measurement = Measurement::new(target.sampler(), common.json);
+    for (mode, phase) in phases(arguments, target, modes) {
+        if measurement.phase(phase, &executors[mode]).await?.interrupted {
             break;
         }
     }
     Ok(Report::new(header(arguments, target), measurement))
 }
 
-fn phases(arguments: &PointArguments) -> [PhaseSpec; 4] {
-    let common = &arguments.common;
-    let connections = common.connection.connections;
-    let plan = |writers, readers, writes, duration| Plan {
-        writers,
-        readers,
-        writes,
-        reads: None,
-        duration,
-        rate: None,
-        seed: common.seed,
+/// Connects to the target and creates the table.
+pub(super) async fn executor(
+    common: &CommonArguments,
+    target: &Target,
+    table: &str,
+    tablets: Option<u32>,
+    tablet_aware: Option<bool>,
+    rows: &RowSet,
+) -> Result<Executor, WorkloadError> {
+    let connection = ConnectionArguments { tablet_aware, ..common.connection(target) };
+    let setup = Setup {
+        connection: &connection,
+        kind: WorkloadKind::KeyValue,
+        client: common.client,
+        table: Some(table),
+        ttl_s: None,
+        tablets,
+        batch_size: 1,
+        key_prefix: "key",
+        start_ms: SystemClock::new().wall_us() / 1_000,
     };
-    let replication = common.connection.replication;
-    let (reads, writes) = (arguments.reads_in_flight, arguments.writes_in_flight);
-    let mut load = PhaseSpec::new(
-        "load",
-        format!("{} records", arguments.records),
-        plan(LOAD_WRITERS, 0, Some(arguments.records), None),
-    );
-    load.is_result = false;
-    let mut warm_up = PhaseSpec::new("warm-up", "reads, not measured", plan(0, reads, None, Some(arguments.warm_up)));
-    warm_up.is_result = false;
-    let mut read = PhaseSpec::new(
-        "point-read",
-        format!("strong reads in cache, {reads} in flight on {connections} connections"),
-        plan(0, reads, None, Some(arguments.phase_duration)),
-    );
-    read.reference = published::point_read();
-    let mut insert = PhaseSpec::new(
-        "point-insert",
-        format!("inserts of new keys, {writes} in flight on {connections} connections"),
-        plan(writes, 0, None, Some(arguments.phase_duration)),
-    );
-    insert.reference = published::point_write(replication);
-    [load, warm_up, read, insert]
+    setup.executor(rows).await
+}
+
+/// The phases in order, each with the mode that it is run in.
+fn phases(arguments: &PointArguments, target: &Target, modes: &[Mode]) -> Vec<(usize, PhaseSpec)> {
+    let mut phases = vec![(0, arguments.load())];
+    for (mode, (_, suffix)) in modes.iter().enumerate() {
+        phases.push((mode, arguments.warm_up()));
+        let mut read = arguments.read(format!("point-read{suffix}"));
+        read.reference = published::point_read();
+        if *suffix == "-spread" {
+            read.reference.target_per_cpu_second = Some(SPREAD_READ_TARGET);
+        }
+        phases.push((mode, read));
+    }
+    for (mode, (_, suffix)) in modes.iter().enumerate() {
+        let mut insert = arguments.insert(format!("point-insert{suffix}"));
+        insert.reference = published::point_write(target.replication);
+        phases.push((mode, insert));
+    }
+    phases
+}
+
+impl PointArguments {
+    /// Refuses what cannot be measured.
+    pub(super) fn check(&self) -> Result<(), WorkloadError> {
+        check(&self.common, Some(self.records))?;
+        if self.reads_in_flight == 0 || self.writes_in_flight == 0 {
+            return Err(WorkloadError::Arguments("--reads-in-flight and --writes-in-flight must be at least 1".into()));
+        }
+        Ok(())
+    }
+
+    /// Rows that are not there yet.
+    pub(super) fn rows(&self) -> RowSet {
+        let keys = Arc::new(KeyState::new(epoch_s(&SystemClock::new()), 0, u64::MAX / 2, 256 << 20));
+        let format = KeyFormat::new("key", self.common.key_size);
+        RowSet::new(keys, format, self.common.value_size, Popularity::Uniform)
+    }
+
+    fn plan(&self, writers: usize, readers: usize, writes: Option<u64>, duration: Option<Duration>) -> Plan {
+        Plan { writers, readers, writes, reads: None, duration, rate: None, seed: self.common.seed, until: None }
+    }
+
+    pub(super) fn load(&self) -> PhaseSpec {
+        let plan = self.plan(LOAD_WRITERS, 0, Some(self.records), None);
+        PhaseSpec { is_result: false, ..PhaseSpec::new("load", format!("{} records", self.records), plan) }
+    }
+
+    pub(super) fn warm_up(&self) -> PhaseSpec {
+        let plan = self.plan(0, self.reads_in_flight, None, Some(self.warm_up));
+        PhaseSpec { is_result: false, ..PhaseSpec::new("warm-up", "reads, not measured", plan) }
+    }
+
+    pub(super) fn read(&self, name: String) -> PhaseSpec {
+        let (reads, connections) = (self.reads_in_flight, self.common.connection.connections);
+        let description = format!("strong reads in cache, {reads} in flight on {connections} connections");
+        PhaseSpec::new(name, description, self.plan(0, reads, None, Some(self.phase_duration)))
+    }
+
+    pub(super) fn insert(&self, name: String) -> PhaseSpec {
+        let (writes, connections) = (self.writes_in_flight, self.common.connection.connections);
+        let description = format!("inserts of new keys, {writes} in flight on {connections} connections");
+        PhaseSpec::new(name, description, self.plan(writes, 0, None, Some(self.phase_duration)))
+    }
 }
 
 fn header(arguments: &PointArguments, target: &Target) -> Header {
@@ -129,7 +176,7 @@ fn header(arguments: &PointArguments, target: &Target) -> Header {
                  when the server was started by this command.",
                 arguments.records, common.key_size, common.value_size
             ),
-            super::large_dataset::REPLICATION_NOTE.to_owned(),
+            super::large_dataset::replication_note(target.replication),
         ],
     }
 }

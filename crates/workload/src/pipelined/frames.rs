@@ -2,15 +2,13 @@
 //!
 //! Always true: lengths are checked before bytes are read; an answer borrows from the received bytes.
 //!
-//! Left out: everything that is not STARTUP, OPTIONS, QUERY, PREPARE, EXECUTE and their answers, and rows of any shape
+//! Left out: everything that is not STARTUP, QUERY, PREPARE, EXECUTE and their answers, and rows of any shape
 //! but (key, value).
 
 pub const HEADER_BYTES: usize = 9;
 pub const OPCODE_ERROR: u8 = 0x00;
 pub const OPCODE_STARTUP: u8 = 0x01;
 pub const OPCODE_READY: u8 = 0x02;
-pub const OPCODE_OPTIONS: u8 = 0x05;
-pub const OPCODE_SUPPORTED: u8 = 0x06;
 pub const OPCODE_QUERY: u8 = 0x07;
 pub const OPCODE_RESULT: u8 = 0x08;
 pub const OPCODE_PREPARE: u8 = 0x09;
@@ -23,12 +21,19 @@ const FLAG_VALUES: u8 = 0x01;
 const FLAG_SKIP_METADATA: u8 = 0x02;
 const RESULT_ROWS: u32 = 0x0002;
 const RESULT_PREPARED: u32 = 0x0004;
+const FLAG_TRACING: u8 = 0x02;
+const FLAG_PAYLOAD: u8 = 0x04;
+const FLAG_WARNINGS: u8 = 0x08;
+/// The custom payload of the extension TABLETS_ROUTING_V1.
+const PAYLOAD_TABLET: &[u8] = b"tablets-routing-v1";
 /// The longest answer that a key-value read can sensibly have.
 const MAX_ANSWER_BYTES: usize = 64 << 20;
 
 /// The parts of a frame's header that matter here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
+    /// Which extras come before the body's own fields.
+    pub flags: u8,
     pub stream: i16,
     pub opcode: u8,
 }
@@ -55,16 +60,13 @@ fn frame(out: &mut Vec<u8>, stream: u16, opcode: u8, body: impl FnOnce(&mut Vec<
     out[length_at..length_at + 4].copy_from_slice(&length.to_be_bytes());
 }
 
-/// Asks what the server supports.
-pub fn options(out: &mut Vec<u8>) {
-    frame(out, 0, OPCODE_OPTIONS, |_| ());
-}
-
-/// Begins the session.
-pub fn startup(out: &mut Vec<u8>) {
+/// Begins the session; a server that knows the extension then says who leads a tablet when a request goes elsewhere.
+pub fn startup(out: &mut Vec<u8>, tablet_aware: bool) {
+    let options = [("CQL_VERSION", "3.0.0"), ("TABLETS_ROUTING_V1", "")];
+    let options = &options[..if tablet_aware { 2 } else { 1 }];
     frame(out, 0, OPCODE_STARTUP, |body| {
-        body.extend_from_slice(&1_u16.to_be_bytes());
-        for text in ["CQL_VERSION", "3.0.0"] {
+        body.extend_from_slice(&(options.len() as u16).to_be_bytes());
+        for text in options.iter().flat_map(|(name, value)| [name, value]) {
             body.extend_from_slice(&(text.len() as u16).to_be_bytes());
             body.extend_from_slice(text.as_bytes());
         }
@@ -115,8 +117,62 @@ pub fn complete(received: &[u8]) -> Result<Option<(Header, usize)>, String> {
         return Err(format!("an answer of {body} bytes, more than {MAX_ANSWER_BYTES}"));
     }
     let length = HEADER_BYTES + body;
-    let header = Header { stream: i16::from_be_bytes([header[2], header[3]]), opcode: header[4] };
+    let header = Header { flags: header[1], stream: i16::from_be_bytes([header[2], header[3]]), opcode: header[4] };
     Ok((received.len() >= length).then_some((header, length)))
+}
+
+/// The tablet that the answer tells about, if it does, and the body without its extras: tracing id, warnings, custom payload.
+pub fn split_extras(flags: u8, body: &[u8]) -> Result<(Option<&[u8]>, &[u8]), String> {
+    if flags & (FLAG_TRACING | FLAG_WARNINGS | FLAG_PAYLOAD) == 0 {
+        return Ok((None, body));
+    }
+    let mut reader = Reader(body);
+    if flags & FLAG_TRACING != 0 {
+        reader.take(16)?;
+    }
+    if flags & FLAG_WARNINGS != 0 {
+        for _ in 0..reader.short()? {
+            reader.string()?;
+        }
+    }
+    let mut tablet = None;
+    if flags & FLAG_PAYLOAD != 0 {
+        for _ in 0..reader.short()? {
+            let (key, value) = (reader.string()?, reader.cell()?);
+            if key == PAYLOAD_TABLET {
+                tablet = value;
+            }
+        }
+    }
+    Ok((tablet, reader.0))
+}
+
+/// What a server says about a tablet: its tokens and who has it.
+#[derive(Debug, PartialEq)]
+pub struct TabletPayload {
+    /// Tokens above this one,
+    pub after_token: i64,
+    /// and up to this one.
+    pub last_token: i64,
+    /// The host id of the first replica, which is the leader.
+    pub leader: [u8; 16],
+}
+
+/// Reads a tablet, `tuple<bigint, bigint, list<tuple<uuid, int>>>`; `None` if it names no replica.
+pub fn parse_tablet(payload: &[u8]) -> Result<Option<TabletPayload>, String> {
+    let mut reader = Reader(payload);
+    let mut token = || -> Result<i64, String> {
+        let cell = reader.cell()?.and_then(|cell| cell.try_into().ok()).ok_or("a tablet without tokens")?;
+        Ok(i64::from_be_bytes(cell))
+    };
+    let (after_token, last_token) = (token()?, token()?);
+    let mut replicas = Reader(reader.cell()?.ok_or("a tablet without replicas")?);
+    if replicas.int()? == 0 {
+        return Ok(None);
+    }
+    let mut replica = Reader(replicas.cell()?.ok_or("a tablet with a null replica")?);
+    let leader = replica.cell()?.and_then(|id| id.try_into().ok()).ok_or("a replica without a host id")?;
+    Ok(Some(TabletPayload { after_token, last_token, leader }))
 }
 
 /// Reads the answer to an EXECUTE. `Err` means that the stream can no longer be understood.
@@ -175,8 +231,12 @@ impl<'body> Reader<'body> {
         Ok(self.take(4)?.iter().fold(0, |number, &byte| number << 8 | u32::from(byte)))
     }
 
+    fn short(&mut self) -> Result<usize, String> {
+        Ok(self.take(2)?.iter().fold(0, |number, &byte| number << 8 | usize::from(byte)))
+    }
+
     fn string(&mut self) -> Result<&'body [u8], String> {
-        let length = self.take(2)?.iter().fold(0, |number, &byte| number << 8 | usize::from(byte));
+        let length = self.short()?;
         self.take(length)
     }
 
@@ -216,11 +276,35 @@ mod tests {
     }
 
     #[test]
+    fn extras_are_taken_off_and_the_tablet_is_found_among_them() {
+        let id = [7; 16];
+        let replica = [&[0, 0, 0, 16][..], &id, &[0, 0, 0, 4, 0, 0, 0, 0]].concat();
+        let replicas = [&[0, 0, 0, 1, 0, 0, 0, replica.len() as u8][..], &replica].concat();
+        let tablet = [
+            &[0, 0, 0, 8][..],
+            &(-5_i64).to_be_bytes(),
+            &[0, 0, 0, 8],
+            &9_i64.to_be_bytes(),
+            &[0, 0, 0, replicas.len() as u8],
+            &replicas,
+        ]
+        .concat();
+        let expected = TabletPayload { after_token: -5, last_token: 9, leader: id };
+        assert_eq!(parse_tablet(&tablet), Ok(Some(expected)));
+        assert!(parse_tablet(&tablet[..tablet.len() - 9]).is_err());
+        let warnings = [&[0, 1, 0, 2][..], b"hm"].concat();
+        let payload = [&[0, 1, 0, 18][..], PAYLOAD_TABLET, &[0, 0, 0, tablet.len() as u8], &tablet].concat();
+        let body = [&[1; 16][..], &warnings, &payload, b"rest"].concat();
+        assert_eq!(split_extras(0x02 | 0x04 | 0x08, &body), Ok((Some(&tablet[..]), &b"rest"[..])));
+        assert_eq!(split_extras(0, b"rest"), Ok((None, &b"rest"[..])));
+    }
+
+    #[test]
     fn frames_are_complete_or_awaited() {
         let frame = [0x84, 0, 0, 7, 0x08, 0, 0, 0, 2, 1, 2];
         assert_eq!(complete(&frame[..8]), Ok(None));
         assert_eq!(complete(&frame[..10]), Ok(None));
-        assert_eq!(complete(&frame), Ok(Some((Header { stream: 7, opcode: 8 }, 11))));
+        assert_eq!(complete(&frame), Ok(Some((Header { flags: 0, stream: 7, opcode: 8 }, 11))));
         assert!(complete(&[0x83, 0, 0, 0, 0, 0, 0, 0, 0]).is_err());
         assert!(complete(&[0x84, 0, 0, 0, 0, 0xFF, 0, 0, 0]).is_err());
     }

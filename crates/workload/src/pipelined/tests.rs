@@ -5,7 +5,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use tokio::net::TcpListener;
+use bytes::BytesMut;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
 
 use super::*;
 use crate::arguments::{Popularity, WorkloadKind};
@@ -79,7 +81,6 @@ impl Responder {
 
     fn answer(&self, opcode: u8, body: &[u8]) -> Option<(u8, Vec<u8>)> {
         match opcode {
-            frames::OPCODE_OPTIONS => Some((frames::OPCODE_SUPPORTED, vec![0, 0])),
             frames::OPCODE_STARTUP => Some((frames::OPCODE_READY, Vec::new())),
             frames::OPCODE_QUERY => Some((frames::OPCODE_RESULT, vec![0, 0, 0, 1])),
             frames::OPCODE_PREPARE => {
@@ -150,12 +151,13 @@ fn rows(unique: u64) -> RowSet {
 }
 
 fn plan(writers: usize, readers: usize, writes: u64) -> Plan {
-    Plan { writers, readers, writes: Some(writes), reads: None, duration: None, rate: None, seed: 7 }
+    Plan { writers, readers, writes: Some(writes), reads: None, duration: None, rate: None, seed: 7, until: None }
 }
 
 async fn executor(address: &str, unique: u64, connections: usize) -> Executor {
     let statements = Statements::new(WorkloadKind::KeyValue, "t", None, None);
-    let pipelined = Pipelined::connect(address, "ks", connections, &statements, rows(unique)).await.unwrap();
+    let nodes = [NodeAddress::anonymous(address)];
+    let pipelined = Pipelined::connect(&nodes, "ks", connections, &statements, rows(unique), false).await.unwrap();
     Executor::Pipelined(Arc::new(pipelined))
 }
 
@@ -234,11 +236,4 @@ async fn a_run_for_a_duration_ends_in_time_and_shows_each_second() {
     let outcome = drive(&executor, &plan, &mut count).await.unwrap();
     assert!((1.2..3.0).contains(&outcome.seconds), "{}", outcome.seconds);
     assert!(count.0 >= 2);
-}
-
-#[tokio::test]
-async fn a_server_is_ready_when_it_answers_options() {
-    let (_, address) = Responder::start(Fault::None, 0).await;
-    assert!(answers_options(&address).await);
-    assert!(!answers_options("127.0.0.1:1").await);
 }

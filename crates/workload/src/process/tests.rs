@@ -4,17 +4,6 @@
 use super::*;
 
 #[test]
-fn a_command_name_with_brackets_and_spaces_does_not_shift_the_fields() {
-    let stat = "4242 (a) b (c) d) S 1 2 3 0 -1 4194560 100 0 5 0 250 150 7 8 20 0 9 0 12345 1000000 300 18446744073709551615 1 1";
-    let parsed = parse_stat(stat).unwrap();
-    let ticks = rustix::param::clock_ticks_per_second() as f64;
-    assert_eq!(parsed.cpu_seconds, 400.0 / ticks);
-    assert_eq!(parsed.resident_bytes, 300 * rustix::param::page_size() as u64);
-    assert_eq!(parse_stat("1 (x) S 1 2"), None);
-    assert_eq!(parse_stat(""), None);
-}
-
-#[test]
 fn io_bytes_are_those_of_the_block_layer() {
     let io =
         "rchar: 999\nwchar: 888\nsyscr: 7\nsyscw: 6\nread_bytes: 4096\nwrite_bytes: 8192\ncancelled_write_bytes: 1\n";

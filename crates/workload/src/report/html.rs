@@ -29,9 +29,14 @@ pub fn render(report: &Report) -> String {
                     p.subtitle { "Diorite " (report.version) " · " (report.started_at) " UTC · durability: " strong { (report.header.durability) } }
                 }
                 (highlights(report))
-                section { h2 { "Result" } (result_table(report)) (notes(report)) }
-                section { h2 { "Over time" } (charts(report)) }
-                section { h2 { "Phases in detail" } (detail_table(report)) }
+                section {
+                    h2 { "Result" }
+                    (cell_table(&report.figure_cells()))
+                    @if report.has_phases() { (cell_table(&report.cells())) }
+                    (notes(report))
+                }
+                @if !report.samples.is_empty() { section { h2 { "Over time" } (charts(report)) } }
+                @if !report.phases.is_empty() { section { h2 { "Phases in detail" } (detail_table(report)) } }
                 section { h2 { "Environment" } (environment(report)) }
             }
         }
@@ -64,8 +69,11 @@ fn highlights(report: &Report) -> Markup {
     }
 }
 
-fn result_table(report: &Report) -> Markup {
-    let cells = report.cells();
+/// A table, header first; nothing without rows.
+fn cell_table(cells: &[Vec<String>]) -> Markup {
+    if cells.is_empty() {
+        return html! {};
+    }
     html! {
         div.scroll { table {
             @for (index, row) in cells.iter().enumerate() {
@@ -80,12 +88,14 @@ fn notes(report: &Report) -> Markup {
         ul.notes {
             @for note in &report.header.notes { li { (note) } }
             @for cluster in report.clusters() { li { "Published on " (cluster) "." } }
-            li {
+            @if report.has_phases() { li {
                 "Per server-CPU-second: operations divided by user and system seconds of all server processes; the load generator is \
                  not counted. Published per busy vCPU-second: operations divided by all vCPUs of the cluster and their utilization, \
                  taken from the runs on 50 nodes."
+            } }
+            @if report.has_phases() {
+                li { "Latencies are those of the kind of operation that a phase has more of in flight, seen by the client, with the queue." }
             }
-            li { "Latencies are those of the kind of operation that a phase has more of in flight, seen by the client, with the queue." }
         }
     }
 }

@@ -80,6 +80,7 @@ fn report() -> Report {
             kernel: "Linux 6".into(),
             system: "Debian".into(),
         },
+        figures: Vec::new(),
         phases: vec![
             phase("load", 0.0, 0, 90_000, published::load(1)),
             phase("random-read-heavy", 10.0, 150_000, 0, published::random_read()),
@@ -132,6 +133,23 @@ fn the_json_can_be_read_back_and_has_every_sample() {
     assert_eq!(value["samples"].as_array().unwrap().len(), 20);
     assert_eq!(value["phases"][0]["reference"]["published_per_cpu_second"], 2_000.0);
     assert!(value["samples"][0]["device_reads_per_second"].is_null());
+}
+
+#[test]
+fn figures_stand_in_all_three_forms_with_or_without_phases() {
+    let figures = vec![
+        Figure::new("CPU <idle>", 1.234, "% of a core").with_goal("at most 2"),
+        Figure::new("memory", None, "KiB"),
+    ];
+    let mut report = report().with_figures(figures);
+    assert!(report.table().contains("CPU <idle>  1.23 % of a core") && report.table().contains("random-read-heavy"));
+    (report.phases, report.samples) = Default::default();
+    let text = report.table();
+    assert!(text.contains("at most 2") && text.contains("–") && !text.contains("published"), "{text}");
+    let page = html::render(&report);
+    assert!(page.contains("CPU &lt;idle&gt;") && !page.contains("Over time"), "{page}");
+    let value: serde_json::Value = serde_json::from_str(&report.to_json()).unwrap();
+    assert_eq!(value["figures"][0]["value"], 1.234);
 }
 
 #[test]

@@ -1,0 +1,119 @@
+//! What nodes have to do to get from one snapshot to a later one.
+//!
+//! Always true: the changes depend on the two snapshots alone, so a node may let any number of versions pass and catch up with all of them at
+//! once; what came and went in between leaves no trace. Order: tablets and replicas to open, definitions, nodes, tablets to drop, what
+//! drivers are told (drops first, a keyspace before what is in it and after it is gone).
+
+use super::command::{Change, NewTablet, SchemaChangeKind, SchemaEvent, SchemaTarget};
+use super::{Catalog, Map, Placement};
+use diorite_base::{NodeId, TableId, TabletId};
+use diorite_model::schema::TableEntry;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+impl Catalog {
+    /// What a node that serves `older` has to do before it serves this snapshot, and whom it has to tell.
+    pub fn changes_since(&self, older: &Catalog) -> Vec<Change> {
+        let mut changes = Vec::new();
+        if !Arc::ptr_eq(&self.tablets, &older.tablets) {
+            for entry in self.tables.values() {
+                self.tablets_to_open(older, entry, &mut changes);
+            }
+        }
+        for (_, entry) in differing(&older.tables, &self.tables) {
+            if older.tables.get(&entry.table.id).is_some_and(|before| before.table != entry.table) {
+                changes.push(Change::AlterTable(Arc::clone(&entry.table)));
+            }
+        }
+        changes.extend(differing(&older.nodes, &self.nodes).map(|(id, _)| Change::NodeChanged(*id)));
+        self.tablets_to_drop(older, &mut changes);
+        self.events_since(older, &mut changes);
+        changes
+    }
+
+    fn tablets_to_open(&self, older: &Catalog, entry: &TableEntry, changes: &mut Vec<Change>) {
+        let (mut opened, mut added) = (Vec::new(), Vec::new());
+        for (at, range) in entry.tablets.iter().enumerate() {
+            let Some(placement) = self.tablets.get(&range.tablet) else { continue };
+            match older.tablets.get(&range.tablet) {
+                Some(before) => added.extend(new_replicas(before, placement).map(|node| (range.tablet, node))),
+                None => opened.push(NewTablet {
+                    tablet: range.tablet,
+                    first_token: range.first_token,
+                    last_token: entry.tablets.get(at + 1).map_or(i64::MAX, |next| next.first_token - 1),
+                    replicas: placement.replicas.clone(),
+                }),
+            }
+        }
+        if !opened.is_empty() {
+            changes.push(Change::OpenTablets { table: Arc::clone(&entry.table), tablets: opened });
+        }
+        if !added.is_empty() {
+            changes.push(Change::ReplicasAdded { table: Arc::clone(&entry.table), tablets: added });
+        }
+    }
+
+    fn tablets_to_drop(&self, older: &Catalog, changes: &mut Vec<Change>) {
+        if Arc::ptr_eq(&self.tablets, &older.tablets) {
+            return;
+        }
+        let mut dropped: BTreeMap<TableId, Vec<TabletId>> = BTreeMap::new();
+        for (tablet, placement) in older.tablets.iter().filter(|(tablet, _)| !self.tablets.contains_key(tablet)) {
+            dropped.entry(placement.table).or_default().push(*tablet);
+        }
+        changes.extend(dropped.into_iter().map(|(table, tablets)| Change::DropTablets { table, tablets }));
+    }
+
+    fn events_since(&self, older: &Catalog, changes: &mut Vec<Change>) {
+        use SchemaChangeKind::{Created, Dropped, Updated};
+        let kept = |keyspace: &str| self.keyspaces.contains_key(keyspace);
+        for (_, entry) in older.tables.iter().filter(|(id, _)| !self.tables.contains_key(id)) {
+            if kept(&entry.table.keyspace) {
+                changes.push(event(Dropped, &entry.table.keyspace, SchemaTarget::Table(entry.table.name.clone())));
+            }
+        }
+        for (keyspace, name) in older.types.keys().filter(|id| !self.types.contains_key(id)) {
+            if kept(keyspace) {
+                changes.push(event(Dropped, keyspace, SchemaTarget::Type(name.clone())));
+            }
+        }
+        for name in older.keyspaces.keys().filter(|name| !kept(name)) {
+            changes.push(event(Dropped, name, SchemaTarget::Keyspace));
+        }
+        let kind = |was_there: bool| if was_there { Updated } else { Created };
+        for (name, _) in differing(&older.keyspaces, &self.keyspaces) {
+            changes.push(event(kind(older.keyspaces.contains_key(name)), name, SchemaTarget::Keyspace));
+        }
+        for (id @ (keyspace, name), _) in differing(&older.types, &self.types) {
+            changes.push(event(kind(older.types.contains_key(id)), keyspace, SchemaTarget::Type(name.clone())));
+        }
+        for (id, entry) in differing(&older.tables, &self.tables) {
+            let before = older.tables.get(id);
+            // Other tablets (TRUNCATE) are no other table.
+            if before.is_none_or(|before| before.table != entry.table) {
+                let target = SchemaTarget::Table(entry.table.name.clone());
+                changes.push(event(kind(before.is_some()), &entry.table.keyspace, target));
+            }
+        }
+    }
+}
+
+/// The objects that are new or not what they were.
+fn differing<'a, K: Ord, V: PartialEq>(
+    older: &'a Map<K, V>,
+    newer: &'a Map<K, V>,
+) -> impl Iterator<Item = (&'a K, &'a Arc<V>)> {
+    let newer = if Arc::ptr_eq(older, newer) { None } else { Some(newer.iter()) };
+    newer
+        .into_iter()
+        .flatten()
+        .filter(|(id, value)| !older.get(id).is_some_and(|before| Arc::ptr_eq(before, value) || before == *value))
+}
+
+fn new_replicas<'a>(before: &'a Placement, after: &'a Placement) -> impl Iterator<Item = NodeId> + 'a {
+    after.replicas.iter().copied().filter(|node| !before.replicas.contains(node))
+}
+
+fn event(change: SchemaChangeKind, keyspace: &str, target: SchemaTarget) -> Change {
+    Change::Schema(SchemaEvent { change, keyspace: keyspace.to_owned(), target })
+}

@@ -1,0 +1,172 @@
+//! Which nodes hold the replicas of a tablet, and which of them should lead it.
+//!
+//! Always true: a pure function of the snapshot, so every replica of the catalog places alike; a tablet never has two replicas on one node;
+//! what is chosen is never taken away again here. Left out: moving and removing replicas (the balancer's).
+
+use super::replication::Replication;
+use super::{Catalog, Node, Placement};
+use diorite_base::{NodeId, TableId, TabletId};
+use diorite_model::schema::{Table, TableEntry, TabletRange};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// What nodes have to do already, for an even spread.
+#[derive(Clone, Copy, Default)]
+struct Load {
+    /// Replicas they hold.
+    replicas: usize,
+    /// Tablets they are the preferred leader of.
+    leaders: usize,
+}
+
+type Loads = BTreeMap<NodeId, Load>;
+
+impl Catalog {
+    /// Gives `table` fresh tablets that split the ring evenly.
+    pub(super) fn add_tablets(&mut self, table: Arc<Table>, count: u32) {
+        let replication = self.replication_of(&table.keyspace);
+        let mut loads = self.loads();
+        let mut ranges = Vec::new();
+        for index in 0..count {
+            let tablet = TabletId(self.identity.next_tablet);
+            self.identity.next_tablet += 1;
+            let (first_token, _) = part_of_ring(index, count);
+            let mut replicas: Vec<NodeId> =
+                self.choose_leader(&replication, index, count, &loads).into_iter().collect();
+            if let Some(load) = replicas.first().and_then(|leader| loads.get_mut(leader)) {
+                load.leaders += 1;
+                load.replicas += 1;
+            }
+            self.fill(&replication, &mut replicas, &mut loads);
+            let placement = Placement { table: table.id, founders: replicas.clone(), replicas };
+            Arc::make_mut(&mut self.tablets).insert(tablet, Arc::new(placement));
+            ranges.push(TabletRange { tablet, first_token });
+        }
+        let (id, entry) = (table.id, TableEntry { table, tablets: ranges });
+        Arc::make_mut(&mut self.tables).insert(id, Arc::new(entry));
+    }
+
+    /// Gives every tablet of `tables` the replicas that it lacks, as far as there are nodes for them.
+    pub(super) fn add_missing_replicas(&mut self, tables: &[TableId]) {
+        let mut loads = self.loads();
+        for table in tables {
+            let Some(entry) = self.tables.get(table).cloned() else { continue };
+            let replication = self.replication_of(&entry.table.keyspace);
+            for TabletRange { tablet, .. } in &entry.tablets {
+                let Some(placement) = self.tablets.get(tablet) else { continue };
+                let mut placement = Placement::clone(placement);
+                let before = placement.replicas.len();
+                self.fill(&replication, &mut placement.replicas, &mut loads);
+                let new = placement.replicas[before..].to_vec();
+                if new.is_empty() {
+                    continue;
+                }
+                for node in new {
+                    prefer_if_idle(&mut placement.replicas, node, &mut loads);
+                }
+                Arc::make_mut(&mut self.tablets).insert(*tablet, Arc::new(placement));
+            }
+        }
+    }
+
+    fn loads(&self) -> Loads {
+        let mut loads: Loads = self.nodes.keys().map(|node| (*node, Load::default())).collect();
+        for placement in self.tablets.values() {
+            for replica in &placement.replicas {
+                loads.entry(*replica).or_default().replicas += 1;
+            }
+            if let Some(leader) = placement.replicas.first() {
+                loads.entry(*leader).or_default().leaders += 1;
+            }
+        }
+        loads
+    }
+
+    /// The preferred leader of a new table's tablet `index` of `count`. Where the tablets can be shared out evenly, leaders take turns in the
+    /// order of node ids, which is what drivers are told by the nodes' tokens (`peers::tokens_of`); where they cannot, the node that leads
+    /// the fewest comes first, so that many small tables are spread as well as a large one.
+    fn choose_leader(&self, replication: &Replication, index: u32, count: u32, loads: &Loads) -> Option<NodeId> {
+        let able: Vec<NodeId> = self
+            .nodes
+            .values()
+            .filter(|node| replication.uses(&node.description.data_center))
+            .map(|node| node.id)
+            .collect();
+        // A keyspace of a data centre without nodes is still served, from anywhere.
+        let able = if able.is_empty() { self.nodes.keys().copied().collect() } else { able };
+        if (count as usize).is_multiple_of(able.len()) {
+            return able.get(index as usize % able.len().max(1)).copied();
+        }
+        able.into_iter().min_by_key(|node| {
+            let load = loads.get(node).copied().unwrap_or_default();
+            (load.leaders, load.replicas, *node)
+        })
+    }
+
+    /// Adds nodes to `replicas` until there are as many as wanted, or no more nodes.
+    fn fill(&self, replication: &Replication, replicas: &mut Vec<NodeId>, loads: &mut Loads) {
+        match replication {
+            Replication::Anywhere(wanted) => self.fill_from(self.nodes.values(), *wanted, replicas, loads),
+            Replication::PerDataCenter(wanted) => {
+                for (data_center, wanted) in wanted {
+                    let nodes = self.nodes.values().filter(|node| node.description.data_center == *data_center);
+                    self.fill_from(nodes, *wanted, replicas, loads);
+                }
+            }
+        }
+    }
+
+    /// Adds to `replicas` until `wanted` of `nodes` are among them: those with the fewest replicas, from different zones where there are
+    /// enough.
+    fn fill_from<'a>(
+        &self,
+        nodes: impl Iterator<Item = &'a Arc<Node>> + Clone,
+        wanted: u32,
+        replicas: &mut Vec<NodeId>,
+        loads: &mut Loads,
+    ) {
+        let present: Vec<&Arc<Node>> = nodes.clone().filter(|node| replicas.contains(&node.id)).collect();
+        let mut zones: BTreeSet<&str> = present.iter().map(|node| node.description.zone.as_str()).collect();
+        for _ in present.len()..wanted as usize {
+            let candidates = nodes.clone().filter(|node| !replicas.contains(&node.id));
+            let best = candidates.min_by_key(|node| {
+                let zone_is_taken = zones.contains(node.description.zone.as_str());
+                (zone_is_taken, loads.get(&node.id).map_or(0, |load| load.replicas), node.id)
+            });
+            let Some(node) = best else { break };
+            zones.insert(&node.description.zone);
+            loads.entry(node.id).or_default().replicas += 1;
+            replicas.push(node.id);
+        }
+    }
+}
+
+/// Makes a new replica's node the preferred leader where it leads too few, so that a node that joined takes its share of the work.
+fn prefer_if_idle(replicas: &mut [NodeId], node: NodeId, loads: &mut Loads) {
+    let leaders = |of: NodeId| loads.get(&of).map_or(0, |load| load.leaders);
+    let Some(first) = replicas.first().copied() else { return };
+    if first == node || leaders(first) <= leaders(node) + 1 {
+        return;
+    }
+    if let Some(at) = replicas.iter().position(|replica| *replica == node) {
+        replicas[..=at].rotate_right(1);
+    }
+    loads.entry(first).or_default().leaders -= 1;
+    loads.entry(node).or_default().leaders += 1;
+}
+
+/// The first and the last token of part `index` when the ring is split evenly into `count`, as the tablets of a new table do.
+///
+/// # Panics
+/// If `index` is not less than `count`.
+pub fn part_of_ring(index: u32, count: u32) -> (i64, i64) {
+    assert!(index < count, "the ring has {count} parts");
+    let last = if index + 1 == count { i64::MAX } else { start_of_part(index + 1, count) - 1 };
+    (start_of_part(index, count), last)
+}
+
+fn start_of_part(index: u32, count: u32) -> i64 {
+    let offset = (u128::from(index) << 64) / u128::from(count);
+    // `offset` is below 2^64 as `index < count`; shifting the ring's start to `i64::MIN` flips the sign bit.
+    (offset as u64 ^ (1 << 63)) as i64
+}

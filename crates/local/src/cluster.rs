@@ -1,0 +1,412 @@
+//! A cluster of nodes on this machine, remembered in a directory between commands.
+//!
+//! `<directory>/cluster.json` says what the cluster is; node K has `node-K/data`, `node-K/log.txt` and, once it has been
+//! started, `node-K/process.json` with the identity of its process.
+//!
+//! Always true: a directory that holds anything else is never made a cluster; only what was made here is removed; of the
+//! commands that start, stop or remove nodes one at a time works on a directory.
+//!
+//! Left out: taking nodes out of a cluster that goes on.
+
+use std::fs::{File, TryLockError};
+use std::io::ErrorKind;
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::{Path, PathBuf};
+
+use rustix::process::Signal;
+use serde::{Deserialize, Serialize};
+
+use crate::node::{NodeOptions, check_ports, membership, nth_address, wait_until_ready};
+use crate::process::{NodeProcess, ProcessIdentity};
+use crate::status::{NodeStatus, node_status};
+use crate::{FIRST_ADDRESS, LocalError};
+
+const DESCRIPTION: &str = "cluster.json";
+const LOCK: &str = "lock";
+const PROCESS: &str = "process.json";
+/// The version of `cluster.json`.
+const FORMAT: u32 = 1;
+/// Nodes of a new cluster, and its replication factor.
+const DEFAULT_NODES: u32 = 3;
+/// More processes than any machine can sensibly hold.
+const MAX_NODES: u32 = 99;
+/// Flags of `diorite start` that belong to the cluster.
+const RESERVED: [&str; 7] = ["--data-dir", "--listen", "--join", "--rf", "--cql-port", "--node-port", "--http-port"];
+
+/// What a cluster is to be; what is not given stays as it is, or is the default.
+#[derive(Debug, Clone, Default)]
+pub struct Plan {
+    pub nodes: Option<u32>,
+    pub replication: Option<u32>,
+    /// The address of the first node.
+    pub address: Option<Ipv4Addr>,
+    /// Further arguments of `diorite start`.
+    pub arguments: Vec<String>,
+}
+
+/// `cluster.json`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct Description {
+    format: u32,
+    nodes: u32,
+    replication: u32,
+    first_address: Ipv4Addr,
+    arguments: Vec<String>,
+}
+
+/// A cluster's directory.
+#[derive(Debug)]
+pub struct Cluster {
+    directory: PathBuf,
+    description: Description,
+}
+
+impl Cluster {
+    /// The cluster in `directory`.
+    pub fn open(directory: &Path) -> Result<Self, LocalError> {
+        let path = directory.join(DESCRIPTION);
+        let text = match std::fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                return Err(LocalError::Directory(format!(
+                    "there is no local cluster in {}; `diorite local up` makes one",
+                    directory.display()
+                )));
+            }
+            Err(error) => return Err(LocalError::file(&path, error)),
+        };
+        let refuse = |why: String| LocalError::Directory(format!("{} cannot be used: {why}", path.display()));
+        let description: Description = serde_json::from_str(&text).map_err(|error| refuse(error.to_string()))?;
+        if description.format != FORMAT {
+            return Err(refuse(format!("it has format {}, this program knows {FORMAT}", description.format)));
+        }
+        let directory = std::path::absolute(directory).map_err(|error| LocalError::file(directory, error))?;
+        Ok(Self { directory, description })
+    }
+
+    /// The cluster in `directory` as `plan` wants it: made if there is none, grown if it wants more nodes.
+    pub fn prepare(directory: &Path, plan: &Plan) -> Result<Self, LocalError> {
+        plan.check()?;
+        if directory.join(DESCRIPTION).exists() {
+            let mut cluster = Self::open(directory)?;
+            cluster.description = cluster.description.changed(plan, directory)?;
+            cluster.save()?;
+            return Ok(cluster);
+        }
+        std::fs::create_dir_all(directory).map_err(|error| LocalError::file(directory, error))?;
+        let mut entries = std::fs::read_dir(directory).map_err(|error| LocalError::file(directory, error))?;
+        if entries.any(|entry| entry.is_ok_and(|entry| entry.file_name() != LOCK)) {
+            let message = format!("{} holds other files; give an empty directory", directory.display());
+            return Err(LocalError::Directory(message));
+        }
+        let nodes = plan.nodes.unwrap_or(DEFAULT_NODES);
+        let description = Description {
+            format: FORMAT,
+            nodes,
+            replication: plan.replication.unwrap_or(DEFAULT_NODES.min(nodes)),
+            first_address: plan.address.unwrap_or(FIRST_ADDRESS),
+            arguments: plan.arguments.clone(),
+        };
+        nth_address(description.first_address, nodes)?;
+        let directory = std::path::absolute(directory).map_err(|error| LocalError::file(directory, error))?;
+        let cluster = Self { directory, description };
+        // Before anything is written: a cluster that cannot start should not be there.
+        for number in cluster.numbers() {
+            check_ports(cluster.address(number)?)?;
+        }
+        cluster.save()?;
+        Ok(cluster)
+    }
+
+    /// Keeps other commands from changing the cluster until the file is dropped.
+    pub fn lock(directory: &Path) -> Result<File, LocalError> {
+        std::fs::create_dir_all(directory).map_err(|error| LocalError::file(directory, error))?;
+        let path = directory.join(LOCK);
+        let open = File::options().create(true).append(true).open(&path);
+        let file = open.map_err(|error| LocalError::file(&path, error))?;
+        match file.try_lock() {
+            Ok(()) => Ok(file),
+            Err(TryLockError::WouldBlock) => Err(LocalError::Directory(format!(
+                "another `diorite local` command is at work in {}",
+                directory.display()
+            ))),
+            Err(TryLockError::Error(error)) => Err(LocalError::file(&path, error)),
+        }
+    }
+
+    fn save(&self) -> Result<(), LocalError> {
+        write_json(&self.directory.join(DESCRIPTION), &self.description)
+    }
+
+    /// Where it is.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Its replication factor.
+    pub fn replication(&self) -> u32 {
+        self.description.replication
+    }
+
+    /// The numbers of its nodes, from 1.
+    pub fn numbers(&self) -> std::ops::RangeInclusive<u32> {
+        1..=self.description.nodes
+    }
+
+    /// The address of a node.
+    pub fn address(&self, number: u32) -> Result<IpAddr, LocalError> {
+        self.check(number)?;
+        nth_address(self.description.first_address, number)
+    }
+
+    /// The log of a node.
+    pub fn log(&self, number: u32) -> Result<PathBuf, LocalError> {
+        self.check(number)?;
+        Ok(self.node_directory(number).join("log.txt"))
+    }
+
+    fn check(&self, number: u32) -> Result<(), LocalError> {
+        if self.numbers().contains(&number) {
+            return Ok(());
+        }
+        let nodes = self.description.nodes;
+        Err(LocalError::Arguments(format!("there is no node {number}; the cluster has nodes 1 to {nodes}")))
+    }
+
+    fn node_directory(&self, number: u32) -> PathBuf {
+        self.directory.join(format!("node-{number}"))
+    }
+
+    /// The process of a node, if it runs.
+    pub fn process(&self, number: u32) -> Result<Option<NodeProcess>, LocalError> {
+        self.check(number)?;
+        let path = self.node_directory(number).join(PROCESS);
+        let text = match std::fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(LocalError::file(&path, error)),
+        };
+        // A file that was cut off by a crash of the machine names no process that still runs.
+        let identity = serde_json::from_str::<ProcessIdentity>(&text).ok();
+        Ok(identity.filter(|identity| identity.stat().is_some()).map(NodeProcess::known))
+    }
+
+    fn running(&self, number: u32) -> Result<NodeProcess, LocalError> {
+        self.process(number)?.ok_or(LocalError::NotRunning(number))
+    }
+
+    /// Starts the nodes named that do not run; returns their numbers. A new cluster's first node is ready before others join it.
+    pub async fn start(&self, numbers: &[u32], executable: &Path, wait: bool) -> Result<Vec<u32>, LocalError> {
+        let mut missing = Vec::new();
+        for &number in numbers {
+            if self.process(number)?.is_none() {
+                check_ports(self.address(number)?)?;
+                missing.push(number);
+            }
+        }
+        let is_new = |number: &u32| !self.node_directory(*number).join("data").exists();
+        let founding = missing.contains(&1) && is_new(&1);
+        let mut started = Vec::new();
+        for &number in &missing {
+            started.push(self.spawn(number, executable)?);
+            if founding && number == 1 && missing.len() > 1 {
+                wait_until_ready(&mut started).await?;
+            }
+        }
+        if wait {
+            wait_until_ready(&mut started).await?;
+        }
+        Ok(missing)
+    }
+
+    fn spawn(&self, number: u32, executable: &Path) -> Result<(NodeOptions, NodeProcess), LocalError> {
+        let directory = self.node_directory(number);
+        let mut arguments = membership(number, self.description.first_address, self.description.replication);
+        arguments.extend_from_slice(&self.description.arguments);
+        std::fs::create_dir_all(&directory).map_err(|error| LocalError::file(&directory, error))?;
+        let options = NodeOptions {
+            executable: executable.to_path_buf(),
+            data_directory: directory.join("data"),
+            address: self.address(number)?,
+            arguments,
+            log: directory.join("log.txt"),
+        };
+        let process = options.spawn()?;
+        write_json(&directory.join(PROCESS), process.identity())?;
+        Ok((options, process))
+    }
+
+    /// SIGTERM, and waits. Whether the node ran.
+    pub async fn stop(&self, number: u32) -> Result<bool, LocalError> {
+        match self.process(number)? {
+            Some(mut process) => process.stop().await.map(|()| true),
+            None => Ok(false),
+        }
+    }
+
+    /// `kill -9`.
+    pub async fn kill(&self, number: u32) -> Result<(), LocalError> {
+        self.running(number)?.kill().await
+    }
+
+    /// SIGSTOP: the node does nothing, and its connections stay open.
+    pub fn pause(&self, number: u32) -> Result<(), LocalError> {
+        self.running(number)?.identity().signal(Signal::STOP).map(|_| ())
+    }
+
+    /// SIGCONT.
+    pub fn resume(&self, number: u32) -> Result<(), LocalError> {
+        self.running(number)?.identity().signal(Signal::CONT).map(|_| ())
+    }
+
+    /// What every node is doing.
+    pub async fn status(&self) -> Result<Vec<NodeStatus>, LocalError> {
+        let mut asked = Vec::new();
+        for number in self.numbers() {
+            let identity = self.process(number)?.map(|process| process.identity().clone());
+            asked.push(node_status(number, self.address(number)?, identity));
+        }
+        Ok(futures::future::join_all(asked).await)
+    }
+
+    /// Kills every node and removes what was made. Whether the directory is gone: it stays if it holds anything else.
+    pub async fn destroy(self) -> Result<bool, LocalError> {
+        for number in self.numbers() {
+            if let Some(mut process) = self.process(number)? {
+                process.kill().await?;
+            }
+        }
+        for number in self.numbers() {
+            let path = self.node_directory(number);
+            remove(&path, std::fs::remove_dir_all(&path))?;
+        }
+        // The description last: until then the command can be repeated.
+        for name in [LOCK, DESCRIPTION] {
+            let path = self.directory.join(name);
+            remove(&path, std::fs::remove_file(&path))?;
+        }
+        match std::fs::remove_dir(&self.directory) {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == ErrorKind::DirectoryNotEmpty => Ok(false),
+            Err(error) => Err(LocalError::file(&self.directory, error)),
+        }
+    }
+}
+
+fn remove(path: &Path, removed: std::io::Result<()>) -> Result<(), LocalError> {
+    match removed {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(LocalError::file(path, error)),
+        _ => Ok(()),
+    }
+}
+
+/// Writes a file as a whole or not at all.
+fn write_json(path: &Path, value: &impl Serialize) -> Result<(), LocalError> {
+    let text = serde_json::to_string_pretty(value).map_err(|error| LocalError::file(path, error.into()))?;
+    let next = path.with_extension("next");
+    std::fs::write(&next, text + "\n").map_err(|error| LocalError::file(&next, error))?;
+    std::fs::rename(&next, path).map_err(|error| LocalError::file(path, error))
+}
+
+impl Plan {
+    fn check(&self) -> Result<(), LocalError> {
+        let refuse = |message: String| Err(LocalError::Arguments(message));
+        if self.nodes.is_some_and(|nodes| nodes == 0 || nodes > MAX_NODES) {
+            return refuse(format!("--nodes is from 1 to {MAX_NODES}"));
+        }
+        if self.replication == Some(0) {
+            return refuse("--rf is at least 1".to_owned());
+        }
+        let name = |argument: &String| argument.split('=').next().unwrap_or_default().to_owned();
+        match self.arguments.iter().map(name).find(|name| RESERVED.contains(&name.as_str())) {
+            Some(name) => refuse(format!("{name} cannot be given after --: `diorite local` decides it")),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Description {
+    /// With what `plan` changes; refuses what cannot change.
+    fn changed(&self, plan: &Plan, directory: &Path) -> Result<Self, LocalError> {
+        let refuse = |what: String| {
+            let directory = directory.display();
+            Err(LocalError::Arguments(format!(
+                "the cluster in {directory} has {what}; destroy it or choose another --dir"
+            )))
+        };
+        if plan.nodes.is_some_and(|nodes| nodes < self.nodes) {
+            return refuse(format!("{} nodes and cannot become smaller", self.nodes));
+        }
+        if plan.replication.is_some_and(|replication| replication != self.replication) {
+            return refuse(format!("replication factor {}, which was decided when it was made", self.replication));
+        }
+        if plan.address.is_some_and(|address| address != self.first_address) {
+            return refuse(format!("its first node on {}", self.first_address));
+        }
+        let nodes = plan.nodes.unwrap_or(self.nodes);
+        nth_address(self.first_address, nodes)?;
+        let arguments = if plan.arguments.is_empty() { &self.arguments } else { &plan.arguments };
+        Ok(Self { nodes, arguments: arguments.clone(), ..self.clone() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+    use super::*;
+
+    fn plan(nodes: u32) -> Plan {
+        Plan { nodes: Some(nodes), address: Some(Ipv4Addr::new(127, 78, 0, 1)), ..Plan::default() }
+    }
+
+    #[test]
+    fn a_cluster_grows_and_does_not_shrink() {
+        let home = tempfile::tempdir().unwrap();
+        let directory = home.path().join("cluster");
+        assert_eq!(Cluster::prepare(&directory, &plan(3)).unwrap().replication(), 3);
+        assert_eq!(Cluster::prepare(&directory, &plan(4)).unwrap().numbers(), 1..=4);
+        assert_eq!(Cluster::prepare(&directory, &Plan::default()).unwrap().numbers(), 1..=4);
+        let smaller = Cluster::prepare(&directory, &plan(2)).unwrap_err().to_string();
+        assert!(smaller.contains("has 4 nodes and cannot become smaller"), "{smaller}");
+        let other = Cluster::prepare(&directory, &Plan { replication: Some(5), ..Plan::default() }).unwrap_err();
+        assert!(other.to_string().contains("replication factor 3"), "{other}");
+        let cluster = Cluster::open(&directory).unwrap();
+        assert_eq!(cluster.address(4).unwrap().to_string(), "127.78.0.4");
+        assert_eq!(cluster.address(5).unwrap_err().to_string(), "there is no node 5; the cluster has nodes 1 to 4");
+    }
+
+    #[test]
+    fn flags_that_belong_to_the_cluster_are_refused() {
+        for flag in ["--listen", "--cql-port=9", "--rf"] {
+            let plan = Plan { arguments: vec![flag.to_owned()], ..Plan::default() };
+            assert!(plan.check().is_err(), "{flag}");
+        }
+        assert!(Plan { nodes: Some(0), ..Plan::default() }.check().is_err());
+    }
+
+    #[tokio::test]
+    async fn a_directory_with_other_files_is_neither_taken_nor_removed() {
+        let home = tempfile::tempdir().unwrap();
+        let foreign = home.path().join("letter.txt");
+        std::fs::write(&foreign, "dear").unwrap();
+        let refused = Cluster::prepare(home.path(), &plan(1)).unwrap_err().to_string();
+        assert!(refused.contains("holds other files"), "{refused}");
+        let missing = Cluster::open(home.path()).unwrap_err().to_string();
+        assert!(missing.contains("no local cluster"), "{missing}");
+        std::fs::remove_file(&foreign).unwrap();
+        let cluster = Cluster::prepare(home.path(), &plan(1)).unwrap();
+        std::fs::write(&foreign, "dear").unwrap();
+        assert!(!cluster.destroy().await.unwrap(), "the directory stays");
+        assert!(foreign.exists() && !home.path().join(DESCRIPTION).exists());
+    }
+
+    #[test]
+    fn one_command_at_a_time_changes_a_cluster() {
+        let home = tempfile::tempdir().unwrap();
+        let held = Cluster::lock(home.path()).unwrap();
+        assert!(Cluster::lock(home.path()).unwrap_err().to_string().contains("at work"));
+        drop(held);
+        Cluster::lock(home.path()).unwrap();
+    }
+}

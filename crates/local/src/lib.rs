@@ -1,0 +1,96 @@
+//! Node processes on this machine: `diorite local`, a cluster in one command, and what the benchmarks use to start servers.
+//!
+//! A node is started as [`NodeOptions`] says and is then a [`NodeProcess`]; a [`Cluster`] is a directory that remembers
+//! such nodes between commands. It is a client of the server: all it knows of a node is its command line, its HTTP port and `/proc`.
+//!
+//! Always true: a signal reaches the process that was started here or nobody, whatever became of its number; nothing is
+//! removed but what was made here; a node that does not come up is reported with the end of its log.
+//!
+//! Left out: nodes on other machines, and operating systems other than Linux.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
+use std::time::Duration;
+
+mod cluster;
+mod command;
+pub mod http;
+mod node;
+mod process;
+mod status;
+
+pub use cluster::{Cluster, Plan};
+pub use command::{LocalArguments, run};
+pub use node::{NodeOptions, free_address, membership, nth_address, wait_until_ready};
+pub use process::{NodeProcess, ProcessIdentity, ProcessStat, parse_stat};
+pub use status::{NodeState, NodeStatus, node_status};
+
+/// Where CQL is served.
+pub const CQL_PORT: u16 = 9042;
+/// Where nodes talk to each other.
+pub const NODE_PORT: u16 = 7100;
+/// Where metrics and health are.
+pub const HTTP_PORT: u16 = 7000;
+
+/// How long a node may take until it is ready. Opening a large store takes a while.
+pub const READY_TIMEOUT: Duration = Duration::from_secs(120);
+/// How long a node may take to stop.
+pub const STOP_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// What went wrong.
+#[derive(Debug, thiserror::Error)]
+pub enum LocalError {
+    /// The flags cannot be followed.
+    #[error("{0}")]
+    Arguments(String),
+    /// The directory is not what the command needs.
+    #[error("{0}")]
+    Directory(String),
+    /// A port that a node needs is in use.
+    #[error(
+        "port {port} on {address} is taken by another process; `diorite local up --address` chooses other addresses"
+    )]
+    PortTaken { address: IpAddr, port: u16 },
+    /// The machine does not have the address.
+    #[error("{0} is not an address of this machine")]
+    NoSuchAddress(IpAddr),
+    /// No address has all ports free.
+    #[error(
+        "ports {CQL_PORT}, {NODE_PORT} and {HTTP_PORT} are taken on all of 127.0.0.1 to 127.0.0.{last}; give an address"
+    )]
+    NoFreeAddress { last: u8 },
+    /// A node ended before it was ready.
+    #[error("the node on {address} ended{}: {log}", .status.map_or(String::new(), |status| format!(" with {status}")))]
+    Ended { address: IpAddr, status: Option<ExitStatus>, log: String },
+    /// A node took too long to become ready.
+    #[error("the node on {address} was not ready within {} s: {log}", READY_TIMEOUT.as_secs())]
+    NotReady { address: IpAddr, log: String },
+    /// A node did not react to SIGTERM.
+    #[error("process {pid} did not end within {} s of SIGTERM", STOP_TIMEOUT.as_secs())]
+    DoesNotStop { pid: u32 },
+    /// A command needs a node that runs.
+    #[error("node {0} is not running")]
+    NotRunning(u32),
+    /// The system refused.
+    #[error("cannot {what} process {pid}: {error}")]
+    Process { what: &'static str, pid: u32, error: std::io::Error },
+    /// A file or directory.
+    #[error("{path}: {error}")]
+    File { path: PathBuf, error: std::io::Error },
+}
+
+impl LocalError {
+    pub(crate) fn file(path: &Path, error: std::io::Error) -> Self {
+        Self::File { path: path.to_path_buf(), error }
+    }
+}
+
+/// The address of the first node unless told otherwise.
+pub const FIRST_ADDRESS: Ipv4Addr = Ipv4Addr::LOCALHOST;
+
+/// Waits; the crate's only timer besides the time-outs of HTTP requests.
+#[allow(clippy::disallowed_methods, reason = "waits for other processes, of which no event tells")]
+pub(crate) async fn pause(duration: Duration) {
+    tokio::time::sleep(duration).await;
+}

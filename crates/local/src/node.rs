@@ -1,0 +1,193 @@
+//! Starting one node, and waiting until nodes serve.
+//!
+//! Always true: a node runs in a session of its own, so neither Ctrl-C nor the end of the terminal reaches it; all it says
+//! is appended to its log; its ports are known to be free before it is started.
+
+use std::ffi::OsStr;
+use std::io::ErrorKind;
+use std::net::{IpAddr, Ipv4Addr, TcpListener};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use crate::process::NodeProcess;
+use crate::{CQL_PORT, HTTP_PORT, LocalError, NODE_PORT, READY_TIMEOUT, http, pause};
+
+/// How often a node is asked whether it is ready.
+const READY_STEP: Duration = Duration::from_millis(20);
+/// The last address that [`free_address`] tries, and so the most nodes that it finds room for.
+const LAST_FREE: u8 = 99;
+
+/// How to start a node.
+#[derive(Debug, Clone)]
+pub struct NodeOptions {
+    /// The binary; it is run as `<executable> start --data-dir … --listen …`.
+    pub executable: PathBuf,
+    pub data_directory: PathBuf,
+    pub address: IpAddr,
+    /// Further arguments of `start`.
+    pub arguments: Vec<String>,
+    /// Where its standard output and error go.
+    pub log: PathBuf,
+}
+
+impl NodeOptions {
+    /// Starts the node. It outlives this process.
+    pub fn spawn(&self) -> Result<NodeProcess, LocalError> {
+        check_ports(self.address)?;
+        std::fs::create_dir_all(&self.data_directory).map_err(|error| LocalError::file(&self.data_directory, error))?;
+        let open = std::fs::OpenOptions::new().create(true).append(true).open(&self.log);
+        let log = open.map_err(|error| LocalError::file(&self.log, error))?;
+        let log_too = log.try_clone().map_err(|error| LocalError::file(&self.log, error))?;
+        let mut command = Command::new(&self.executable);
+        command
+            .args([OsStr::new("start"), OsStr::new("--data-dir"), self.data_directory.as_os_str()])
+            .args(["--listen", &self.address.to_string()])
+            .args(&self.arguments)
+            // Its log is a file.
+            .env("NO_COLOR", "1")
+            .stdin(Stdio::null())
+            .stdout(log)
+            .stderr(log_too);
+        // SAFETY: between fork and exec the closure makes one system call, `setsid`, which is async-signal-safe; it takes no
+        // lock, allocates nothing and touches no memory of the parent.
+        unsafe {
+            command.pre_exec(|| rustix::process::setsid().map(|_| ()).map_err(std::io::Error::from));
+        }
+        let child = command.spawn().map_err(|error| LocalError::file(&self.executable, error))?;
+        NodeProcess::started(child)
+    }
+}
+
+/// The arguments of `start` that make node `number` of a cluster, from 1: the first one founds it with its replication
+/// factor, the others join at the first one's address.
+pub fn membership(number: u32, first: Ipv4Addr, replication: u32) -> Vec<String> {
+    match (number, replication) {
+        // What a node on its own does anyway.
+        (1, 1) => Vec::new(),
+        (1, _) => vec!["--rf".to_owned(), replication.to_string()],
+        _ => vec!["--join".to_owned(), first.to_string()],
+    }
+}
+
+/// The address of node `number`, from 1, of a cluster that begins at `first`.
+pub fn nth_address(first: Ipv4Addr, number: u32) -> Result<IpAddr, LocalError> {
+    let address = first.to_bits().checked_add(number.saturating_sub(1)).map(Ipv4Addr::from_bits);
+    let usable = address.filter(|address| !address.is_broadcast() && address.is_loopback() == first.is_loopback());
+    usable.map(IpAddr::V4).ok_or_else(|| {
+        LocalError::Arguments(format!("there is no address for node {number} of a cluster that begins at {first}"))
+    })
+}
+
+/// The first of `count` neighbouring loopback addresses on which all ports are free, from 127.0.0.1.
+pub fn free_address(count: u32) -> Result<Ipv4Addr, LocalError> {
+    let candidates = (1..=LAST_FREE).map(|host| Ipv4Addr::new(127, 0, 0, host));
+    let is_free =
+        |first: &Ipv4Addr| (1..=count).all(|number| nth_address(*first, number).and_then(check_ports).is_ok());
+    candidates.into_iter().find(is_free).ok_or(LocalError::NoFreeAddress { last: LAST_FREE })
+}
+
+/// Fails if a node on `address` could not open its ports.
+pub(crate) fn check_ports(address: IpAddr) -> Result<(), LocalError> {
+    for port in [CQL_PORT, NODE_PORT, HTTP_PORT] {
+        match TcpListener::bind((address, port)) {
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::AddrInUse => return Err(LocalError::PortTaken { address, port }),
+            Err(error) if error.kind() == ErrorKind::AddrNotAvailable => {
+                return Err(LocalError::NoSuchAddress(address));
+            }
+            Err(error) => return Err(LocalError::file(Path::new(&format!("{address}:{port}")), error)),
+        }
+    }
+    Ok(())
+}
+
+/// Waits until every node is ready. Fails as soon as one of them ends.
+pub async fn wait_until_ready(nodes: &mut [(NodeOptions, NodeProcess)]) -> Result<(), LocalError> {
+    let mut waiting: Vec<_> = nodes.iter_mut().collect();
+    for _ in 0..READY_TIMEOUT.as_millis() / READY_STEP.as_millis() {
+        let ready = futures::future::join_all(waiting.iter().map(|(options, _)| http::is_ready(options.address))).await;
+        let mut still = Vec::new();
+        for (node, ready) in waiting.into_iter().zip(ready) {
+            let (options, process) = &mut *node;
+            // First the process: another program may answer on a port that the node failed to take.
+            if !process.is_running() {
+                let (address, log) = (options.address, tail(&options.log));
+                return Err(LocalError::Ended { address, status: process.exit_status(), log });
+            }
+            if !ready {
+                still.push(node);
+            }
+        }
+        if still.is_empty() {
+            return Ok(());
+        }
+        waiting = still;
+        pause(READY_STEP).await;
+    }
+    match waiting.first() {
+        Some((options, _)) => Err(LocalError::NotReady { address: options.address, log: tail(&options.log) }),
+        None => Ok(()),
+    }
+}
+
+/// The last lines of a log, on one line.
+fn tail(log: &Path) -> String {
+    let text = std::fs::read_to_string(log).unwrap_or_default();
+    let lines: Vec<&str> = text.lines().rev().take(5).collect();
+    let lines: Vec<&str> = lines.into_iter().rev().collect();
+    if lines.is_empty() { format!("nothing in {}", log.display()) } else { lines.join(" | ") }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+    use super::*;
+
+    fn options(directory: &Path, address: &str) -> NodeOptions {
+        NodeOptions {
+            executable: directory.join("server"),
+            data_directory: directory.join("data"),
+            address: address.parse().unwrap(),
+            arguments: Vec::new(),
+            log: directory.join("log.txt"),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_node_that_does_not_come_up_is_reported_with_its_last_words() {
+        let directory = tempfile::tempdir().unwrap();
+        let options = options(directory.path(), "127.77.0.1");
+        std::fs::write(&options.executable, "#!/bin/sh\necho \"cannot open $3\" >&2\nexit 3\n").unwrap();
+        std::fs::set_permissions(&options.executable, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        let process = options.spawn().unwrap();
+        let error = wait_until_ready(&mut [(options, process)]).await.unwrap_err().to_string();
+        assert!(error.contains("exit status: 3") && error.contains("cannot open"), "{error}");
+    }
+
+    #[test]
+    fn what_is_missing_or_taken_is_named() {
+        let directory = tempfile::tempdir().unwrap();
+        let missing = options(directory.path(), "127.77.0.2").spawn().unwrap_err().to_string();
+        assert!(missing.contains("server"), "{missing}");
+        let taken = TcpListener::bind(("127.77.0.3", HTTP_PORT)).unwrap();
+        let refused = options(directory.path(), "127.77.0.3").spawn().unwrap_err().to_string();
+        assert!(refused.contains("port 7000 on 127.77.0.3"), "{refused}");
+        drop(taken);
+        let foreign = options(directory.path(), "192.0.2.1").spawn().unwrap_err().to_string();
+        assert_eq!(foreign, "192.0.2.1 is not an address of this machine");
+    }
+
+    #[test]
+    fn nodes_have_neighbouring_addresses_and_the_first_one_founds_the_cluster() {
+        let first = Ipv4Addr::new(127, 0, 0, 254);
+        assert_eq!(nth_address(first, 1).unwrap().to_string(), "127.0.0.254");
+        assert_eq!(nth_address(first, 3).unwrap().to_string(), "127.0.1.0");
+        assert!(nth_address(Ipv4Addr::new(127, 255, 255, 254), 3).is_err(), "no longer loopback");
+        assert_eq!(membership(1, first, 1), Vec::<String>::new());
+        assert_eq!(membership(1, first, 3), ["--rf", "3"]);
+        assert_eq!(membership(2, first, 3), ["--join", "127.0.0.254"]);
+    }
+}

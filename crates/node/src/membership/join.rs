@@ -1,0 +1,232 @@
+//! Asking to join: the questions of nodes that are not members yet, and their answers, as JSON.
+//!
+//! Always true: asking twice makes one member, as the host id is kept in the data directory from before the first question.
+
+use super::{RETRY, pause, resolve};
+use crate::config::NodeAddress;
+use crate::error::StartError;
+use diorite_base::{Clock, NodeId};
+use diorite_cluster::catalog::NodeDescription;
+use diorite_rpc::hello::RefusalKind;
+use diorite_rpc::tcp::{DialError, ask};
+use serde::{Deserialize, Serialize};
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+use uuid::Uuid;
+
+/// How long a cluster is looked for.
+pub(crate) const JOIN_PATIENCE: Duration = Duration::from_secs(60);
+/// How long one node may take to answer.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(20);
+
+/// What is asked of a member.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "ask", rename_all = "snake_case")]
+pub(super) enum Question {
+    /// To become a member.
+    Join {
+        /// Who asks.
+        node: NodeDescription,
+        /// What the operator believes the cluster's to be.
+        replication_factor: Option<u32>,
+        /// The version of the program that asks.
+        program: String,
+    },
+    /// Where the members are, asked by one of them.
+    Whereabouts {
+        /// The cluster meant.
+        cluster: Uuid,
+    },
+}
+
+impl Question {
+    fn encode(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("questions have string keys")
+    }
+
+    pub(super) fn decode(bytes: &[u8]) -> Result<Self, String> {
+        serde_json::from_slice(bytes).map_err(|error| format!("it does not understand the question: {error}"))
+    }
+}
+
+/// What a member answers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Answer {
+    /// The cluster.
+    pub(super) cluster: Uuid,
+    /// The number of the newcomer.
+    pub(super) node: Option<NodeId>,
+    /// The catalog's version that says so.
+    pub(super) version: u64,
+    /// Where the members are dialled.
+    pub(super) members: Vec<(NodeId, SocketAddr)>,
+}
+
+impl Answer {
+    pub(super) fn encode(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("answers have string keys")
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Self, String> {
+        serde_json::from_slice(bytes).map_err(|error| format!("its answer is not understood: {error}"))
+    }
+}
+
+/// A new member.
+#[derive(Clone, Debug)]
+pub(crate) struct Joined {
+    pub(crate) cluster: Uuid,
+    pub(crate) node: NodeId,
+    answer: Answer,
+}
+
+impl Joined {
+    /// The catalog's version from which on the node is a member.
+    pub(super) fn version(&self) -> u64 {
+        self.answer.version
+    }
+
+    /// Where the members are dialled, the new one among them.
+    pub(super) fn members(&self) -> impl Iterator<Item = (NodeId, SocketAddr)> {
+        self.answer.members.iter().copied()
+    }
+}
+
+/// Who asks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Applicant {
+    /// The address that questions come from.
+    pub(crate) bind: IpAddr,
+    /// Where this node itself is dialled: there is no use in asking there.
+    pub(crate) advertise: SocketAddr,
+    /// How long anyone is asked again who does not answer.
+    pub(crate) patience: Duration,
+}
+
+/// Why an attempt did not lead to an answer.
+enum Failure {
+    /// It is no use to ask again.
+    Final(String),
+    /// It may be later.
+    Passing(String),
+}
+
+impl Applicant {
+    async fn ask(&self, seed: &NodeAddress, wall_us: i64, question: &Question) -> Result<Answer, Failure> {
+        let address = resolve(seed).await.map_err(|error| Failure::Passing(format!("{seed}: {error}")))?;
+        if address == self.advertise {
+            return Err(Failure::Passing(format!("{seed} is this node itself")));
+        }
+        let answered = ask(address, Some(self.bind), wall_us, question.encode(), ANSWER_PATIENCE).await;
+        match answered {
+            Ok(answer) => Answer::decode(&answer).map_err(|why| Failure::Final(format!("{seed}: {why}"))),
+            Err(DialError::Refused(refusal)) if refusal.kind == RefusalKind::Unknown => {
+                Err(Failure::Passing(format!("{seed}: {refusal}")))
+            }
+            Err(DialError::Refused(refusal)) => Err(Failure::Final(format!("{seed} refuses this node: {refusal}"))),
+            Err(DialError::Unreachable(error)) => Err(Failure::Passing(format!("{seed}: {error}"))),
+        }
+    }
+
+    /// Where the members are, by a node that the operator has named; empty if it does not answer in time.
+    pub(super) async fn whereabouts(
+        &self,
+        seed: &NodeAddress,
+        cluster: Uuid,
+        wall_us: i64,
+    ) -> Result<Vec<(NodeId, SocketAddr)>, StartError> {
+        match self.ask(seed, wall_us, &Question::Whereabouts { cluster }).await {
+            Ok(answer) => Ok(answer.members),
+            Err(Failure::Final(why)) => Err(StartError::Join(why)),
+            Err(Failure::Passing(why)) => {
+                tracing::info!(%why, "a node named by --join does not tell where the members are");
+                Ok(Vec::new())
+            }
+        }
+    }
+}
+
+/// Makes `node` a member of the cluster of whichever of `seeds` answers first.
+pub(crate) async fn join(
+    applicant: Applicant,
+    seeds: &[NodeAddress],
+    node: NodeDescription,
+    replication_factor: Option<u32>,
+    clock: &dyn Clock,
+) -> Result<Joined, StartError> {
+    if applicant.advertise.ip().is_unspecified() {
+        let why = format!("{} cannot be dialled by other nodes: give --advertise-node-address", applicant.advertise);
+        return Err(StartError::Join(why));
+    }
+    let question = Question::Join { node, replication_factor, program: env!("CARGO_PKG_VERSION").to_owned() };
+    let start_ns = clock.monotonic_ns();
+    loop {
+        let mut last = String::new();
+        for seed in seeds {
+            match applicant.ask(seed, clock.wall_us(), &question).await {
+                Ok(Answer { node: None, .. }) => last = format!("{seed} gave no node id"),
+                Ok(answer @ Answer { node: Some(node), cluster, .. }) => {
+                    tracing::info!(%node, %cluster, %seed, "joined");
+                    return Ok(Joined { cluster, node, answer });
+                }
+                Err(Failure::Final(why)) => return Err(StartError::Join(why)),
+                Err(Failure::Passing(why)) => last = why,
+            }
+            tracing::debug!(%last, "cannot join yet");
+        }
+        let waited = Duration::from_nanos(clock.monotonic_ns() - start_ns);
+        if waited >= applicant.patience {
+            let seconds = applicant.patience.as_secs();
+            return Err(StartError::Join(format!("no node to join has answered within {seconds} s; the last: {last}")));
+        }
+        pause(RETRY).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use diorite_base::SystemClock;
+
+    fn description() -> NodeDescription {
+        NodeDescription {
+            host_id: Uuid::from_u128(7),
+            address: "127.0.0.2".parse().unwrap(),
+            cql_port: 9_042,
+            rpc_port: 7_100,
+            http_port: 7_000,
+            data_center: "datacenter1".to_owned(),
+            zone: "rack1".to_owned(),
+            node_address: None,
+        }
+    }
+
+    #[test]
+    fn questions_and_answers_are_read_as_written() {
+        let join = Question::Join { node: description(), replication_factor: Some(3), program: "1".to_owned() };
+        for question in [join, Question::Whereabouts { cluster: Uuid::nil() }] {
+            assert_eq!(Question::decode(&question.encode()), Ok(question));
+        }
+        let members = vec![(NodeId(1), "127.0.0.1:7100".parse().unwrap())];
+        let answer = Answer { cluster: Uuid::nil(), node: Some(NodeId(2)), version: 3, members };
+        assert_eq!(Answer::decode(&answer.encode()), Ok(answer));
+        assert!(Question::decode(b"{}").is_err() && Answer::decode(b"[]").is_err());
+    }
+
+    #[tokio::test]
+    async fn patience_ends_with_the_reason() {
+        let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let bind = "127.0.0.1".parse().unwrap();
+        let advertise = "127.0.0.2:7100".parse().unwrap();
+        let applicant = Applicant { bind, advertise, patience: Duration::ZERO };
+        let clock = SystemClock::new();
+        let attempt = |seed: String| async {
+            let seeds = [seed.parse().unwrap()];
+            join(applicant, &seeds, description(), None, &clock).await.unwrap_err().to_string()
+        };
+        let said = attempt(nobody.to_string()).await;
+        assert!(said.contains(&nobody.to_string()) && said.contains("refused"), "{said}");
+        let said = attempt("127.0.0.2".to_owned()).await;
+        assert!(said.contains("is this node itself"), "{said}");
+    }
+}

@@ -1,0 +1,374 @@
+//! The asking side: sends requests, takes answers, and decides what becomes of those that were refused.
+
+use super::parked::Release;
+use super::read::{self, Look};
+use super::request::{Asked, Outcomes, Request, Work};
+use super::wire::{FetchRef, Outcome, Parts};
+use super::{MAX_ATTEMPTS, Route, RouteCounters, Router};
+use diorite_base::bytes::{Malformed, Reader};
+use diorite_base::mutation::Mutation;
+use diorite_base::write::{KvError, WriteReply, WriteSink};
+use diorite_base::{NodeId, TabletId, limits};
+use diorite_query::kv::{Fetch, Fetched, Now};
+use diorite_replica::{Leadership, Refused, Reroute, TabletHandle};
+use diorite_rpc::SendError;
+use diorite_storage::PinnedValue;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use tokio::sync::oneshot;
+
+const TOO_MANY: &str = "too many requests wait for other nodes";
+
+/// Whether a read that failed with this may be tried elsewhere: its replica just ceased to lead.
+fn is_refusal(error: &KvError) -> bool {
+    matches!(error, KvError::NotLeader { .. } | KvError::Unavailable(_))
+}
+
+impl Router {
+    /// Reads a key of a tablet that this node leads, if memory has it.
+    #[inline]
+    pub(crate) fn get_now(&self, tablet: TabletId, key: &[u8]) -> Result<Now<Option<PinnedValue>>, KvError> {
+        let tablets = self.store.tablets();
+        // What is not here may be elsewhere.
+        let Some(handle) = tablets.get(&tablet) else { return Ok(Now::WouldBlock) };
+        match handle.get_cached(key) {
+            Ok(Some(found)) => {
+                RouteCounters::add(&self.counters.local, 1);
+                Ok(Now::Ready(found))
+            }
+            Ok(None) => Ok(Now::WouldBlock),
+            Err(error) if is_refusal(&error) => Ok(Now::WouldBlock),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Reads, wherever the tablet is led. A request for another node leaves with the next [`Router::send_gathered`] (or [`Router::kick`]).
+    pub(crate) async fn fetch(&self, tablet: TabletId, fetch: Fetch) -> Result<Fetched, KvError> {
+        let handle = self.store.handle(tablet);
+        if let Some(handle) = handle.filter(|handle| handle.leadership() == Leadership::Here) {
+            match self.fetch_here(handle, &fetch).await {
+                Err(error) if is_refusal(&error) => {}
+                outcome => {
+                    RouteCounters::add(&self.counters.local, 1);
+                    return outcome;
+                }
+            }
+        }
+        let (answer, answered) = oneshot::channel();
+        let work = Work::Fetch { fetch, answer };
+        let patience_ns = self.options.read_patience.as_nanos() as u64;
+        self.ask(Asked::new(tablet, work, self.clock.monotonic_ns(), patience_ns))?;
+        answered.await.unwrap_or(Err(KvError::Unavailable(tablet)))
+    }
+
+    async fn fetch_here(&self, handle: Arc<TabletHandle>, fetch: &Fetch) -> Result<Fetched, KvError> {
+        if !fetch.needs_disk
+            && let Some(parts) = read::read(&handle, &FetchRef::from(fetch), Look::Memory)?
+        {
+            return Ok(parts.into_fetched());
+        }
+        let fetch = fetch.clone();
+        let read = self.runtime.spawn_blocking(move || fetch_anywhere(&handle, &fetch));
+        match read.await {
+            Ok(outcome) => outcome,
+            Err(_) => {
+                Err(KvError::Storage("a read was abandoned: the node is shutting down or the read panicked".to_owned()))
+            }
+        }
+    }
+
+    /// Submits a write, wherever the tablet is led; its outcome goes to `sink` with `token`. [`Router::kick`] sends it on its way.
+    pub(crate) fn submit(
+        &self,
+        tablet: TabletId,
+        mutation: Mutation,
+        sink: &Arc<dyn WriteSink>,
+        token: u64,
+    ) -> Result<(), KvError> {
+        if self.leads(tablet) {
+            RouteCounters::add(&self.counters.local, 1);
+            return self.store.submit(tablet, mutation, sink, token);
+        }
+        if mutation.size_bytes() > limits::MAX_MUTATION_BYTES {
+            return Err(KvError::TooLarge(format!(
+                "a write of {} bytes is over the limit of {} bytes for one tablet",
+                mutation.size_bytes(),
+                limits::MAX_MUTATION_BYTES
+            )));
+        }
+        self.ask(self.write_request(tablet, mutation, Arc::clone(sink), token))
+    }
+
+    /// Writes and waits. A write for another node leaves with the next [`Router::send_gathered`] (or [`Router::kick`]).
+    pub(crate) async fn write(&self, tablet: TabletId, mutation: Mutation) -> Result<WriteReply, KvError> {
+        let (sink, outcome) = crate::awaited::one_write();
+        self.submit(tablet, mutation, &sink, 0)?;
+        self.store.kick();
+        drop(sink);
+        // Unanswered only if the store's worker is gone.
+        outcome.await.unwrap_or(Err(KvError::Unavailable(tablet)))
+    }
+
+    fn write_request(&self, tablet: TabletId, mutation: Mutation, sink: Arc<dyn WriteSink>, token: u64) -> Request {
+        let patience_ns = self.options.write_patience.as_nanos() as u64;
+        let work = Work::Write { mutation, sink, token };
+        Asked::new(tablet, work, self.clock.monotonic_ns(), patience_ns)
+    }
+
+    /// Sends a new request; an error is the caller's to tell.
+    fn ask(&self, request: Request) -> Result<(), KvError> {
+        let sent = match self.route(request.tablet, 0, None)? {
+            Route::Here => self.park(request),
+            Route::Node { node, is_known } => {
+                if self.parked.must_wait(request.tablet, is_known.then_some(node)) {
+                    self.park(request)
+                } else {
+                    self.send(request, node, is_known)
+                }
+            }
+            Route::Nobody => self.park(request),
+        };
+        sent.map_err(|_| self.overloaded())
+    }
+
+    fn overloaded(&self) -> KvError {
+        RouteCounters::add(&self.counters.overloaded, 1);
+        KvError::Overloaded(TOO_MANY)
+    }
+
+    fn park(&self, request: Request) -> Result<(), Request> {
+        self.parked.add(request, &self.options.limits)?;
+        self.arm();
+        Ok(())
+    }
+
+    fn send(&self, mut request: Request, node: NodeId, is_known: bool) -> Result<(), Request> {
+        request.is_probe = !is_known || request.rounds > 0;
+        let peer = self.peer(node);
+        let is_large = peer.add(request)?;
+        self.has_frames.store(true, Ordering::SeqCst);
+        if is_large {
+            self.flush(&peer);
+        }
+        self.arm();
+        Ok(())
+    }
+
+    /// Sends requests again that certainly had no effect, or whose effect does not matter. `named` is who leads, by the latest word.
+    fn send_again(&self, request: Request, named: Option<NodeId>, outcomes: &mut Outcomes) {
+        RouteCounters::add(&self.counters.retried, 1);
+        let named = named
+            .filter(|node| *node != self.node && Some(*node) != request.refused_by && !self.down.load().contains(node));
+        let route = match named {
+            _ if request.attempts >= MAX_ATTEMPTS => Ok(Route::Nobody),
+            Some(node) => Ok(Route::Node { node, is_known: true }),
+            None if self.leads(request.tablet) => Ok(Route::Here),
+            None => self.route(request.tablet, request.attempts + request.rounds, request.refused_by),
+        };
+        let sent = match route {
+            // A store that has just refused it is given time.
+            Ok(Route::Here) if request.refused_by != Some(self.node) => {
+                self.carry_out(request, outcomes);
+                Ok(())
+            }
+            Ok(Route::Node { node, is_known }) => self.send(request, node, is_known),
+            Ok(Route::Here | Route::Nobody) => self.park(request),
+            Err(error) => {
+                outcomes.fail(request, error);
+                Ok(())
+            }
+        };
+        if let Err(request) = sent {
+            outcomes.fail(request, self.overloaded());
+        }
+    }
+
+    /// Carries out here what was to be sent elsewhere.
+    fn carry_out(&self, request: Request, outcomes: &mut Outcomes) {
+        let tablet = request.tablet;
+        let Some(handle) = self.store.handle(tablet) else {
+            return outcomes.fail(request, KvError::NoSuchTablet(tablet));
+        };
+        RouteCounters::add(&self.counters.local, 1);
+        match request.work {
+            Work::Write { mutation, sink, token } => {
+                if let Err(error) = self.store.submit(tablet, mutation, &sink, token) {
+                    outcomes.written(sink, token, Err(error));
+                }
+            }
+            Work::Fetch { .. } => {
+                let Some(router) = self.me.upgrade() else { return };
+                self.runtime.spawn_blocking(move || router.carry_out_fetch(&handle, request));
+            }
+        }
+    }
+
+    fn carry_out_fetch(&self, handle: &TabletHandle, mut request: Request) {
+        let Work::Fetch { fetch, .. } = &request.work else { return };
+        let mut outcomes = Outcomes::default();
+        match fetch_anywhere(handle, fetch) {
+            Err(error) if is_refusal(&error) => {
+                request.refused(self.node);
+                self.send_again(request, None, &mut outcomes);
+            }
+            outcome => {
+                if let Work::Fetch { answer, .. } = request.work {
+                    // Who asked may be gone.
+                    let _ = answer.send(outcome);
+                }
+            }
+        }
+        outcomes.deliver();
+        self.kick();
+    }
+
+    /// Sends requests again, by what is known now.
+    pub(super) fn retry(&self, requests: Vec<Request>) {
+        let mut outcomes = Outcomes::default();
+        for mut request in requests {
+            // Once is enough: whoever does not answer twice is not asked a third time before the deadline.
+            request.resend_ns = u64::MAX;
+            self.send_again(request, None, &mut outcomes);
+        }
+        outcomes.deliver();
+    }
+
+    /// Frames that the transport did not take.
+    pub(super) fn not_sent(&self, requests: Vec<Request>, error: SendError) {
+        let mut outcomes = Outcomes::default();
+        for request in requests {
+            let parked = if error == SendError::Down { self.park(request) } else { Err(request) };
+            if let Err(request) = parked {
+                outcomes.fail(request, self.overloaded());
+            }
+        }
+        outcomes.deliver();
+    }
+
+    /// Ends requests whose deadline has passed.
+    pub(super) fn expire(&self, requests: Vec<Request>, was_sent: bool) {
+        RouteCounters::add(&self.counters.timed_out, requests.len() as u64);
+        let mut outcomes = Outcomes::default();
+        for request in requests {
+            let error = if was_sent {
+                let patience = if request.is_read() { self.options.read_patience } else { self.options.write_patience };
+                KvError::Timeout(patience.as_millis() as u64)
+            } else {
+                KvError::Unavailable(request.tablet)
+            };
+            outcomes.fail(request, error);
+        }
+        outcomes.deliver();
+    }
+
+    /// Sends what waits for leaders that are known by now, and a probe for each that is not.
+    pub(super) fn look_for_leaders(&self) {
+        for (tablet, refused_by) in self.parked.tablets() {
+            let release = match self.route(tablet, 0, None) {
+                Ok(Route::Here) | Err(_) => Release::All,
+                Ok(Route::Node { node, is_known: true }) if Some(node) != refused_by => Release::All,
+                Ok(Route::Node { .. }) => Release::One,
+                Ok(Route::Nobody) => continue,
+            };
+            self.release(tablet, release);
+        }
+    }
+
+    fn release(&self, tablet: TabletId, release: Release) {
+        let mut outcomes = Outcomes::default();
+        for request in self.parked.release(tablet, release) {
+            self.send_again(request, None, &mut outcomes);
+        }
+        outcomes.deliver();
+    }
+
+    /// Takes a frame of answers.
+    pub(super) fn take_answers(&self, from: NodeId, incarnation: u64, mut items: Reader<'_>) -> Result<(), Malformed> {
+        let Some(peer) = self.peers.load().get(&from).cloned() else { return Ok(()) };
+        let mut answered = Vec::new();
+        let decoded = peer.answered(incarnation, &mut items, &mut answered);
+        let mut outcomes = Outcomes::default();
+        for (request, outcome) in answered {
+            self.take_answer(from, request, outcome, &mut outcomes);
+        }
+        outcomes.deliver();
+        self.send_gathered();
+        decoded
+    }
+
+    fn take_answer(&self, from: NodeId, request: Request, outcome: Outcome, outcomes: &mut Outcomes) {
+        let (tablet, is_probe) = (request.tablet, request.is_probe);
+        let request = *request;
+        match (request.work, outcome) {
+            (Work::Fetch { answer, .. }, Outcome::Fetched(fetched)) => {
+                // Who asked may be gone.
+                let _ = answer.send(Ok(fetched));
+            }
+            (Work::Write { sink, token, .. }, Outcome::Written(reply)) => outcomes.written(sink, token, Ok(reply)),
+            (work, Outcome::Failed(error)) => {
+                return self.take_failure(from, Box::new(Asked { work, ..request }), error, outcomes);
+            }
+            (work, Outcome::Fetched(_) | Outcome::Written(_)) => {
+                let error = KvError::Storage(format!("{from} gave an answer to another question"));
+                return outcomes.fail(Box::new(Asked { work, ..request }), error);
+            }
+        }
+        if is_probe {
+            self.leaders.learn(tablet, from, self.clock.monotonic_ns());
+            self.release(tablet, Release::All);
+        }
+    }
+
+    fn take_failure(&self, from: NodeId, mut request: Request, error: KvError, outcomes: &mut Outcomes) {
+        let now_ns = self.clock.monotonic_ns();
+        let tablet = request.tablet;
+        match error {
+            KvError::NotLeader { leader, .. } => {
+                match leader.filter(|leader| *leader != from) {
+                    Some(leader) if leader != self.node => self.leaders.learn(tablet, leader, now_ns),
+                    _ => self.leaders.forget(tablet, from),
+                }
+                request.refused(from);
+                self.send_again(request, leader, outcomes);
+            }
+            KvError::NoSuchTablet(_) => {
+                self.leaders.forget(tablet, from);
+                let since_ns = *request.missing_since_ns.get_or_insert(now_ns);
+                if now_ns - since_ns >= self.options.missing_patience.as_nanos() as u64 {
+                    return outcomes.fail(request, error);
+                }
+                request.refused(from);
+                self.send_again(request, None, outcomes);
+            }
+            KvError::Unavailable(_) if request.is_read() => {
+                request.refused(from);
+                self.send_again(request, None, outcomes);
+            }
+            error => outcomes.fail(request, error),
+        }
+    }
+}
+
+impl Reroute for Router {
+    fn reroute(&self, refused: &mut Vec<Refused>) {
+        let mut outcomes = Outcomes::default();
+        for Refused { tablet, mutation, sink, token, leader } in refused.drain(..) {
+            if self.is_of_other_node(&sink) {
+                // It took its hop: the node that asked tries again.
+                outcomes.written(sink, token, Err(KvError::NotLeader { tablet, leader }));
+                continue;
+            }
+            let mut request = self.write_request(tablet, mutation, sink, token);
+            request.refused(self.node);
+            self.send_again(request, leader, &mut outcomes);
+        }
+        outcomes.deliver();
+        self.send_gathered();
+    }
+}
+
+/// Reads where waiting is allowed.
+fn fetch_anywhere(handle: &TabletHandle, fetch: &Fetch) -> Result<Fetched, KvError> {
+    let parts = read::read(handle, &FetchRef::from(fetch), Look::Anywhere)?;
+    Ok(parts.map(Parts::into_fetched).unwrap_or_default())
+}

@@ -1,0 +1,385 @@
+//! Routing: a request for a tablet that another node leads takes one hop to that node.
+//!
+//! ```text
+//! asking node                                            leader
+//! route ─▶ Peer::add ─▶ kick: one frame ──────────────▶ Served::take: reads from memory answered at once,
+//!   │        ▲                                             reads from disk and writes when they are done
+//!   │        └─ Parked ◀─ refused, or nobody leads           │
+//!   └─ here: the store         Outcomes ◀── one frame ◀──────┘
+//! ```
+//!
+//! Always true: a request is never forwarded by the node that it was sent to; a write is sent again only if it certainly was not proposed; a
+//! read may be. Whoever asked is told by the deadline at the latest: [`KvError::Unavailable`] if nothing was done, [`KvError::Timeout`] if
+//! that is not known. Everything that waits is bounded. One coarse timer serves all requests, and only while some wait.
+//! Left out: who is up (the caller tells, [`Router::node_down`]), and carrying bytes (`diorite_rpc`).
+
+mod ask;
+mod leaders;
+mod parked;
+mod peer;
+mod read;
+mod request;
+mod serve;
+#[cfg(test)]
+mod tests;
+mod wire;
+
+use ahash::{AHashMap, AHashSet};
+use arc_swap::ArcSwap;
+use diorite_base::random::{Random, SplitMix64};
+use diorite_base::write::KvError;
+use diorite_base::{Clock, GroupId, NodeId, TabletId};
+use diorite_cluster::catalog::Catalog;
+use diorite_replica::{Leadership, Store};
+use diorite_rpc::{Lane, Transport};
+use leaders::Leaders;
+use parked::Parked;
+use peer::Peer;
+use serve::Served;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+use tokio::sync::Notify;
+
+/// Bounds of what waits for (or is worked on for) one other node.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RouteLimits {
+    /// Requests.
+    pub(crate) requests: usize,
+    /// Bytes of requests.
+    pub(crate) bytes: usize,
+    /// A frame leaves once it holds this many bytes, without waiting for [`Router::send_gathered`].
+    pub(crate) frame_bytes: usize,
+}
+
+/// What can be set about routing.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RouteOptions {
+    /// How long a read is waited for.
+    pub(crate) read_patience: Duration,
+    /// How long a write is waited for.
+    pub(crate) write_patience: Duration,
+    /// How long a tablet that its node does not know is waited for: one of two catalogs is behind.
+    pub(crate) missing_patience: Duration,
+    /// How often it is looked whether something has expired, or a leader is known now.
+    pub(crate) tick: Duration,
+    /// For each other node.
+    pub(crate) limits: RouteLimits,
+}
+
+impl Default for RouteOptions {
+    fn default() -> Self {
+        Self {
+            // As Cassandra's read_request_timeout and write_request_timeout.
+            read_patience: Duration::from_secs(5),
+            write_patience: Duration::from_secs(2),
+            missing_patience: Duration::from_secs(1),
+            tick: Duration::from_millis(25),
+            limits: RouteLimits { requests: 32 << 10, bytes: 64 << 20, frame_bytes: 128 << 10 },
+        }
+    }
+}
+
+/// Counters of routing, since start.
+#[derive(Debug, Default)]
+pub(crate) struct RouteCounters {
+    /// Requests of this node's clients for tablets that it leads itself.
+    pub(crate) local: AtomicU64,
+    /// Requests that left for another node, each time they did.
+    pub(crate) forwarded: AtomicU64,
+    /// Frames of requests that left.
+    pub(crate) frames_sent: AtomicU64,
+    /// Requests of other nodes that arrived.
+    pub(crate) received: AtomicU64,
+    /// Frames of answers that left.
+    pub(crate) answer_frames: AtomicU64,
+    /// Requests that were sent again.
+    pub(crate) retried: AtomicU64,
+    /// Requests of other nodes that were refused because this node does not lead the tablet.
+    pub(crate) refused_not_leader: AtomicU64,
+    /// Requests that were not answered by their deadline.
+    pub(crate) timed_out: AtomicU64,
+    /// Requests refused because too many are on their way already.
+    pub(crate) overloaded: AtomicU64,
+    /// Frames that could not be decoded.
+    pub(crate) malformed: AtomicU64,
+}
+
+impl RouteCounters {
+    pub(super) fn add(counter: &AtomicU64, count: u64) {
+        counter.fetch_add(count, Ordering::Relaxed);
+    }
+}
+
+/// Where the newest catalog that this node serves is found.
+pub(crate) trait CatalogSource: Send + Sync + 'static {
+    /// The catalog.
+    fn catalog(&self) -> Arc<Catalog>;
+}
+
+/// Where a request goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Route {
+    Here,
+    /// To a node that is known, or (a probe) guessed, to lead.
+    Node {
+        node: NodeId,
+        is_known: bool,
+    },
+    /// Nobody is left to ask.
+    Nobody,
+}
+
+/// Asked without a refusal being followed by a pause: the nodes of a tablet, and one more that a refusal names.
+const MAX_ATTEMPTS: usize = 4;
+
+/// See the top of this module.
+pub(crate) struct Router {
+    me: Weak<Router>,
+    node: NodeId,
+    store: Arc<Store>,
+    transport: Arc<dyn Transport>,
+    catalogs: Arc<dyn CatalogSource>,
+    clock: Arc<dyn Clock>,
+    options: RouteOptions,
+    /// Tells this run of the process from others.
+    incarnation: u64,
+    /// Where reads that wait for the disk run.
+    runtime: tokio::runtime::Handle,
+    leaders: Leaders,
+    down: ArcSwap<AHashSet<NodeId>>,
+    peers: ArcSwap<AHashMap<NodeId, Arc<Peer>>>,
+    served: ArcSwap<AHashMap<NodeId, Arc<Served>>>,
+    parked: Parked,
+    /// Some peer's frame may have something in it.
+    has_frames: AtomicBool,
+    /// The timer runs.
+    is_armed: AtomicBool,
+    arm: Notify,
+    counters: Arc<RouteCounters>,
+}
+
+impl Router {
+    /// A router of `node`. Called inside the runtime on whose blocking threads reads wait for the disk. [`Router::run_timer`] has to be
+    /// spawned, and frames of `Lane::Requests` given to [`Router::receive`].
+    pub(crate) fn new(
+        node: NodeId,
+        store: Arc<Store>,
+        transport: Arc<dyn Transport>,
+        catalogs: Arc<dyn CatalogSource>,
+        clock: Arc<dyn Clock>,
+        options: RouteOptions,
+    ) -> Arc<Self> {
+        Arc::new_cyclic(|me| Self {
+            me: Weak::clone(me),
+            node,
+            store,
+            transport,
+            catalogs,
+            clock,
+            options,
+            incarnation: SplitMix64::from_entropy().next_u64(),
+            runtime: tokio::runtime::Handle::current(),
+            leaders: Leaders::default(),
+            down: ArcSwap::default(),
+            peers: ArcSwap::default(),
+            served: ArcSwap::default(),
+            parked: Parked::default(),
+            has_frames: AtomicBool::new(false),
+            is_armed: AtomicBool::new(false),
+            arm: Notify::new(),
+            counters: Arc::default(),
+        })
+    }
+
+    /// Counters.
+    pub(crate) fn counters(&self) -> &RouteCounters {
+        &self.counters
+    }
+
+    /// Requests of this node that wait for another's answer, and those that wait for a leader.
+    pub(crate) fn waiting(&self) -> (usize, usize) {
+        (self.peers.load().values().map(|peer| peer.pending()).sum(), self.parked.len())
+    }
+
+    /// Who leads a tablet, as far as is known without asking.
+    pub(crate) fn leader(&self, tablet: TabletId) -> Option<NodeId> {
+        match self.route(tablet, 0, None) {
+            Ok(Route::Here) => Some(self.node),
+            Ok(Route::Node { node, .. }) => Some(node),
+            Ok(Route::Nobody) | Err(_) => None,
+        }
+    }
+
+    /// Whether this node leads the tablet and may serve it.
+    fn leads(&self, tablet: TabletId) -> bool {
+        self.store.tablets().get(&tablet).is_some_and(|handle| handle.leadership() == Leadership::Here)
+    }
+
+    /// Where a request goes that has been refused `attempts` times in a row, the last time by `refused_by`.
+    fn route(&self, tablet: TabletId, attempts: usize, refused_by: Option<NodeId>) -> Result<Route, KvError> {
+        let local = self.store.tablets().get(&tablet).map(|handle| handle.leadership());
+        if local == Some(Leadership::Here) {
+            return Ok(Route::Here);
+        }
+        let may_ask = |node: NodeId| node != self.node && Some(node) != refused_by && !self.down.load().contains(&node);
+        let learned = self.leaders.get(tablet);
+        let fresh = learned.filter(|learned| learned.is_fresh(self.clock.monotonic_ns()));
+        let told = match local {
+            Some(Leadership::Elsewhere(node)) => Some(node),
+            _ => None,
+        };
+        let known = [fresh.map(|learned| learned.node), told, learned.map(|learned| learned.node)];
+        if let Some(node) = known.into_iter().flatten().find(|node| may_ask(*node)) {
+            return Ok(Route::Node { node, is_known: true });
+        }
+        let catalog = self.catalogs.catalog();
+        let candidates: Vec<NodeId> = match catalog.placement(tablet) {
+            Some(placement) => placement.replicas.iter().copied().filter(|node| may_ask(*node)).collect(),
+            // Its replicas are not in the catalog; every node has a copy and knows its leader.
+            None if tablet.0 == GroupId::CATALOG.0 => {
+                catalog.nodes().map(|node| node.id).filter(|node| may_ask(*node)).collect()
+            }
+            None => return Err(KvError::NoSuchTablet(tablet)),
+        };
+        Ok(match candidates.get(attempts % candidates.len().max(1)) {
+            Some(node) => Route::Node { node: *node, is_known: false },
+            None => Route::Nobody,
+        })
+    }
+
+    fn peer(&self, node: NodeId) -> Arc<Peer> {
+        if let Some(peer) = self.peers.load().get(&node) {
+            return Arc::clone(peer);
+        }
+        let fresh = Arc::new(Peer::new(node, self.incarnation, self.options.limits));
+        self.peers.rcu(|peers| {
+            let mut peers = AHashMap::clone(peers);
+            peers.entry(node).or_insert_with(|| Arc::clone(&fresh));
+            peers
+        });
+        // Nothing is ever removed, and it was just put there if it was not before.
+        self.peers.load().get(&node).map_or(fresh, Arc::clone)
+    }
+
+    /// Sends on its way all that was submitted. Cheap if there is nothing.
+    pub(crate) fn kick(&self) {
+        self.send_gathered();
+        self.store.kick();
+    }
+
+    /// Sends the requests for other nodes that have been gathered. If there are none it costs one load.
+    pub(crate) fn send_gathered(&self) {
+        if self.has_frames.load(Ordering::SeqCst) && self.has_frames.swap(false, Ordering::SeqCst) {
+            for peer in self.peers.load().values() {
+                self.flush(peer);
+            }
+        }
+    }
+
+    /// Never ready; sends what has been gathered whenever it is polled. As the last branch of a `select!` it sees what the others have gathered.
+    pub(crate) async fn gathered(&self) {
+        std::future::poll_fn(|_| {
+            self.send_gathered();
+            std::task::Poll::Pending
+        })
+        .await
+    }
+
+    fn flush(&self, peer: &Peer) {
+        let Some(outgoing) = peer.take_frame() else { return };
+        match self.transport.send(peer.node, Lane::Requests, &outgoing.frame) {
+            Ok(()) => {
+                RouteCounters::add(&self.counters.forwarded, outgoing.ids.end - outgoing.ids.start);
+                RouteCounters::add(&self.counters.frames_sent, 1);
+                peer.recycle(outgoing.frame);
+            }
+            Err(error) => self.not_sent(peer.take_back(outgoing.ids), error),
+        }
+    }
+
+    /// Takes a frame of `Lane::Requests` from another node. Never waits.
+    pub(crate) fn receive(&self, from: NodeId, frame: &[u8]) {
+        let outcome = match wire::read_frame(frame) {
+            Ok((wire::FrameKind::Requests, incarnation, items)) => self.serve(from, incarnation, items),
+            Ok((wire::FrameKind::Answers, incarnation, items)) => self.take_answers(from, incarnation, items),
+            Err(malformed) => Err(malformed),
+        };
+        if outcome.is_err() && self.counters.malformed.fetch_add(1, Ordering::Relaxed) == 0 {
+            tracing::warn!(%from, bytes = frame.len(), "a frame of requests cannot be decoded; further ones are only counted");
+        }
+    }
+
+    /// A node is suspected or gone: what was asked of it and may be asked of another is.
+    pub(crate) fn node_down(&self, node: NodeId) {
+        self.down.rcu(|down| {
+            let mut down = AHashSet::clone(down);
+            down.insert(node);
+            down
+        });
+        self.leaders.forget_node(node);
+        let peer = self.peers.load().get(&node).cloned();
+        if let Some(peer) = peer {
+            // What has not left may go elsewhere, writes as well.
+            let gathered = peer.take_frame().map(|outgoing| peer.take_back(outgoing.ids));
+            self.retry(gathered.unwrap_or_default());
+            self.retry(peer.take_reads());
+        }
+        self.kick();
+    }
+
+    /// A node is up (again).
+    pub(crate) fn node_up(&self, node: NodeId) {
+        if !self.down.load().contains(&node) {
+            return;
+        }
+        self.down.rcu(|down| {
+            let mut down = AHashSet::clone(down);
+            down.remove(&node);
+            down
+        });
+        self.look_for_leaders();
+        self.kick();
+    }
+
+    /// Wakes the timer, as something waits.
+    fn arm(&self) {
+        if !self.is_armed.load(Ordering::SeqCst) && !self.is_armed.swap(true, Ordering::SeqCst) {
+            self.arm.notify_one();
+        }
+    }
+
+    /// Looks after what waits, for as long as the runtime runs: to be spawned.
+    pub(crate) async fn run_timer(self: Arc<Self>) {
+        loop {
+            if self.waiting() == (0, 0) {
+                self.is_armed.store(false, Ordering::SeqCst);
+                // What came in before it was disarmed did not wake it.
+                if self.waiting() == (0, 0) {
+                    self.arm.notified().await;
+                }
+                self.is_armed.store(true, Ordering::SeqCst);
+            }
+            #[allow(clippy::disallowed_methods, reason = "the one timer of routing: everything it does is in `tick`")]
+            tokio::time::sleep(self.options.tick).await;
+            self.tick();
+        }
+    }
+
+    /// Ends what has expired, sends what was forgotten, and looks whether leaders are known that are waited for.
+    pub(crate) fn tick(&self) {
+        self.kick();
+        let now_ns = self.clock.monotonic_ns();
+        let peers: Vec<Arc<Peer>> = self.peers.load().values().cloned().collect();
+        for peer in peers {
+            let (expired, again) = peer.take_due(now_ns).into_iter().partition(|due| due.deadline_ns <= now_ns);
+            self.expire(expired, true);
+            self.retry(again);
+        }
+        if self.parked.len() > 0 {
+            self.expire(self.parked.take(|request| request.deadline_ns <= now_ns), false);
+            self.look_for_leaders();
+        }
+        self.kick();
+    }
+}

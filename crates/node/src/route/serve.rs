@@ -1,0 +1,290 @@
+//! The serving side: carries out requests of other nodes for tablets that this node leads.
+//!
+//! Always true: nothing waits here: reads from memory are answered at once, the answers of a frame together; reads that need the disk run
+//! where waiting is allowed; writes go to the store, which reports the outcomes of a turn together. A request for a tablet that is not led
+//! here is refused, never forwarded. Requests in flight are bounded by count and bytes per asking node.
+
+use super::read::{self, Look};
+use super::wire::{self, FetchRef, FrameKind, OperationRef, RequestRef};
+use super::{RouteCounters, RouteLimits, Router};
+use ahash::AHashMap;
+use diorite_base::bytes::{Malformed, Reader};
+use diorite_base::mutation::{Body, Mutation, MutationRef};
+use diorite_base::write::{Completion, KvError, WriteSink};
+use diorite_base::{GroupId, NodeId, TabletId};
+use diorite_cluster::catalog::Command;
+use diorite_query::program::Program;
+use diorite_replica::{Leadership, TabletHandle};
+use diorite_rpc::{Lane, Transport};
+use parking_lot::Mutex;
+use std::sync::Arc;
+
+/// What a request costs beside its bytes while it is worked on.
+const OVERHEAD_BYTES: usize = 256;
+
+/// Requests that are being worked on, by the token that names them below.
+#[derive(Default)]
+struct InFlight {
+    /// The id that the asker gave, and the bytes that count for it.
+    slots: Vec<(u64, usize)>,
+    free: Vec<u32>,
+    bytes: usize,
+}
+
+impl InFlight {
+    fn begin(&mut self, id: u64, bytes: usize, limits: &RouteLimits) -> Option<u64> {
+        let count = self.slots.len() - self.free.len();
+        if count >= limits.requests || (self.bytes + bytes > limits.bytes && count > 0) {
+            return None;
+        }
+        self.bytes += bytes;
+        let token = self.free.pop().map_or(self.slots.len(), |token| token as usize);
+        if token == self.slots.len() {
+            self.slots.push((id, bytes));
+        } else {
+            self.slots[token] = (id, bytes);
+        }
+        Some(token as u64)
+    }
+
+    fn end(&mut self, token: u64) -> u64 {
+        let (id, bytes) = std::mem::take(&mut self.slots[token as usize]);
+        self.bytes -= bytes;
+        self.free.push(token as u32);
+        id
+    }
+}
+
+/// One asking process: where its answers go, and what it has in flight here.
+pub(super) struct Served {
+    node: NodeId,
+    incarnation: u64,
+    transport: Arc<dyn Transport>,
+    counters: Arc<RouteCounters>,
+    limits: RouteLimits,
+    in_flight: Mutex<InFlight>,
+}
+
+impl Served {
+    fn begin(&self, id: u64, bytes: usize) -> Option<u64> {
+        let token = self.in_flight.lock().begin(id, OVERHEAD_BYTES + bytes, &self.limits);
+        if token.is_none() {
+            RouteCounters::add(&self.counters.overloaded, 1);
+        }
+        token
+    }
+
+    /// Sends and empties a frame of answers. If it cannot be sent the asker's deadline tells it.
+    fn send(&self, frame: &mut Vec<u8>) {
+        if !frame.is_empty() && self.transport.send(self.node, Lane::Requests, frame).is_ok() {
+            RouteCounters::add(&self.counters.answer_frames, 1);
+        }
+        frame.clear();
+    }
+
+    /// The frame to which an answer may be appended.
+    fn answers<'f>(&self, frame: &'f mut Vec<u8>) -> &'f mut Vec<u8> {
+        if frame.len() >= self.limits.frame_bytes {
+            self.send(frame);
+        }
+        if frame.is_empty() {
+            wire::put_frame(frame, FrameKind::Answers, self.incarnation);
+        }
+        frame
+    }
+}
+
+impl WriteSink for Served {
+    fn complete(&self, done: &mut Vec<Completion>) {
+        let mut frame = Vec::with_capacity(32 + done.len() * 8);
+        let ids: Vec<u64> = {
+            let mut in_flight = self.in_flight.lock();
+            done.iter().map(|(token, _)| in_flight.end(*token)).collect()
+        };
+        for ((_, outcome), id) in done.drain(..).zip(ids) {
+            match outcome {
+                Ok(reply) => wire::put_written(self.answers(&mut frame), id, &reply),
+                Err(error) => {
+                    if let KvError::NotLeader { .. } = error {
+                        RouteCounters::add(&self.counters.refused_not_leader, 1);
+                    }
+                    wire::put_failed(self.answers(&mut frame), id, &error);
+                }
+            }
+        }
+        self.send(&mut frame);
+    }
+}
+
+/// A read that waits for the disk. Its place is given back even if the read panics.
+struct DiskRead {
+    served: Arc<Served>,
+    token: Option<u64>,
+}
+
+impl DiskRead {
+    fn answer(mut self, handle: &TabletHandle, request: &FetchRef<'_>) {
+        let outcome = read::read(handle, request, Look::Anywhere);
+        let Some(token) = self.token.take() else { return };
+        let id = self.served.in_flight.lock().end(token);
+        let mut frame = Vec::new();
+        let out = self.served.answers(&mut frame);
+        match outcome {
+            Ok(Some(parts)) => wire::put_fetched(out, id, &parts),
+            Ok(None) => wire::put_failed(out, id, &KvError::Storage("a read found no answer".to_owned())),
+            Err(error) => wire::put_failed(out, id, &as_refusal(handle, error, &self.served.counters)),
+        }
+        self.served.send(&mut frame);
+    }
+}
+
+impl Drop for DiskRead {
+    fn drop(&mut self) {
+        if let Some(token) = self.token {
+            self.served.in_flight.lock().end(token);
+        }
+    }
+}
+
+/// A replica that may not serve says who does.
+fn as_refusal(handle: &TabletHandle, error: KvError, counters: &RouteCounters) -> KvError {
+    match error {
+        KvError::Unavailable(_) | KvError::NotLeader { .. } => {
+            RouteCounters::add(&counters.refused_not_leader, 1);
+            let leader = match handle.leadership() {
+                Leadership::Elsewhere(node) => Some(node),
+                Leadership::Here | Leadership::Unknown => None,
+            };
+            KvError::NotLeader { tablet: handle.id(), leader }
+        }
+        error => error,
+    }
+}
+
+/// A write that came from another node, if the tablet's replicas can apply it.
+fn checked(tablet: TabletId, bytes: &[u8]) -> Result<Mutation, KvError> {
+    let refused = || KvError::Storage("a write from another node cannot be decoded".to_owned());
+    let mutation = Mutation::decode(bytes.to_vec()).map_err(|_| refused())?;
+    let read = MutationRef::decode(mutation.as_bytes()).map_err(|_| refused())?;
+    // What cannot be applied must not reach the log: replicas stop at it.
+    let is_applicable = match read.body() {
+        Body::Blind(_) => tablet.0 != GroupId::CATALOG.0,
+        Body::Evaluated(program) if tablet.0 == GroupId::CATALOG.0 => Command::decode(program).is_ok(),
+        Body::Evaluated(program) => Program::decode(program).is_ok(),
+    };
+    is_applicable.then_some(mutation).ok_or_else(refused)
+}
+
+impl Router {
+    fn served(&self, from: NodeId, incarnation: u64) -> Arc<Served> {
+        if let Some(served) = self.served.load().get(&from).filter(|served| served.incarnation == incarnation) {
+            return Arc::clone(served);
+        }
+        let fresh = Arc::new(Served {
+            node: from,
+            incarnation,
+            transport: Arc::clone(&self.transport),
+            counters: Arc::clone(&self.counters),
+            limits: self.options.limits,
+            in_flight: Mutex::default(),
+        });
+        // Frames of one node arrive one after the other, so nobody else makes another for it now.
+        self.served.rcu(|served| {
+            let mut served = AHashMap::clone(served);
+            served.insert(from, Arc::clone(&fresh));
+            served
+        });
+        fresh
+    }
+
+    /// Whether the outcome of a write goes to another node.
+    pub(super) fn is_of_other_node(&self, sink: &Arc<dyn WriteSink>) -> bool {
+        self.served.load().values().any(|served| std::ptr::addr_eq(Arc::as_ptr(served), Arc::as_ptr(sink)))
+    }
+
+    /// Takes a frame of requests.
+    pub(super) fn serve(&self, from: NodeId, incarnation: u64, mut items: Reader<'_>) -> Result<(), Malformed> {
+        let served = self.served(from, incarnation);
+        let sink: Arc<dyn WriteSink> = Arc::clone(&served) as Arc<dyn WriteSink>;
+        let (mut frame, mut count, mut writes) = (Vec::new(), 0, 0);
+        let mut decoded = Ok(());
+        while !items.is_empty() {
+            let request = match wire::read_request(&mut items) {
+                Ok(request) => request,
+                Err(malformed) => {
+                    decoded = Err(malformed);
+                    break;
+                }
+            };
+            count += 1;
+            let outcome = match request.operation {
+                OperationRef::Fetch(fetch) => self.serve_fetch(&served, request, &fetch, &mut frame),
+                OperationRef::Write(mutation) => {
+                    writes += 1;
+                    self.serve_write(&served, &sink, request, mutation)
+                }
+            };
+            if let Err(error) = outcome {
+                wire::put_failed(served.answers(&mut frame), request.id, &error);
+            }
+        }
+        if writes > 0 {
+            self.store.kick();
+        }
+        served.send(&mut frame);
+        RouteCounters::add(&self.counters.received, count);
+        decoded
+    }
+
+    /// The replica of a tablet, or why there is none here.
+    fn replica(&self, tablet: TabletId) -> Result<Arc<TabletHandle>, KvError> {
+        self.store.handle(tablet).ok_or_else(|| {
+            if self.catalogs.catalog().placement(tablet).is_none() {
+                return KvError::NoSuchTablet(tablet);
+            }
+            RouteCounters::add(&self.counters.refused_not_leader, 1);
+            let leader = self.leaders.get(tablet).map(|learned| learned.node);
+            KvError::NotLeader { tablet, leader }
+        })
+    }
+
+    fn serve_fetch(
+        &self,
+        served: &Arc<Served>,
+        request: RequestRef<'_>,
+        fetch: &FetchRef<'_>,
+        frame: &mut Vec<u8>,
+    ) -> Result<(), KvError> {
+        let handle = self.replica(request.tablet)?;
+        let refusal = |error| as_refusal(&handle, error, &self.counters);
+        if let Some(parts) = read::read(&handle, fetch, Look::Memory).map_err(refusal)? {
+            wire::put_fetched(served.answers(frame), request.id, &parts);
+            return Ok(());
+        }
+        let fetch = fetch.to_fetch();
+        let token = served.begin(request.id, 0).ok_or(KvError::Overloaded(""))?;
+        let disk_read = DiskRead { served: Arc::clone(served), token: Some(token) };
+        self.runtime.spawn_blocking(move || disk_read.answer(&handle, &FetchRef::from(&fetch)));
+        Ok(())
+    }
+
+    fn serve_write(
+        &self,
+        served: &Arc<Served>,
+        sink: &Arc<dyn WriteSink>,
+        request: RequestRef<'_>,
+        mutation: &[u8],
+    ) -> Result<(), KvError> {
+        let tablet = request.tablet;
+        let handle = self.replica(tablet)?;
+        if handle.leadership() != Leadership::Here {
+            return Err(as_refusal(&handle, KvError::Unavailable(tablet), &self.counters));
+        }
+        let mutation = checked(tablet, mutation)?;
+        let token = served.begin(request.id, mutation.size_bytes()).ok_or(KvError::Overloaded(""))?;
+        self.store.submit(tablet, mutation, sink, token).map_err(|error| {
+            served.in_flight.lock().end(token);
+            as_refusal(&handle, error, &self.counters)
+        })
+    }
+}

@@ -1,0 +1,277 @@
+//! Routers over real stores, in one process: frames between nodes are carried on the sender's thread.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod failures;
+mod hops;
+mod wire;
+
+use super::{CatalogSource, RouteOptions, Router};
+use crate::semantics::RowSemantics;
+use arc_swap::ArcSwap;
+use diorite_base::mutation::{Mutation, OperationKind};
+use diorite_base::write::{Completion, KvError, WriteReply, WriteSink};
+use diorite_base::{Clock, NodeId, SystemClock, TableId, TabletId};
+use diorite_cluster::catalog::{Catalog, Command, NodeDescription};
+use diorite_model::schema::{Column, ColumnKind, Keyspace, Table};
+use diorite_model::types::CqlType;
+use diorite_query::kv::{Fetch, FetchRows, Fetched};
+use diorite_query::program::TabletEvaluator;
+use diorite_replica::{Durability, Leadership, Members, OpenTablet, Reroute, Store, StoreOptions};
+use diorite_rpc::{Lane, SendError, Transport};
+use diorite_storage::{CompactionStyle, DataDirectory, Shared, StorageOptions, Values};
+use parking_lot::{Mutex, RwLock};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+use uuid::Uuid;
+
+const KEYSPACE: &str = "ks";
+
+/// Where frames go, and what happens to them.
+#[derive(Default)]
+struct Hub {
+    members: RwLock<BTreeMap<u64, (Weak<Store>, Weak<Router>)>>,
+    /// Nobody reaches them, they reach nobody.
+    cut: RwLock<BTreeSet<u64>>,
+    /// Requests and answers to them are lost on the way.
+    losing: RwLock<BTreeSet<u64>>,
+}
+
+struct Port {
+    node: NodeId,
+    hub: Arc<Hub>,
+}
+
+impl Transport for Port {
+    fn send(&self, to: NodeId, lane: Lane, frame: &[u8]) -> Result<(), SendError> {
+        let is_cut = |node: NodeId| self.hub.cut.read().contains(&node.0);
+        if is_cut(self.node) || is_cut(to) {
+            return Err(SendError::Down);
+        }
+        let member = self.hub.members.read().get(&to.0).cloned();
+        let (store, router) = member.ok_or(SendError::Down)?;
+        if lane != Lane::Requests {
+            store.upgrade().ok_or(SendError::Down)?.receive(self.node, lane, frame);
+        } else if !self.hub.losing.read().contains(&to.0) {
+            router.upgrade().ok_or(SendError::Down)?.receive(self.node, frame);
+        }
+        Ok(())
+    }
+}
+
+/// What one node serves of the catalog; tests let it fall behind.
+#[derive(Default)]
+struct Served(ArcSwap<Catalog>);
+
+impl CatalogSource for Served {
+    fn catalog(&self) -> Arc<Catalog> {
+        self.0.load_full()
+    }
+}
+
+struct Member {
+    store: Arc<Store>,
+    router: Arc<Router>,
+    catalog: Arc<Served>,
+    _home: tempfile::TempDir,
+}
+
+struct Cluster {
+    hub: Arc<Hub>,
+    catalog: Catalog,
+    members: BTreeMap<u64, Member>,
+}
+
+fn node(number: u64) -> NodeDescription {
+    NodeDescription {
+        host_id: Uuid::from_u128(u128::from(number)),
+        address: [127, 0, 0, number as u8].into(),
+        cql_port: 9042,
+        rpc_port: 7100,
+        http_port: 7000,
+        data_center: "datacenter1".to_owned(),
+        zone: "rack1".to_owned(),
+        node_address: None,
+    }
+}
+
+fn catalog(nodes: u64, replication_factor: u32, tablets: u32) -> Catalog {
+    let (cluster_id, name) = (Uuid::from_u128(9), "test".to_owned());
+    let mut commands = vec![Command::Bootstrap { cluster_id, name, replication_factor }];
+    commands.extend((1..=nodes).map(|number| Command::RegisterNode { node: node(number) }));
+    let text = |text: &str| text.to_owned();
+    let replication = BTreeMap::from([
+        (text("class"), text("SimpleStrategy")),
+        (text("replication_factor"), replication_factor.to_string()),
+    ]);
+    let keyspace = Keyspace { name: text(KEYSPACE), replication, durable_writes: true };
+    commands.push(Command::CreateKeyspace { keyspace, if_not_exists: false });
+    let column = |id, name: &str, kind| Column { id, name: name.to_owned(), data_type: CqlType::Text, kind };
+    let table = Table {
+        id: TableId(0),
+        uuid: Uuid::from_u128(7),
+        keyspace: text(KEYSPACE),
+        name: text("t"),
+        version: 0,
+        columns: vec![column(0, "k", ColumnKind::PartitionKey), column(1, "v", ColumnKind::Regular)],
+        next_column_id: 2,
+        default_ttl_s: 0,
+        gc_grace_s: 864_000,
+        options: BTreeMap::new(),
+    };
+    commands.push(Command::CreateTable { table, tablets, if_not_exists: false });
+    commands.iter().fold(Catalog::default(), |catalog, command| catalog.apply(command).0)
+}
+
+fn start_store(home: &std::path::Path, node: u64, transport: Arc<dyn Transport>) -> Arc<Store> {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let storage = StorageOptions::for_memory(64 << 20, 2);
+    let shared = Shared::new(storage, Arc::new(RowSemantics), Arc::clone(&clock)).unwrap();
+    let mut directory = DataDirectory::open(home).unwrap();
+    directory.claim(Uuid::from_u128(9), node, Uuid::from_u128(u128::from(node))).unwrap();
+    let options = StoreOptions {
+        node,
+        workers: 1,
+        durability: Durability::Fsync,
+        queue_proposals: 10_000,
+        queue_bytes: 64 << 20,
+        replay_bytes: 64 << 20,
+        disk_reserve_bytes: 0,
+    };
+    Arc::new(Store::start(options, shared, vec![directory], clock, transport).unwrap())
+}
+
+impl Cluster {
+    /// Nodes 1 to `nodes`, with one table of as many tablets as nodes.
+    fn start(nodes: u64, replication_factor: u32, options: RouteOptions) -> Self {
+        let catalog = catalog(nodes, replication_factor, nodes as u32);
+        let hub: Arc<Hub> = Arc::default();
+        let mut members = BTreeMap::new();
+        for number in 1..=nodes {
+            let home = tempfile::tempdir().unwrap();
+            let port = || Arc::new(Port { node: NodeId(number), hub: Arc::clone(&hub) });
+            let store = start_store(home.path(), number, port());
+            store.set_peers((1..=nodes).filter(|other| *other != number).map(NodeId).collect());
+            let served = Arc::new(Served::default());
+            served.0.store(Arc::new(catalog.clone()));
+            let source = Arc::clone(&served) as Arc<dyn CatalogSource>;
+            let clock = Arc::new(SystemClock::new());
+            let router = Router::new(NodeId(number), Arc::clone(&store), port(), source, clock, options);
+            store.set_reroute(Arc::clone(&router) as Arc<dyn Reroute>);
+            tokio::spawn(Arc::clone(&router).run_timer());
+            hub.members.write().insert(number, (Arc::downgrade(&store), Arc::downgrade(&router)));
+            members.insert(number, Member { store, router, catalog: served, _home: home });
+        }
+        let cluster = Self { hub, catalog, members };
+        cluster.open_tablets();
+        cluster
+    }
+
+    fn open_tablets(&self) {
+        for (tablet, placement) in self.catalog.tablets() {
+            for replica in &placement.replicas {
+                self.members[&replica.0].store.open(vec![self.open(tablet)]).unwrap();
+            }
+        }
+    }
+
+    fn open(&self, tablet: TabletId) -> OpenTablet {
+        let voters = self.catalog.placement(tablet).unwrap().replicas.clone();
+        OpenTablet {
+            tablet,
+            evaluator: Arc::new(TabletEvaluator),
+            gc_grace_s: 0,
+            founders: voters.clone(),
+            members: Members { voters, learners: Vec::new() },
+            values: Values::Rows,
+            compaction: CompactionStyle::SizeTiered,
+            on_loaded: None,
+        }
+    }
+
+    fn router(&self, node: u64) -> &Router {
+        &self.members[&node].router
+    }
+
+    fn leads(&self, node: u64, tablet: TabletId) -> bool {
+        let handle = self.members[&node].store.handle(tablet);
+        handle.is_some_and(|handle| handle.leadership() == Leadership::Here)
+    }
+
+    /// The first tablet whose replicas `is_wanted` says are right.
+    fn tablet(&self, is_wanted: impl Fn(&[NodeId]) -> bool) -> TabletId {
+        let found = self.catalog.tablets().find(|(_, placement)| is_wanted(&placement.replicas));
+        found.map(|(tablet, _)| tablet).unwrap()
+    }
+
+    async fn wait_for_leader(&self, tablet: TabletId) -> u64 {
+        wait_for(|| self.members.keys().any(|node| self.leads(*node, tablet))).await;
+        *self.members.keys().find(|node| self.leads(**node, tablet)).unwrap()
+    }
+
+    async fn fetch(&self, node: u64, tablet: TabletId, fetch: Fetch) -> Result<Fetched, KvError> {
+        let router = self.router(node);
+        sent(router, router.fetch(tablet, fetch)).await
+    }
+
+    async fn get(&self, node: u64, tablet: TabletId, key: &[u8]) -> Result<Option<Vec<u8>>, KvError> {
+        self.fetch(node, tablet, one(key)).await.map(|fetched| fetched.row)
+    }
+
+    async fn put(&self, node: u64, tablet: TabletId, key: &[u8], value: &[u8]) -> Result<WriteReply, KvError> {
+        let router = self.router(node);
+        sent(router, router.write(tablet, put(key, value))).await
+    }
+}
+
+/// Runs a request as a connection does: what it asks of other nodes leaves when it waits.
+async fn sent<T>(router: &Router, request: impl Future<Output = T>) -> T {
+    tokio::select! {
+        biased;
+        outcome = request => outcome,
+        () = router.gathered() => unreachable!("it is never ready"),
+    }
+}
+
+fn one(key: &[u8]) -> Fetch {
+    Fetch { rows: FetchRows::One(key.to_vec()), ..Fetch::default() }
+}
+
+fn put(key: &[u8], value: &[u8]) -> Mutation {
+    let mut mutation = Mutation::blind(None);
+    mutation.push(OperationKind::Overwrite, false, key, value);
+    mutation
+}
+
+/// Waits for something that must come about. The bound is generous and asserts nothing about speed.
+async fn wait_for(mut is_so: impl FnMut() -> bool) {
+    for _ in 0..3_000 {
+        if is_so() {
+            return;
+        }
+        #[allow(clippy::disallowed_methods, reason = "a test waits for other threads")]
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("waited in vain");
+}
+
+/// Outcomes by token, and how often the sink was told.
+#[derive(Default)]
+struct Collected {
+    done: Mutex<(BTreeMap<u64, Result<WriteReply, KvError>>, usize)>,
+}
+
+impl WriteSink for Collected {
+    fn complete(&self, done: &mut Vec<Completion>) {
+        let mut known = self.done.lock();
+        known.0.extend(done.drain(..));
+        known.1 += 1;
+    }
+}
+
+impl Collected {
+    async fn all(self: &Arc<Self>, count: usize) -> BTreeMap<u64, Result<WriteReply, KvError>> {
+        wait_for(|| self.done.lock().0.len() >= count).await;
+        self.done.lock().0.clone()
+    }
+}

@@ -1,0 +1,207 @@
+//! Nodes that are gone, frames that are lost or make no sense, limits, and tablets that are dropped.
+
+use super::*;
+use crate::route::RouteLimits;
+use crate::route::wire;
+use proptest::prelude::*;
+use std::sync::atomic::Ordering;
+
+fn impatient() -> RouteOptions {
+    RouteOptions {
+        read_patience: Duration::from_millis(300),
+        write_patience: Duration::from_millis(300),
+        missing_patience: Duration::from_millis(100),
+        tick: Duration::from_millis(5),
+        ..RouteOptions::default()
+    }
+}
+
+/// Two nodes; node 1 leads a tablet of which node 2 has no replica.
+async fn two(options: RouteOptions) -> (Cluster, TabletId) {
+    let cluster = Cluster::start(2, 1, options);
+    let tablet = cluster.tablet(|replicas| replicas == [NodeId(1)]);
+    cluster.wait_for_leader(tablet).await;
+    (cluster, tablet)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_wait_for_a_node_that_is_down_and_go_when_it_is_up() {
+    let (cluster, tablet) = two(RouteOptions::default()).await;
+    let router = cluster.router(2);
+    router.node_down(NodeId(1));
+    let collected: Arc<Collected> = Arc::default();
+    let sink = Arc::clone(&collected) as Arc<dyn WriteSink>;
+    (0..20).for_each(|n| router.submit(tablet, put(b"k", b"v"), &sink, n).unwrap());
+    router.kick();
+    assert_eq!(router.waiting(), (0, 20));
+    assert_eq!(router.counters().forwarded.load(Ordering::Relaxed), 0);
+    router.node_up(NodeId(1));
+    assert!(collected.all(20).await.values().all(Result::is_ok));
+    assert_eq!(cluster.get(2, tablet, b"k").await.unwrap().as_deref(), Some(&b"v"[..]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_could_not_be_sent_is_sent_when_the_connection_is_back() {
+    let (cluster, tablet) = two(RouteOptions::default()).await;
+    cluster.hub.cut.write().insert(1);
+    let collected: Arc<Collected> = Arc::default();
+    let sink = Arc::clone(&collected) as Arc<dyn WriteSink>;
+    (0..20).for_each(|n| cluster.router(2).submit(tablet, put(b"k", b"v"), &sink, n).unwrap());
+    cluster.router(2).kick();
+    wait_for(|| cluster.router(2).counters().retried.load(Ordering::Relaxed) > 3).await;
+    cluster.hub.cut.write().clear();
+    assert!(collected.all(20).await.values().all(Result::is_ok));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_that_are_lost_time_out_and_those_never_sent_are_unavailable() {
+    let (cluster, tablet) = two(impatient()).await;
+    cluster.hub.losing.write().insert(1);
+    assert_eq!(cluster.put(2, tablet, b"k", b"v").await, Err(KvError::Timeout(300)));
+    assert_eq!(cluster.get(2, tablet, b"k").await, Err(KvError::Timeout(300)));
+    assert_eq!(cluster.router(2).counters().retried.load(Ordering::Relaxed), 1, "the read was sent twice");
+    cluster.hub.losing.write().clear();
+    assert_eq!(cluster.get(2, tablet, b"k").await, Ok(None));
+    cluster.router(2).node_down(NodeId(1));
+    assert_eq!(cluster.put(2, tablet, b"k", b"v").await, Err(KvError::Unavailable(tablet)));
+    assert_eq!(cluster.get(2, tablet, b"k").await, Err(KvError::Unavailable(tablet)));
+    assert_eq!(cluster.router(2).waiting(), (0, 0));
+    assert_eq!(cluster.router(2).counters().timed_out.load(Ordering::Relaxed), 4);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_that_is_lost_leaves_the_write_unknown_and_is_not_sent_twice() {
+    let (cluster, tablet) = two(impatient()).await;
+    cluster.hub.losing.write().insert(2);
+    assert_eq!(cluster.put(2, tablet, b"k", b"v").await, Err(KvError::Timeout(300)));
+    cluster.hub.losing.write().clear();
+    assert_eq!(cluster.get(2, tablet, b"k").await.unwrap().as_deref(), Some(&b"v"[..]), "it was carried out");
+    assert_eq!(cluster.router(1).counters().received.load(Ordering::Relaxed), 2, "one write, one read");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn reads_leave_a_node_that_goes_down_and_writes_wait_for_its_answer() {
+    let cluster = Cluster::start(4, 3, RouteOptions::default());
+    let tablet = cluster.tablet(|replicas| !replicas.contains(&NodeId(4)));
+    let leader = cluster.wait_for_leader(tablet).await;
+    cluster.put(4, tablet, b"k", b"v").await.unwrap();
+    cluster.hub.losing.write().insert(leader);
+    let router = cluster.router(4);
+    let read = sent(router, router.fetch(tablet, one(b"k")));
+    let down = async {
+        wait_for(|| router.waiting().0 == 1).await;
+        cluster.hub.cut.write().insert(leader);
+        (1..=4).for_each(|node| cluster.router(node).node_down(NodeId(leader)));
+    };
+    let (found, ()) = tokio::join!(read, down);
+    assert_eq!(found.unwrap().row.as_deref(), Some(&b"v"[..]), "another leads by now, and was asked");
+    cluster.put(4, tablet, b"k", b"w").await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn too_many_requests_are_refused_at_once() {
+    let limits = RouteLimits { requests: 4, bytes: 1 << 20, frame_bytes: 1 << 20 };
+    let (cluster, tablet) = two(RouteOptions { limits, ..impatient() }).await;
+    cluster.hub.losing.write().insert(1);
+    let collected: Arc<Collected> = Arc::default();
+    let sink = Arc::clone(&collected) as Arc<dyn WriteSink>;
+    let submit = |n| cluster.router(2).submit(tablet, put(b"k", b"v"), &sink, n);
+    assert!((0..4).all(|n| submit(n).is_ok()));
+    assert!(matches!(submit(4), Err(KvError::Overloaded(_))));
+    cluster.router(2).kick();
+    assert!(collected.all(4).await.values().all(|outcome| *outcome == Err(KvError::Timeout(300))));
+    cluster.router(2).node_down(NodeId(1));
+    assert!((5..9).all(|n| submit(n).is_ok()));
+    assert!(matches!(submit(9), Err(KvError::Overloaded(_))), "those that wait for a leader are bounded as well");
+    assert_eq!(cluster.router(2).counters().overloaded.load(Ordering::Relaxed), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tablet_that_is_dropped_ends_requests_once_the_askers_catalog_says_so() {
+    let (cluster, tablet) = two(impatient()).await;
+    let drop = Command::DropTable { keyspace: KEYSPACE.to_owned(), name: "t".to_owned(), if_exists: false };
+    let after = Arc::new(cluster.catalog.apply(&drop).0);
+    cluster.members[&1].catalog.0.store(Arc::clone(&after));
+    cluster.members[&1].store.close(&[tablet]);
+    // The asker's catalog stays behind: after a short wait it is told what the leader's says.
+    assert_eq!(cluster.put(2, tablet, b"k", b"v").await, Err(KvError::NoSuchTablet(tablet)));
+    let read = cluster.get(2, tablet, b"k");
+    let catch_up = async { cluster.members[&2].catalog.0.store(after) };
+    let (found, ()) = tokio::join!(read, catch_up);
+    assert_eq!(found, Err(KvError::NoSuchTablet(tablet)));
+    assert_eq!(cluster.get(2, tablet, b"k").await, Err(KvError::NoSuchTablet(tablet)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tablet_that_the_leader_does_not_know_yet_is_waited_for() {
+    let (cluster, tablet) = two(RouteOptions::default()).await;
+    let served = &cluster.members[&1].catalog.0;
+    served.store(Arc::default());
+    cluster.members[&1].store.close(&[tablet]);
+    let write = cluster.put(2, tablet, b"k", b"v");
+    let catch_up = async {
+        wait_for(|| cluster.router(2).counters().retried.load(Ordering::Relaxed) > 0).await;
+        served.store(Arc::new(cluster.catalog.clone()));
+        cluster.members[&1].store.open(vec![cluster.open(tablet)]).unwrap();
+    };
+    let (outcome, ()) = tokio::join!(write, catch_up);
+    assert_eq!(outcome, Ok(Vec::new()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn answers_to_a_former_run_of_the_process_are_not_taken_for_new_ones() {
+    let (cluster, tablet) = two(impatient()).await;
+    cluster.hub.losing.write().insert(1);
+    let router = cluster.router(2);
+    let forged = async {
+        wait_for(|| router.waiting().0 == 1).await;
+        let mut frame = Vec::new();
+        wire::put_frame(&mut frame, wire::FrameKind::Answers, 1);
+        (0..10).for_each(|id| wire::put_written(&mut frame, id, b""));
+        router.receive(NodeId(1), &frame);
+    };
+    let (outcome, ()) = tokio::join!(cluster.put(2, tablet, b"k", b"v"), forged);
+    assert_eq!(outcome, Err(KvError::Timeout(300)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_write_that_replicas_could_not_apply_is_refused_before_it_is_logged() {
+    let (cluster, tablet) = two(impatient()).await;
+    let router = cluster.router(2);
+    let nonsense = Mutation::evaluated(None, b"no program");
+    assert!(matches!(sent(router, router.write(tablet, nonsense)).await, Err(KvError::Storage(_))));
+    cluster.put(2, tablet, b"k", b"v").await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_frame_whatever_its_bytes_does_harm() {
+    let (cluster, tablet) = two(impatient()).await;
+    let mut valid = Vec::new();
+    wire::put_frame(&mut valid, wire::FrameKind::Requests, 5);
+    wire::put_fetch(&mut valid, 1, tablet, &one(b"key"));
+    wire::put_write(&mut valid, 2, tablet, put(b"key", b"value").as_bytes());
+    let mut answers = Vec::new();
+    wire::put_frame(&mut answers, wire::FrameKind::Answers, 5);
+    wire::put_failed(&mut answers, 1, &KvError::Storage("x".to_owned()));
+    let mut runner = proptest::test_runner::TestRunner::default();
+    let changed = (any::<bool>(), any::<prop::sample::Index>(), any::<u8>(), any::<prop::sample::Index>());
+    let strategy = prop_oneof![any::<Vec<u8>>().prop_map(Err), changed.prop_map(Ok)];
+    let outcome = runner.run(&strategy, |change| {
+        let frame = match change {
+            Err(random) => random,
+            Ok((is_request, at, to, cut)) => {
+                let mut frame = if is_request { valid.clone() } else { answers.clone() };
+                let at = at.index(frame.len());
+                frame[at] = to;
+                frame.truncate(cut.index(frame.len() + 1));
+                frame
+            }
+        };
+        cluster.router(1).receive(NodeId(2), &frame);
+        Ok(())
+    });
+    outcome.unwrap();
+    assert!(cluster.router(1).counters().malformed.load(Ordering::Relaxed) > 0);
+    cluster.put(2, tablet, b"other", b"v").await.unwrap();
+    assert_eq!(cluster.get(2, tablet, b"other").await.unwrap().as_deref(), Some(&b"v"[..]));
+}

@@ -1,0 +1,148 @@
+//! Where requests go while all is well, and how they travel.
+
+use super::*;
+use diorite_model::key;
+use diorite_query::kv::ScanRequest;
+use diorite_query::program::{PARTITION_DELETIONS, Program, ProgramOperation};
+use futures::future::join_all;
+use std::sync::atomic::Ordering;
+
+fn count(counter: &std::sync::atomic::AtomicU64) -> u64 {
+    counter.load(Ordering::Relaxed)
+}
+
+/// Two nodes; node 1 leads a tablet of which node 2 has no replica.
+async fn two() -> (Cluster, TabletId) {
+    let cluster = Cluster::start(2, 1, RouteOptions::default());
+    let tablet = cluster.tablet(|replicas| replicas == [NodeId(1)]);
+    cluster.wait_for_leader(tablet).await;
+    (cluster, tablet)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_takes_one_hop_and_a_local_one_none() {
+    let (cluster, tablet) = two().await;
+    cluster.put(2, tablet, b"k", b"v").await.unwrap();
+    assert_eq!(cluster.get(2, tablet, b"k").await.unwrap().as_deref(), Some(&b"v"[..]));
+    assert_eq!(cluster.get(2, tablet, b"none").await.unwrap(), None);
+    let (asker, leader) = (cluster.router(2).counters(), cluster.router(1).counters());
+    assert_eq!((count(&asker.forwarded), count(&asker.local), count(&leader.received)), (3, 0, 3));
+    assert_eq!(cluster.get(1, tablet, b"k").await.unwrap().as_deref(), Some(&b"v"[..]));
+    assert_eq!((count(&leader.local), count(&leader.forwarded)), (1, 0));
+    assert_eq!(cluster.router(2).leader(tablet), Some(NodeId(1)));
+    assert_eq!(cluster.router(1).leader(tablet), Some(NodeId(1)));
+    assert_eq!(cluster.router(2).waiting(), (0, 0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_burst_travels_in_one_frame_and_so_do_its_answers() {
+    let (cluster, tablet) = two().await;
+    let router = cluster.router(2);
+    let collected: Arc<Collected> = Arc::default();
+    let sink = Arc::clone(&collected) as Arc<dyn WriteSink>;
+    for n in 0..100u64 {
+        router.submit(tablet, put(&n.to_be_bytes(), b"v"), &sink, n).unwrap();
+    }
+    assert_eq!(count(&router.counters().frames_sent), 0, "nothing leaves before the kick");
+    router.kick();
+    assert_eq!(count(&router.counters().frames_sent), 1);
+    assert!(collected.all(100).await.values().all(Result::is_ok));
+    assert!(collected.done.lock().1 < 100, "many outcomes are told at once");
+    let before = count(&cluster.router(1).counters().answer_frames);
+    let keys: Vec<_> = (0..100u64).map(u64::to_be_bytes).collect();
+    let found = sent(router, join_all(keys.iter().map(|key| router.fetch(tablet, one(key))))).await;
+    assert!(found.iter().all(|found| found.as_ref().unwrap().row.is_some()));
+    assert_eq!(count(&router.counters().frames_sent), 2);
+    assert_eq!(count(&cluster.router(1).counters().answer_frames), before + 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ranges_are_read_in_pieces_in_either_direction() {
+    let (cluster, tablet) = two().await;
+    for n in 0..10u8 {
+        cluster.put(2, tablet, &[1, n], &[n; 3]).await.unwrap();
+    }
+    let scan = |reverse, max_entries| ScanRequest {
+        start: vec![1, 2],
+        end: vec![1, 8],
+        reverse,
+        max_entries,
+        max_bytes: 1 << 20,
+    };
+    for (node, reverse) in [(1, false), (2, false), (1, true), (2, true)] {
+        let fetch = Fetch { rows: FetchRows::Range(scan(reverse, 4)), ..Fetch::default() };
+        let chunk = cluster.fetch(node, tablet, fetch).await.unwrap().chunk;
+        let keys: Vec<u8> = chunk.entries().map(|(key, _)| key[1]).collect();
+        assert_eq!(keys, if reverse { [7, 6, 5, 4] } else { [2, 3, 4, 5] });
+        assert!(!chunk.exhausted && chunk.entries().all(|(key, value)| value == [key[1]; 3]));
+        let fetch = Fetch { rows: FetchRows::Range(scan(reverse, 100)), ..Fetch::default() };
+        assert!(cluster.fetch(node, tablet, fetch).await.unwrap().chunk.exhausted);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_visit_brings_the_header_of_a_partition_once_there_are_headers() {
+    let (cluster, tablet) = two().await;
+    let prefix = b"\x80tokentokenpartition".to_vec();
+    let with = |push: fn(&mut Vec<u8>)| {
+        let mut key = prefix.clone();
+        push(&mut key);
+        key
+    };
+    let (header, static_row, row) = (with(key::push_header), with(key::push_static), with(key::push_row));
+    cluster.put(2, tablet, &static_row, b"static").await.unwrap();
+    let fetch = Fetch {
+        header: Some((PARTITION_DELETIONS, header)),
+        static_row: Some(static_row),
+        rows: FetchRows::One(row.clone()),
+        needs_disk: false,
+    };
+    let fetched = cluster.fetch(2, tablet, fetch.clone()).await.unwrap();
+    assert_eq!((fetched.header, fetched.static_row.as_deref(), fetched.row), (None, Some(&b"static"[..]), None));
+    let delete = ProgramOperation::Delete { partition: prefix, range: None, explicit_us: None };
+    let program = Program { operations: vec![delete], ..Program::default() };
+    let router = cluster.router(2);
+    sent(router, router.write(tablet, Mutation::evaluated(None, &program.encode()))).await.unwrap();
+    cluster.put(2, tablet, &row, b"row").await.unwrap();
+    let before = count(&router.counters().forwarded);
+    let fetched = cluster.fetch(2, tablet, fetch).await.unwrap();
+    assert!(fetched.header.is_some());
+    assert_eq!(fetched.row.as_deref(), Some(&b"row"[..]));
+    assert_eq!(count(&router.counters().forwarded), before + 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cache_that_is_wrong_heals_by_the_refusal() {
+    let cluster = Cluster::start(4, 3, RouteOptions::default());
+    let tablet = cluster.tablet(|replicas| !replicas.contains(&NodeId(4)));
+    let first = cluster.wait_for_leader(tablet).await;
+    cluster.put(4, tablet, b"k", b"1").await.unwrap();
+    cluster.members[&first].store.release_leadership();
+    wait_for(|| (1..=3).any(|node| node != first && cluster.leads(node, tablet))).await;
+    // It asks the former leader, which names (or does not yet know) the new one.
+    cluster.put(4, tablet, b"k", b"2").await.unwrap();
+    assert_eq!(cluster.get(4, tablet, b"k").await.unwrap().as_deref(), Some(&b"2"[..]));
+    let refused: u64 = (1..=3).map(|node| count(&cluster.router(node).counters().refused_not_leader)).sum();
+    assert!(refused > 0 && count(&cluster.router(4).counters().retried) > 0);
+    let second = cluster.wait_for_leader(tablet).await;
+    for node in 1..=4 {
+        assert_eq!(cluster.get(node, tablet, b"k").await.unwrap().as_deref(), Some(&b"2"[..]), "by way of {node}");
+    }
+    assert!(second != first || cluster.leads(first, tablet));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_write_that_the_own_store_refuses_goes_to_the_leader() {
+    let cluster = Cluster::start(3, 3, RouteOptions::default());
+    let tablet = cluster.tablet(|_| true);
+    let leader = cluster.wait_for_leader(tablet).await;
+    let follower = (1..=3).find(|node| *node != leader).unwrap();
+    let collected: Arc<Collected> = Arc::default();
+    let sink = Arc::clone(&collected) as Arc<dyn WriteSink>;
+    for n in 0..10u64 {
+        cluster.members[&follower].store.submit(tablet, put(&n.to_be_bytes(), b"v"), &sink, n).unwrap();
+    }
+    cluster.members[&follower].store.kick();
+    assert!(collected.all(10).await.values().all(Result::is_ok));
+    assert!(cluster.get(follower, tablet, &3u64.to_be_bytes()).await.unwrap().is_some());
+}

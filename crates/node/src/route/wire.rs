@@ -1,0 +1,425 @@
+//! The bytes of requests between nodes, and of their answers (`docs/formats/requests.md`).
+//!
+//! Always true: no bytes make decoding panic or allocate more than they hold; what one side encodes the other decodes to the same. Left out:
+//! what a key, a value or a program means.
+
+use diorite_base::bytes::{Malformed, Reader, put_slice, put_varint};
+use diorite_base::write::KvError;
+use diorite_base::{NodeId, TabletId};
+use diorite_query::kv::{Fetch, FetchRows, Fetched, ScanChunk, ScanRequest};
+use std::ops::Deref;
+
+const VERSION: u8 = 1;
+const HAS_HEADER: u8 = 1;
+const HAS_STATIC: u8 = 2;
+const HAS_ROW: u8 = 4;
+const HAS_RANGE: u8 = 8;
+const FETCH: u8 = 1;
+const WRITE: u8 = 2;
+const FETCHED: u8 = 0;
+const WRITTEN: u8 = 1;
+const FAILED: u8 = 2;
+
+/// What a frame holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum FrameKind {
+    Requests,
+    Answers,
+}
+
+/// Begins a frame. `incarnation` tells runs of the asking process apart, so that an answer to a former run is known as such.
+pub(super) fn put_frame(out: &mut Vec<u8>, kind: FrameKind, incarnation: u64) {
+    out.push(VERSION);
+    out.push(match kind {
+        FrameKind::Requests => 1,
+        FrameKind::Answers => 2,
+    });
+    out.extend_from_slice(&incarnation.to_le_bytes());
+}
+
+/// Reads the beginning of a frame; the rest is its items.
+pub(super) fn read_frame(frame: &[u8]) -> Result<(FrameKind, u64, Reader<'_>), Malformed> {
+    let mut reader = Reader::new(frame);
+    if reader.u8()? != VERSION {
+        return Err(Malformed);
+    }
+    let kind = match reader.u8()? {
+        1 => FrameKind::Requests,
+        2 => FrameKind::Answers,
+        _ => return Err(Malformed),
+    };
+    Ok((kind, reader.u64()?, reader))
+}
+
+/// A key that may share its beginning with another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct SplitKey<'a> {
+    shared: &'a [u8],
+    rest: &'a [u8],
+}
+
+impl<'a> SplitKey<'a> {
+    pub(super) fn whole(key: &'a [u8]) -> Self {
+        Self { shared: key, rest: &[] }
+    }
+
+    /// The key in one piece, in `scratch` if need be.
+    pub(super) fn join<'b>(&'b self, scratch: &'b mut Vec<u8>) -> &'b [u8] {
+        if self.rest.is_empty() {
+            return self.shared;
+        }
+        scratch.clear();
+        scratch.extend_from_slice(self.shared);
+        scratch.extend_from_slice(self.rest);
+        scratch
+    }
+
+    fn to_vec(self) -> Vec<u8> {
+        [self.shared, self.rest].concat()
+    }
+
+    fn put(out: &mut Vec<u8>, base: &[u8], key: &[u8]) {
+        let shared = base.iter().zip(key).take_while(|(a, b)| a == b).count();
+        put_varint(out, shared as u64);
+        put_slice(out, &key[shared..]);
+    }
+
+    fn read(reader: &mut Reader<'a>, base: &'a [u8]) -> Result<Self, Malformed> {
+        let shared = usize::try_from(reader.varint()?).map_err(|_| Malformed)?;
+        Ok(Self { shared: base.get(..shared).ok_or(Malformed)?, rest: reader.slice()? })
+    }
+}
+
+/// A range in a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct RangeRef<'a> {
+    pub(super) start: &'a [u8],
+    pub(super) end: &'a [u8],
+    pub(super) reverse: bool,
+    pub(super) max_entries: usize,
+    pub(super) max_bytes: usize,
+}
+
+/// The rows of a read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum RowsRef<'a> {
+    Nothing,
+    One(&'a [u8]),
+    Range(RangeRef<'a>),
+}
+
+/// A [`Fetch`] whose keys are borrowed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct FetchRef<'a> {
+    pub(super) header: Option<(u64, SplitKey<'a>)>,
+    pub(super) static_row: Option<SplitKey<'a>>,
+    pub(super) rows: RowsRef<'a>,
+}
+
+impl<'a> From<&'a Fetch> for FetchRef<'a> {
+    fn from(fetch: &'a Fetch) -> Self {
+        Self {
+            header: fetch.header.as_ref().map(|(flags, key)| (*flags, SplitKey::whole(key))),
+            static_row: fetch.static_row.as_deref().map(SplitKey::whole),
+            rows: match &fetch.rows {
+                FetchRows::Nothing => RowsRef::Nothing,
+                FetchRows::One(key) => RowsRef::One(key),
+                FetchRows::Range(range) => RowsRef::Range(RangeRef {
+                    start: &range.start,
+                    end: &range.end,
+                    reverse: range.reverse,
+                    max_entries: range.max_entries,
+                    max_bytes: range.max_bytes,
+                }),
+            },
+        }
+    }
+}
+
+impl FetchRef<'_> {
+    pub(super) fn to_fetch(self) -> Fetch {
+        Fetch {
+            header: self.header.map(|(flags, key)| (flags, key.to_vec())),
+            static_row: self.static_row.map(SplitKey::to_vec),
+            rows: match self.rows {
+                RowsRef::Nothing => FetchRows::Nothing,
+                RowsRef::One(key) => FetchRows::One(key.to_vec()),
+                RowsRef::Range(range) => FetchRows::Range(ScanRequest {
+                    start: range.start.to_vec(),
+                    end: range.end.to_vec(),
+                    reverse: range.reverse,
+                    max_entries: range.max_entries,
+                    max_bytes: range.max_bytes,
+                }),
+            },
+            needs_disk: false,
+        }
+    }
+}
+
+/// What a request asks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum OperationRef<'a> {
+    Fetch(FetchRef<'a>),
+    /// An encoded mutation.
+    Write(&'a [u8]),
+}
+
+/// A request in a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct RequestRef<'a> {
+    pub(super) id: u64,
+    pub(super) tablet: TabletId,
+    pub(super) operation: OperationRef<'a>,
+}
+
+/// Appends a read.
+pub(super) fn put_fetch(out: &mut Vec<u8>, id: u64, tablet: TabletId, fetch: &Fetch) {
+    put_varint(out, id);
+    put_varint(out, tablet.0);
+    out.push(FETCH);
+    let flag = |is_there: bool, bit: u8| if is_there { bit } else { 0 };
+    let rows = match &fetch.rows {
+        FetchRows::Nothing => 0,
+        FetchRows::One(_) => HAS_ROW,
+        FetchRows::Range(_) => HAS_RANGE,
+    };
+    out.push(rows | flag(fetch.header.is_some(), HAS_HEADER) | flag(fetch.static_row.is_some(), HAS_STATIC));
+    let base: &[u8] = match &fetch.rows {
+        FetchRows::Nothing => &[],
+        FetchRows::One(key) => {
+            put_slice(out, key);
+            key
+        }
+        FetchRows::Range(range) => {
+            put_slice(out, &range.start);
+            put_slice(out, &range.end);
+            out.push(u8::from(range.reverse));
+            put_varint(out, range.max_entries as u64);
+            put_varint(out, range.max_bytes as u64);
+            &range.start
+        }
+    };
+    if let Some((flags, key)) = &fetch.header {
+        put_varint(out, *flags);
+        SplitKey::put(out, base, key);
+    }
+    if let Some(key) = &fetch.static_row {
+        SplitKey::put(out, base, key);
+    }
+}
+
+/// Appends a write.
+pub(super) fn put_write(out: &mut Vec<u8>, id: u64, tablet: TabletId, mutation: &[u8]) {
+    put_varint(out, id);
+    put_varint(out, tablet.0);
+    out.push(WRITE);
+    put_slice(out, mutation);
+}
+
+/// Reads the next request of a frame.
+pub(super) fn read_request<'a>(reader: &mut Reader<'a>) -> Result<RequestRef<'a>, Malformed> {
+    let id = reader.varint()?;
+    let tablet = TabletId(reader.varint()?);
+    let operation = match reader.u8()? {
+        FETCH => OperationRef::Fetch(read_fetch(reader)?),
+        WRITE => OperationRef::Write(reader.slice()?),
+        _ => return Err(Malformed),
+    };
+    Ok(RequestRef { id, tablet, operation })
+}
+
+fn read_fetch<'a>(reader: &mut Reader<'a>) -> Result<FetchRef<'a>, Malformed> {
+    let size = |value: u64| usize::try_from(value).map_err(|_| Malformed);
+    let parts = reader.u8()?;
+    let (base, rows): (&[u8], _) = match parts & (HAS_ROW | HAS_RANGE) {
+        0 => (&[], RowsRef::Nothing),
+        HAS_ROW => {
+            let key = reader.slice()?;
+            (key, RowsRef::One(key))
+        }
+        HAS_RANGE => {
+            let start = reader.slice()?;
+            let range = RangeRef {
+                start,
+                end: reader.slice()?,
+                reverse: reader.u8()? != 0,
+                max_entries: size(reader.varint()?)?,
+                max_bytes: size(reader.varint()?)?,
+            };
+            (start, RowsRef::Range(range))
+        }
+        _ => return Err(Malformed),
+    };
+    let header = match parts & HAS_HEADER {
+        0 => None,
+        _ => Some((reader.varint()?, SplitKey::read(reader, base)?)),
+    };
+    let static_row = match parts & HAS_STATIC {
+        0 => None,
+        _ => Some(SplitKey::read(reader, base)?),
+    };
+    Ok(FetchRef { header, static_row, rows })
+}
+
+/// What an answer says. The tablet of an error is not sent: the asker knows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Outcome {
+    Fetched(Fetched),
+    Written(Vec<u8>),
+    Failed(KvError),
+}
+
+/// The values of a read, owned or pinned.
+#[derive(Debug)]
+pub(super) struct Parts<V> {
+    pub(super) header: Option<V>,
+    pub(super) static_row: Option<V>,
+    pub(super) row: Option<V>,
+    pub(super) chunk: Option<ScanChunk>,
+}
+
+impl<V: Deref<Target = [u8]>> Parts<V> {
+    pub(super) fn into_fetched(self) -> Fetched {
+        Fetched {
+            header: self.header.map(|value| value.to_vec()),
+            static_row: self.static_row.map(|value| value.to_vec()),
+            row: self.row.map(|value| value.to_vec()),
+            chunk: self.chunk.unwrap_or_default(),
+        }
+    }
+}
+
+/// Appends the answer to a read.
+pub(super) fn put_fetched<V: Deref<Target = [u8]>>(out: &mut Vec<u8>, id: u64, parts: &Parts<V>) {
+    put_varint(out, id);
+    out.push(FETCHED);
+    let flag = |is_there: bool, bit: u8| if is_there { bit } else { 0 };
+    out.push(
+        flag(parts.header.is_some(), HAS_HEADER)
+            | flag(parts.static_row.is_some(), HAS_STATIC)
+            | flag(parts.row.is_some(), HAS_ROW)
+            | flag(parts.chunk.is_some(), HAS_RANGE),
+    );
+    for value in [&parts.header, &parts.static_row, &parts.row].into_iter().flatten() {
+        put_slice(out, value);
+    }
+    if let Some(chunk) = &parts.chunk {
+        out.push(u8::from(chunk.exhausted));
+        put_varint(out, chunk.ends.len() as u64);
+        let mut start = 0;
+        for &(key_end, value_end) in &chunk.ends {
+            put_varint(out, u64::from(key_end - start));
+            put_varint(out, u64::from(value_end - key_end));
+            start = value_end;
+        }
+        put_slice(out, &chunk.buffer);
+    }
+}
+
+/// Appends the answer to a write.
+pub(super) fn put_written(out: &mut Vec<u8>, id: u64, reply: &[u8]) {
+    put_varint(out, id);
+    out.push(WRITTEN);
+    put_slice(out, reply);
+}
+
+/// Appends a refusal or failure.
+pub(super) fn put_failed(out: &mut Vec<u8>, id: u64, error: &KvError) {
+    put_varint(out, id);
+    out.push(FAILED);
+    match error {
+        KvError::Unavailable(_) => out.push(0),
+        KvError::NotLeader { leader, .. } => {
+            out.push(1);
+            // Node ids start at 1.
+            put_varint(out, leader.map_or(0, |node| node.0));
+        }
+        KvError::Overloaded(_) => out.push(2),
+        KvError::Timeout(after_ms) => {
+            out.push(3);
+            put_varint(out, *after_ms);
+        }
+        KvError::NoSuchTablet(_) => out.push(4),
+        KvError::DiskFull(message) => {
+            out.push(5);
+            put_slice(out, message.as_bytes());
+        }
+        KvError::TooLarge(message) => {
+            out.push(6);
+            put_slice(out, message.as_bytes());
+        }
+        KvError::Storage(message) => {
+            out.push(7);
+            put_slice(out, message.as_bytes());
+        }
+    }
+}
+
+/// Reads the next answer of a frame. `tablet_of` gives the tablet that the request with an id was for.
+pub(super) fn read_answer(
+    reader: &mut Reader<'_>,
+    tablet_of: impl FnOnce(u64) -> TabletId,
+) -> Result<(u64, Outcome), Malformed> {
+    let id = reader.varint()?;
+    let outcome = match reader.u8()? {
+        FETCHED => Outcome::Fetched(read_fetched(reader)?),
+        WRITTEN => Outcome::Written(reader.slice()?.to_vec()),
+        FAILED => Outcome::Failed(read_failed(reader, tablet_of(id))?),
+        _ => return Err(Malformed),
+    };
+    Ok((id, outcome))
+}
+
+fn read_fetched(reader: &mut Reader<'_>) -> Result<Fetched, Malformed> {
+    let parts = reader.u8()?;
+    let value = |bit: u8, reader: &mut Reader<'_>| -> Result<Option<Vec<u8>>, Malformed> {
+        if parts & bit == 0 { Ok(None) } else { Ok(Some(reader.slice()?.to_vec())) }
+    };
+    let header = value(HAS_HEADER, reader)?;
+    let static_row = value(HAS_STATIC, reader)?;
+    let row = value(HAS_ROW, reader)?;
+    let chunk = if parts & HAS_RANGE == 0 { ScanChunk::default() } else { read_chunk(reader)? };
+    Ok(Fetched { header, static_row, row, chunk })
+}
+
+fn read_chunk(reader: &mut Reader<'_>) -> Result<ScanChunk, Malformed> {
+    let exhausted = reader.u8()? != 0;
+    let count = usize::try_from(reader.varint()?).map_err(|_| Malformed)?;
+    // Each entry takes two bytes at least, so a false count cannot ask for more memory than came.
+    if count > reader.rest().len() / 2 {
+        return Err(Malformed);
+    }
+    let mut ends = Vec::with_capacity(count);
+    let mut end = 0u32;
+    let length = |reader: &mut Reader<'_>| u32::try_from(reader.varint()?).map_err(|_| Malformed);
+    for _ in 0..count {
+        let key_end = end.checked_add(length(reader)?).ok_or(Malformed)?;
+        end = key_end.checked_add(length(reader)?).ok_or(Malformed)?;
+        ends.push((key_end, end));
+    }
+    let buffer = reader.slice()?;
+    if buffer.len() != end as usize {
+        return Err(Malformed);
+    }
+    Ok(ScanChunk { buffer: buffer.to_vec(), ends, exhausted })
+}
+
+fn read_failed(reader: &mut Reader<'_>, tablet: TabletId) -> Result<KvError, Malformed> {
+    let text =
+        |reader: &mut Reader<'_>| -> Result<String, Malformed> { Ok(String::from_utf8_lossy(reader.slice()?).into()) };
+    Ok(match reader.u8()? {
+        0 => KvError::Unavailable(tablet),
+        1 => {
+            let leader = Some(reader.varint()?).filter(|node| *node != 0).map(NodeId);
+            KvError::NotLeader { tablet, leader }
+        }
+        2 => KvError::Overloaded("the tablet's leader has too much to do"),
+        3 => KvError::Timeout(reader.varint()?),
+        4 => KvError::NoSuchTablet(tablet),
+        5 => KvError::DiskFull(text(reader)?),
+        6 => KvError::TooLarge(text(reader)?),
+        7 => KvError::Storage(text(reader)?),
+        _ => return Err(Malformed),
+    })
+}

@@ -1,0 +1,231 @@
+//! How a connection begins: who dials, whom it means to reach, and why it may be refused.
+//!
+//! Always true: magic and protocol version come first and never change their form, so that nodes of different versions can tell each other so.
+//! Left out: what a question says, which is the node's affair.
+
+use crate::Lane;
+use diorite_base::NodeId;
+use diorite_base::bytes::{Malformed, Reader};
+use std::fmt;
+use std::net::SocketAddr;
+use thiserror::Error;
+use uuid::Uuid;
+
+/// The version of frames, hellos and of all that travels in frames. Nodes of different versions do not talk.
+pub const PROTOCOL_VERSION: u32 = 1;
+
+/// How every connection, and every answer to it, begins.
+pub(crate) const MAGIC: [u8; 8] = *b"DIORITE\0";
+/// Magic and version.
+pub(crate) const PREAMBLE_BYTES: usize = 12;
+/// The largest hello, question or answer.
+pub(crate) const MAX_HELLO_BYTES: usize = 1 << 20;
+
+const LANE: u8 = 1;
+const QUESTION: u8 = 2;
+const ACCEPTED: u8 = 0;
+const REFUSED: u8 = 1;
+
+/// Who dials, for one lane.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hello {
+    /// The dialler's cluster.
+    pub cluster: Uuid,
+    /// The dialler.
+    pub from: NodeId,
+    /// The dialler, as clients see it.
+    pub host: Uuid,
+    /// Whom it means to reach.
+    pub to: NodeId,
+    /// Differs with each start of the dialler's process.
+    pub incarnation: u64,
+    /// What the connection is for.
+    pub lane: Lane,
+    /// Where the dialler itself is dialled.
+    pub address: SocketAddr,
+}
+
+/// The first frame of a connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Opening {
+    Lane(Hello),
+    /// One question, one answer, then the connection ends: for those who are not members yet.
+    Question(Vec<u8>),
+}
+
+/// Why a connection is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum RefusalKind {
+    /// Another protocol version.
+    Version,
+    /// Another cluster.
+    Cluster,
+    /// The dialler meant to reach another node: an address changed hands.
+    Misdirected,
+    /// The dialler's node id belongs to another host, or to another process that is running.
+    Duplicate,
+    /// The clocks differ by too much.
+    Clock,
+    /// The node is not a member as far as is known here; it may be soon.
+    Unknown,
+    /// A reason that this version does not know.
+    Other,
+}
+
+impl RefusalKind {
+    const ALL: [Self; 7] =
+        [Self::Version, Self::Cluster, Self::Misdirected, Self::Duplicate, Self::Clock, Self::Unknown, Self::Other];
+
+    /// Whether a node that is refused so has no business going on: trying again will not help.
+    pub fn is_final(self) -> bool {
+        matches!(self, Self::Version | Self::Cluster | Self::Duplicate | Self::Clock)
+    }
+
+    fn code(self) -> u8 {
+        self as u8
+    }
+
+    fn from_code(code: u8) -> Self {
+        Self::ALL.get(usize::from(code)).copied().unwrap_or(Self::Other)
+    }
+}
+
+/// A refused connection: one clear line, written by the node that was dialled.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[error("{reason}")]
+pub struct Refusal {
+    /// What to do about it.
+    pub kind: RefusalKind,
+    /// The line.
+    pub reason: String,
+}
+
+impl Refusal {
+    /// A refusal with its line.
+    pub fn new(kind: RefusalKind, reason: impl fmt::Display) -> Self {
+        Self { kind, reason: reason.to_string() }
+    }
+
+    pub(crate) fn version(theirs: u32) -> Self {
+        let reason = format!(
+            "protocol version {theirs} is not spoken here, {PROTOCOL_VERSION} is: run the same version of diorite on all nodes"
+        );
+        Self { kind: RefusalKind::Version, reason }
+    }
+}
+
+/// Magic and version.
+pub(crate) fn preamble() -> [u8; PREAMBLE_BYTES] {
+    let mut preamble = [0; PREAMBLE_BYTES];
+    preamble[..8].copy_from_slice(&MAGIC);
+    preamble[8..].copy_from_slice(&PROTOCOL_VERSION.to_le_bytes());
+    preamble
+}
+
+/// The version that a preamble names, if it is one.
+pub(crate) fn version_of(preamble: [u8; PREAMBLE_BYTES]) -> Option<u32> {
+    let [magic @ .., a, b, c, d] = preamble;
+    (magic == MAGIC).then(|| u32::from_le_bytes([a, b, c, d]))
+}
+
+impl Opening {
+    /// The body of the frame; `wall_us` is the dialler's wall clock.
+    pub(crate) fn encode(&self, wall_us: i64) -> Vec<u8> {
+        let mut out = Vec::new();
+        match self {
+            Self::Lane(hello) => {
+                out.push(LANE);
+                out.extend_from_slice(&wall_us.to_le_bytes());
+                out.push(hello.lane as u8);
+                out.extend_from_slice(hello.cluster.as_bytes());
+                out.extend_from_slice(hello.host.as_bytes());
+                out.extend_from_slice(&hello.from.0.to_le_bytes());
+                out.extend_from_slice(&hello.to.0.to_le_bytes());
+                out.extend_from_slice(&hello.incarnation.to_le_bytes());
+                out.extend_from_slice(hello.address.to_string().as_bytes());
+            }
+            Self::Question(question) => {
+                out.push(QUESTION);
+                out.extend_from_slice(&wall_us.to_le_bytes());
+                out.extend_from_slice(question);
+            }
+        }
+        out
+    }
+
+    /// Reads the body back, with the dialler's wall clock.
+    pub(crate) fn decode(body: &[u8]) -> Result<(Self, i64), Malformed> {
+        let mut reader = Reader::new(body);
+        let purpose = reader.u8()?;
+        let wall_us = reader.i64()?;
+        let opening = match purpose {
+            LANE => {
+                let lane = *Lane::ALL.get(usize::from(reader.u8()?)).ok_or(Malformed)?;
+                Self::Lane(Hello {
+                    lane,
+                    cluster: Uuid::from_bytes(reader.array()?),
+                    host: Uuid::from_bytes(reader.array()?),
+                    from: NodeId(reader.u64()?),
+                    to: NodeId(reader.u64()?),
+                    incarnation: reader.u64()?,
+                    address: std::str::from_utf8(reader.rest())
+                        .ok()
+                        .and_then(|text| text.parse().ok())
+                        .ok_or(Malformed)?,
+                })
+            }
+            QUESTION => Self::Question(reader.rest().to_vec()),
+            _ => return Err(Malformed),
+        };
+        Ok((opening, wall_us))
+    }
+}
+
+/// The body of an answer: accepted (with what was asked for, if it was a question), or refused.
+pub(crate) fn encode_answer(answer: &Result<Vec<u8>, Refusal>) -> Vec<u8> {
+    match answer {
+        Ok(answer) => [&[ACCEPTED], answer.as_slice()].concat(),
+        Err(refusal) => [&[REFUSED, refusal.kind.code()], refusal.reason.as_bytes()].concat(),
+    }
+}
+
+/// Reads an answer back.
+pub(crate) fn decode_answer(body: &[u8]) -> Result<Result<Vec<u8>, Refusal>, Malformed> {
+    match body {
+        [ACCEPTED, answer @ ..] => Ok(Ok(answer.to_vec())),
+        [REFUSED, kind, reason @ ..] => {
+            Ok(Err(Refusal::new(RefusalKind::from_code(*kind), String::from_utf8_lossy(reason))))
+        }
+        _ => Err(Malformed),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hellos_and_answers_are_read_as_written() {
+        let hello = Hello {
+            cluster: Uuid::from_u128(1),
+            from: NodeId(2),
+            host: Uuid::from_u128(3),
+            to: NodeId(4),
+            incarnation: 5,
+            lane: Lane::Requests,
+            address: "[::1]:7100".parse().unwrap(),
+        };
+        for opening in [Opening::Lane(hello), Opening::Question(b"may I?".to_vec())] {
+            let encoded = opening.encode(-7);
+            assert_eq!(Opening::decode(&encoded), Ok((opening, -7)));
+            assert_eq!(Opening::decode(&encoded[..5]), Err(Malformed));
+        }
+        for kind in RefusalKind::ALL {
+            let refused = Err(Refusal::new(kind, "no"));
+            assert_eq!(decode_answer(&encode_answer(&refused)), Ok(refused));
+        }
+        assert_eq!(decode_answer(&encode_answer(&Ok(vec![9]))), Ok(Ok(vec![9])));
+        assert_eq!(version_of(preamble()), Some(PROTOCOL_VERSION));
+        assert_eq!(version_of(*b"GET / HTTP/1"), None);
+    }
+}

@@ -1,0 +1,285 @@
+//! The listening end: accepts or refuses what other nodes dial, and hands on what the accepted bring.
+//!
+//! Always true: before a connection of a lane is read, its predecessor is read no more; a frame that is damaged or too large ends its connection.
+
+use super::{Gate, HANDSHAKE_PATIENCE, Peers, Received, ReceivedMap, TcpOptions, prepare};
+use crate::frame::{Incoming, put_frame};
+use crate::hello::{self, Hello, MAX_HELLO_BYTES, Opening, PREAMBLE_BYTES, PROTOCOL_VERSION, Refusal, RefusalKind};
+use crate::{Lane, MAX_FRAME_BYTES, Receiver};
+use ahash::AHashMap;
+use diorite_base::NodeId;
+use parking_lot::Mutex;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, watch};
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::timeout;
+
+/// Connections that may be in the middle of their handshake.
+const HANDSHAKES: usize = 256;
+/// How long an answer to a question may take.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(30);
+/// How long a node's earlier process is watched for signs of life before a new one takes its place.
+const WATCH: Duration = Duration::from_millis(700);
+/// Within this time before the end of the watch, a running process sends something.
+const ALIVE: Duration = Duration::from_millis(400);
+
+/// What one node has dialled.
+#[derive(Default)]
+struct Inbound {
+    incarnation: u64,
+    readers: [Option<JoinHandle<()>>; Lane::COUNT],
+    last_received_ns: Arc<AtomicU64>,
+}
+
+impl Inbound {
+    async fn close(&mut self, lane: Lane) {
+        if let Some(reader) = self.readers[lane.index()].take() {
+            reader.abort();
+            // It was told to end: that it did is all there is to know.
+            let _ = reader.await;
+        }
+    }
+
+    /// Waits a while for all connections to end by themselves; whether they did.
+    async fn ended(&mut self) -> bool {
+        let readers = self.readers.iter_mut().flatten();
+        let all = futures::future::join_all(readers.filter(|reader| !reader.is_finished()));
+        timeout(WATCH, all).await.is_ok()
+    }
+}
+
+type InboundOfNode = Arc<tokio::sync::Mutex<Inbound>>;
+
+/// What all accepted connections share.
+pub(crate) struct Listening {
+    options: Arc<TcpOptions>,
+    receiver: Arc<dyn Receiver>,
+    gate: Arc<dyn Gate>,
+    peers: Arc<Peers>,
+    received: Arc<ReceivedMap>,
+    inbound: Mutex<AHashMap<NodeId, InboundOfNode>>,
+    handshakes: Arc<Semaphore>,
+}
+
+impl Listening {
+    pub(crate) fn new(
+        options: Arc<TcpOptions>,
+        receiver: Arc<dyn Receiver>,
+        gate: Arc<dyn Gate>,
+        peers: Arc<Peers>,
+        received: Arc<ReceivedMap>,
+    ) -> Self {
+        Self {
+            options,
+            receiver,
+            gate,
+            peers,
+            received,
+            inbound: Mutex::default(),
+            handshakes: Arc::new(Semaphore::new(HANDSHAKES)),
+        }
+    }
+}
+
+/// Accepts until `stop`.
+pub(crate) async fn run(listener: TcpListener, listening: Arc<Listening>, mut stop: watch::Receiver<bool>) {
+    let mut handshakes = JoinSet::new();
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            Some(_) = handshakes.join_next(), if !handshakes.is_empty() => continue,
+            // An error means that the transport is gone.
+            _ = stop.wait_for(|stop| *stop) => break,
+        };
+        match accepted {
+            Ok((stream, from)) => {
+                // Over the limit: closed at once; nodes dial again.
+                let Ok(permit) = Arc::clone(&listening.handshakes).try_acquire_owned() else { continue };
+                let listening = Arc::clone(&listening);
+                handshakes.spawn(async move {
+                    if let Err(error) = welcome(listening, stream, from).await {
+                        tracing::debug!(%from, %error, "a connection to the node port ended before it began");
+                    }
+                    drop(permit);
+                });
+            }
+            Err(error) => {
+                // Out of file descriptors, most likely: others must close first.
+                tracing::warn!(%error, "cannot accept a connection from a node");
+                let _ = timeout(Duration::from_millis(50), std::future::pending::<()>()).await;
+            }
+        }
+    }
+    handshakes.shutdown().await;
+    let nodes: Vec<_> = listening.inbound.lock().drain().map(|(_, inbound)| inbound).collect();
+    for inbound in nodes {
+        let mut inbound = inbound.lock().await;
+        for lane in Lane::ALL {
+            inbound.close(lane).await;
+        }
+    }
+}
+
+/// Reads the opening and answers it.
+async fn welcome(listening: Arc<Listening>, mut stream: TcpStream, from: SocketAddr) -> io::Result<()> {
+    prepare(&stream)?;
+    let late = |_| io::Error::from(io::ErrorKind::TimedOut);
+    let (opening, incoming) = timeout(HANDSHAKE_PATIENCE, read_opening(&mut stream)).await.map_err(late)??;
+    let opening = opening.and_then(|(opening, wall_us)| {
+        check(&listening.options, &opening, wall_us)?;
+        Ok(opening)
+    });
+    match opening {
+        Ok(Opening::Lane(hello)) => match listening.gate.admit(&hello) {
+            Ok(()) => accept(&listening, stream, incoming.with_limit(MAX_FRAME_BYTES), hello).await,
+            Err(refusal) => answer(&mut stream, &Err(refusal)).await,
+        },
+        Ok(Opening::Question(question)) => {
+            let answering = listening.gate.answer(from.ip(), question);
+            let answered = timeout(ANSWER_PATIENCE, answering).await.map_err(late)?;
+            answer(&mut stream, &answered).await
+        }
+        Err(refusal) => answer(&mut stream, &Err(refusal)).await,
+    }
+}
+
+type ReadOpening = Result<(Opening, i64), Refusal>;
+
+async fn read_opening(stream: &mut TcpStream) -> io::Result<(ReadOpening, Incoming)> {
+    let malformed = || io::Error::new(io::ErrorKind::InvalidData, "this is no hello of a node");
+    let mut incoming = Incoming::new(MAX_HELLO_BYTES);
+    let mut version = None;
+    loop {
+        if stream.read_buf(incoming.space()).await? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        if version.is_none() {
+            let Some(preamble) = incoming.take::<PREAMBLE_BYTES>() else { continue };
+            let theirs = hello::version_of(preamble).ok_or_else(malformed)?;
+            if theirs != PROTOCOL_VERSION {
+                return Ok((Err(Refusal::version(theirs)), incoming));
+            }
+            version = Some(theirs);
+        }
+        if let Some(body) = incoming.one_frame().map_err(io::Error::other)? {
+            let opening = Opening::decode(&body).map_err(|_| malformed())?;
+            return Ok((Ok(opening), incoming));
+        }
+    }
+}
+
+async fn answer(stream: &mut TcpStream, answer: &Result<Vec<u8>, Refusal>) -> io::Result<()> {
+    let mut bytes = hello::preamble().to_vec();
+    put_frame(&mut bytes, &hello::encode_answer(answer));
+    stream.write_all(&bytes).await?;
+    if answer.is_err() {
+        // An orderly end, so that the refusal is read before the end is noticed.
+        stream.shutdown().await?;
+    }
+    Ok(())
+}
+
+/// What can be checked without knowing the members.
+fn check(options: &TcpOptions, opening: &Opening, wall_us: i64) -> Result<(), Refusal> {
+    if let Opening::Lane(hello) = opening {
+        if hello.cluster != options.cluster {
+            let reason = format!("it belongs to cluster {}, we to cluster {}", options.cluster, hello.cluster);
+            return Err(Refusal::new(RefusalKind::Cluster, reason));
+        }
+        if hello.to != options.node {
+            let reason = format!("it is node {}, not {}", options.node, hello.to);
+            return Err(Refusal::new(RefusalKind::Misdirected, reason));
+        }
+        if hello.from == options.node {
+            let reason = format!("node id {} is its own", options.node);
+            return Err(Refusal::new(RefusalKind::Duplicate, reason));
+        }
+    }
+    let apart_us = options.clock.wall_us().abs_diff(wall_us);
+    let bound_us = options.max_clock_skew.as_micros() as u64;
+    if apart_us > bound_us {
+        let (apart_ms, bound_ms) = (apart_us / 1_000, bound_us / 1_000);
+        let reason = format!("its clock and ours are {apart_ms} ms apart, at most {bound_ms} ms are allowed");
+        return Err(Refusal::new(RefusalKind::Clock, reason));
+    }
+    Ok(())
+}
+
+/// Takes the place of the lane's earlier connection, unless that belongs to another process that is alive.
+async fn accept(listening: &Arc<Listening>, mut stream: TcpStream, incoming: Incoming, hello: Hello) -> io::Result<()> {
+    let of_node = Arc::clone(listening.inbound.lock().entry(hello.from).or_default());
+    let mut inbound = of_node.lock().await;
+    if inbound.incarnation != hello.incarnation {
+        if !inbound.ended().await && is_alive(listening, &inbound) {
+            let reason = format!("another process runs as node {} already", hello.from);
+            return answer(&mut stream, &Err(Refusal::new(RefusalKind::Duplicate, reason))).await;
+        }
+        for lane in Lane::ALL {
+            inbound.close(lane).await;
+        }
+        inbound.incarnation = hello.incarnation;
+    }
+    inbound.close(hello.lane).await;
+    answer(&mut stream, &Ok(Vec::new())).await?;
+    listening.peers.heard_of(&hello);
+    let reader = Reader {
+        from: hello.from,
+        lane: hello.lane,
+        receiver: Arc::clone(&listening.receiver),
+        received: Arc::clone(listening.received.lock().entry((hello.from, hello.lane)).or_default()),
+        last_received_ns: Arc::clone(&inbound.last_received_ns),
+        options: Arc::clone(&listening.options),
+    };
+    inbound.readers[hello.lane.index()] = Some(tokio::spawn(reader.run(stream, incoming)));
+    Ok(())
+}
+
+fn is_alive(listening: &Listening, inbound: &Inbound) -> bool {
+    let now_ns = listening.options.clock.monotonic_ns();
+    let silent_ns = now_ns.saturating_sub(inbound.last_received_ns.load(Ordering::Relaxed));
+    Duration::from_nanos(silent_ns) < ALIVE
+}
+
+/// Reads one accepted connection.
+struct Reader {
+    from: NodeId,
+    lane: Lane,
+    receiver: Arc<dyn Receiver>,
+    received: Arc<Received>,
+    last_received_ns: Arc<AtomicU64>,
+    options: Arc<TcpOptions>,
+}
+
+impl Reader {
+    async fn run(self, mut stream: TcpStream, mut incoming: Incoming) {
+        loop {
+            let taken = incoming.each_frame(|frame| self.receiver.receive(self.from, self.lane, frame));
+            match taken {
+                Ok((0, _)) => {}
+                Ok((frames, bytes)) => {
+                    self.received.frames.fetch_add(frames, Ordering::Relaxed);
+                    self.received.bytes.fetch_add(bytes, Ordering::Relaxed);
+                    self.last_received_ns.store(self.options.clock.monotonic_ns(), Ordering::Relaxed);
+                }
+                Err(error) => {
+                    tracing::warn!(from = %self.from, lane = self.lane.name(), %error, "closing a connection");
+                    return;
+                }
+            }
+            match stream.read_buf(incoming.space()).await {
+                Ok(0) => return,
+                Ok(_) => {}
+                Err(error) => {
+                    tracing::debug!(from = %self.from, lane = self.lane.name(), %error, "a connection broke");
+                    return;
+                }
+            }
+        }
+    }
+}

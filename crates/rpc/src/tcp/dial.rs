@@ -1,0 +1,232 @@
+//! The dialling end: reaches a node, says hello, and keeps the lane's pipe on the connection until it ends; then again.
+//!
+//! Left out: giving up. A member is dialled until it is a member no more.
+
+use super::pipe::Pipe;
+use super::{HANDSHAKE_PATIENCE, Observer, TcpOptions, prepare};
+use crate::Lane;
+use crate::frame::{Incoming, put_frame};
+use crate::hello::{self, Hello, MAX_HELLO_BYTES, Opening, PREAMBLE_BYTES, Refusal, RefusalKind};
+use diorite_base::NodeId;
+use diorite_base::random::{Random, SplitMix64};
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+use thiserror::Error;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpSocket, TcpStream};
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+const FIRST_BACKOFF: Duration = Duration::from_millis(50);
+const LONGEST_BACKOFF: Duration = Duration::from_secs(1);
+
+/// Why there is no connection.
+#[derive(Debug, Error)]
+pub enum DialError {
+    /// Nobody answers, or not like a node.
+    #[error("{0}")]
+    Unreachable(#[from] io::Error),
+    /// The node does not want to talk to us.
+    #[error("{0}")]
+    Refused(Refusal),
+}
+
+/// Asks the node at `address` one question, from the address `bind`; `wall_us` is our wall clock, µs.
+pub async fn ask(
+    address: SocketAddr,
+    bind: Option<IpAddr>,
+    wall_us: i64,
+    question: Vec<u8>,
+    patience: Duration,
+) -> Result<Vec<u8>, DialError> {
+    let opening = Opening::Question(question).encode(wall_us);
+    match timeout(patience, open(address, bind, &opening)).await {
+        Ok(opened) => opened.map(|(_, answer)| answer),
+        Err(_) => Err(DialError::Unreachable(io::Error::new(io::ErrorKind::TimedOut, "no answer in time"))),
+    }
+}
+
+/// Connects, sends `opening` and returns the connection with its answer.
+async fn open(address: SocketAddr, bind: Option<IpAddr>, opening: &[u8]) -> Result<(TcpStream, Vec<u8>), DialError> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    if let Some(bind) = bind.filter(|bind| bind.is_ipv4() == address.is_ipv4() && !bind.is_unspecified()) {
+        socket.bind(SocketAddr::new(bind, 0))?;
+    }
+    let mut stream = socket.connect(address).await?;
+    prepare(&stream)?;
+    let mut request = hello::preamble().to_vec();
+    put_frame(&mut request, opening);
+    stream.write_all(&request).await?;
+    let answer = read_answer(&mut stream).await?;
+    match answer {
+        Ok(answer) => Ok((stream, answer)),
+        Err(refusal) => Err(DialError::Refused(refusal)),
+    }
+}
+
+async fn read_answer(stream: &mut TcpStream) -> io::Result<Result<Vec<u8>, Refusal>> {
+    let not_a_node = || io::Error::new(io::ErrorKind::InvalidData, "what answers is no diorite node");
+    let mut incoming = Incoming::new(MAX_HELLO_BYTES);
+    let mut version = None;
+    loop {
+        if stream.read_buf(incoming.space()).await? == 0 {
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the connection was closed without an answer"));
+        }
+        if version.is_none() {
+            let Some(preamble) = incoming.take::<PREAMBLE_BYTES>() else { continue };
+            version = Some(hello::version_of(preamble).ok_or_else(not_a_node)?);
+        }
+        // The form of a refusal is the same in all versions, so the version is not looked at.
+        if let Some(body) = incoming.one_frame().map_err(io::Error::other)? {
+            return hello::decode_answer(&body).map_err(|_| not_a_node());
+        }
+    }
+}
+
+/// Keeps one lane to one node connected.
+pub(crate) struct Dialler {
+    options: Arc<TcpOptions>,
+    observer: Arc<dyn Observer>,
+    to: NodeId,
+    lane: Lane,
+    pipe: Arc<Pipe>,
+    random: SplitMix64,
+    /// What was reported last; only something else is reported.
+    refusal: Option<Refusal>,
+    is_reported_unreachable: bool,
+}
+
+impl Dialler {
+    pub(crate) fn new(
+        options: Arc<TcpOptions>,
+        observer: Arc<dyn Observer>,
+        to: NodeId,
+        lane: Lane,
+        pipe: Arc<Pipe>,
+    ) -> Self {
+        let random = SplitMix64::new(options.seed ^ (to.0 << 8) ^ lane.index() as u64);
+        Self { options, observer, to, lane, pipe, random, refusal: None, is_reported_unreachable: false }
+    }
+
+    /// Runs until the sender of addresses is gone.
+    pub(crate) async fn run(mut self, mut addresses: watch::Receiver<SocketAddr>) {
+        let mut backoff = FIRST_BACKOFF;
+        loop {
+            let address = *addresses.borrow_and_update();
+            let dialled = tokio::select! {
+                dialled = self.connect(address) => dialled,
+                changed = addresses.changed() => match changed {
+                    Ok(()) => continue,
+                    Err(_) => return,
+                },
+            };
+            match dialled {
+                Ok(stream) => {
+                    let since_ns = self.options.clock.monotonic_ns();
+                    let removed = self.serve(stream, &mut addresses).await;
+                    if removed {
+                        return;
+                    }
+                    let lasted_ns = self.options.clock.monotonic_ns() - since_ns;
+                    if Duration::from_nanos(lasted_ns) > LONGEST_BACKOFF {
+                        backoff = FIRST_BACKOFF;
+                    }
+                }
+                Err(error) => self.report(error),
+            }
+            let pause = self.jittered(backoff);
+            backoff = (backoff * 2).min(LONGEST_BACKOFF);
+            tokio::select! {
+                woken = timeout(pause, self.pipe.dial_now.notified()) => if woken.is_ok() { backoff = FIRST_BACKOFF },
+                changed = addresses.changed() => if changed.is_err() { return },
+            }
+        }
+    }
+
+    /// Between half of `backoff` and all of it, so that nodes do not dial in step.
+    fn jittered(&mut self, backoff: Duration) -> Duration {
+        let half_us = backoff.as_micros() as u64 / 2;
+        Duration::from_micros(half_us + self.random.below(half_us + 1))
+    }
+
+    async fn connect(&self, address: SocketAddr) -> Result<TcpStream, DialError> {
+        let options = &self.options;
+        let hello = Hello {
+            cluster: options.cluster,
+            from: options.node,
+            host: options.host,
+            to: self.to,
+            incarnation: options.incarnation,
+            lane: self.lane,
+            address: options.advertise,
+        };
+        let started_ns = options.clock.monotonic_ns();
+        let opening = Opening::Lane(hello).encode(options.clock.wall_us());
+        let opened = match timeout(HANDSHAKE_PATIENCE, open(address, options.bind, &opening)).await {
+            Ok(opened) => opened,
+            Err(_) => return Err(io::Error::new(io::ErrorKind::TimedOut, "no answer in time").into()),
+        };
+        let took = Duration::from_nanos(options.clock.monotonic_ns() - started_ns);
+        match opened {
+            // A hello that waited before it was read (its reader was stopped, or still starting) says nothing about clocks.
+            Err(DialError::Refused(refusal))
+                if refusal.kind == RefusalKind::Clock && took > options.max_clock_skew / 4 =>
+            {
+                Err(io::Error::new(io::ErrorKind::TimedOut, "the answer came late").into())
+            }
+            opened => opened.map(|(stream, _)| stream),
+        }
+    }
+
+    /// Sends until the connection ends or the address changes; whether the node was removed.
+    async fn serve(&mut self, stream: TcpStream, addresses: &mut watch::Receiver<SocketAddr>) -> bool {
+        self.refusal = None;
+        self.is_reported_unreachable = false;
+        let stream = Arc::new(stream);
+        self.pipe.attach(Arc::clone(&stream));
+        tracing::debug!(to = %self.to, lane = self.lane.name(), "connected");
+        self.observer.connected(self.to, self.lane);
+        let (removed, ended) = tokio::select! {
+            error = self.pipe.drain(&stream) => (false, error),
+            error = closed(&stream) => (false, error),
+            changed = addresses.changed() => (changed.is_err(), io::Error::other("its address changed")),
+        };
+        self.pipe.detach();
+        tracing::debug!(to = %self.to, lane = self.lane.name(), %ended, "disconnected");
+        self.observer.disconnected(self.to, self.lane);
+        removed
+    }
+
+    fn report(&mut self, error: DialError) {
+        match error {
+            DialError::Refused(refusal) if self.refusal.as_ref() != Some(&refusal) => {
+                self.observer.refused(self.to, self.lane, &refusal);
+                self.refusal = Some(refusal);
+            }
+            DialError::Refused(_) => {}
+            DialError::Unreachable(error) => {
+                tracing::debug!(to = %self.to, lane = self.lane.name(), %error, "cannot connect");
+                if !std::mem::replace(&mut self.is_reported_unreachable, true) {
+                    self.observer.unreachable(self.to, self.lane, &error);
+                }
+            }
+        }
+    }
+}
+
+/// Waits until the other side closes, which is all that it may do.
+async fn closed(stream: &TcpStream) -> io::Error {
+    loop {
+        if let Err(error) = stream.readable().await {
+            return error;
+        }
+        match stream.try_read(&mut [0; 16]) {
+            Ok(0) => return io::ErrorKind::UnexpectedEof.into(),
+            Ok(_) => return io::Error::new(io::ErrorKind::InvalidData, "the listening side does not send"),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return error,
+        }
+    }
+}

@@ -1,0 +1,466 @@
+//! Nodes of one process on loopback sockets: order, loss, refusals, limits.
+
+use super::*;
+use crate::frame::put_frame;
+use crate::hello::{Opening, PROTOCOL_VERSION, RefusalKind, preamble};
+use diorite_base::SystemClock;
+use futures::FutureExt;
+use std::sync::atomic::AtomicI64;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+const CLUSTER: Uuid = Uuid::from_u128(0xC1);
+const CONNECTED: &str = "connected";
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The machine's clock, set wrong.
+struct Skewed(SystemClock, AtomicI64);
+
+impl Clock for Skewed {
+    fn monotonic_ns(&self) -> u64 {
+        self.0.monotonic_ns()
+    }
+
+    fn wall_us(&self) -> i64 {
+        self.0.wall_us() + self.1.load(Ordering::Relaxed)
+    }
+}
+
+/// Keeps everything that it hears.
+#[derive(Default)]
+struct Ear {
+    frames: Mutex<Vec<(NodeId, Lane, Vec<u8>)>>,
+    /// Keep only the lengths.
+    lengths: Mutex<Vec<usize>>,
+    events: Mutex<Vec<String>>,
+    refusals: Mutex<Vec<Refusal>>,
+    /// Hosts that are not let in.
+    unwanted: Mutex<Option<Uuid>>,
+    /// Held by a test to keep the receiver busy.
+    busy: Mutex<()>,
+}
+
+impl Receiver for Ear {
+    fn receive(&self, from: NodeId, lane: Lane, frame: &[u8]) {
+        let _busy = self.busy.lock();
+        self.lengths.lock().push(frame.len());
+        if frame.len() < 1_000 {
+            self.frames.lock().push((from, lane, frame.to_vec()));
+        }
+    }
+}
+
+impl Gate for Ear {
+    fn admit(&self, hello: &Hello) -> Result<(), Refusal> {
+        match *self.unwanted.lock() {
+            Some(host) if host == hello.host => Err(Refusal::new(RefusalKind::Duplicate, "not that host")),
+            _ => Ok(()),
+        }
+    }
+
+    fn answer(&self, _from: IpAddr, question: Vec<u8>) -> BoxFuture<'static, Result<Vec<u8>, Refusal>> {
+        async move {
+            match question.as_slice() {
+                b"may I?" => Ok(b"you may".to_vec()),
+                _ => Err(Refusal::new(RefusalKind::Other, "you may not")),
+            }
+        }
+        .boxed()
+    }
+}
+
+impl Observer for Ear {
+    fn connected(&self, to: NodeId, lane: Lane) {
+        self.events.lock().push(format!("{CONNECTED} {to} {}", lane.name()));
+    }
+
+    fn disconnected(&self, to: NodeId, lane: Lane) {
+        self.events.lock().push(format!("disconnected {to} {}", lane.name()));
+    }
+
+    fn refused(&self, _by: NodeId, _lane: Lane, refusal: &Refusal) {
+        self.refusals.lock().push(refusal.clone());
+    }
+
+    fn unreachable(&self, to: NodeId, lane: Lane, _error: &io::Error) {
+        self.events.lock().push(format!("unreachable {to} {}", lane.name()));
+    }
+}
+
+struct Node {
+    transport: TcpTransport,
+    ear: Arc<Ear>,
+    address: SocketAddr,
+}
+
+fn options(node: u64) -> TcpOptions {
+    TcpOptions {
+        cluster: CLUSTER,
+        node: NodeId(node),
+        host: Uuid::from_u128(node.into()),
+        incarnation: node,
+        bind: None,
+        advertise: "127.0.0.1:1".parse().unwrap(),
+        max_clock_skew: TcpOptions::MAX_CLOCK_SKEW,
+        buffer_bytes: TcpOptions::BUFFER_BYTES,
+        clock: Arc::new(SystemClock::new()),
+        seed: node,
+    }
+}
+
+impl Node {
+    async fn start(options: TcpOptions) -> Self {
+        Self::start_on("127.0.0.1:0".parse().unwrap(), options).await
+    }
+
+    async fn start_on(address: SocketAddr, mut options: TcpOptions) -> Self {
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.set_reuseaddr(true).unwrap();
+        socket.bind(address).unwrap();
+        let listener = socket.listen(64).unwrap();
+        let address = listener.local_addr().unwrap();
+        options.advertise = address;
+        let ear = Arc::new(Ear::default());
+        let observer = Arc::clone(&ear) as Arc<dyn Observer>;
+        let transport = TcpTransport::new(options, observer, Handle::current());
+        transport.listen(listener, Arc::clone(&ear) as Arc<dyn Receiver>, Arc::clone(&ear) as Arc<dyn Gate>);
+        Self { transport, ear, address }
+    }
+
+    fn dial(&self, nodes: &[(u64, SocketAddr)]) {
+        self.transport.set_peers(&nodes.iter().map(|(node, address)| (NodeId(*node), *address)).collect());
+    }
+
+    async fn connected(&self, to: u64) {
+        until(|| Lane::ALL.iter().all(|lane| self.transport.is_connected(NodeId(to), *lane))).await;
+    }
+
+    fn numbers(&self) -> Vec<u64> {
+        let frames = self.ear.frames.lock();
+        frames.iter().filter_map(|(_, _, frame)| Some(u64::from_le_bytes(frame.as_slice().try_into().ok()?))).collect()
+    }
+}
+
+async fn until(condition: impl Fn() -> bool) {
+    let waiting = async {
+        while !condition() {
+            let _ = timeout(Duration::from_millis(2), std::future::pending::<()>()).await;
+        }
+    };
+    assert!(timeout(PATIENCE, waiting).await.is_ok(), "what is waited for does not happen");
+}
+
+async fn two() -> (Node, Node) {
+    let (a, b) = (Node::start(options(1)).await, Node::start(options(2)).await);
+    a.dial(&[(1, a.address), (2, b.address)]);
+    a.connected(2).await;
+    (a, b)
+}
+
+/// Dials a fresh listener with `dialler`'s options; returns what it is told.
+async fn refusal_of(dialler: TcpOptions, prepare: impl FnOnce(&Node)) -> Refusal {
+    let listener = Node::start(options(2)).await;
+    prepare(&listener);
+    let dialler = Node::start(dialler).await;
+    dialler.dial(&[(2, listener.address)]);
+    until(|| dialler.ear.refusals.lock().len() >= Lane::COUNT).await;
+    // Once for each lane and not once more, however often it dials.
+    let _ = timeout(Duration::from_millis(300), std::future::pending::<()>()).await;
+    let refusals = dialler.ear.refusals.lock();
+    assert_eq!(refusals.len(), Lane::COUNT, "{refusals:?}");
+    assert!(!dialler.ear.events.lock().iter().any(|event| event.starts_with(CONNECTED)));
+    refusals[0].clone()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn frames_arrive_in_order_on_each_lane() {
+    let (a, b) = two().await;
+    for n in 0..40_000u64 {
+        a.transport.send(NodeId(2), Lane::ALL[n as usize % Lane::COUNT], &n.to_le_bytes()).unwrap();
+    }
+    until(|| b.ear.lengths.lock().len() == 40_000).await;
+    for lane in Lane::ALL {
+        let frames = b.ear.frames.lock();
+        let of_lane: Vec<_> = frames.iter().filter(|(_, of, _)| *of == lane).map(|(_, _, frame)| frame).collect();
+        let expected: Vec<_> =
+            (lane.index() as u64..40_000).step_by(Lane::COUNT).map(|n| n.to_le_bytes().to_vec()).collect();
+        assert!(of_lane.into_iter().eq(&expected), "{lane:?}");
+        assert!(frames.iter().all(|(from, _, _)| *from == NodeId(1)));
+    }
+    let statistics = a.transport.statistics();
+    assert_eq!(statistics.len(), Lane::COUNT);
+    assert!(statistics.iter().all(|(_, _, lane)| lane.connected && lane.frames_sent == 10_000 && lane.reconnects == 0));
+    let received = b.transport.statistics();
+    assert!(received.iter().all(|(from, _, lane)| *from == NodeId(1) && lane.bytes_received == 10_000 * 16));
+    // Who has dialled is dialled.
+    b.connected(1).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn several_frames_travel_together_and_large_ones_whole() {
+    let (a, b) = two().await;
+    let (small, large) = (vec![1; 300], vec![2; 20 << 20]);
+    a.transport.send_many(NodeId(2), Lane::Raft, &[&small, &large, &[], &small]).unwrap();
+    until(|| b.ear.lengths.lock().len() == 4).await;
+    assert_eq!(*b.ear.lengths.lock(), [300, 20 << 20, 0, 300]);
+    let over = vec![0; MAX_FRAME_BYTES + 1];
+    assert_eq!(a.transport.send(NodeId(2), Lane::Raft, &over), Err(SendError::Full));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_is_reached_who_is_not_a_peer_or_not_there() {
+    let a = Node::start(options(1)).await;
+    assert_eq!(a.transport.send(NodeId(2), Lane::Raft, b"?"), Err(SendError::Down));
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    a.dial(&[(2, nobody)]);
+    assert_eq!(a.transport.send(NodeId(2), Lane::Raft, b"?"), Err(SendError::Down));
+    assert_eq!(a.transport.statistics()[1].2.frames_dropped, 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_peer_that_comes_back_is_dialled_again_and_frames_are_lost_but_never_repeated() {
+    let (a, b) = two().await;
+    let mut n = 0u64;
+    let mut send = |count: u64| {
+        for _ in 0..count {
+            // While the peer is gone nothing can be sent: those numbers are lost.
+            let _ = a.transport.send(NodeId(2), Lane::Raft, &n.to_le_bytes());
+            n += 1;
+        }
+        n
+    };
+    send(1_000);
+    until(|| b.numbers().len() == 1_000).await;
+    let address = b.address;
+    b.transport.stop();
+    until(|| !a.transport.is_connected(NodeId(2), Lane::Raft)).await;
+    let before = send(1_000);
+    let b = Node::start_on(address, TcpOptions { incarnation: 22, ..options(2) }).await;
+    a.connected(2).await;
+    let last = send(1_000) - 1;
+    until(|| b.numbers().last() == Some(&last)).await;
+    let numbers = b.numbers();
+    assert!(numbers.is_sorted_by(|one, next| one < next), "in order, each once");
+    assert!(numbers[0] >= before, "what was sent before is lost");
+    let raft = a.transport.statistics()[1].2;
+    assert_eq!(raft.reconnects, 1);
+    assert!(raft.frames_dropped >= 1_000);
+    let events = a.ear.events.lock();
+    let of_lane: Vec<_> = events.iter().filter_map(|event| event.strip_suffix(" n2 raft")).collect();
+    assert_eq!(of_lane, [CONNECTED, "disconnected", "unreachable", CONNECTED]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_peer_may_move_and_may_be_removed() {
+    let (a, b) = two().await;
+    b.transport.stop();
+    let moved = Node::start(TcpOptions { incarnation: 22, ..options(2) }).await;
+    a.dial(&[(2, moved.address)]);
+    until(|| a.transport.statistics().iter().all(|(_, _, lane)| lane.connected && lane.reconnects == 1)).await;
+    a.transport.send(NodeId(2), Lane::Raft, b"here").unwrap();
+    until(|| moved.ear.lengths.lock().len() == 1).await;
+    a.dial(&[]);
+    assert_eq!(a.transport.send(NodeId(2), Lane::Raft, b"gone"), Err(SendError::Down));
+    until(|| a.ear.events.lock().iter().filter(|event| event.starts_with("disconnected")).count() == 2 * Lane::COUNT)
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_nodes_talk_both_ways_and_one_way_can_fail_alone() {
+    let (a, b) = two().await;
+    b.connected(1).await;
+    a.dial(&[]);
+    until(|| !a.transport.is_connected(NodeId(2), Lane::Control)).await;
+    b.transport.send(NodeId(1), Lane::Control, b"still there").unwrap();
+    until(|| a.ear.lengths.lock().len() == 1).await;
+    assert!(b.transport.is_connected(NodeId(1), Lane::Control));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slow_reader_fills_a_bounded_buffer_and_does_not_hold_the_sender() {
+    let buffer_bytes = [1 << 20; Lane::COUNT];
+    let a = Node::start(TcpOptions { buffer_bytes, ..options(1) }).await;
+    let b = Node::start(options(2)).await;
+    a.dial(&[(2, b.address)]);
+    a.connected(2).await;
+    let busy = b.ear.busy.lock();
+    let frame = vec![7; 100_000];
+    let mut sent = 0;
+    // The sockets' own buffers take some megabytes as well. The bound of the loop is what fails, not time.
+    let full = loop {
+        match a.transport.send(NodeId(2), Lane::Requests, &frame) {
+            Ok(()) => sent += 1,
+            Err(error) => break error,
+        }
+        assert!(sent < 10_000, "a gigabyte is queued");
+    };
+    assert_eq!(full, SendError::Full);
+    assert!(a.transport.statistics()[2].2.bytes_waiting <= 1 << 20);
+    // Other lanes are not held up. (The receiver is; so only the sending end is looked at.)
+    a.transport.send(NodeId(2), Lane::Control, b"heartbeat").unwrap();
+    assert_eq!(a.transport.statistics()[0].2.bytes_waiting, 0);
+    drop(busy);
+    until(|| b.ear.lengths.lock().len() == sent + 1).await;
+    assert_eq!(a.transport.statistics()[2].2.bytes_waiting, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn another_cluster_is_refused() {
+    let refusal = refusal_of(TcpOptions { cluster: Uuid::from_u128(0xC2), ..options(1) }, |_| ()).await;
+    assert_eq!(refusal.kind, RefusalKind::Cluster);
+    assert!(refusal.reason.contains("it belongs to cluster 00000000-0000-0000-0000-0000000000c1"), "{refusal}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_clock_that_is_off_is_refused() {
+    let clock = Arc::new(Skewed(SystemClock::new(), AtomicI64::new(-2_000_000)));
+    let refusal = refusal_of(TcpOptions { clock, ..options(1) }, |_| ()).await;
+    assert_eq!(refusal.kind, RefusalKind::Clock);
+    assert!(refusal.reason.contains("ms apart, at most 500 ms"), "{refusal}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whom_the_gate_turns_away_is_refused() {
+    let host = options(1).host;
+    let refusal = refusal_of(options(1), |listener| *listener.ear.unwanted.lock() = Some(host)).await;
+    assert_eq!(refusal, Refusal::new(RefusalKind::Duplicate, "not that host"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_address_that_changed_hands_is_noticed() {
+    let (a, b) = (Node::start(options(1)).await, Node::start(options(2)).await);
+    a.dial(&[(3, b.address)]);
+    until(|| !a.ear.refusals.lock().is_empty()).await;
+    assert_eq!(a.ear.refusals.lock()[0], Refusal::new(RefusalKind::Misdirected, "it is node n2, not n3"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_second_process_with_the_same_id_is_refused_while_the_first_one_lives() {
+    let (a, b) = two().await;
+    let alive = std::sync::atomic::AtomicBool::new(true);
+    let heartbeats = async {
+        while alive.load(Ordering::Relaxed) {
+            let _ = a.transport.send(NodeId(2), Lane::Control, b"alive");
+            let _ = timeout(Duration::from_millis(20), std::future::pending::<()>()).await;
+        }
+    };
+    let second = async {
+        let copy = Node::start(TcpOptions { incarnation: 11, ..options(1) }).await;
+        copy.dial(&[(2, b.address)]);
+        until(|| !copy.ear.refusals.lock().is_empty()).await;
+        assert_eq!(copy.ear.refusals.lock()[0].kind, RefusalKind::Duplicate);
+        assert!(a.transport.is_connected(NodeId(2), Lane::Control));
+        alive.store(false, Ordering::Relaxed);
+        // The first one hangs now: the second is its successor.
+        copy.connected(2).await;
+    };
+    futures::join!(heartbeats, second);
+    // Its own id is nobody else's either.
+    let own = Node::start(options(2)).await;
+    own.dial(&[(2, b.address)]);
+    assert!(own.transport.statistics().is_empty(), "a node does not dial itself");
+}
+
+async fn raw(node: &Node, bytes: &[u8]) -> Vec<u8> {
+    let mut stream = TcpStream::connect(node.address).await.unwrap();
+    stream.write_all(bytes).await.unwrap();
+    let mut answer = Vec::new();
+    // The end may come as a reset when the listener has not read everything.
+    let _ = timeout(PATIENCE, stream.read_to_end(&mut answer)).await.expect("the connection is closed");
+    answer
+}
+
+fn opening() -> Vec<u8> {
+    let hello = Hello {
+        cluster: CLUSTER,
+        from: NodeId(1),
+        host: Uuid::nil(),
+        to: NodeId(2),
+        incarnation: 1,
+        lane: Lane::Raft,
+        address: "127.0.0.1:1".parse().unwrap(),
+    };
+    let mut bytes = preamble().to_vec();
+    put_frame(&mut bytes, &Opening::Lane(hello).encode(SystemClock::new().wall_us()));
+    bytes
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn another_protocol_version_is_told_so() {
+    let b = Node::start(options(2)).await;
+    let mut bytes = opening();
+    bytes[8] = 9;
+    let answer = raw(&b, &bytes).await;
+    let text = String::from_utf8_lossy(&answer);
+    assert!(text.contains(&format!("version 9 is not spoken here, {PROTOCOL_VERSION} is")), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_no_node_is_cut_off() {
+    let b = Node::start(options(2)).await;
+    assert_eq!(raw(&b, b"GET / HTTP/1.1\r\nHost: b\r\n\r\n").await, b"");
+    let mut unreadable = preamble().to_vec();
+    put_frame(&mut unreadable, b"\x01short");
+    assert_eq!(raw(&b, &unreadable).await, b"");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_frame_that_is_damaged_or_too_large_ends_the_connection() {
+    let b = Node::start(options(2)).await;
+    let too_large = [&(MAX_FRAME_BYTES as u32 + 1).to_le_bytes()[..], &[0; 4]].concat();
+    let mut damaged = Vec::new();
+    put_frame(&mut damaged, b"damaged");
+    damaged[10] ^= 1;
+    for (round, bad) in [too_large, damaged].into_iter().enumerate() {
+        let mut bytes = opening();
+        put_frame(&mut bytes, b"good");
+        bytes.extend_from_slice(&bad);
+        put_frame(&mut bytes, b"never read");
+        raw(&b, &bytes).await;
+        assert_eq!(*b.ear.lengths.lock(), vec![4; round + 1]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_question_is_answered_without_being_a_member() {
+    let b = Node::start(options(2)).await;
+    let now = || SystemClock::new().wall_us();
+    let bind = Some("127.0.0.1".parse().unwrap());
+    assert_eq!(ask(b.address, bind, now(), b"may I?".to_vec(), PATIENCE).await.unwrap(), b"you may");
+    let refused = ask(b.address, None, now(), b"I will".to_vec(), PATIENCE).await.unwrap_err();
+    assert_eq!(refused.to_string(), "you may not");
+    let late = ask(b.address, None, now() - 9_000_000, b"may I?".to_vec(), PATIENCE).await.unwrap_err();
+    assert!(late.to_string().contains("ms apart"), "{late}");
+    b.transport.stop();
+    until(|| std::net::TcpStream::connect(b.address).is_err()).await;
+    let gone = ask(b.address, None, now(), b"may I?".to_vec(), PATIENCE).await.unwrap_err();
+    assert!(matches!(gone, crate::tcp::DialError::Unreachable(_)));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_comes_back_elsewhere_tells_where_and_is_believed_until_told_better() {
+    let (a, b) = (Node::start(options(1)).await, Node::start(options(2)).await);
+    let known = [(1, a.address), (2, b.address)];
+    a.dial(&known);
+    b.dial(&known);
+    a.connected(2).await;
+    b.connected(1).await;
+    b.transport.stop();
+    let moved = Node::start(TcpOptions { incarnation: 22, ..options(2) }).await;
+    moved.dial(&known);
+    until(|| a.transport.statistics().iter().all(|(_, _, lane)| lane.connected && lane.reconnects >= 1)).await;
+    a.dial(&known);
+    a.transport.send(NodeId(2), Lane::Raft, b"here").unwrap();
+    until(|| moved.ear.lengths.lock().len() == 1).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_come_from_the_address_that_was_chosen() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let bind = Some("127.0.0.77".parse().unwrap());
+    let a = Node::start(TcpOptions { bind, ..options(1) }).await;
+    a.dial(&[(2, listener.local_addr().unwrap())]);
+    let (_, from) = timeout(PATIENCE, listener.accept()).await.unwrap().unwrap();
+    assert_eq!(from.ip().to_string(), "127.0.0.77");
+}

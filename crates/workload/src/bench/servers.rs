@@ -1,0 +1,140 @@
+//! The servers that a benchmark starts, measures, perhaps kills, and stops: one node, or a cluster on neighbouring addresses.
+//!
+//! Always true: no server outlives its handle; servers are ready when they serve requests, not when they have started; what
+//! they say is in log files beside the report. A node on its own keeps its data in the directory given, the nodes of a
+//! cluster in `node-1`, `node-2`, … below it.
+
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+
+use diorite_local::{
+    CQL_PORT, LocalError, NodeOptions, NodeProcess, free_address, membership, nth_address, wait_until_ready,
+};
+use rustix::process::Signal;
+
+use crate::WorkloadError;
+
+/// How to start the servers.
+#[derive(Debug, Clone)]
+pub struct ServersOptions {
+    /// The binary; it is run as `<executable> start --data-dir … --listen …`.
+    pub executable: PathBuf,
+    pub data_directory: PathBuf,
+    /// The address of the first one, or `None` for the first free one from 127.0.0.1.
+    pub listen: Option<Ipv4Addr>,
+    pub nodes: u32,
+    /// Replication factor of the cluster.
+    pub replication: u32,
+    pub extra_arguments: Vec<String>,
+    /// Where the logs go.
+    pub log_directory: PathBuf,
+}
+
+/// Running servers.
+pub struct Servers {
+    nodes: Vec<(NodeOptions, NodeProcess)>,
+    data_directory: PathBuf,
+}
+
+impl Servers {
+    /// Starts the servers and waits until all serve requests. The first one founds the cluster before the others join it.
+    pub async fn start(options: &ServersOptions) -> Result<Self, WorkloadError> {
+        let first = match options.listen {
+            Some(address) => address,
+            None => free_address(options.nodes)?,
+        };
+        let mut servers = Self { nodes: Vec::new(), data_directory: options.data_directory.clone() };
+        for number in 1..=options.nodes {
+            let node = node_options(options, number, first)?;
+            let process = node.spawn()?;
+            servers.nodes.push((node, process));
+            if number == 1 {
+                wait_until_ready(&mut servers.nodes).await?;
+            }
+        }
+        wait_until_ready(&mut servers.nodes).await?;
+        Ok(servers)
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// Their addresses.
+    pub fn addresses(&self) -> Vec<std::net::IpAddr> {
+        self.nodes.iter().map(|(options, _)| options.address).collect()
+    }
+
+    /// Where CQL is served, host:port.
+    pub fn contact_points(&self) -> Vec<String> {
+        self.nodes.iter().map(|(options, _)| format!("{}:{CQL_PORT}", options.address)).collect()
+    }
+
+    /// Their processes.
+    pub fn process_ids(&self) -> Vec<u32> {
+        self.nodes.iter().map(|(_, process)| process.pid()).collect()
+    }
+
+    /// Where their data is.
+    pub fn data_directories(&self) -> Vec<PathBuf> {
+        self.nodes.iter().map(|(options, _)| options.data_directory.clone()).collect()
+    }
+
+    /// `kill -9`.
+    pub async fn kill(&mut self, index: usize) -> Result<(), WorkloadError> {
+        Ok(self.nodes[index].1.kill().await?)
+    }
+
+    /// Starts a killed server again and waits until it serves.
+    pub async fn restart(&mut self, index: usize) -> Result<(), WorkloadError> {
+        self.nodes[index].1 = self.nodes[index].0.spawn()?;
+        Ok(wait_until_ready(&mut self.nodes[index..=index]).await?)
+    }
+
+    /// Stops the servers with SIGTERM and waits for their end; removes their data unless it is to be kept.
+    pub async fn stop(mut self, keep_data: bool) -> Result<(), WorkloadError> {
+        let mut ended = Vec::new();
+        for (_, process) in &mut self.nodes {
+            let stopped = process.stop().await;
+            ended.push(stopped.map(|()| process.exit_status()));
+        }
+        if !keep_data {
+            let removed = std::fs::remove_dir_all(&self.data_directory);
+            removed.map_err(|error| WorkloadError::file(&self.data_directory, error))?;
+        }
+        for status in ended {
+            match status? {
+                Some(status) if !status.success() => {
+                    return Err(WorkloadError::Server(format!("the server ended with {status} after SIGTERM")));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Servers {
+    fn drop(&mut self) {
+        for (_, process) in &mut self.nodes {
+            // Nobody is left to be told.
+            let _ = process.identity().signal(Signal::KILL);
+        }
+    }
+}
+
+fn node_options(options: &ServersOptions, number: u32, first: Ipv4Addr) -> Result<NodeOptions, LocalError> {
+    let alone = options.nodes == 1;
+    let name = format!("node-{number}");
+    let below = |directory: &Path, name: &str| directory.join(name);
+    let mut arguments = membership(number, first, options.replication);
+    arguments.extend_from_slice(&options.extra_arguments);
+    Ok(NodeOptions {
+        executable: options.executable.clone(),
+        data_directory: if alone { options.data_directory.clone() } else { below(&options.data_directory, &name) },
+        address: nth_address(first, number)?,
+        arguments,
+        log: below(&options.log_directory, &if alone { "server.log".to_owned() } else { format!("{name}.log") }),
+    })
+}
