@@ -27,10 +27,13 @@ use uuid::Uuid;
 
 const KEYSPACE: &str = "ks";
 
+type Parts = (Weak<Store>, Weak<Router>);
+type Outcomes = BTreeMap<u64, Result<WriteReply, KvError>>;
+
 /// Where frames go, and what happens to them.
 #[derive(Default)]
 struct Hub {
-    members: RwLock<BTreeMap<u64, (Weak<Store>, Weak<Router>)>>,
+    members: RwLock<BTreeMap<u64, Parts>>,
     /// Nobody reaches them, they reach nobody.
     cut: RwLock<BTreeSet<u64>>,
     /// Requests and answers to them are lost on the way.
@@ -260,7 +263,7 @@ async fn wait_for(mut is_so: impl FnMut() -> bool) {
 /// Outcomes by token, and how often the sink was told.
 #[derive(Default)]
 struct Collected {
-    done: Mutex<(BTreeMap<u64, Result<WriteReply, KvError>>, usize)>,
+    done: Mutex<(Outcomes, usize)>,
 }
 
 impl WriteSink for Collected {
