@@ -220,7 +220,7 @@ mod tests {
         let advertise = "127.0.0.2:7100".parse().unwrap();
         let applicant = Applicant { bind, advertise, patience: Duration::ZERO };
         let clock = SystemClock::new();
-        let attempt = |seed: String| async {
+        let attempt = async |seed: String| {
             let seeds = [seed.parse().unwrap()];
             join(applicant, &seeds, description(), None, &clock).await.unwrap_err().to_string()
         };
