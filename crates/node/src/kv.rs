@@ -62,7 +62,7 @@ impl Kv for NodeKv {
     }
 
     async fn write(&self, tablet: TabletId, mutation: Mutation) -> Result<WriteReply, KvError> {
-        self.router.write(tablet, mutation).await
+        self.router.gather_write(tablet, mutation)?.await
     }
 
     fn leader(&self, tablet: TabletId) -> Option<NodeId> {

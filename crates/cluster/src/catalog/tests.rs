@@ -80,10 +80,6 @@ fn parse(catalog: &Catalog, line: &str) -> Command {
     let name = words[0].to_owned();
     let (keyspace, object) = words[0].split_once('.').unwrap_or((words[0], ""));
     let (keyspace, object) = (keyspace.to_owned(), object.to_owned());
-    let tablets = |node: &str| {
-        let node = NodeId(node.parse().unwrap());
-        (node, catalog.dropped_tablets().map(|(tablet, _)| tablet).collect())
-    };
     match verb {
         "bootstrap" => {
             let replication_factor = option("rf").map_or(1, |value| value.parse().unwrap());
@@ -94,8 +90,8 @@ fn parse(catalog: &Catalog, line: &str) -> Command {
             Command::RegisterNode { node: node_description(&name, data_center, zone) }
         }
         "forget" => {
-            let (node, tablets) = tablets(words[0]);
-            Command::ForgetDropped { node, tablets }
+            let tablets = catalog.dropped_tablets().map(|(tablet, _)| tablet).collect();
+            Command::ForgetDropped { node: NodeId(words[0].parse().unwrap()), tablets }
         }
         "create-keyspace" => {
             let keyspace = keyspace_of(&name, replication_of(option("rf"), option("dcs")));

@@ -99,14 +99,25 @@ impl Router {
         self.ask(self.write_request(tablet, mutation, Arc::clone(sink), token))
     }
 
-    /// Writes and waits. A write for another node leaves with the next [`Router::send_gathered`] (or [`Router::kick`]).
+    /// Writes at once, wherever the tablet is led, and waits.
     pub(crate) async fn write(&self, tablet: TabletId, mutation: Mutation) -> Result<WriteReply, KvError> {
+        let writing = self.gather_write(tablet, mutation)?;
+        self.send_gathered();
+        writing.await
+    }
+
+    /// Writes and waits. A write for another node leaves with the next [`Router::send_gathered`] (or [`Router::kick`]).
+    pub(crate) fn gather_write(
+        &self,
+        tablet: TabletId,
+        mutation: Mutation,
+    ) -> Result<impl Future<Output = Result<WriteReply, KvError>> + Send + use<>, KvError> {
         let (sink, outcome) = crate::awaited::one_write();
         self.submit(tablet, mutation, &sink, 0)?;
         self.store.kick();
         drop(sink);
         // Unanswered only if the store's worker is gone.
-        outcome.await.unwrap_or(Err(KvError::Unavailable(tablet)))
+        Ok(async move { outcome.await.unwrap_or(Err(KvError::Unavailable(tablet))) })
     }
 
     fn write_request(&self, tablet: TabletId, mutation: Mutation, sink: Arc<dyn WriteSink>, token: u64) -> Request {
@@ -157,8 +168,7 @@ impl Router {
     /// Sends requests again that certainly had no effect, or whose effect does not matter. `named` is who leads, by the latest word.
     fn send_again(&self, request: Request, named: Option<NodeId>, outcomes: &mut Outcomes) {
         RouteCounters::add(&self.counters.retried, 1);
-        let named = named
-            .filter(|node| *node != self.node && Some(*node) != request.refused_by && !self.down.load().contains(node));
+        let named = named.filter(|node| Some(*node) != request.refused_by && self.may_ask(*node));
         let route = match named {
             _ if request.attempts >= MAX_ATTEMPTS => Ok(Route::Nobody),
             Some(node) => Ok(Route::Node { node, is_known: true }),

@@ -11,7 +11,7 @@
 //! Always true: a request is never forwarded by the node that it was sent to; a write is sent again only if it certainly was not proposed; a
 //! read may be. Whoever asked is told by the deadline at the latest: [`KvError::Unavailable`] if nothing was done, [`KvError::Timeout`] if
 //! that is not known. Everything that waits is bounded. One coarse timer serves all requests, and only while some wait.
-//! Left out: who is up (the caller tells, [`Router::node_down`]), and carrying bytes (`diorite_rpc`).
+//! Left out: who is up (`diorite_replica::Liveness` knows), and carrying bytes (`diorite_rpc`).
 
 mod ask;
 mod leaders;
@@ -24,7 +24,7 @@ mod serve;
 mod tests;
 mod wire;
 
-use ahash::{AHashMap, AHashSet};
+use ahash::AHashMap;
 use arc_swap::ArcSwap;
 use diorite_base::random::{Random, SplitMix64};
 use diorite_base::write::KvError;
@@ -147,7 +147,6 @@ pub(crate) struct Router {
     /// Where reads that wait for the disk run.
     runtime: tokio::runtime::Handle,
     leaders: Leaders,
-    down: ArcSwap<AHashSet<NodeId>>,
     peers: ArcSwap<AHashMap<NodeId, Arc<Peer>>>,
     served: ArcSwap<AHashMap<NodeId, Arc<Served>>>,
     parked: Parked,
@@ -181,7 +180,6 @@ impl Router {
             incarnation: SplitMix64::from_entropy().next_u64(),
             runtime: tokio::runtime::Handle::current(),
             leaders: Leaders::default(),
-            down: ArcSwap::default(),
             peers: ArcSwap::default(),
             served: ArcSwap::default(),
             parked: Parked::default(),
@@ -216,13 +214,18 @@ impl Router {
         self.store.tablets().get(&tablet).is_some_and(|handle| handle.leadership() == Leadership::Here)
     }
 
+    /// Whether a node other than this one is up.
+    fn may_ask(&self, node: NodeId) -> bool {
+        node != self.node && self.store.liveness().is_up(node)
+    }
+
     /// Where a request goes that has been refused `attempts` times in a row, the last time by `refused_by`.
     fn route(&self, tablet: TabletId, attempts: usize, refused_by: Option<NodeId>) -> Result<Route, KvError> {
         let local = self.store.tablets().get(&tablet).map(|handle| handle.leadership());
         if local == Some(Leadership::Here) {
             return Ok(Route::Here);
         }
-        let may_ask = |node: NodeId| node != self.node && Some(node) != refused_by && !self.down.load().contains(&node);
+        let may_ask = |node: NodeId| Some(node) != refused_by && self.may_ask(node);
         let learned = self.leaders.get(tablet);
         let fresh = learned.filter(|learned| learned.is_fresh(self.clock.monotonic_ns()));
         let told = match local {
@@ -310,38 +313,6 @@ impl Router {
         }
     }
 
-    /// A node is suspected or gone: what was asked of it and may be asked of another is.
-    pub(crate) fn node_down(&self, node: NodeId) {
-        self.down.rcu(|down| {
-            let mut down = AHashSet::clone(down);
-            down.insert(node);
-            down
-        });
-        self.leaders.forget_node(node);
-        let peer = self.peers.load().get(&node).cloned();
-        if let Some(peer) = peer {
-            // What has not left may go elsewhere, writes as well.
-            let gathered = peer.take_frame().map(|outgoing| peer.take_back(outgoing.ids));
-            self.retry(gathered.unwrap_or_default());
-            self.retry(peer.take_reads());
-        }
-        self.kick();
-    }
-
-    /// A node is up (again).
-    pub(crate) fn node_up(&self, node: NodeId) {
-        if !self.down.load().contains(&node) {
-            return;
-        }
-        self.down.rcu(|down| {
-            let mut down = AHashSet::clone(down);
-            down.remove(&node);
-            down
-        });
-        self.look_for_leaders();
-        self.kick();
-    }
-
     /// Wakes the timer, as something waits.
     fn arm(&self) {
         if !self.is_armed.load(Ordering::SeqCst) && !self.is_armed.swap(true, Ordering::SeqCst) {
@@ -366,7 +337,7 @@ impl Router {
         }
     }
 
-    /// Ends what has expired, sends what was forgotten, and looks whether leaders are known that are waited for.
+    /// Ends what has expired, asks again what is not answered, and looks whether leaders are known that are waited for.
     pub(crate) fn tick(&self) {
         self.kick();
         let now_ns = self.clock.monotonic_ns();
@@ -375,6 +346,11 @@ impl Router {
             let (expired, again) = peer.take_due(now_ns).into_iter().partition(|due| due.deadline_ns <= now_ns);
             self.expire(expired, true);
             self.retry(again);
+            // What a node that is gone has not answered may be asked of another, if it is a read.
+            if peer.pending() > 0 && !self.may_ask(peer.node) {
+                self.leaders.forget_node(peer.node);
+                self.retry(peer.take_reads());
+            }
         }
         if self.parked.len() > 0 {
             self.expire(self.parked.take(|request| request.deadline_ns <= now_ns), false);

@@ -143,7 +143,7 @@ fn start_store(home: &std::path::Path, node: u64, transport: Arc<dyn Transport>)
 
 impl Cluster {
     /// Nodes 1 to `nodes`, with one table of as many tablets as nodes.
-    fn start(nodes: u64, replication_factor: u32, options: RouteOptions) -> Self {
+    async fn start(nodes: u64, replication_factor: u32, options: RouteOptions) -> Self {
         let catalog = catalog(nodes, replication_factor, nodes as u32);
         let hub: Arc<Hub> = Arc::default();
         let mut members = BTreeMap::new();
@@ -164,6 +164,9 @@ impl Cluster {
         }
         let cluster = Self { hub, catalog, members };
         cluster.open_tablets();
+        // They have heard of each other.
+        let is_up = |node: u64, other: u64| cluster.router(node).may_ask(NodeId(other));
+        wait_for(|| (1..=nodes).all(|a| (1..=nodes).all(|b| a == b || is_up(a, b)))).await;
         cluster
     }
 
@@ -219,8 +222,7 @@ impl Cluster {
     }
 
     async fn put(&self, node: u64, tablet: TabletId, key: &[u8], value: &[u8]) -> Result<WriteReply, KvError> {
-        let router = self.router(node);
-        sent(router, router.write(tablet, put(key, value))).await
+        self.router(node).write(tablet, put(key, value)).await
     }
 }
 

@@ -13,7 +13,7 @@ fn count(counter: &std::sync::atomic::AtomicU64) -> u64 {
 
 /// Two nodes; node 1 leads a tablet of which node 2 has no replica.
 async fn two() -> (Cluster, TabletId) {
-    let cluster = Cluster::start(2, 1, RouteOptions::default());
+    let cluster = Cluster::start(2, 1, RouteOptions::default()).await;
     let tablet = cluster.tablet(|replicas| replicas == [NodeId(1)]);
     cluster.wait_for_leader(tablet).await;
     (cluster, tablet)
@@ -102,7 +102,7 @@ async fn one_visit_brings_the_header_of_a_partition_once_there_are_headers() {
     let delete = ProgramOperation::Delete { partition: prefix, range: None, explicit_us: None };
     let program = Program { operations: vec![delete], ..Program::default() };
     let router = cluster.router(2);
-    sent(router, router.write(tablet, Mutation::evaluated(None, &program.encode()))).await.unwrap();
+    router.write(tablet, Mutation::evaluated(None, &program.encode())).await.unwrap();
     cluster.put(2, tablet, &row, b"row").await.unwrap();
     let before = count(&router.counters().forwarded);
     let fetched = cluster.fetch(2, tablet, fetch).await.unwrap();
@@ -113,7 +113,7 @@ async fn one_visit_brings_the_header_of_a_partition_once_there_are_headers() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cache_that_is_wrong_heals_by_the_refusal() {
-    let cluster = Cluster::start(4, 3, RouteOptions::default());
+    let cluster = Cluster::start(4, 3, RouteOptions::default()).await;
     let tablet = cluster.tablet(|replicas| !replicas.contains(&NodeId(4)));
     let first = cluster.wait_for_leader(tablet).await;
     cluster.put(4, tablet, b"k", b"1").await.unwrap();
@@ -133,7 +133,7 @@ async fn a_cache_that_is_wrong_heals_by_the_refusal() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_write_that_the_own_store_refuses_goes_to_the_leader() {
-    let cluster = Cluster::start(3, 3, RouteOptions::default());
+    let cluster = Cluster::start(3, 3, RouteOptions::default()).await;
     let tablet = cluster.tablet(|_| true);
     let leader = cluster.wait_for_leader(tablet).await;
     let follower = (1..=3).find(|node| *node != leader).unwrap();
