@@ -1,9 +1,6 @@
 //! A single write that somebody awaits.
 
-use diorite_base::TabletId;
-use diorite_base::mutation::Mutation;
 use diorite_base::write::{Completion, KvError, WriteReply, WriteSink};
-use diorite_replica::Store;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use tokio::sync::oneshot;
@@ -26,14 +23,4 @@ impl WriteSink for OneWrite {
 pub(crate) fn one_write() -> (Arc<dyn WriteSink>, oneshot::Receiver<Result<WriteReply, KvError>>) {
     let (sender, receiver) = oneshot::channel();
     (Arc::new(OneWrite(Mutex::new(Some(sender)))), receiver)
-}
-
-/// Submits a write to the store and waits for its outcome.
-pub(crate) async fn write(store: &Store, tablet: TabletId, mutation: Mutation) -> Result<WriteReply, KvError> {
-    let (sink, outcome) = one_write();
-    store.submit(tablet, mutation, &sink, 0)?;
-    store.kick();
-    drop(sink);
-    // The sender is dropped unanswered only if the worker is gone.
-    outcome.await.unwrap_or(Err(KvError::Unavailable(tablet)))
 }

@@ -15,7 +15,7 @@ use diorite_base::{Clock, NodeId, SystemClock};
 use diorite_cluster::catalog::NodeDescription;
 use diorite_query::kv::NodeInfo;
 use diorite_query::{EngineConfig, QueryEngine};
-use diorite_replica::{Durability, Reroute, Store, StoreOptions};
+use diorite_replica::{Durability, Openings, Reroute, Store, StoreOptions};
 use diorite_rpc::Transport;
 use diorite_rpc::tcp::{Observer, TcpOptions, TcpTransport};
 use diorite_storage::{DataDirectory, Identity, Shared, StorageOptions};
@@ -230,6 +230,7 @@ async fn start_node(
     }
     let arrivals = Arrivals { router: Arc::clone(&router), catalog: Arc::clone(&catalog) };
     store.liveness().set_listener(Arc::new(arrivals));
+    store.set_openings(Arc::clone(&catalog) as Arc<dyn Openings>);
     catalog.start(Arc::new(RoutedWriter(Arc::clone(&router))))?;
     tokio::spawn(Arc::clone(&membership).follow());
     if let Some(joined) = &joined {

@@ -216,7 +216,7 @@ impl Life {
                 self.input.envelopes.extend(envelopes.into_iter().map(|(group, envelope)| (from, group, envelope)));
                 true
             }
-            Lane::Requests => false,
+            Lane::Requests | Lane::Bulk => false,
         }
     }
 
