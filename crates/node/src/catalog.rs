@@ -21,7 +21,7 @@ use diorite_cql::protocol::event::{SchemaChangeType, TopologyChangeType};
 use diorite_cql::protocol::{Event, SchemaChange, SchemaTarget};
 use diorite_model::schema::Table;
 use diorite_query::program::TabletEvaluator;
-use diorite_replica::{Members, OpenTablet, PeerListener, Store};
+use diorite_replica::{Members, OpenTablet, Openings, PeerListener, Store};
 use diorite_storage::{CompactionStyle, ScanRange, Values};
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
@@ -364,6 +364,15 @@ impl CatalogFollower {
         tracing::info!(%node, %address, is_up, "a node's status changed");
         // Nobody may be listening.
         let _ = self.events.send(Arc::new(Event::Status { is_up, address }));
+    }
+}
+
+impl Openings for CatalogFollower {
+    fn opening(&self, tablet: TabletId) -> Option<OpenTablet> {
+        let catalog = self.evaluator.current();
+        let placement = catalog.placement(tablet).filter(|placement| placement.replicas.contains(&self.node))?;
+        let table = &catalog.table_by_id(placement.table)?.table;
+        Some(open_rows(tablet, placement, table))
     }
 }
 

@@ -18,7 +18,7 @@ pub struct Local {
 }
 
 impl Local {
-    pub fn new() -> Self {
+    pub fn fresh() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let process = std::process::id();
         let block = NEXT.fetch_add(1, Ordering::Relaxed) * 10 + 1;

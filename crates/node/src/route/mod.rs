@@ -313,6 +313,22 @@ impl Router {
         }
     }
 
+    /// A node is gone: what was asked of it and may be asked of another is, without waiting for the next look.
+    pub(crate) fn node_down(&self, node: NodeId) {
+        self.leaders.forget_node(node);
+        let peer = self.peers.load().get(&node).cloned();
+        self.retry(peer.map(|peer| peer.take_reads()).unwrap_or_default());
+        self.send_gathered();
+    }
+
+    /// A node is up (again): what waits for a leader may find it there.
+    pub(crate) fn node_up(&self, _node: NodeId) {
+        if self.parked.len() > 0 {
+            self.look_for_leaders();
+            self.kick();
+        }
+    }
+
     /// Wakes the timer, as something waits.
     fn arm(&self) {
         if !self.is_armed.load(Ordering::SeqCst) && !self.is_armed.swap(true, Ordering::SeqCst) {
@@ -346,11 +362,6 @@ impl Router {
             let (expired, again) = peer.take_due(now_ns).into_iter().partition(|due| due.deadline_ns <= now_ns);
             self.expire(expired, true);
             self.retry(again);
-            // What a node that is gone has not answered may be asked of another, if it is a read.
-            if peer.pending() > 0 && !self.may_ask(peer.node) {
-                self.leaders.forget_node(peer.node);
-                self.retry(peer.take_reads());
-            }
         }
         if self.parked.len() > 0 {
             self.expire(self.parked.take(|request| request.deadline_ns <= now_ns), false);

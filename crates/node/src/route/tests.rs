@@ -16,7 +16,7 @@ use diorite_model::schema::{Column, ColumnKind, Keyspace, Table};
 use diorite_model::types::CqlType;
 use diorite_query::kv::{Fetch, FetchRows, Fetched};
 use diorite_query::program::TabletEvaluator;
-use diorite_replica::{Durability, Leadership, Members, OpenTablet, Reroute, Store, StoreOptions};
+use diorite_replica::{Durability, Leadership, Members, OpenTablet, PeerListener, Reroute, Store, StoreOptions};
 use diorite_rpc::{Lane, SendError, Transport};
 use diorite_storage::{CompactionStyle, DataDirectory, Shared, StorageOptions, Values};
 use parking_lot::{Mutex, RwLock};
@@ -30,11 +30,27 @@ const KEYSPACE: &str = "ks";
 /// Where frames go, and what happens to them.
 #[derive(Default)]
 struct Hub {
-    members: RwLock<BTreeMap<u64, (Weak<Store>, Weak<Router>)>>,
+    members: RwLock<BTreeMap<u64, Listener>>,
     /// Nobody reaches them, they reach nobody.
     cut: RwLock<BTreeSet<u64>>,
     /// Requests and answers to them are lost on the way.
     losing: RwLock<BTreeSet<u64>>,
+}
+
+/// Who takes frames at a node, and hears of others there.
+#[derive(Clone)]
+struct Listener {
+    store: Weak<Store>,
+    router: Weak<Router>,
+}
+
+impl PeerListener for Listener {
+    fn changed(&self, node: NodeId, is_up: bool) {
+        let Some(router) = self.router.upgrade() else { return };
+        if is_up { router.node_up(node) } else { router.node_down(node) }
+    }
+
+    fn announced(&self, _: NodeId, _: u64) {}
 }
 
 struct Port {
@@ -49,7 +65,7 @@ impl Transport for Port {
             return Err(SendError::Down);
         }
         let member = self.hub.members.read().get(&to.0).cloned();
-        let (store, router) = member.ok_or(SendError::Down)?;
+        let Listener { store, router } = member.ok_or(SendError::Down)?;
         if lane != Lane::Requests {
             store.upgrade().ok_or(SendError::Down)?.receive(self.node, lane, frame);
         } else if !self.hub.losing.read().contains(&to.0) {
@@ -159,7 +175,9 @@ impl Cluster {
             let router = Router::new(NodeId(number), Arc::clone(&store), port(), source, clock, options);
             store.set_reroute(Arc::clone(&router) as Arc<dyn Reroute>);
             tokio::spawn(Arc::clone(&router).run_timer());
-            hub.members.write().insert(number, (Arc::downgrade(&store), Arc::downgrade(&router)));
+            let listener = Listener { store: Arc::downgrade(&store), router: Arc::downgrade(&router) };
+            store.liveness().set_listener(Arc::new(listener.clone()));
+            hub.members.write().insert(number, listener);
             members.insert(number, Member { store, router, catalog: served, _home: home });
         }
         let cluster = Self { hub, catalog, members };
@@ -257,10 +275,12 @@ async fn wait_for(mut is_so: impl FnMut() -> bool) {
     panic!("waited in vain");
 }
 
+type Outcomes = BTreeMap<u64, Result<WriteReply, KvError>>;
+
 /// Outcomes by token, and how often the sink was told.
 #[derive(Default)]
 struct Collected {
-    done: Mutex<(BTreeMap<u64, Result<WriteReply, KvError>>, usize)>,
+    done: Mutex<(Outcomes, usize)>,
 }
 
 impl WriteSink for Collected {
@@ -272,7 +292,7 @@ impl WriteSink for Collected {
 }
 
 impl Collected {
-    async fn all(self: &Arc<Self>, count: usize) -> BTreeMap<u64, Result<WriteReply, KvError>> {
+    async fn all(self: &Arc<Self>, count: usize) -> Outcomes {
         wait_for(|| self.done.lock().0.len() >= count).await;
         self.done.lock().0.clone()
     }
