@@ -11,6 +11,8 @@ MAKEFLAGS += --no-print-directory
 BENCH_ARGS ?=
 # How long each fuzz target runs.
 FUZZ_SECONDS ?= 600
+# How long `make torture` goes on.
+MINUTES ?= 30
 # Further arguments of the client tests, for example PYTEST_ARGS='-k gocql'.
 PYTEST_ARGS ?=
 
@@ -35,6 +37,11 @@ test: ## run every test: the crates' own, then real drivers and cqlsh against a 
 	@scripts/setup test
 	@. scripts/env; cargo test --release --locked --workspace
 	@. scripts/env; "$$DIORITE_CACHE/venv/bin/python" -B -m pytest -p no:cacheprovider tests/clients $(PYTEST_ARGS)
+
+.PHONY: torture
+torture: ## kill, pause and partition clusters of real processes for MINUTES (30), and judge what clients saw
+	@scripts/setup test
+	@. scripts/env; DIORITE_TORTURE_MINUTES=$(MINUTES) cargo test --release --locked --package diorite --test torture -- --nocapture long::
 
 .PHONY: lint
 lint: ## formatting, clippy, dependency rules

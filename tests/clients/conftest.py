@@ -60,14 +60,15 @@ def free_address(neighbours=1):
 class Server:
     """One `diorite start` process and what it needs."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, address=None, options=()):
         self.data = folder / "data"
         self.log = folder / "server.log"
-        self.address = free_address()
+        self.address = address or free_address()
+        self.options = list(options)
         self.process = None
 
     def start(self):
-        arguments = [str(binary()), "start", "--data-dir", str(self.data), "--listen", self.address]
+        arguments = [str(binary()), "start", "--data-dir", str(self.data), "--listen", self.address, *self.options]
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(arguments, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         deadline = time.monotonic() + READY_WITHIN_S
@@ -92,6 +93,19 @@ class Server:
 
     def log_tail(self):
         return self.log.read_text(errors="replace")[-4000:]
+
+
+def cluster_of(folder, nodes=3):
+    """Servers that are one cluster, with as many replicas of everything as nodes."""
+    first = free_address(neighbours=nodes)
+    start, last = first.rsplit(".", 1)
+    servers = []
+    for number in range(nodes):
+        home = folder / f"node{number + 1}"
+        home.mkdir()
+        options = ["--join", first] if servers else ["--rf", str(nodes)]
+        servers.append(Server(home, f"{start}.{int(last) + number}", options).start())
+    return servers
 
 
 class Attached:

@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 #![allow(clippy::disallowed_methods, reason = "a test waits for another process to listen")]
 
+use std::io::{Read, Write};
 use std::net::{IpAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -36,11 +37,16 @@ struct Server {
 
 impl Server {
     fn start() -> Self {
+        if let Ok(address) = std::env::var("DIORITE_TEST_ADDRESS") {
+            return Self { address, process: None, _data: tempfile::tempdir().unwrap() };
+        }
+        Self::start_with(&[])
+    }
+
+    /// A process with these options beside those that every test needs.
+    fn start_with(options: &[&str]) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(1);
         let data = tempfile::tempdir().unwrap();
-        if let Ok(address) = std::env::var("DIORITE_TEST_ADDRESS") {
-            return Self { address, process: None, _data: data };
-        }
         // 127.0.0.0/8 is all loopback: an address from the process id cannot meet another test process's.
         let process_id = std::process::id();
         let last = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -48,6 +54,7 @@ impl Server {
         let process = Command::new(env!("CARGO_BIN_EXE_diorite"))
             .args(["start", "--listen", &address, "--data-dir"])
             .arg(data.path().join("data"))
+            .args(options)
             .stdin(Stdio::null())
             .spawn()
             .unwrap();
@@ -65,6 +72,33 @@ impl Server {
             std::thread::sleep(Duration::from_millis(20));
         }
     }
+}
+
+/// Three servers that are one cluster with three replicas of everything.
+fn start_cluster() -> Vec<Server> {
+    let first = Server::start_with(&["--rf", "3"]);
+    let seed = first.address.clone();
+    let others = (0..2).map(|_| Server::start_with(&["--join", &seed]));
+    [first].into_iter().chain(others).collect()
+}
+
+/// How many requests of clients the servers passed on to another, and how many there were.
+fn routed(servers: &[Server]) -> (u64, u64) {
+    let mut counts = (0, 0);
+    for server in servers {
+        let mut stream = TcpStream::connect((server.address.as_str(), 7000)).unwrap();
+        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n").unwrap();
+        let mut page = String::new();
+        stream.read_to_string(&mut page).unwrap();
+        let count = |place: &str| -> u64 {
+            let is_wanted = |line: &&str| line.starts_with("diorite_routed_requests") && line.contains(place);
+            let line = page.lines().find(is_wanted).unwrap_or_else(|| panic!("no counter {place} in {page}"));
+            line.rsplit(' ').next().unwrap().parse().unwrap()
+        };
+        counts.0 += count("led=\"elsewhere\"");
+        counts.1 += count("led=\"here\"") + count("led=\"elsewhere\"");
+    }
+    counts
 }
 
 impl Drop for Server {
@@ -357,4 +391,40 @@ async fn errors_are_told_apart_and_prepared_statements_outlive_an_alter() {
     session.execute_unpaged(&insert, (1, 2)).await.unwrap();
     let row = only(session.execute_unpaged(&select, (1,)).await.unwrap());
     assert_eq!(row, [Some(CqlValue::Int(1)), None, Some(CqlValue::Int(2))]);
+}
+
+#[tokio::test]
+async fn a_driver_that_learns_tablets_goes_to_their_leaders() {
+    if std::env::var_os("DIORITE_TEST_ADDRESS").is_some() {
+        return;
+    }
+    let servers = start_cluster();
+    let session = session(&servers[2], "rust_tablets").await;
+    assert_eq!(session.get_cluster_state().get_nodes_info().len(), 3);
+    run(&session, "CREATE TABLE t (k int PRIMARY KEY, v int)").await;
+    session.refresh_metadata().await.unwrap();
+    assert!(session.get_cluster_state().get_keyspace("rust_tablets").unwrap().tablet_based);
+    let insert = session.prepare("INSERT INTO t (k, v) VALUES (?, ?)").await.unwrap();
+    let select = session.prepare("SELECT v FROM t WHERE k = ?").await.unwrap();
+    let round = async |number: i32| {
+        let before = routed(&servers);
+        for k in number * 1_000..(number + 1) * 1_000 {
+            session.execute_unpaged(&insert, (k, k)).await.unwrap();
+            let found = only(session.execute_unpaged(&select, (k,)).await.unwrap());
+            assert_eq!(found, [Some(CqlValue::Int(k))]);
+        }
+        let after = routed(&servers);
+        (after.0 - before.0, after.1 - before.1)
+    };
+    // Some rounds until every tablet has been met, and is led where the catalog prefers.
+    let mut last = (0, 0);
+    for number in 0..30 {
+        last = round(number).await;
+        if last.0 == 0 {
+            break;
+        }
+    }
+    let (forwarded, all) = round(30).await;
+    assert!(all >= 2_000, "{all} requests were counted");
+    assert!(forwarded * 100 < all, "{forwarded} of {all} requests were for another node; the round before: {last:?}");
 }

@@ -5,6 +5,7 @@
 use crate::membership::metrics::LaneMetrics;
 use crate::shared::Shared;
 use diorite_admin::Metrics;
+use diorite_replica::Leadership;
 use diorite_rpc::tcp::TcpTransport;
 use diorite_storage::{TabletStatistics, Ticker};
 use prometheus_client::collector::Collector;
@@ -184,7 +185,7 @@ impl Source {
         let tablets = store.tablets();
         let disks = store.disks();
         let mut total = TabletStatistics::default();
-        let (mut reads, mut writes, mut pending) = (0, 0, 0);
+        let (mut reads, mut writes, mut pending, mut led) = (0, 0, 0, 0);
         let mut per_disk = vec![(0u64, 0u64); disks.len()];
         for handle in tablets.values() {
             let statistics = handle.data().statistics();
@@ -192,6 +193,7 @@ impl Source {
             reads += tablet_reads;
             writes += tablet_writes;
             pending += u64::from(statistics.compaction_pending);
+            led += u64::from(handle.leadership() == Leadership::Here);
             total.sst_bytes += statistics.sst_bytes;
             total.sst_files += statistics.sst_files;
             total.keys_estimate += statistics.keys_estimate;
@@ -199,8 +201,10 @@ impl Source {
             per_disk[handle.disk()].0 += 1;
             per_disk[handle.disk()].1 += statistics.sst_bytes;
         }
+        out.gauge("tablets_led", "Tablets whose leader is here", None, led)?;
         out.counter("tablet_reads", "Reads served by tablets", None, reads)?;
         out.counter("tablet_writes", "Writes applied by tablets", None, writes)?;
+        out.gauge("tablets_led", "Tablets, the catalog included, that this node leads", None, led)?;
         let bytes = Some(&Unit::Bytes);
         out.gauge("sstable_size", "SSTable files of all tablets", bytes, total.sst_bytes)?;
         out.gauge("sstable_files", "SSTable files of all tablets", None, total.sst_files)?;

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 #![allow(clippy::disallowed_methods, reason = "a test drives another process and waits for it")]
 
-#[path = "../process/client.rs"]
+#[path = "../common/client.rs"]
 #[allow(dead_code, reason = "the tests of one process use more of it")]
 mod client;
 mod one_node;

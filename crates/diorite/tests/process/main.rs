@@ -3,10 +3,14 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 #![allow(clippy::disallowed_methods, reason = "a test drives another process and waits for it")]
 
+#[path = "../common/client.rs"]
+#[allow(dead_code, reason = "shared; each test binary uses a part")]
 mod client;
 mod disk;
 mod hostile;
 mod kill;
 mod metrics;
 mod refusals;
+#[path = "../common/server.rs"]
+#[allow(dead_code, reason = "shared; each test binary uses a part")]
 mod server;

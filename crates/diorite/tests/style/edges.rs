@@ -23,10 +23,11 @@ const EDGES: &[(&str, &[&str])] = &[
     ("local", &["base"]),
     ("workload", &["base", "local"]),
     ("diorite", &["node", "local", "workload"]),
+    ("sim", &["base", "history", "raft", "storage", "rpc", "replica"]),
 ];
 
 /// Edges that only a crate's own tests need.
-const TEST_EDGES: &[(&str, &[&str])] = &[("diorite", &["base", "cql", "history"]), ("sim", &["history"])];
+const TEST_EDGES: &[(&str, &[&str])] = &[("diorite", &["base", "cql", "history"])];
 
 /// External crates that have one home, because only that home may know what stands behind it.
 const HOMES: &[(&str, &[&str])] = &[

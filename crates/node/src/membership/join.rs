@@ -219,10 +219,10 @@ mod tests {
         let bind = "127.0.0.1".parse().unwrap();
         let advertise = "127.0.0.2:7100".parse().unwrap();
         let applicant = Applicant { bind, advertise, patience: Duration::ZERO };
-        let clock = SystemClock::new();
-        let attempt = async |seed: String| {
+        let clock = &SystemClock::new();
+        let attempt = |seed: String| async move {
             let seeds = [seed.parse().unwrap()];
-            join(applicant, &seeds, description(), None, &clock).await.unwrap_err().to_string()
+            join(applicant, &seeds, description(), None, clock).await.unwrap_err().to_string()
         };
         let said = attempt(nobody.to_string()).await;
         assert!(said.contains(&nobody.to_string()) && said.contains("refused"), "{said}");

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use bytes::BytesMut;
+use scylla::routing::partitioner::{Murmur3Partitioner, Partitioner};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -34,19 +35,32 @@ struct Rows {
 }
 
 struct Responder {
-    rows: std::sync::Mutex<Rows>,
+    rows: Arc<std::sync::Mutex<Rows>>,
     fault: Fault,
     from_read: u64,
     reads: AtomicU64,
     connections: AtomicUsize,
+    /// Which of how many nodes it is; each leads one part of the ring.
+    place: (usize, usize),
+    /// Requests for what another node leads.
+    misdirected: AtomicU64,
 }
 
 impl Responder {
     async fn start(fault: Fault, from_read: u64) -> (Arc<Self>, String) {
+        Self::start_one_of(fault, from_read, (0, 1), Arc::default()).await
+    }
+
+    async fn start_one_of(
+        fault: Fault,
+        from_read: u64,
+        place: (usize, usize),
+        rows: Arc<std::sync::Mutex<Rows>>,
+    ) -> (Arc<Self>, String) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
-        let (rows, reads, connections) = Default::default();
-        let responder = Arc::new(Self { rows, fault, from_read, reads, connections });
+        let (reads, connections, misdirected) = Default::default();
+        let responder = Arc::new(Self { rows, fault, from_read, reads, connections, place, misdirected });
         let serving = Arc::clone(&responder);
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
@@ -60,6 +74,7 @@ impl Responder {
 
     async fn serve(&self, mut stream: TcpStream) {
         let mut received = BytesMut::new();
+        let mut tells_tablets = false;
         loop {
             while received.len() >= 9 {
                 let length = 9 + u32::from_be_bytes(received[5..9].try_into().unwrap()) as usize;
@@ -68,7 +83,11 @@ impl Responder {
                 }
                 let frame = received.split_to(length);
                 let Some((opcode, body)) = self.answer(frame[4], &frame[9..]) else { return };
-                let mut out = vec![0x84, 0, frame[2], frame[3], opcode];
+                tells_tablets |= frame[4] == frames::OPCODE_STARTUP && frame.ends_with(b"TABLETS_ROUTING_V1\0\0");
+                let payload = self.payload(&frame).filter(|_| tells_tablets);
+                let flags = if payload.is_some() { 0x04 } else { 0 };
+                let body = [payload.unwrap_or_default(), body].concat();
+                let mut out = vec![0x84, flags, frame[2], frame[3], opcode];
                 out.extend_from_slice(&(body.len() as u32).to_be_bytes());
                 out.extend_from_slice(&body);
                 stream.write_all(&out).await.unwrap();
@@ -77,6 +96,29 @@ impl Responder {
                 return;
             }
         }
+    }
+
+    /// The tablet of a request that another node should have got, as a custom payload.
+    fn payload(&self, frame: &[u8]) -> Option<Vec<u8>> {
+        let (place, nodes) = self.place;
+        if frame[4] != frames::OPCODE_EXECUTE || nodes == 1 {
+            return None;
+        }
+        let part = u64::MAX / nodes as u64;
+        let token = Murmur3Partitioner.hash_one(&values(&frame[9..])[0]).value();
+        let leader = ((token as u64 ^ 1 << 63) / part).min(nodes as u64 - 1);
+        if leader == place as u64 {
+            return None;
+        }
+        self.misdirected.fetch_add(1, Ordering::Relaxed);
+        let bound = |number: u64| ((number * part) ^ 1 << 63) as i64;
+        let last = if leader + 1 == nodes as u64 { i64::MAX } else { bound(leader + 1) - 1 };
+        let after = if leader == 0 { i64::MIN } else { bound(leader) - 1 };
+        let cell = |bytes: &[u8]| [&(bytes.len() as u32).to_be_bytes()[..], bytes].concat();
+        let replica = [cell(&[leader as u8; 16]), cell(&[0; 4])].concat();
+        let replicas = [&1_u32.to_be_bytes()[..], &cell(&replica)].concat();
+        let tablet = [cell(&after.to_be_bytes()), cell(&last.to_be_bytes()), cell(&replicas)].concat();
+        Some([&[0, 1, 0, 18][..], b"tablets-routing-v1", &cell(&tablet)].concat())
     }
 
     fn answer(&self, opcode: u8, body: &[u8]) -> Option<(u8, Vec<u8>)> {
@@ -186,6 +228,42 @@ async fn a_correct_server_passes_on_exactly_four_connections() {
     assert_eq!(responder.connections.load(Ordering::Relaxed), 4);
     let written: usize = responder.rows.lock().unwrap().values.values().map(Vec::len).sum();
     assert_eq!(written, 5_000);
+}
+
+/// Requests and how many of them went to a node that does not lead, on a cluster of three.
+async fn requests_to_three_nodes(tablet_aware: bool) -> (u64, u64) {
+    let rows_of_all = Arc::default();
+    let (mut responders, mut nodes) = (Vec::new(), Vec::new());
+    for place in 0..3 {
+        let (responder, address) = Responder::start_one_of(Fault::None, 0, (place, 3), Arc::clone(&rows_of_all)).await;
+        responders.push(responder);
+        nodes.push(NodeAddress { address, host_id: [place as u8; 16] });
+    }
+    let statements = Statements::new(WorkloadKind::KeyValue, "t", None, None);
+    let pipelined = Pipelined::connect(&nodes, "ks", 2, &statements, rows(500), tablet_aware).await.unwrap();
+    let executor = Executor::Pipelined(Arc::new(pipelined));
+    let outcome = drive(&executor, &plan(16, 16, 3_000), &mut Quiet).await.unwrap();
+    let (reads, writes) = (outcome.tallies.reads.summary(1.0), outcome.tallies.writes.summary(1.0));
+    assert_eq!((reads.errors, writes.errors), (0, 0));
+    assert!(responders.iter().all(|responder| responder.connections.load(Ordering::Relaxed) == 2));
+    let misdirected = responders.iter().map(|responder| responder.misdirected.load(Ordering::Relaxed)).sum();
+    (reads.operations + writes.operations, misdirected)
+}
+
+#[tokio::test]
+async fn a_tablet_aware_client_sends_to_leaders_once_it_was_told() {
+    let (requests, misdirected) = requests_to_three_nodes(true).await;
+    assert!(misdirected < 100, "{misdirected} of {requests}: no more than what was in flight before the first answers");
+}
+
+#[tokio::test]
+async fn a_client_that_is_not_uses_all_nodes_alike() {
+    let (requests, misdirected) = requests_to_three_nodes(false).await;
+    let share = misdirected as f64 / requests as f64;
+    assert!(
+        (0.6..0.73).contains(&share),
+        "{misdirected} of {requests} went to a node that does not lead, not two thirds"
+    );
 }
 
 #[tokio::test]

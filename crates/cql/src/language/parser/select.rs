@@ -2,7 +2,9 @@
 //!
 //! Always true: clauses come in the one order that the grammar has, each at most once (YCQL's `LIMIT` and `OFFSET` in either).
 
-use super::super::ast::{Direction, Expression, Ordering, OrderingKind, Select, Selection, Selector, Statement};
+use super::super::ast::{
+    Direction, Expression, Literal, Ordering, OrderingKind, Select, Selection, Selector, Statement,
+};
 use super::super::keyword::Keyword;
 use super::super::lexer::{Kind, Symbol};
 use super::{Parser, Result};
@@ -25,6 +27,7 @@ impl Parser<'_> {
         if allow_filtering {
             self.expect(Keyword::Filtering)?;
         }
+        self.using_timeout()?;
         Ok(Statement::Select(Box::new(Select {
             json,
             distinct,
@@ -39,6 +42,23 @@ impl Parser<'_> {
             offset,
             allow_filtering,
         })))
+    }
+
+    /// Scylla's `USING TIMEOUT 30s`, which its drivers add to their own queries of a server with tablets. Taken and not kept: how long a request
+    /// may take is the server's decision.
+    fn using_timeout(&mut self) -> Result<()> {
+        if !self.eat(Keyword::Using) {
+            return Ok(());
+        }
+        if !self.token_text(self.current).eq_ignore_ascii_case("timeout") {
+            return Err(self.unexpected("TIMEOUT"));
+        }
+        self.bump();
+        let token = self.current;
+        match self.constant(false)? {
+            Literal::Duration(_) => Ok(()),
+            _ => Err(self.syntax_error(token, "a timeout is a duration, such as 30s".to_owned())),
+        }
     }
 
     /// `JSON` or `DISTINCT`, unless what follows shows that it is a column of that name.

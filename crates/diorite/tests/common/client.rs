@@ -7,7 +7,7 @@ use diorite_cql::protocol::client::{
 use diorite_cql::protocol::envelope::Role;
 use diorite_cql::protocol::{Consistency, CqlError, Inbound, Value, Version};
 use std::io::{self, Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 pub struct Client {
@@ -20,15 +20,20 @@ const VERSION: Version = Version::V4;
 
 impl Client {
     pub fn connect(address: &str) -> io::Result<Self> {
-        let stream = TcpStream::connect((address, 9042))?;
+        Self::connect_within(address, Duration::from_secs(60))
+    }
+
+    /// Connects; neither this nor any later read or write waits longer than `patience`.
+    pub fn connect_within(address: &str, patience: Duration) -> io::Result<Self> {
+        let address: SocketAddr = format!("{address}:9042").parse().map_err(io::Error::other)?;
+        let stream = TcpStream::connect_timeout(&address, patience)?;
         stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(Duration::from_secs(60)))?;
+        stream.set_read_timeout(Some(patience))?;
+        stream.set_write_timeout(Some(patience))?;
         let mut client = Self { stream, inbound: Inbound::new(Role::Client), out: Vec::new() };
-        client.send(0, &ClientRequest::Startup(&[("CQL_VERSION", "3.0.0")]));
-        client.flush()?;
-        match client.receive()?.1 {
+        match client.call(&ClientRequest::Startup(&[("CQL_VERSION", "3.0.0")]))? {
             ClientResponse::Ready => {}
-            other => panic!("STARTUP was answered {other:?}"),
+            other => return Err(io::Error::other(format!("STARTUP was answered {other:?}"))),
         }
         client.inbound.start(VERSION, None);
         Ok(client)
@@ -62,16 +67,22 @@ impl Client {
         }
     }
 
-    fn call(&mut self, request: &ClientRequest<'_>) -> io::Result<ClientResponse> {
+    /// Asks and waits for the answer.
+    pub fn call(&mut self, request: &ClientRequest<'_>) -> io::Result<ClientResponse> {
         self.send(0, request);
         self.flush()?;
         Ok(self.receive()?.1)
     }
 
+    /// Runs a statement, unless the connection breaks.
+    pub fn try_query(&mut self, statement: &str) -> io::Result<ClientResponse> {
+        let parameters = Parameters { consistency: Consistency::Quorum, ..Parameters::default() };
+        self.call(&ClientRequest::Query { statement, parameters })
+    }
+
     /// Runs a statement.
     pub fn query(&mut self, statement: &str) -> Result<ClientResponse, CqlError> {
-        let parameters = Parameters { consistency: Consistency::Quorum, ..Parameters::default() };
-        match self.call(&ClientRequest::Query { statement, parameters }).unwrap() {
+        match self.try_query(statement).unwrap() {
             ClientResponse::Error(error) => Err(error),
             other => Ok(other),
         }

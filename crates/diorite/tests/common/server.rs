@@ -8,13 +8,21 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// How long anything is waited for before the test gives up. Not a measurement.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// An address that no other test uses: 127.0.0.0/8 is all loopback.
 pub fn fresh_address() -> String {
+    fresh_addresses(1).remove(0)
+}
+
+/// Several of them.
+pub fn fresh_addresses(count: usize) -> Vec<String> {
     static NEXT: AtomicU32 = AtomicU32::new(1);
     let process = std::process::id();
-    format!("127.{}.{}.{}", 10 + process / 250 % 240, process % 250, 50 + NEXT.fetch_add(1, Ordering::Relaxed))
+    let first = 50 + NEXT.fetch_add(count as u32, Ordering::Relaxed);
+    assert!(first + count as u32 <= 255, "this process has used up its addresses");
+    let address = |last| format!("127.{}.{}.{last}", 10 + process / 250 % 240, process % 250);
+    (first..first + count as u32).map(address).collect()
 }
 
 /// A running server; killed when dropped.
@@ -23,7 +31,8 @@ pub struct Server {
     process: Child,
 }
 
-fn command(address: &str, data: &Path, more: &[&str]) -> Command {
+/// `diorite start`
+pub fn command(address: &str, data: &Path, more: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_diorite"));
     command.args(["start", "--listen", address, "--log-level", "warn", "--data-dir"]).arg(data).args(more);
     command.stdin(Stdio::null()).stdout(Stdio::null());
@@ -95,8 +104,13 @@ impl Drop for Server {
 
 /// The body of an HTTP answer, if there is one.
 pub fn get(address: &str, path: &str) -> Option<String> {
-    let mut stream = TcpStream::connect((address, 7000)).ok()?;
-    stream.set_read_timeout(Some(PATIENCE)).ok()?;
+    get_within(address, path, PATIENCE)
+}
+
+/// The same, for a server that may not answer: `patience` is for each step.
+pub fn get_within(address: &str, path: &str, patience: Duration) -> Option<String> {
+    let mut stream = TcpStream::connect_timeout(&format!("{address}:7000").parse().ok()?, patience).ok()?;
+    stream.set_read_timeout(Some(patience)).ok()?;
     std::io::Write::write_all(
         &mut stream,
         format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").as_bytes(),

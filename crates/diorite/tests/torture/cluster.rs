@@ -1,0 +1,255 @@
+//! A cluster of real processes on loopback addresses of its own, with the [`Network`] between them in the test's hands.
+//!
+//! Always true: all processes are killed and the data is removed when the cluster is dropped; a node that ends by itself fails the test
+//! with the end of its log.
+
+use crate::client::Client;
+use crate::network::{NODE_PORT, Network};
+use crate::server::{command, fresh_addresses, get_within};
+use diorite_cql::protocol::client::ClientResponse;
+use std::fs::File;
+use std::path::PathBuf;
+use std::process::{Child, Command};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+/// How long a healthy cluster is waited for. Not a measurement.
+pub const RECOVERY: Duration = Duration::from_secs(120);
+
+/// Replicas of each tablet.
+const REPLICAS: usize = 3;
+
+/// What a node is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    Down,
+    Running,
+    Paused,
+}
+
+struct Process {
+    child: Option<Child>,
+    state: State,
+}
+
+pub struct Cluster {
+    /// Where clients reach each node.
+    pub addresses: Vec<String>,
+    pub network: Network,
+    relays: Vec<String>,
+    processes: Vec<Mutex<Process>>,
+    home: tempfile::TempDir,
+    options: Vec<String>,
+}
+
+impl Cluster {
+    /// Starts `nodes` nodes and waits until each serves and knows the others.
+    pub fn start(nodes: usize, options: &[&str]) -> Self {
+        let mut addresses = fresh_addresses(2 * nodes);
+        let relays = addresses.split_off(nodes);
+        let network = Network::new(&addresses, &relays).unwrap();
+        let processes = (0..nodes).map(|_| Mutex::new(Process { child: None, state: State::Down })).collect();
+        let options = options.iter().map(|option| (*option).to_owned()).collect();
+        let home = tempfile::tempdir().unwrap();
+        let cluster = Self { addresses, network, relays, processes, home, options };
+        for node in 0..nodes {
+            cluster.start_node(node);
+            cluster.await_ready(node);
+        }
+        cluster.wait_for("every node to know all others", || {
+            (0..nodes).all(|node| cluster.peers(node).is_some_and(|peers| peers == nodes - 1))
+        });
+        cluster
+    }
+
+    pub fn len(&self) -> usize {
+        self.addresses.len()
+    }
+
+    fn log_path(&self, node: usize) -> PathBuf {
+        self.home.path().join(format!("node-{node}.log"))
+    }
+
+    /// Starts a node that is down; does not wait for it.
+    pub fn start_node(&self, node: usize) {
+        let mut process = self.processes[node].lock().unwrap();
+        assert_eq!(process.state, State::Down);
+        let (data, log) = (self.home.path().join(format!("node-{node}")), self.log_path(node));
+        let log = File::options().create(true).append(true).open(log).unwrap();
+        let advertised = format!("{}:{NODE_PORT}", self.relays[node]);
+        let mut command = command(&self.addresses[node], &data, &["--advertise-node-address", &advertised]);
+        if node == 0 {
+            command.args(["--rf", &REPLICAS.to_string()]);
+        } else {
+            command.args(["--join", &format!("{}:{NODE_PORT}", self.relays[0])]);
+        }
+        command.args(&self.options);
+        process.child = Some(command.stderr(log).spawn().unwrap());
+        process.state = State::Running;
+    }
+
+    fn await_ready(&self, node: usize) {
+        self.wait_for(&format!("node {node} to be ready"), || {
+            get_within(&self.addresses[node], "/health/ready", Duration::from_secs(2)).is_some()
+        });
+    }
+
+    /// How many other nodes a node knows, if it answers.
+    fn peers(&self, node: usize) -> Option<usize> {
+        let mut client = Client::connect_within(&self.addresses[node], Duration::from_secs(2)).ok()?;
+        match client.try_query("SELECT peer FROM system.peers").ok()? {
+            ClientResponse::Rows(rows) => Some(rows.rows.len()),
+            _ => None,
+        }
+    }
+
+    /// The running node that leads most tablets, if any does.
+    pub fn leader_of_most(&self) -> Option<usize> {
+        let running = (0..self.len()).filter(|node| self.state(*node) == State::Running);
+        let led = running.filter_map(|node| Some((self.led(node)?, node)));
+        led.filter(|(count, _)| *count > 0).max().map(|(_, node)| node)
+    }
+
+    /// Tablets that a node leads, if it answers.
+    fn led(&self, node: usize) -> Option<u64> {
+        let text = get_within(&self.addresses[node], "/metrics", Duration::from_millis(500))?;
+        let value = text.lines().find_map(|line| line.strip_prefix("diorite_tablets_led "))?;
+        value.trim().parse().ok()
+    }
+
+    /// Waits for something that a healthy cluster does within [`RECOVERY`].
+    pub fn wait_for(&self, what: &str, mut is_so: impl FnMut() -> bool) {
+        let start = Instant::now();
+        while !is_so() {
+            self.expect_alive();
+            if start.elapsed() > RECOVERY {
+                panic!("waited in vain for {what}{}", self.logs());
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Fails if a node has ended by itself.
+    pub fn expect_alive(&self) {
+        for (node, process) in self.processes.iter().enumerate() {
+            let ended = process.lock().unwrap().child.as_mut().and_then(|child| child.try_wait().unwrap());
+            if let Some(status) = ended {
+                panic!("node {node} ended by itself: {status}{}", self.logs());
+            }
+        }
+    }
+
+    /// The ends of all logs.
+    pub fn logs(&self) -> String {
+        let last = |node: usize| {
+            let text = std::fs::read_to_string(self.log_path(node)).unwrap_or_default();
+            let lines: Vec<&str> = text.lines().collect();
+            let last = &lines[lines.len().saturating_sub(30)..];
+            format!("\nlog of node {node}:\n  {}", last.join("\n  "))
+        };
+        (0..self.len()).map(last).collect()
+    }
+
+    pub fn state(&self, node: usize) -> State {
+        self.processes[node].lock().unwrap().state
+    }
+
+    /// `kill -9`, also of a paused node.
+    pub fn kill(&self, node: usize) {
+        let mut process = self.processes[node].lock().unwrap();
+        let mut child = process.child.take().expect("a node that is up");
+        child.kill().unwrap();
+        child.wait().unwrap();
+        process.state = State::Down;
+    }
+
+    /// SIGTERM to a running node; waits for its end, which must be a good one.
+    pub fn stop(&self, node: usize) {
+        let mut process = self.processes[node].lock().unwrap();
+        assert_eq!(process.state, State::Running);
+        let mut child = process.child.take().expect("a node that is up");
+        signal(&child, "-TERM");
+        let start = Instant::now();
+        let status = loop {
+            match child.try_wait().unwrap() {
+                Some(status) => break status,
+                None if start.elapsed() > RECOVERY => {
+                    let _ = child.kill();
+                    panic!("node {node} does not stop{}", self.logs());
+                }
+                None => std::thread::sleep(Duration::from_millis(5)),
+            }
+        };
+        assert!(status.success(), "node {node} stopped with {status}{}", self.logs());
+        process.state = State::Down;
+    }
+
+    /// SIGSTOP
+    pub fn pause(&self, node: usize) {
+        let mut process = self.processes[node].lock().unwrap();
+        assert_eq!(process.state, State::Running);
+        signal(process.child.as_ref().expect("a node that is up"), "-STOP");
+        process.state = State::Paused;
+    }
+
+    /// SIGCONT
+    pub fn resume(&self, node: usize) {
+        let mut process = self.processes[node].lock().unwrap();
+        assert_eq!(process.state, State::Paused);
+        signal(process.child.as_ref().expect("a node that is up"), "-CONT");
+        process.state = State::Running;
+    }
+
+    /// Heals the network and brings every node back.
+    pub fn heal(&self) {
+        self.network.heal();
+        for node in 0..self.len() {
+            match self.state(node) {
+                State::Down => self.start_node(node),
+                State::Paused => self.resume(node),
+                State::Running => {}
+            }
+        }
+    }
+
+    /// A connection to a node that is healthy.
+    pub fn client(&self, node: usize) -> Client {
+        let mut client = None;
+        self.wait_for(&format!("node {node} to take a connection"), || {
+            client = Client::connect(&self.addresses[node]).ok();
+            client.is_some()
+        });
+        client.expect("waited for")
+    }
+
+    /// Runs a statement at a node until it succeeds.
+    pub fn run(&self, node: usize, statement: &str) {
+        let start = Instant::now();
+        loop {
+            let said = match self.client(node).try_query(statement) {
+                Ok(ClientResponse::Error(error)) => format!("{error:?}"),
+                Ok(_) => return,
+                Err(error) => error.to_string(),
+            };
+            assert!(start.elapsed() < RECOVERY, "{statement}: {said}{}", self.logs());
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        for process in &self.processes {
+            let mut process = process.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            if let Some(child) = &mut process.child {
+                let _ = child.kill();
+                let _ = child.wait();
+            }
+        }
+    }
+}
+
+fn signal(child: &Child, signal: &str) {
+    let sent = Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap();
+    assert!(sent.success());
+}

@@ -1,0 +1,106 @@
+//! The node that leads most tablets is killed under load, again and again: nothing acknowledged is lost.
+//!
+//! How long it takes until every tablet takes writes again is printed as one line of JSON and not asserted: a time is a benchmark's figure.
+
+use crate::client::Client;
+use crate::cluster::{Cluster, RECOVERY};
+use crate::load::{Load, read_inserts};
+use crate::session::{KEYSPACE, TABLES, prepare};
+use crate::{alone, seed};
+use diorite_base::SystemClock;
+use diorite_base::random::{Random, SplitMix64};
+use diorite_cql::protocol::Value;
+use diorite_cql::protocol::client::ClientResponse;
+use diorite_history::{Recorder, check_acknowledged};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+const KILLS: usize = 10;
+const CLIENTS: u64 = 8;
+
+/// Enough that every tablet has some.
+const PROBES: u64 = 250;
+
+/// Writes every probe through one node until all are acknowledged.
+fn probe(cluster: &Cluster, node: usize) -> io::Result<()> {
+    let mut client = Client::connect_within(&cluster.addresses[node], Duration::from_secs(5))?;
+    let insert = prepare(&mut client, "INSERT INTO torture.registers (k, v) VALUES (?, 1)")?;
+    let send = |client: &mut Client, key: u64| {
+        client.execute(key as i16, &insert.id, &[Value::Set(&key.to_be_bytes())]);
+    };
+    (0..PROBES).for_each(|key| send(&mut client, key));
+    client.flush()?;
+    let mut open = PROBES;
+    while open > 0 {
+        match client.receive()? {
+            (_, ClientResponse::Void) => open -= 1,
+            (key, ClientResponse::Error(_)) => {
+                send(&mut client, key as u64);
+                client.flush()?;
+            }
+            (_, other) => panic!("{other:?}"),
+        }
+    }
+    Ok(())
+}
+
+/// Kills the node that leads most and waits until every tablet takes writes; then brings the node back.
+fn kill_leader(cluster: &Cluster) -> Duration {
+    let mut leader = None;
+    cluster.wait_for("a node that leads", || {
+        leader = cluster.leader_of_most();
+        leader.is_some()
+    });
+    let leader = leader.expect("waited for");
+    cluster.kill(leader);
+    let killed = Instant::now();
+    while let Err(error) = probe(cluster, (leader + 1) % cluster.len()) {
+        assert!(killed.elapsed() < RECOVERY, "{error}{}", cluster.logs());
+    }
+    let took = killed.elapsed();
+    cluster.start_node(leader);
+    cluster.wait_for("the killed node to take writes", || probe(cluster, leader).is_ok());
+    took
+}
+
+#[test]
+fn nothing_acknowledged_is_lost_when_the_leading_node_is_killed_under_load() {
+    let _alone = alone();
+    let mut random = SplitMix64::new(seed());
+    let cluster = Cluster::start(3, &[]);
+    cluster.run(0, KEYSPACE);
+    TABLES.iter().for_each(|table| cluster.run(1, table));
+    let recorder = Recorder::new(Arc::new(SystemClock::new()), 0);
+    let load = Load::new(&cluster, &recorder);
+    let mut times: Vec<Duration> = std::thread::scope(|scope| {
+        for client in 0..CLIENTS {
+            let (load, random) = (&load, SplitMix64::new(random.next_u64()));
+            scope.spawn(move || load.insert_rows(client, random));
+        }
+        let stop = load.stop_when_dropped();
+        let times = (0..KILLS).map(|_| {
+            std::thread::sleep(Duration::from_millis(1_000));
+            kill_leader(&cluster)
+        });
+        let times = times.collect();
+        drop(stop);
+        times
+    });
+    let inserts = load.inserts.lock().unwrap().clone();
+    let acknowledged = inserts.iter().filter(|insert| insert.acknowledged).count();
+    assert!(acknowledged > 100, "the cluster hardly answered");
+    for node in 0..cluster.len() {
+        let verdict = check_acknowledged(&inserts, &read_inserts(&cluster, node));
+        assert!(verdict.is_ok(), "asked of node {node}: {}{}", verdict.unwrap_err(), cluster.logs());
+    }
+    times.sort_unstable();
+    let milliseconds: Vec<u128> = times.iter().map(Duration::as_millis).collect();
+    println!(
+        "{{\"benchmark\":\"failover\",\"kills\":{KILLS},\"median_ms\":{},\"times_ms\":{milliseconds:?},\
+         \"acknowledged_inserts\":{acknowledged},\"refused_or_unknown\":{}}}",
+        milliseconds[KILLS / 2],
+        load.failed.load(Ordering::Relaxed)
+    );
+}

@@ -1,0 +1,39 @@
+//! Clusters of real processes under faults: what clients saw is recorded and judged afterwards.
+//!
+//! Always true: only correctness is asserted, never speed; a cluster that does not recover within minutes fails all the same. The tests
+//! of this binary run one at a time, since each has several processes. Left out: slow clocks, which processes cannot be given simply, and
+//! what only a single thread can repeat exactly; both are the simulation's.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+#![allow(clippy::disallowed_methods, reason = "a test drives other processes and waits for them")]
+
+#[path = "../common/client.rs"]
+#[allow(dead_code, reason = "shared; each test binary uses a part")]
+mod client;
+mod cluster;
+mod failover;
+mod faults;
+mod load;
+mod long;
+mod network;
+#[path = "../common/server.rs"]
+#[allow(dead_code, reason = "shared; each test binary uses a part")]
+mod server;
+mod session;
+mod stale;
+
+use diorite_base::random::{Random, SplitMix64};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Lets one test run at a time.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The seed of this run, printed so that it can be repeated.
+fn seed() -> u64 {
+    let given = std::env::var("DIORITE_SEED").ok().map(|text| text.parse().expect("DIORITE_SEED is a number"));
+    let seed = given.unwrap_or_else(|| SplitMix64::from_entropy().next_u64());
+    println!("seed {seed} (DIORITE_SEED repeats it)");
+    seed
+}

@@ -1,0 +1,32 @@
+//! When all nodes run and the network is whole, every tablet takes reads and writes again, and all its replicas catch up.
+
+use super::Finding;
+use diorite_base::TabletId;
+
+/// What a tablet looks like some time after the last fault.
+#[derive(Clone, Debug)]
+pub struct State {
+    /// Which.
+    pub tablet: TabletId,
+    /// Whether a node would answer reads of it.
+    pub has_leaseholder: bool,
+    /// The applied indexes of its replicas.
+    pub applied: Vec<u64>,
+    /// Whether a write that was submitted after the last fault was acknowledged.
+    pub takes_writes: bool,
+}
+
+/// Whether the tablet has recovered.
+pub fn has_recovered(state: &State) -> bool {
+    state.has_leaseholder && state.takes_writes && state.applied.windows(2).all(|pair| pair[0] == pair[1])
+}
+
+/// Says which tablets have not recovered in the time they had.
+pub fn check(at_ns: u64, states: &[State]) -> Result<(), Finding> {
+    let stuck: Vec<String> =
+        states.iter().filter(|state| !has_recovered(state)).map(|state| format!("{state:?}")).collect();
+    if stuck.is_empty() {
+        return Ok(());
+    }
+    Err(Finding { checker: "recovery", at_ns, message: format!("not recovered: {}", stuck.join(", ")) })
+}

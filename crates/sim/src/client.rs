@@ -1,0 +1,318 @@
+//! Simulated clients: what they ask, and what they make of the answers.
+//!
+//! Each does one thing at a time. Registers of a tablet are read, written, deleted, compared and set, and judged as a history; counters are
+//! incremented, and keys inserted once each, to be looked for in the end. A client that gets no answer gives up after a while and goes on:
+//! nobody knows what became of its request.
+
+use crate::checkers::acknowledged::Counter;
+use crate::clock::TrueTime;
+use crate::dice::Dice;
+use crate::program::{self, Value, Verdict};
+use diorite_base::mutation::Mutation;
+use diorite_base::write::{KvError, WriteReply};
+use diorite_base::{NodeId, TabletId};
+use diorite_history::{Insert, Operation, Outcome, Recorder, Request, Ticket};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Registers per tablet.
+pub const REGISTERS: u64 = 2;
+
+/// The key of a tablet's counter.
+pub const COUNTER: u64 = 900;
+
+/// Keys from here on are inserted once.
+const INSERTS: u64 = 1_000;
+
+/// Keys of different tablets differ by this in a history.
+const TABLET_KEYS: u64 = 10_000_000;
+
+/// The most operations of one run.
+const HISTORY_OPERATIONS: usize = 1_000_000;
+
+/// What a client asks.
+#[derive(Clone, Copy, Debug)]
+pub enum Ask {
+    /// What does the register hold?
+    Read(u64),
+    /// Set the register, whatever it holds.
+    Write(u64, u64),
+    /// Remove the register.
+    Delete(u64),
+    /// Set the register if it holds this.
+    CompareAndSet(u64, Value, Value),
+    /// Add one to the counter.
+    Increment,
+    /// Write a key that nobody else writes.
+    Insert(u64, u64),
+}
+
+impl Ask {
+    /// The write, unless it is a read.
+    pub fn mutation(&self) -> Option<Mutation> {
+        Some(match *self {
+            Ask::Read(_) => return None,
+            Ask::Write(key, value) | Ask::Insert(key, value) => program::put(key, value),
+            Ask::Delete(key) => program::delete(key),
+            Ask::CompareAndSet(key, expected, new) => program::compare_and_set(key, expected, new),
+            Ask::Increment => program::increment(COUNTER),
+        })
+    }
+}
+
+/// What a node answers.
+#[derive(Clone, Debug)]
+pub enum Answer {
+    /// To a read.
+    Found(Value),
+    /// To a write.
+    Written(WriteReply),
+    /// The node did not do it, or does not know.
+    Failed(KvError),
+    /// There is no process to connect to.
+    Refused,
+}
+
+/// A request that has no answer yet.
+struct Open {
+    request: u64,
+    tablet: TabletId,
+    ask: Ask,
+    ticket: Option<Ticket>,
+}
+
+#[derive(Default)]
+struct Client {
+    open: Option<Open>,
+    /// What each register held when it was last seen.
+    known: BTreeMap<(TabletId, u64), Value>,
+    /// Where each tablet was led last.
+    leaders: BTreeMap<TabletId, NodeId>,
+}
+
+/// How many requests ended how.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Tally {
+    /// Reads answered.
+    pub reads: u64,
+    /// Writes acknowledged.
+    pub writes: u64,
+    /// Requests refused by a node that does not lead, or is not there.
+    pub refused: u64,
+    /// Requests whose outcome nobody knows.
+    pub unknown: u64,
+}
+
+/// All clients, and all that they saw.
+pub struct Clients {
+    clients: Vec<Client>,
+    recorder: Recorder,
+    inserts: BTreeMap<TabletId, Vec<Insert>>,
+    counters: BTreeMap<TabletId, Counter>,
+    next_value: u64,
+    next_request: u64,
+    /// How many requests ended how.
+    pub tally: Tally,
+}
+
+/// A request on its way to a node.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked {
+    /// Its number.
+    pub request: u64,
+    /// Who asks.
+    pub client: u32,
+    /// Of which tablet.
+    pub tablet: TabletId,
+    /// Where.
+    pub node: NodeId,
+    /// What.
+    pub ask: Ask,
+}
+
+impl Clients {
+    /// `count` clients that have not asked anything.
+    pub fn new(count: u32, time: TrueTime) -> Self {
+        Self {
+            clients: (0..count).map(|_| Client::default()).collect(),
+            recorder: Recorder::new(Arc::new(time), HISTORY_OPERATIONS),
+            inserts: BTreeMap::new(),
+            counters: BTreeMap::new(),
+            next_value: 0,
+            next_request: 0,
+            tally: Tally::default(),
+        }
+    }
+
+    fn fresh(&mut self) -> u64 {
+        self.next_value += 1;
+        self.next_value
+    }
+
+    /// What `client` asks next of `tablet`, at random.
+    pub fn choose(&mut self, client: u32, tablet: TabletId, dice: &mut Dice) -> Ask {
+        let register = dice.range(0, REGISTERS);
+        let value = self.fresh();
+        let known = self.clients[client as usize].known.get(&(tablet, register)).copied().flatten();
+        match dice.range(0, 100) {
+            0..40 => Ask::Read(register),
+            40..60 => Ask::Write(register, value),
+            60..63 => Ask::Delete(register),
+            63..80 => Ask::CompareAndSet(register, known, if dice.chance(50) { None } else { Some(value) }),
+            80..90 => Ask::Increment,
+            _ => self.insert(),
+        }
+    }
+
+    /// An insert of a key that was not there before.
+    pub fn insert(&mut self) -> Ask {
+        let value = self.fresh();
+        Ask::Insert(INSERTS + value, value)
+    }
+
+    /// Lets `client` ask. Where: usually where the tablet was led when it was heard of last.
+    pub fn ask(&mut self, client: u32, tablet: TabletId, ask: Ask, nodes: &[NodeId], dice: &mut Dice) -> Asked {
+        self.next_request += 1;
+        let request = self.next_request;
+        let known = self.clients[client as usize].leaders.get(&tablet).copied();
+        let node = known.filter(|_| dice.chance(900)).unwrap_or_else(|| *dice.pick(nodes));
+        let ticket = self.begin(client, tablet, ask);
+        self.clients[client as usize].open = Some(Open { request, tablet, ask, ticket });
+        Asked { request, client, tablet, node, ask }
+    }
+
+    fn begin(&mut self, client: u32, tablet: TabletId, ask: Ask) -> Option<Ticket> {
+        let (key, request) = match ask {
+            Ask::Read(key) => (key, Request::Read),
+            Ask::Write(key, value) => (key, Request::Write(Some(value))),
+            Ask::Delete(key) => (key, Request::Write(None)),
+            Ask::CompareAndSet(key, expected, new) => (key, Request::CompareAndSet { expected, new }),
+            Ask::Increment | Ask::Insert(..) => return None,
+        };
+        let begun = self.recorder.begin(client, tablet.0 * TABLET_KEYS + key, request);
+        assert!(begun.is_ok(), "a run is short");
+        begun.ok()
+    }
+
+    /// Whether `client` still waits for the answer to this request.
+    pub fn is_waiting(&self, client: u32, request: u64) -> bool {
+        self.clients[client as usize].open.as_ref().is_some_and(|open| open.request == request)
+    }
+
+    /// `client` gets the answer that it waits for, or none (`None`). Returns whether what was asked is known to be done.
+    pub fn answered(&mut self, client: u32, answer: Option<&Answer>, nodes: &[NodeId], dice: &mut Dice) -> bool {
+        let Some(open) = self.clients[client as usize].open.take() else { return false };
+        let outcome = outcome(&open.ask, answer);
+        self.learn(client, &open, answer, outcome, nodes, dice);
+        self.count(&open, outcome);
+        if let Some(ticket) = open.ticket {
+            self.recorder.finish(ticket, outcome);
+        }
+        matches!(outcome, Outcome::Found(_) | Outcome::Done)
+    }
+
+    /// The run is over: nobody knows what became of what is not answered.
+    pub fn give_up(&mut self, nodes: &[NodeId], dice: &mut Dice) {
+        for client in 0..self.clients.len() as u32 {
+            self.answered(client, None, nodes, dice);
+        }
+    }
+
+    fn learn(
+        &mut self,
+        client: u32,
+        open: &Open,
+        answer: Option<&Answer>,
+        outcome: Outcome,
+        nodes: &[NodeId],
+        dice: &mut Dice,
+    ) {
+        let client = &mut self.clients[client as usize];
+        match answer {
+            Some(Answer::Failed(KvError::NotLeader { leader: Some(leader), .. })) => {
+                client.leaders.insert(open.tablet, *leader);
+            }
+            Some(Answer::Found(_) | Answer::Written(_)) => {}
+            _ => {
+                client.leaders.insert(open.tablet, *dice.pick(nodes));
+            }
+        }
+        let seen = match (open.ask, outcome) {
+            (Ask::Read(key), Outcome::Found(value)) => (key, value),
+            (Ask::Write(key, value), Outcome::Done) => (key, Some(value)),
+            (Ask::CompareAndSet(key, _, new), Outcome::Done) => (key, new),
+            (Ask::CompareAndSet(key, ..), Outcome::Conflict(value)) => (key, value),
+            _ => return,
+        };
+        client.known.insert((open.tablet, seen.0), seen.1);
+    }
+
+    fn count(&mut self, open: &Open, outcome: Outcome) {
+        let known = match outcome {
+            Outcome::NotDone => {
+                self.tally.refused += 1;
+                return;
+            }
+            Outcome::Unknown => {
+                self.tally.unknown += 1;
+                false
+            }
+            Outcome::Found(_) => {
+                self.tally.reads += 1;
+                return;
+            }
+            _ => {
+                self.tally.writes += 1;
+                true
+            }
+        };
+        match open.ask {
+            Ask::Insert(key, value) => {
+                self.inserts.entry(open.tablet).or_default().push(Insert { key, value, acknowledged: known });
+            }
+            Ask::Increment => {
+                let counter = self.counters.entry(open.tablet).or_default();
+                *(if known { &mut counter.acknowledged } else { &mut counter.unknown }) += 1;
+            }
+            _ => {}
+        }
+    }
+
+    /// The history of all registers.
+    pub fn history(&self) -> Vec<Operation> {
+        self.recorder.operations()
+    }
+
+    /// What was inserted into a tablet.
+    pub fn inserts(&self, tablet: TabletId) -> &[Insert] {
+        self.inserts.get(&tablet).map_or(&[], Vec::as_slice)
+    }
+
+    /// The counter of a tablet, by key.
+    pub fn counters(&self, tablet: TabletId) -> BTreeMap<u64, Counter> {
+        BTreeMap::from([(COUNTER, self.counters.get(&tablet).copied().unwrap_or_default())])
+    }
+}
+
+fn outcome(ask: &Ask, answer: Option<&Answer>) -> Outcome {
+    match (ask, answer) {
+        (_, None) => Outcome::Unknown,
+        (_, Some(Answer::Refused)) => Outcome::NotDone,
+        // These say that nothing was done, so that a client may try again.
+        (_, Some(Answer::Failed(KvError::NotLeader { .. } | KvError::Overloaded(_) | KvError::Unavailable(_)))) => {
+            Outcome::NotDone
+        }
+        (Ask::Read(_), Some(Answer::Failed(_))) => Outcome::NotDone,
+        (_, Some(Answer::Failed(_))) => Outcome::Unknown,
+        (_, Some(Answer::Found(value))) => Outcome::Found(*value),
+        (Ask::CompareAndSet(_, expected, _), Some(Answer::Written(reply))) => match program::verdict(reply) {
+            Some(Verdict::Applied) => Outcome::Done,
+            Some(Verdict::Conflict(found)) => {
+                assert!(found != *expected, "a conflict is with another value");
+                Outcome::Conflict(found)
+            }
+            None => Outcome::Unknown,
+        },
+        (_, Some(Answer::Written(_))) => Outcome::Done,
+    }
+}

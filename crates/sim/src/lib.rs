@@ -1,0 +1,27 @@
+//! A whole cluster in one thread, from one seed: a lossy and reordering network, partitions, crashes that lose what was not synced, torn
+//! log tails, slow disks, pauses, clocks that drift and jump; clients that read and write meanwhile, and checkers that look on.
+//!
+//! What runs is the production code of `raft` and `replica` down to the storage engine's traits; the disk, the network, the clocks and the
+//! threads are simulated. Always true: the same seed is the same run, event by event, and [`Report::hash`] says so; a run reads no clock, no
+//! entropy and no order of a hash table. Left out: what stands above the replica layer (routing, CQL, the catalog), and snapshots.
+
+pub mod checkers;
+mod client;
+mod clock;
+mod cluster;
+mod dice;
+mod engine;
+mod nemesis;
+mod network;
+mod node;
+mod program;
+mod queue;
+mod run;
+mod scenario;
+#[cfg(test)]
+mod tests;
+mod text;
+mod trace;
+
+pub use client::Tally;
+pub use run::{Options, Planting, Report, run};

@@ -1,0 +1,75 @@
+//! Runs seeds of the simulation and says what came of them.
+
+use clap::Parser;
+use diorite_sim::{Options, Planting, Report, run};
+use std::process::ExitCode;
+
+/// Simulates clusters. Each seed is one run, and always the same one; its trace's hash says so.
+#[derive(Parser)]
+#[command(name = "diorite-sim")]
+struct Arguments {
+    /// How many seeds to run.
+    #[arg(long, default_value_t = 500)]
+    seeds: u64,
+    /// The first seed.
+    #[arg(long, default_value_t = 1)]
+    first: u64,
+    /// Run this seed only, and print its trace.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// With --seed: the report only.
+    #[arg(long)]
+    quiet: bool,
+    /// Go on after a seed that fails.
+    #[arg(long)]
+    keep_going: bool,
+    /// Judge only by what clients see.
+    #[arg(long)]
+    clients_only: bool,
+    /// Plant a bug, which must be found.
+    #[arg(long, value_parser = planting)]
+    bug: Option<Planting>,
+}
+
+fn planting(name: &str) -> Result<Planting, String> {
+    let names: Vec<&str> = Planting::ALL.iter().map(|(name, _)| *name).collect();
+    let found = Planting::ALL.iter().find(|(known, _)| *known == name);
+    found.map(|(_, planting)| *planting).ok_or_else(|| format!("one of {}", names.join(", ")))
+}
+
+fn show(report: &Report) {
+    let tally = report.tally;
+    println!(
+        "seed {:<8} trace {:016x}  {:>7} events {:>3} faults  {:>5} reads {:>5} writes {:>5} refused {:>4} unknown  recovered in {} ms",
+        report.seed,
+        report.hash,
+        report.events,
+        report.faults,
+        tally.reads,
+        tally.writes,
+        tally.refused,
+        tally.unknown,
+        report.recovery_ns.map_or_else(|| "-".to_owned(), |ns| (ns / 1_000_000).to_string()),
+    );
+    if let Some(finding) = &report.finding {
+        println!("seed {} FAILED: {finding}", report.seed);
+    }
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let (first, count) = arguments.seed.map_or((arguments.first, arguments.seeds), |seed| (seed, 1));
+    let print = arguments.seed.is_some() && !arguments.quiet;
+    let options = Options { bug: arguments.bug, print, clients_only: arguments.clients_only };
+    let mut failed = 0u64;
+    for seed in first..first.saturating_add(count) {
+        let report = run(seed, &options);
+        show(&report);
+        failed += u64::from(report.finding.is_some());
+        if failed > 0 && !arguments.keep_going {
+            break;
+        }
+    }
+    println!("{failed} of {count} seeds failed");
+    if failed > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}

@@ -1,0 +1,256 @@
+//! A simulated node: a core, its clocks and its share of the network while it lives, and the disk that outlasts its lives.
+//!
+//! In production a core has a thread of its own, and heartbeats another; here both are turns that the simulation gives, so that what
+//! happens between two of them is the simulation's to decide.
+
+use crate::clock::{NodeClock, TrueTime};
+use crate::dice::Dice;
+use crate::engine::{SimEngine, SimLog};
+use crate::network::Network;
+use crate::program::Programs;
+use diorite_base::write::{Completion, WriteSink};
+use diorite_base::{Clock, GroupId, NodeId, TabletId};
+use diorite_raft::{ConfState, SupportChange};
+use diorite_replica::{Context, Core, Durability, Input, Members, Opening, Planted, Replica, TabletHandle, envelopes};
+use diorite_rpc::{Lane, Transport};
+use diorite_storage::{Log, LogRecords, MemoryLog, MemoryRecords, MemoryTablet};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Incarnations are drawn below this: epochs count up from them.
+const INCARNATIONS: u64 = 1 << 40;
+
+/// What is wrong with a node's clocks and disk.
+#[derive(Clone, Copy, Debug)]
+pub struct Quirks {
+    /// The monotonic clock goes too fast by so many parts per million.
+    pub rate_error_ppm: i64,
+    /// The wall clock is off, microseconds.
+    pub wall_error_us: i64,
+    /// The longest usual sync, microseconds.
+    pub sync_us: u64,
+}
+
+/// What all nodes of a cluster are made with.
+pub struct Setting {
+    /// The nodes.
+    pub nodes: Vec<NodeId>,
+    /// The tablets and the members that are wanted of each.
+    pub tablets: BTreeMap<TabletId, Members>,
+    /// The voters that each tablet begins with.
+    pub founders: BTreeMap<TabletId, Vec<NodeId>>,
+    /// Bugs to be planted.
+    pub planted: Planted,
+    /// The network.
+    pub network: Network,
+    /// True time.
+    pub time: TrueTime,
+}
+
+/// Outcomes of writes that wait to be sent to clients.
+#[derive(Default)]
+struct Sink(Mutex<Vec<Completion>>);
+
+impl WriteSink for Sink {
+    fn complete(&self, done: &mut Vec<Completion>) {
+        self.0.lock().append(done);
+    }
+}
+
+/// What outlasts the lives of a node.
+#[derive(Default)]
+struct Disk {
+    log: MemoryLog,
+    tablets: BTreeMap<TabletId, Arc<MemoryTablet>>,
+}
+
+/// A node's process.
+pub struct Life {
+    /// Counts the lives of the node.
+    pub number: u64,
+    /// Its clocks.
+    pub clock: Arc<NodeClock>,
+    /// Its replicas, as other threads see them.
+    pub handles: BTreeMap<TabletId, Arc<TabletHandle<MemoryTablet>>>,
+    /// Its core.
+    pub core: Core<SimEngine>,
+    /// What waits for the core's next turn.
+    pub input: Input,
+    /// Its log.
+    pub log: Arc<SimLog>,
+    /// Whether the core's next turn is scheduled.
+    pub is_woken: bool,
+    /// Whether the core's next look at what is due is scheduled.
+    pub will_tick: bool,
+    /// Whether the core is to look at what is due.
+    pub must_tick: bool,
+    /// The true time at which lapsed support is looked for next.
+    pub expires_ns: Option<u64>,
+    context: Arc<Context>,
+    sink: Arc<Sink>,
+}
+
+/// A node.
+pub struct Node {
+    /// Which.
+    pub id: NodeId,
+    /// The process, if it runs.
+    pub life: Option<Life>,
+    /// Whether the process is stopped for a while.
+    pub is_paused: bool,
+    /// Whether it is to be paused during the next read, after that has taken its value or before, and for how long, nanoseconds.
+    pub pauses_in_read: Option<(bool, u64)>,
+    /// What is wrong with it.
+    pub quirks: Quirks,
+    disk: Disk,
+    lives: u64,
+}
+
+impl Node {
+    /// A node that was never started.
+    pub fn new(id: NodeId, quirks: Quirks) -> Self {
+        Self { id, life: None, is_paused: false, pauses_in_read: None, quirks, disk: Disk::default(), lives: 0 }
+    }
+
+    /// Starts the process: it finds what its disk holds.
+    pub fn start(&mut self, setting: &Setting, dice: &mut Dice) {
+        assert!(self.life.is_none(), "a node has one process");
+        self.lives += 1;
+        let (time, port) = (setting.time.clone(), setting.network.port(self.id));
+        let Quirks { rate_error_ppm, wall_error_us, sync_us } = self.quirks;
+        let local_ns = dice.milliseconds(0, 10_000);
+        let clock = Arc::new(NodeClock::new(time.clone(), local_ns, rate_error_ppm, wall_error_us));
+        let disk_dice = Dice::new(dice.bits(), self.id.0);
+        let log = Arc::new(SimLog::new(self.disk.log.clone(), time, disk_dice, Arc::clone(&port), sync_us));
+        let incarnation = dice.range(1, INCARNATIONS);
+        let context = Context::new(
+            self.id,
+            incarnation,
+            Durability::Fsync,
+            Arc::clone(&clock) as Arc<dyn Clock>,
+            port as Arc<dyn Transport>,
+        );
+        let context = Arc::new(context.plant(setting.planted));
+        context.liveness().set_peers(setting.nodes.iter().copied().filter(|node| *node != self.id).collect());
+        let core = Core::new(Arc::clone(&context), vec![Arc::clone(&log)]);
+        let mut life = Life {
+            number: self.lives,
+            clock,
+            handles: BTreeMap::new(),
+            core,
+            input: Input::default(),
+            log,
+            is_woken: false,
+            will_tick: false,
+            must_tick: false,
+            expires_ns: None,
+            context,
+            sink: Arc::default(),
+        };
+        for (tablet, members) in &setting.tablets {
+            self.disk.found(*tablet, &setting.founders[tablet]);
+            life.open(*tablet, members.clone(), &self.disk.tablets[tablet]);
+        }
+        self.life = Some(life);
+    }
+
+    /// Ends the process. `surviving`: how many of the log's batches that were not synced are found afterwards.
+    pub fn end(&mut self, surviving: usize) {
+        self.life = None;
+        self.is_paused = false;
+        self.pauses_in_read = None;
+        self.disk.log = self.disk.log.crash(surviving);
+        for data in self.disk.tablets.values_mut() {
+            *data = Arc::new(data.crash());
+        }
+    }
+
+    /// How many of the log's batches a loss of power now could take.
+    pub fn unsynced_batches(&self) -> usize {
+        self.disk.log.unsynced_batches()
+    }
+
+    /// Lets the power go during the write after the next `writes`, or not (`None`).
+    pub fn fail_after(&self, writes: Option<u64>) {
+        self.disk.log.fail_after(writes);
+    }
+}
+
+impl Disk {
+    /// Makes a tablet that is not there, and writes its first members to the log.
+    fn found(&mut self, tablet: TabletId, founders: &[NodeId]) {
+        self.tablets.entry(tablet).or_insert_with(|| Arc::new(MemoryTablet::new(None)));
+        let group = GroupId::from(tablet);
+        let is_known = self.log.recover(group).is_ok_and(|recovered| !recovered.conf_state.voters.is_empty());
+        if is_known {
+            return;
+        }
+        let mut records = MemoryRecords::default();
+        let voters = founders.iter().map(|node| node.0).collect();
+        let noted = records.set_conf_state(group, &ConfState { voters, ..ConfState::default() });
+        let written = self.log.write(&mut records, true);
+        assert!(noted.is_ok() && written.is_ok(), "a disk works while its node starts");
+    }
+}
+
+impl Life {
+    fn open(&mut self, tablet: TabletId, members: Members, data: &Arc<MemoryTablet>) {
+        let opening = Opening { tablet, members, evaluator: Arc::new(Programs) };
+        let replica = Replica::recover(&self.context, opening, Arc::clone(data), &*self.log, (0, 0));
+        let replica = replica.unwrap_or_else(|error| panic!("{tablet} cannot be recovered: {error}"));
+        self.handles.insert(tablet, Arc::clone(replica.handle()));
+        // Fails only if the log does, which is seen there.
+        let _ = self.core.open(replica);
+    }
+
+    /// Takes a frame; returns whether the core has something to do with it.
+    pub fn receive(&mut self, from: NodeId, lane: Lane, frame: &[u8]) -> bool {
+        match lane {
+            Lane::Control => {
+                let changes = self.context.liveness().receive(from, frame);
+                self.change(changes)
+            }
+            Lane::Raft => {
+                let envelopes = envelopes(frame).unwrap_or_else(|_| panic!("a frame of {from} is malformed"));
+                self.input.envelopes.extend(envelopes.into_iter().map(|(group, envelope)| (from, group, envelope)));
+                true
+            }
+            Lane::Requests | Lane::Bulk => false,
+        }
+    }
+
+    /// Sends heartbeats; returns whether the core has something to do with what was noticed.
+    pub fn beat(&mut self) -> bool {
+        let changes = self.context.liveness().beat();
+        self.change(changes)
+    }
+
+    /// Withdraws support that has lapsed; returns whether the core has something to do with it.
+    pub fn expire(&mut self) -> bool {
+        let changes = self.context.liveness().expire();
+        self.change(changes)
+    }
+
+    /// The true time at which support lapses next, if nothing is heard until then.
+    pub fn next_lapse_ns(&self) -> Option<u64> {
+        self.context.liveness().next_lapse_ns().map(|local_ns| self.clock.true_ns(local_ns))
+    }
+
+    fn change(&mut self, changes: Vec<SupportChange>) -> bool {
+        let is_concerned = !changes.is_empty();
+        self.input.changes.extend(changes);
+        is_concerned
+    }
+
+    /// Submits a write.
+    pub fn submit(&mut self, tablet: TabletId, mutation: diorite_base::mutation::Mutation, token: u64) {
+        let sink = Arc::clone(&self.sink) as Arc<dyn WriteSink>;
+        self.input.proposals.push(diorite_replica::Proposal::new(tablet, mutation, sink, token));
+    }
+
+    /// Outcomes of writes since the last call.
+    pub fn take_outcomes(&self) -> Vec<Completion> {
+        std::mem::take(&mut self.sink.0.lock())
+    }
+}

@@ -1,0 +1,125 @@
+//! The writes that simulated clients make: blind ones, and small programs that read before they write.
+//!
+//! A program: kind u8 (1 compare and set, 2 increment, 3 delete), key u64, then for the first what the key must hold and what it shall
+//! hold, each as 0, or 1 and a u64. Integers little-endian; a stored value is eight bytes.
+
+use diorite_base::bytes::{Malformed, Reader};
+use diorite_base::mutation::{
+    EvaluationContext, EvaluationFailed, Evaluator, Mutation, OperationKind, TabletChanges, TabletView,
+};
+
+const COMPARE_AND_SET: u8 = 1;
+const INCREMENT: u8 = 2;
+const DELETE: u8 = 3;
+
+/// What a key holds; `None` is absence.
+pub type Value = Option<u64>;
+
+/// A key as stored. Those of a tablet sort by number.
+pub fn key(number: u64) -> [u8; 8] {
+    number.to_be_bytes()
+}
+
+/// A stored value.
+pub fn decode(bytes: &[u8]) -> Option<u64> {
+    Some(u64::from_le_bytes(bytes.try_into().ok()?))
+}
+
+fn put_value(out: &mut Vec<u8>, value: Value) {
+    match value {
+        None => out.push(0),
+        Some(value) => {
+            out.push(1);
+            out.extend_from_slice(&value.to_le_bytes());
+        }
+    }
+}
+
+fn read_value(reader: &mut Reader<'_>) -> Result<Value, Malformed> {
+    Ok(if reader.u8()? == 0 { None } else { Some(reader.u64()?) })
+}
+
+/// Replaces `number`'s value without reading it.
+pub fn put(number: u64, value: u64) -> Mutation {
+    let mut mutation = Mutation::blind(None);
+    mutation.push(OperationKind::Overwrite, false, &key(number), &value.to_le_bytes());
+    mutation
+}
+
+/// Sets `number` to `new` if it holds `expected`.
+pub fn compare_and_set(number: u64, expected: Value, new: Value) -> Mutation {
+    let mut program = vec![COMPARE_AND_SET];
+    program.extend_from_slice(&number.to_le_bytes());
+    put_value(&mut program, expected);
+    put_value(&mut program, new);
+    Mutation::evaluated(None, &program)
+}
+
+/// Adds one to `number`, of which absence is 0.
+pub fn increment(number: u64) -> Mutation {
+    let mut program = vec![INCREMENT];
+    program.extend_from_slice(&number.to_le_bytes());
+    Mutation::evaluated(None, &program)
+}
+
+/// Removes `number`.
+pub fn delete(number: u64) -> Mutation {
+    let mut program = vec![DELETE];
+    program.extend_from_slice(&number.to_le_bytes());
+    Mutation::evaluated(None, &program)
+}
+
+/// What a compare and set answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The key held what was expected, and holds the new value.
+    Applied,
+    /// The key held this instead.
+    Conflict(Value),
+}
+
+/// Reads the reply to [`compare_and_set`].
+pub fn verdict(reply: &[u8]) -> Option<Verdict> {
+    let mut reader = Reader::new(reply);
+    let applied = reader.u8().ok()? == 1;
+    let found = read_value(&mut reader).ok()?;
+    Some(if applied { Verdict::Applied } else { Verdict::Conflict(found) })
+}
+
+/// Carries out the programs.
+#[derive(Clone, Copy, Debug)]
+pub struct Programs;
+
+impl Evaluator for Programs {
+    fn evaluate(
+        &self,
+        program: &[u8],
+        _: EvaluationContext,
+        view: &dyn TabletView,
+        changes: &mut dyn TabletChanges,
+    ) -> Result<Vec<u8>, EvaluationFailed> {
+        let malformed = |_| EvaluationFailed("malformed program".to_owned());
+        let mut reader = Reader::new(program);
+        let kind = reader.u8().map_err(malformed)?;
+        let key = key(reader.u64().map_err(malformed)?);
+        let found = view.get(&key)?.as_deref().and_then(decode);
+        let mut reply = Vec::new();
+        match kind {
+            COMPARE_AND_SET => {
+                let expected = read_value(&mut reader).map_err(malformed)?;
+                let new = read_value(&mut reader).map_err(malformed)?;
+                reply.push(u8::from(found == expected));
+                put_value(&mut reply, found);
+                match new {
+                    Some(new) if found == expected => changes.put(&key, &new.to_le_bytes()),
+                    None if found == expected => changes.delete(&key),
+                    _ => {}
+                }
+            }
+            INCREMENT => changes.put(&key, &(found.unwrap_or(0) + 1).to_le_bytes()),
+            DELETE => changes.delete(&key),
+            _ => return Err(malformed(Malformed)),
+        }
+        Ok(reply)
+    }
+}

@@ -1,0 +1,204 @@
+//! One run from a seed to its report: chaos, then calm, in which the cluster has to recover, then a last look at everything.
+
+use crate::checkers::recovery::State;
+use crate::checkers::{Finding, acknowledged, linearizable, recovery};
+use crate::client::{REGISTERS, Tally};
+use crate::cluster::{Cluster, Event, Phase};
+use crate::program;
+use diorite_base::TabletId;
+use diorite_replica::Planted;
+use diorite_storage::{MemoryTablet, ScanRange, TabletData};
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::panic::{self, AssertUnwindSafe};
+
+const MS: u64 = 1_000_000;
+
+/// How long a cluster may take to recover once everything is mended, nanoseconds.
+const RECOVERY_NS: u64 = 10_000 * MS;
+
+/// How often it is looked whether it has, nanoseconds.
+const LOOK_NS: u64 = 50 * MS;
+
+/// The most events of a run: one that has more goes round in circles.
+const EVENTS: u64 = 5_000_000;
+
+/// A bug that a test plants, to see that it is found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Planting {
+    /// The log is written, but not synced.
+    SkipFsync,
+    /// A node that was restarted votes and campaigns at once.
+    IgnoreRestartWait,
+    /// After a restart the last entry that was applied is applied again.
+    ApplyTwice,
+    /// A node that led answers reads until it hears of another leader.
+    AnswerWithoutLease,
+    /// Clocks are off by more than leases allow for.
+    FastClock,
+}
+
+impl Planting {
+    /// All of them, with the names by which they are asked for.
+    pub const ALL: [(&'static str, Planting); 5] = [
+        ("skip-fsync", Planting::SkipFsync),
+        ("ignore-restart-wait", Planting::IgnoreRestartWait),
+        ("apply-twice", Planting::ApplyTwice),
+        ("answer-without-lease", Planting::AnswerWithoutLease),
+        ("fast-clock", Planting::FastClock),
+    ];
+
+    pub(crate) fn in_the_core(self) -> Planted {
+        Planted {
+            skip_fsync: self == Planting::SkipFsync,
+            ignore_restart_wait: self == Planting::IgnoreRestartWait,
+            apply_twice: self == Planting::ApplyTwice,
+            answer_without_lease: self == Planting::AnswerWithoutLease,
+        }
+    }
+}
+
+/// How to run.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// A bug to plant.
+    pub bug: Option<Planting>,
+    /// Whether to print every event.
+    pub print: bool,
+    /// Whether to judge only by what clients see: answers, and what is there in the end.
+    pub clients_only: bool,
+}
+
+/// What came of a run.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// The seed.
+    pub seed: u64,
+    /// The hash over everything that happened.
+    pub hash: u64,
+    /// How many events that were.
+    pub events: u64,
+    /// How many faults there were.
+    pub faults: u64,
+    /// How many requests ended how.
+    pub tally: Tally,
+    /// How long after the last fault the cluster had recovered, nanoseconds of true time.
+    pub recovery_ns: Option<u64>,
+    /// What is wrong, if anything.
+    pub finding: Option<Finding>,
+}
+
+/// Runs a seed.
+pub fn run(seed: u64, options: &Options) -> Report {
+    let mut cluster = Cluster::new(seed, options);
+    let mut recovery_ns = None;
+    let played = panic::catch_unwind(AssertUnwindSafe(|| play(&mut cluster, &mut recovery_ns)));
+    let played = played.unwrap_or_else(|payload| Err(panicked(cluster.now_ns(), &*payload)));
+    cluster.clients.give_up(&cluster.scenario.nodes, &mut cluster.dice);
+    let finding = played.and_then(|()| judge(&cluster)).err();
+    Report {
+        seed,
+        hash: cluster.trace.hash(),
+        events: cluster.trace.events(),
+        faults: cluster.nemesis.faults,
+        tally: cluster.clients.tally,
+        recovery_ns,
+        finding,
+    }
+}
+
+/// A node that panics has met what must not be.
+fn panicked(at_ns: u64, payload: &(dyn Any + Send)) -> Finding {
+    let text = payload.downcast_ref::<String>().map(String::as_str).or(payload.downcast_ref::<&str>().copied());
+    Finding { checker: "panic", at_ns, message: text.unwrap_or("a node panicked").to_owned() }
+}
+
+fn play(cluster: &mut Cluster, recovery_ns: &mut Option<u64>) -> Result<(), Finding> {
+    let calm_ns = cluster.scenario.chaos_ns;
+    while let Some(stepped) = cluster.step() {
+        stepped?;
+        let now_ns = cluster.now_ns();
+        if cluster.phase == Phase::Inspection {
+            recovery_ns.get_or_insert(now_ns - calm_ns);
+            if cluster.to_read.values().all(Vec::is_empty) {
+                return Ok(());
+            }
+        }
+        if now_ns > calm_ns + RECOVERY_NS || cluster.trace.events() > EVENTS {
+            break;
+        }
+    }
+    recovery::check(cluster.now_ns(), &states(cluster))?;
+    let message = "recovered, but does not answer all reads".to_owned();
+    Err(Finding { checker: "recovery", at_ns: cluster.now_ns(), message })
+}
+
+/// What all tablets look like.
+fn states(cluster: &Cluster) -> Vec<State> {
+    let state = |tablet: &TabletId| {
+        let lives = || cluster.nodes.values().filter_map(|node| node.life.as_ref());
+        State {
+            tablet: *tablet,
+            has_leaseholder: lives().any(|life| life.handles[tablet].begin_read().is_ok()),
+            applied: lives()
+                .map(|life| life.handles[tablet].data().applied_state().map_or(0, |state| state.index))
+                .collect(),
+            takes_writes: cluster.recovered.contains(tablet),
+        }
+    };
+    cluster.scenario.tablets.iter().map(state).collect()
+}
+
+impl Cluster {
+    /// Looks whether the cluster has recovered; if so, everything is read once more.
+    pub fn look(&mut self) {
+        if self.phase != Phase::Recovery {
+            return;
+        }
+        let now_ns = self.now_ns();
+        if !states(self).iter().all(recovery::has_recovered) {
+            self.queue.schedule(now_ns + LOOK_NS, Event::Look);
+            return;
+        }
+        self.phase = Phase::Inspection;
+        for at in 0..self.scenario.tablets.len() as u32 {
+            let client = self.scenario.clients + at;
+            self.to_read.insert(client, (0..REGISTERS).collect());
+            self.queue.schedule(now_ns, Event::Act(client));
+        }
+    }
+}
+
+/// Judges everything that the clients saw, and what is there in the end.
+fn judge(cluster: &Cluster) -> Result<(), Finding> {
+    let now_ns = cluster.now_ns();
+    for tablet in &cluster.scenario.tablets {
+        // Whoever leads has everything that was acknowledged; what followers have is compared with that while it is applied.
+        let handles = cluster.nodes.values().filter_map(|node| node.life.as_ref()).map(|life| &life.handles[tablet]);
+        for handle in handles.filter(|handle| handle.begin_read().is_ok()) {
+            let (inserts, counters) = (cluster.clients.inserts(*tablet), cluster.clients.counters(*tablet));
+            acknowledged::check(now_ns, inserts, &counters, &contents(handle.data()))?;
+        }
+    }
+    linearizable::check(now_ns, &cluster.clients.history())
+}
+
+/// What a tablet holds beside registers.
+fn contents(data: &MemoryTablet) -> BTreeMap<u64, u64> {
+    let mut found = BTreeMap::new();
+    let range = ScanRange {
+        start: &program::key(REGISTERS),
+        end: &program::key(u64::MAX),
+        reverse: false,
+        expected_entries: usize::MAX,
+    };
+    let scanned = data.scan(&range, &mut |key, value| {
+        let key = key.try_into().map(u64::from_be_bytes);
+        if let (Ok(key), Some(value)) = (key, program::decode(value)) {
+            found.insert(key, value);
+        }
+        true
+    });
+    assert!(scanned.is_ok(), "memory can be read");
+    found
+}

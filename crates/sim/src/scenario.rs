@@ -1,0 +1,120 @@
+//! What a seed stands for: how many nodes, what kind of network, which faults and how often.
+//!
+//! Each run has only some kinds of fault, so that rare combinations of few come up as well as storms of all.
+
+use crate::dice::Dice;
+use crate::network::Weather;
+use diorite_base::{NodeId, TabletId};
+use diorite_raft::DRIFT_PERMILLE;
+
+const SECOND: u64 = 1_000_000_000;
+
+/// The lowest tablet number; those below it are reserved.
+const FIRST_TABLET: u64 = 1_000;
+
+/// Good weather.
+pub const CALM: Weather = Weather { usual_us: 400, slow_permille: 0, slow_us: 0, breaks: 0 };
+
+/// A kind of thing that goes wrong, or that an operator does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FaultKind {
+    /// A node's process ends at once and is started again; its machine may lose power with it.
+    Crash,
+    /// The power goes while the log is written.
+    TornWrite,
+    /// All nodes lose power at once.
+    Blackout,
+    /// A process does not run for a while, and then goes on.
+    Pause,
+    /// Nothing, or nothing in one direction, passes between some nodes for a while.
+    Partition,
+    /// Connections between two nodes break.
+    Cut,
+    /// A disk takes long to sync for a while.
+    SlowDisk,
+    /// A wall clock jumps.
+    WallJump,
+    /// A monotonic clock changes its rate, within what leases allow for.
+    Rate,
+    /// The catalog wants other voters, or another leader.
+    Members,
+    /// A node is stopped in an orderly way and started again.
+    Stop,
+}
+
+const KINDS: [FaultKind; 11] = [
+    FaultKind::Crash,
+    FaultKind::TornWrite,
+    FaultKind::Blackout,
+    FaultKind::Pause,
+    FaultKind::Partition,
+    FaultKind::Cut,
+    FaultKind::SlowDisk,
+    FaultKind::WallJump,
+    FaultKind::Rate,
+    FaultKind::Members,
+    FaultKind::Stop,
+];
+
+/// What one seed stands for.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    /// The nodes.
+    pub nodes: Vec<NodeId>,
+    /// The tablets; each has a replica on every node.
+    pub tablets: Vec<TabletId>,
+    /// Clients.
+    pub clients: u32,
+    /// The longest time for which a client does nothing between two requests, nanoseconds.
+    pub think_ns: u64,
+    /// How long faults are made, nanoseconds.
+    pub chaos_ns: u64,
+    /// The network in between.
+    pub weather: Weather,
+    /// Which faults there are.
+    pub kinds: Vec<FaultKind>,
+    /// The longest time between two faults, nanoseconds.
+    pub fault_every_ns: u64,
+    /// How far the monotonic clocks' rates may be off at most, parts per million in either direction.
+    pub rate_error_ppm: i64,
+    /// How long a sync usually takes at most, microseconds.
+    pub sync_us: u64,
+    /// Flushes of a tablet on a node happen at most this far apart, nanoseconds.
+    pub flush_every_ns: u64,
+}
+
+impl Scenario {
+    /// The scenario of a seed.
+    pub fn new(dice: &mut Dice) -> Self {
+        let nodes = if dice.chance(700) { 3 } else { 5 };
+        let tablets = dice.range(1, 4);
+        let many = dice.range(2, KINDS.len() as u64);
+        let mut kinds: Vec<FaultKind> = (0..many).map(|_| *dice.pick(&KINDS)).collect();
+        if !kinds.contains(&FaultKind::Crash) && dice.chance(700) {
+            kinds.push(FaultKind::Crash);
+        }
+        Self {
+            nodes: (1..=nodes).map(NodeId).collect(),
+            tablets: (0..tablets).map(|n| TabletId(FIRST_TABLET + n)).collect(),
+            clients: dice.range(2, 6) as u32,
+            think_ns: dice.milliseconds(2, 30),
+            chaos_ns: dice.range(3 * SECOND, 7 * SECOND),
+            weather: weather(dice),
+            kinds,
+            fault_every_ns: dice.milliseconds(150, 1_500),
+            // Two clocks may differ by the stated drift, so each is off by half of that at most.
+            rate_error_ppm: (DRIFT_PERMILLE * 1_000 / 2) as i64,
+            sync_us: *dice.pick(&[50, 500, 3_000]),
+            flush_every_ns: dice.milliseconds(20, 1_000),
+        }
+    }
+}
+
+fn weather(dice: &mut Dice) -> Weather {
+    match dice.range(0, 4) {
+        0 => CALM,
+        1 => Weather { usual_us: 1_000, slow_permille: 20, slow_us: 50_000, breaks: 0 },
+        2 => Weather { usual_us: 3_000, slow_permille: 50, slow_us: 200_000, breaks: 300 },
+        _ => Weather { usual_us: 800, slow_permille: 5, slow_us: 400_000, breaks: 1_500 },
+    }
+}

@@ -1,0 +1,47 @@
+//! Frames as lines for people who read a trace.
+
+use diorite_base::NodeId;
+use diorite_base::bytes::{Malformed, Reader};
+use diorite_replica::{Envelope, envelopes};
+use diorite_rpc::Lane;
+
+/// What a frame says.
+pub fn frame(from: NodeId, lane: Lane, frame: &[u8]) -> String {
+    let said = match lane {
+        Lane::Control => control(frame),
+        Lane::Raft => envelopes(frame).map(|envelopes| {
+            let said: Vec<String> =
+                envelopes.iter().map(|(group, envelope)| format!("{group} {}", raft(envelope))).collect();
+            said.join("; ")
+        }),
+        Lane::Requests | Lane::Bulk => Ok(String::new()),
+    };
+    format!("from {from}: {}", said.unwrap_or_else(|Malformed| "malformed".to_owned()))
+}
+
+fn control(frame: &[u8]) -> Result<String, Malformed> {
+    let mut reader = Reader::new(frame);
+    reader.u8()?;
+    let kind = reader.u8()?;
+    let (life, sent_ns, number) = (reader.varint()?, reader.varint()?, reader.varint()?);
+    Ok(match kind {
+        1 => format!("heartbeat of life {life} at {sent_ns}"),
+        _ => format!("support in epoch {number} for life {life} at {sent_ns}"),
+    })
+}
+
+fn raft(envelope: &Envelope) -> String {
+    match envelope {
+        Envelope::Released { term, candidate } => format!("released in term {term}, candidate {candidate}"),
+        Envelope::Raft { epoch, message, .. } => format!(
+            "{:?} term {} log {}/{} commit {} entries {}{} epoch {epoch}",
+            message.get_msg_type(),
+            message.term,
+            message.log_term,
+            message.index,
+            message.commit,
+            message.entries.len(),
+            if message.reject { " rejected" } else { "" },
+        ),
+    }
+}
