@@ -5,7 +5,7 @@ use crate::config::{DurabilityOption, StartOptions};
 use crate::error::StartError;
 use crate::kv::NodeKv;
 use crate::listener;
-use crate::membership::{self, Admission, Applicant, JOIN_PATIENCE, Joined, Membership, RoutedWriter};
+use crate::membership::{self, Admission, Applicant, Arrivals, JOIN_PATIENCE, Joined, Membership, RoutedWriter};
 use crate::route::{CatalogSource, RouteOptions, Router};
 use crate::semantics::RowSemantics;
 use crate::shared::{ConnectionLimits, Shared as Connections};
@@ -15,7 +15,7 @@ use diorite_base::{Clock, NodeId, SystemClock};
 use diorite_cluster::catalog::NodeDescription;
 use diorite_query::kv::NodeInfo;
 use diorite_query::{EngineConfig, QueryEngine};
-use diorite_replica::{Durability, PeerListener, Reroute, Store, StoreOptions};
+use diorite_replica::{Durability, Openings, Reroute, Store, StoreOptions};
 use diorite_rpc::Transport;
 use diorite_rpc::tcp::{Observer, TcpOptions, TcpTransport};
 use diorite_storage::{DataDirectory, Identity, Shared, StorageOptions};
@@ -228,7 +228,9 @@ async fn start_node(
         }
         membership.register().await?;
     }
-    store.liveness().set_listener(Arc::clone(&catalog) as Arc<dyn PeerListener>);
+    let arrivals = Arrivals { router: Arc::clone(&router), catalog: Arc::clone(&catalog) };
+    store.liveness().set_listener(Arc::new(arrivals));
+    store.set_openings(Arc::clone(&catalog) as Arc<dyn Openings>);
     catalog.start(Arc::new(RoutedWriter(Arc::clone(&router))))?;
     tokio::spawn(Arc::clone(&membership).follow());
     if let Some(joined) = &joined {

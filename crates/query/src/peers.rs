@@ -68,6 +68,7 @@ mod tests {
                 http_port: 7000,
                 data_center: "datacenter1".to_owned(),
                 zone: "rack1".to_owned(),
+                node_address: None,
             },
         }));
         let mut catalog = commands.iter().fold(Catalog::default(), |catalog, command| catalog.apply(command).0);

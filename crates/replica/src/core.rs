@@ -148,6 +148,10 @@ impl<E: Engine> Core<E> {
             self.outcomes.push(waiter, Err(KvError::Timeout(0)));
         }
         self.restless.remove(&tablet);
+        // A truncation that waits for the next write must not come after what the copy will write: it would take the log back behind it.
+        if let Err(error) = self.write_logs(false) {
+            tracing::error!(%tablet, %error, "the raft log cannot be written");
+        }
         self.outcomes.deliver();
     }
 

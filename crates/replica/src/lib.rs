@@ -32,7 +32,7 @@ mod upkeep;
 mod wire;
 mod worker;
 
-pub use context::Context;
+pub use context::{Context, CopyRequests};
 pub use copy::Openings;
 pub use core::{Core, Input, TICK_NS};
 pub use handle::{Leadership, TabletHandle};

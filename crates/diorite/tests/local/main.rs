@@ -6,6 +6,7 @@
 #[allow(dead_code, reason = "the tests of one process use more of it")]
 mod client;
 mod one_node;
+mod three_nodes;
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -18,7 +19,7 @@ pub struct Local {
 }
 
 impl Local {
-    pub fn new() -> Self {
+    pub fn fresh() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let process = std::process::id();
         let block = NEXT.fetch_add(1, Ordering::Relaxed) * 10 + 1;

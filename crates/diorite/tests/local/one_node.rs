@@ -8,7 +8,7 @@ use std::process::Stdio;
 
 #[test]
 fn a_cluster_is_started_looked_at_killed_started_stopped_and_destroyed() {
-    let local = Local::new();
+    let local = Local::fresh();
     let said = local.up(1, &["--", "--log-level", "info"]);
     assert!(said.contains("ready") && said.contains(&format!("cqlsh {}", local.first_address)), "{said}");
     let mut client = Client::connect(&local.first_address).unwrap();
@@ -46,7 +46,7 @@ fn a_cluster_is_started_looked_at_killed_started_stopped_and_destroyed() {
 
 #[test]
 fn a_paused_node_is_seen_as_such_and_goes_on() {
-    let local = Local::new();
+    let local = Local::fresh();
     local.up(1, &[]);
     local.run(&["pause", "1"]);
     assert_eq!(local.node(1).1, "paused");
@@ -58,7 +58,7 @@ fn a_paused_node_is_seen_as_such_and_goes_on() {
 
 #[test]
 fn the_log_is_followed_while_it_grows() {
-    let local = Local::new();
+    let local = Local::fresh();
     local.up(1, &[]);
     let mut following = local.command(&["logs", "1", "--follow"]).stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(following.stdout.take().unwrap()).lines();
@@ -72,7 +72,7 @@ fn the_log_is_followed_while_it_grows() {
 
 #[test]
 fn what_cannot_work_is_refused_in_one_line_and_leaves_nothing() {
-    let local = Local::new();
+    let local = Local::fresh();
     let taken = TcpListener::bind((local.first_address.as_str(), 7100)).unwrap();
     let up = ["up", "--nodes", "1", "--address", &local.first_address];
     assert!(local.refusal(&up).contains(&format!("port 7100 on {}", local.first_address)));

@@ -29,7 +29,7 @@ use diorite_base::mutation::Mutation;
 use diorite_base::write::{KvError, WriteReply};
 use diorite_base::{Clock, NodeId};
 use diorite_cluster::catalog::{Catalog, Command, NodeDescription, Outcome};
-use diorite_replica::Store;
+use diorite_replica::{PeerListener, Store};
 use diorite_rpc::Lane;
 use diorite_rpc::tcp::TcpTransport;
 use diorite_storage::Identity;
@@ -88,6 +88,27 @@ pub(crate) struct RoutedWriter(pub(crate) Arc<Router>);
 impl CatalogWriter for RoutedWriter {
     fn write(&self, mutation: Mutation) -> BoxFuture<'_, Result<WriteReply, KvError>> {
         Box::pin(self.0.write(CATALOG_TABLET, mutation))
+    }
+}
+
+/// Passes on to all who want to know that nodes come and go.
+pub(crate) struct Arrivals {
+    pub(crate) router: Arc<Router>,
+    pub(crate) catalog: Arc<CatalogFollower>,
+}
+
+impl PeerListener for Arrivals {
+    fn changed(&self, node: NodeId, is_up: bool) {
+        if is_up {
+            self.router.node_up(node);
+        } else {
+            self.router.node_down(node);
+        }
+        self.catalog.changed(node, is_up);
+    }
+
+    fn announced(&self, node: NodeId, number: u64) {
+        self.catalog.announced(node, number);
     }
 }
 
