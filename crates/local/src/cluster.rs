@@ -12,6 +12,7 @@ use std::fs::{File, TryLockError};
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
@@ -19,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use crate::node::{NodeOptions, check_ports, membership, nth_address, wait_until_ready};
 use crate::process::{NodeProcess, ProcessIdentity};
 use crate::status::{NodeStatus, node_status};
-use crate::{FIRST_ADDRESS, LocalError};
+use crate::{FIRST_ADDRESS, LocalError, pause};
 
 const DESCRIPTION: &str = "cluster.json";
 const LOCK: &str = "lock";
@@ -30,6 +31,8 @@ const FORMAT: u32 = 1;
 const DEFAULT_NODES: u32 = 3;
 /// More processes than any machine can sensibly hold.
 const MAX_NODES: u32 = 99;
+/// How long tablets may be without leaders after all nodes are ready.
+const LEADERS_TIMEOUT: Duration = Duration::from_secs(10);
 /// Flags of `diorite start` that belong to the cluster.
 const RESERVED: [&str; 7] = ["--data-dir", "--listen", "--join", "--rf", "--cql-port", "--node-port", "--http-port"];
 
@@ -234,6 +237,22 @@ impl Cluster {
         let process = options.spawn()?;
         write_json(&directory.join(PROCESS), process.identity())?;
         Ok((options, process))
+    }
+
+    /// Waits until tablets have leaders again, which may take longer than that their nodes are ready; whether they have. How many
+    /// tablets there are is not known from outside: at least as many as any node has.
+    pub async fn wait_for_leaders(&self) -> Result<bool, LocalError> {
+        const STEP: Duration = Duration::from_millis(50);
+        for _ in 0..LEADERS_TIMEOUT.as_millis() / STEP.as_millis() {
+            let nodes = self.status().await?;
+            let led: Option<u64> = nodes.iter().map(|node| node.leaders).sum();
+            let tablets = nodes.iter().filter_map(|node| node.tablets).max();
+            if led.is_some() && led >= tablets {
+                return Ok(true);
+            }
+            pause(STEP).await;
+        }
+        Ok(false)
     }
 
     /// SIGTERM, and waits. Whether the node ran.

@@ -191,6 +191,9 @@ async fn up(directory: &Path, arguments: UpArguments, executable: &Path) -> Resu
     let numbers: Vec<u32> = cluster.numbers().collect();
     cluster.start(&numbers, executable, true).await?;
     drop(lock);
+    if !cluster.wait_for_leaders().await? {
+        eprintln!("not every tablet has a leader yet; `diorite local status` shows how many each node leads");
+    }
     let nodes = cluster.status().await?;
     if arguments.json {
         return print(&status_json(&cluster, &nodes));

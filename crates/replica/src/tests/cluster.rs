@@ -233,3 +233,25 @@ fn a_replica_that_the_log_can_no_longer_help_is_given_a_copy() {
     let left: Vec<_> = std::fs::read_dir(cluster.homes[2].path().join("tablets")).unwrap().collect();
     assert_eq!(left.len(), 1, "{left:?}");
 }
+
+#[test]
+fn the_log_stays_bounded_while_a_node_is_down_which_then_comes_back() {
+    let mut cluster = Cluster::start(3);
+    (1..=3).for_each(|node| cluster.open(node, 1_000, &[1, 2, 3], &[1, 2, 3]));
+    wait_for(|| cluster.leader(1_000) == Some(1));
+    cluster.add(1_000, 1);
+    cluster.stop_node(3);
+    let mut value = vec![0; 512 << 10];
+    value[0] = 1;
+    for n in 0..(6 * LOG_BYTES / (512 << 10)) {
+        let mut mutation = Mutation::blind(None);
+        mutation.push(OperationKind::Overwrite, false, &key(2 + n % 8), &value);
+        assert!(write_all(&cluster.stores[&1], vec![(1_000, mutation)])[0].is_ok());
+    }
+    let log_bytes = |node: u64| cluster.stores[&node].disks()[0].3;
+    wait_for(|| (1..=2).all(|node| log_bytes(node) <= 2 * LOG_BYTES));
+    cluster.start_node(3);
+    cluster.stores[&3].open(vec![of_three(1_000)]).unwrap();
+    let is_there = |cluster: &Cluster| cluster.stores[&3].handle(TabletId(1_000)).is_some();
+    wait_for(|| is_there(&cluster) && (1..10).all(|n| cluster.stored(3, 1_000, n) == 1));
+}
