@@ -155,9 +155,6 @@ impl<E: Engine> Replica<E> {
         let mut applied = data.applied_state()?;
         context.stamps.observe(applied.newest_stamp_us);
         let mut recovered = log.recover(group_id)?;
-        if context.planted.apply_twice && applied.index > recovered.truncated.0 {
-            applied.index -= 1;
-        }
         recovered.applied = applied.index;
         // The members as of the applied index; before the first change they are the founders, whom the log names.
         if let Some(members) = data.get(MEMBERS_KEY)? {
@@ -170,6 +167,10 @@ impl<E: Engine> Replica<E> {
             log.write(&mut records, true)?;
             recovered.truncated = (applied.index, applied.term);
             recovered.last = recovered.truncated;
+        }
+        if context.planted.apply_twice && applied.index > recovered.truncated.0 {
+            applied.index -= 1;
+            recovered.applied = applied.index;
         }
         // An empty log after something: the leader may take this replica for one that holds nothing.
         let announces_copy = recovered.last == recovered.truncated && recovered.truncated.0 > 0;

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod cluster;
+mod copied;
 
 use super::*;
 use diorite_base::mutation::{
