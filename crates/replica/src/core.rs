@@ -13,7 +13,7 @@
 
 use crate::apply::{Applier, Outcomes};
 use crate::context::Context;
-use crate::replica::{Proposal, Replica, Waiter};
+use crate::replica::{Promise, Proposal, Replica, Waiter};
 use crate::store::{Durability, Refused};
 use crate::wire::{self, Envelope};
 use ahash::AHashMap;
@@ -61,6 +61,8 @@ pub struct Core<E: Engine> {
     touched: Vec<TabletId>,
     /// Replicas in which something is due: no leader, a member that lags, a writer who waits.
     pub(crate) restless: BTreeSet<TabletId>,
+    /// What detached replicas have promised: leaders count on it, whatever becomes of the data.
+    promises: AHashMap<TabletId, Promise>,
     outbox: BTreeMap<NodeId, Vec<u8>>,
     pub(crate) outcomes: Outcomes,
     refused: Vec<Refused>,
@@ -77,6 +79,7 @@ impl<E: Engine> Core<E> {
             replicas: AHashMap::default(),
             touched: Vec::new(),
             restless: BTreeSet::new(),
+            promises: AHashMap::default(),
             outbox: BTreeMap::new(),
             outcomes: Outcomes::default(),
             refused: Vec::new(),
@@ -91,8 +94,9 @@ impl<E: Engine> Core<E> {
 
     /// Takes a replica and applies what is known to be committed. The sole voter of a group then leads and replays the rest of its log at once;
     /// otherwise a leader is found later.
-    pub fn open(&mut self, replica: Replica<E>) -> Result<(), KvError> {
+    pub fn open(&mut self, mut replica: Replica<E>) -> Result<(), KvError> {
         let tablet = replica.id();
+        replica.promise = self.promises.remove(&tablet);
         let stored_index = replica.applied.index;
         self.replicas.insert(tablet, replica);
         self.touch(tablet);
@@ -143,6 +147,9 @@ impl<E: Engine> Core<E> {
     /// Lets go of a replica whose data is about to be replaced by a copy; its log records stay.
     pub fn detach(&mut self, tablet: TabletId) {
         let Some(mut replica) = self.replicas.remove(&tablet) else { return };
+        if let Some(promise) = replica.promise {
+            self.promises.insert(tablet, promise);
+        }
         replica.handle.lease.publish(None);
         for waiter in replica.take_all_waiters() {
             self.outcomes.push(waiter, Err(KvError::Timeout(0)));
