@@ -111,6 +111,8 @@ pub struct Replica<E: Engine> {
     pub(crate) keep_from: u64,
     /// The data holds what the log does not, as after a copy, and the leader may not know yet.
     pub(crate) announces_copy: bool,
+    /// Of a follower: how far its leader was, and when this node asked; until that much is applied.
+    pub(crate) position: Option<(u64, u64)>,
 }
 
 /// Whether the data holds more than the log, or something else at the applied index.
@@ -199,6 +201,7 @@ impl<E: Engine> Replica<E> {
             leading_since_ns: None,
             keep_from: 0,
             announces_copy,
+            position: None,
         })
     }
 

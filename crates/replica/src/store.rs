@@ -471,6 +471,16 @@ impl Store {
         }
     }
 
+    /// Whether the replica on this node, whoever leads, may answer a read that may be this old, nanoseconds. If not, or not for much longer, its
+    /// leader is asked how far it is, so that it soon may.
+    pub fn may_read_stale(&self, handle: &TabletHandle, staleness_ns: u64) -> bool {
+        let (may, asks) = handle.freshness(staleness_ns);
+        if asks {
+            self.inner.queues[handle.worker].command(Command::Refresh(handle.tablet));
+        }
+        may
+    }
+
     /// Lets other nodes lead, as this one is about to stop; returns when they have been told.
     pub fn release_leadership(&self) {
         let replies: Vec<_> = self

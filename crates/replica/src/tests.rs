@@ -137,7 +137,7 @@ fn write_all(store: &Store, writes: Vec<(u64, Mutation)>) -> Vec<Result<WriteRep
 }
 
 fn read(store: &Store, tablet: u64, n: u64) -> u64 {
-    store.handle(TabletId(tablet)).unwrap().get(&key(n)).unwrap().map_or(0, |value| number(&value))
+    store.handle(TabletId(tablet)).unwrap().get(Permit::Lease, &key(n)).unwrap().map_or(0, |value| number(&value))
 }
 
 #[test]

@@ -23,6 +23,8 @@ pub(crate) enum Command {
     Flushed { tablet: TabletId, index: u64, force: bool },
     /// The members that the catalog wants.
     Members(TabletId, Members),
+    /// Somebody reads from this follower: ask how far the leader is.
+    Refresh(TabletId),
     /// Let others lead.
     Release(SyncSender<()>),
 }
@@ -80,6 +82,7 @@ impl Worker {
                 let _ = reply.send(Ok(()));
             }
             Command::Flushed { tablet, index, force } => self.core.truncate(tablet, index, force),
+            Command::Refresh(tablet) => self.core.refresh(tablet),
             Command::Members(tablet, members) => self.core.set_members(tablet, members),
             Command::Release(reply) => {
                 self.core.release_all();
