@@ -66,6 +66,8 @@ pub struct Core<E: Engine> {
     outbox: BTreeMap<NodeId, Vec<u8>>,
     pub(crate) outcomes: Outcomes,
     refused: Vec<Refused>,
+    /// What replicas had promised that were let go of to be opened again.
+    promised: BTreeMap<TabletId, Promise>,
     applier: Applier<E>,
 }
 
@@ -83,6 +85,7 @@ impl<E: Engine> Core<E> {
             outbox: BTreeMap::new(),
             outcomes: Outcomes::default(),
             refused: Vec::new(),
+            promised: BTreeMap::new(),
             applier: Applier::default(),
         }
     }
@@ -98,6 +101,7 @@ impl<E: Engine> Core<E> {
         let tablet = replica.id();
         replica.promise = self.promises.remove(&tablet);
         let stored_index = replica.applied.index;
+        replica.promise = self.promised.remove(&tablet);
         self.replicas.insert(tablet, replica);
         self.touch(tablet);
         self.restless.insert(tablet);
@@ -144,7 +148,8 @@ impl<E: Engine> Core<E> {
         self.outcomes.deliver();
     }
 
-    /// Lets go of a replica whose data is about to be replaced by a copy; its log records stay.
+    /// Lets go of a replica whose data is about to be replaced by a copy; its log records stay, and so does what it has promised to its
+    /// leader: the leader's lease may stand on that.
     pub fn detach(&mut self, tablet: TabletId) {
         let Some(mut replica) = self.replicas.remove(&tablet) else { return };
         if let Some(promise) = replica.promise {
@@ -155,6 +160,9 @@ impl<E: Engine> Core<E> {
             self.outcomes.push(waiter, Err(KvError::Timeout(0)));
         }
         self.restless.remove(&tablet);
+        if let Some(promise) = replica.promise {
+            self.promised.insert(tablet, promise);
+        }
         // A truncation that waits for the next write must not come after what the copy will write: it would take the log back behind it.
         if let Err(error) = self.write_logs(false) {
             tracing::error!(%tablet, %error, "the raft log cannot be written");
