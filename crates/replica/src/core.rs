@@ -61,8 +61,6 @@ pub struct Core<E: Engine> {
     touched: Vec<TabletId>,
     /// Replicas in which something is due: no leader, a member that lags, a writer who waits.
     pub(crate) restless: BTreeSet<TabletId>,
-    /// What detached replicas have promised: leaders count on it, whatever becomes of the data.
-    promises: AHashMap<TabletId, Promise>,
     outbox: BTreeMap<NodeId, Vec<u8>>,
     pub(crate) outcomes: Outcomes,
     refused: Vec<Refused>,
@@ -81,7 +79,6 @@ impl<E: Engine> Core<E> {
             replicas: AHashMap::default(),
             touched: Vec::new(),
             restless: BTreeSet::new(),
-            promises: AHashMap::default(),
             outbox: BTreeMap::new(),
             outcomes: Outcomes::default(),
             refused: Vec::new(),
@@ -99,7 +96,6 @@ impl<E: Engine> Core<E> {
     /// otherwise a leader is found later.
     pub fn open(&mut self, mut replica: Replica<E>) -> Result<(), KvError> {
         let tablet = replica.id();
-        replica.promise = self.promises.remove(&tablet);
         let stored_index = replica.applied.index;
         replica.promise = self.promised.remove(&tablet);
         self.replicas.insert(tablet, replica);
@@ -152,9 +148,6 @@ impl<E: Engine> Core<E> {
     /// leader: the leader's lease may stand on that.
     pub fn detach(&mut self, tablet: TabletId) {
         let Some(mut replica) = self.replicas.remove(&tablet) else { return };
-        if let Some(promise) = replica.promise {
-            self.promises.insert(tablet, promise);
-        }
         replica.handle.lease.publish(None);
         for waiter in replica.take_all_waiters() {
             self.outcomes.push(waiter, Err(KvError::Timeout(0)));
