@@ -30,7 +30,7 @@ fn run_eventually(client: &mut Client, statement: &str) {
 
 #[test]
 fn every_node_takes_writes_and_schema_after_a_cold_start() {
-    let local = Local::new();
+    let local = Local::fresh();
     let said = local.up(3, &["--rf", "3"]);
     assert!(said.contains("replication factor 3") && said.contains(&local.address(3)), "{said}");
     connect(&local, 1).run(CREATE_KEYSPACE);
@@ -59,7 +59,7 @@ fn every_node_takes_writes_and_schema_after_a_cold_start() {
 
 #[test]
 fn a_killed_node_is_missed_by_nobody_and_comes_back() {
-    let local = Local::new();
+    let local = Local::fresh();
     local.up(3, &[]);
     let mut client = connect(&local, 2);
     client.run(CREATE_KEYSPACE);
@@ -78,7 +78,7 @@ fn a_killed_node_is_missed_by_nobody_and_comes_back() {
 
 #[test]
 fn a_cluster_grows_by_a_node() {
-    let local = Local::new();
+    let local = Local::fresh();
     local.up(3, &[]);
     connect(&local, 1).run(CREATE_KEYSPACE);
     let said = local.run(&["up", "--nodes", "4"]);
