@@ -13,6 +13,7 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.request
 
 import pytest
 
@@ -104,7 +105,10 @@ def cluster_of(folder, nodes=3):
         home = folder / f"node{number + 1}"
         home.mkdir()
         options = ["--join", first] if servers else ["--rf", str(nodes)]
-        servers.append(Server(home, f"{start}.{int(last) + number}", options).start())
+        server = Server(home, f"{start}.{int(last) + number}", options).start()
+        # The port is bound before the node has joined; the HTTP port answers once it serves.
+        urllib.request.urlopen(f"http://{server.address}:7000/metrics", timeout=READY_WITHIN_S).close()
+        servers.append(server)
     return servers
 
 

@@ -76,10 +76,14 @@ impl Server {
 
 /// Three servers that are one cluster with three replicas of everything.
 fn start_cluster() -> Vec<Server> {
-    let first = Server::start_with(&["--rf", "3"]);
-    let seed = first.address.clone();
-    let others = (0..2).map(|_| Server::start_with(&["--join", &seed]));
-    [first].into_iter().chain(others).collect()
+    let mut servers = vec![Server::start_with(&["--rf", "3"])];
+    let seed = servers[0].address.clone();
+    for _ in 0..2 {
+        servers.push(Server::start_with(&["--join", &seed]));
+        // The port is bound before the node has joined; the HTTP port answers once it serves.
+        routed(&servers);
+    }
+    servers
 }
 
 /// How many requests of clients the servers passed on to another, and how many there were.

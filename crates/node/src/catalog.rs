@@ -7,7 +7,7 @@
 //! serves it and, as far as they can be waited for, after all others do.
 
 use crate::error::StartError;
-use crate::peers::Peers;
+use crate::peers::{Notice, Peers};
 use ahash::AHashSet;
 use arc_swap::ArcSwap;
 use diorite_base::mutation::{Evaluator, Mutation};
@@ -28,17 +28,20 @@ use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::mpsc::{Receiver, sync_channel};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
+use tokio::runtime::Handle;
 use tokio::sync::{Notify, broadcast, watch};
 use uuid::Uuid;
 
 /// Events that a slow connection may lag behind.
 const PENDING_EVENTS: usize = 1_024;
 /// How long a change waits for this node to serve it.
-const PATIENCE_HERE: Duration = Duration::from_secs(10);
+const PATIENCE_HERE: Duration = Duration::from_secs(30);
 /// How long a change waits for the other nodes that are up to serve it.
 const PATIENCE_ELSEWHERE: Duration = Duration::from_secs(5);
+/// How long a node has to be down before clients are told, as they then close their connections to it.
+const DOWN_AFTER: Duration = Duration::from_secs(2);
 /// How long after a failed attempt the catalog is told again that tablets are gone.
 const TELL_AGAIN: Duration = Duration::from_secs(1);
 /// Dropped tablets that are told to be gone at a time.
@@ -58,6 +61,8 @@ pub(crate) trait CatalogWriter: Send + Sync + 'static {
 
 /// This node's side of the catalog.
 pub(crate) struct CatalogFollower {
+    me: Weak<CatalogFollower>,
+    runtime: Handle,
     store: Arc<Store>,
     node: NodeId,
     evaluator: Arc<CatalogEvaluator>,
@@ -74,7 +79,7 @@ pub(crate) struct CatalogFollower {
 }
 
 impl CatalogFollower {
-    /// Opens the catalog's group and replays its log; [`Self::start`] then serves it.
+    /// Opens the catalog's group and replays its log; [`Self::start`] then serves it. To be called on the runtime.
     pub(crate) fn open(store: &Arc<Store>, node: NodeId) -> Result<Arc<Self>, StartError> {
         let (wake, woken) = sync_channel(1);
         let listener = move |_: &Arc<Catalog>| {
@@ -109,7 +114,10 @@ impl CatalogFollower {
         store
             .open(vec![open])
             .map_err(|error| StartError::Tablet { what: "the catalog".to_owned(), reason: error.to_string() })?;
-        Ok(Arc::new(Self {
+        let runtime = Handle::current();
+        Ok(Arc::new_cyclic(|me| Self {
+            me: Weak::clone(me),
+            runtime,
             store: Arc::clone(store),
             node,
             // Nothing is served before the start.
@@ -126,7 +134,7 @@ impl CatalogFollower {
     }
 
     /// Opens this node's tablets as the catalog has them, removes what is left of dropped ones, and follows the catalog from now on. From here
-    /// on changes can be proposed, through `writer`. To be called on the runtime.
+    /// on changes can be proposed, through `writer`.
     pub(crate) fn start(self: &Arc<Self>, writer: Arc<dyn CatalogWriter>) -> Result<(), StartError> {
         let catalog = self.evaluator.current();
         self.remove_orphans(&catalog)?;
@@ -151,7 +159,7 @@ impl CatalogFollower {
             .name("catalog".to_owned())
             .spawn(move || follower.follow(&woken))
             .map_err(|error| StartError::System("cannot start a thread", error))?;
-        tokio::spawn(Arc::clone(self).forget_dropped());
+        self.runtime.spawn(Arc::clone(self).forget_dropped());
         self.dropped.notify_one();
         Ok(())
     }
@@ -309,7 +317,7 @@ impl CatalogFollower {
         }
         let others: Vec<NodeId> = catalog.nodes().map(|node| node.id).filter(|node| *node != self.node).collect();
         for node in &others {
-            self.peers.set_live(*node, self.store.liveness().is_up(*node));
+            self.heed(*node, self.peers.set_live(*node, self.store.liveness().is_up(*node)));
         }
         self.store.set_peers(others);
         let CatalogMembers { voters, learners } = catalog.catalog_members();
@@ -358,10 +366,30 @@ impl CatalogFollower {
         self.store.liveness().announce(version);
     }
 
+    fn heed(&self, node: NodeId, notice: Notice) {
+        match notice {
+            Notice::Nothing => {}
+            Notice::TellUp => self.tell_status(node, true),
+            Notice::Watch => {
+                let Some(follower) = self.me.upgrade() else { return };
+                self.runtime.spawn(async move {
+                    #[allow(
+                        clippy::disallowed_methods,
+                        reason = "a shell's timer: a pause of a node is given time to end"
+                    )]
+                    tokio::time::sleep(DOWN_AFTER).await;
+                    if follower.peers.still_down(node) {
+                        follower.tell_status(node, false);
+                    }
+                });
+            }
+        }
+    }
+
     /// Tells clients that a node is up or down.
-    fn tell_status(&self, node: NodeId, is_up: Option<bool>) {
-        let (Some(is_up), Some(address)) = (is_up, cql_address(&self.served.load(), node)) else { return };
-        tracing::info!(%node, %address, is_up, "a node's status changed");
+    fn tell_status(&self, node: NodeId, is_up: bool) {
+        let Some(address) = cql_address(&self.served.load(), node) else { return };
+        tracing::info!(%node, %address, is_up, "clients are told of a node's status");
         // Nobody may be listening.
         let _ = self.events.send(Arc::new(Event::Status { is_up, address }));
     }
@@ -378,11 +406,11 @@ impl Openings for CatalogFollower {
 
 impl PeerListener for CatalogFollower {
     fn changed(&self, node: NodeId, is_up: bool) {
-        self.tell_status(node, self.peers.set_live(node, is_up));
+        self.heed(node, self.peers.set_live(node, is_up));
     }
 
     fn announced(&self, node: NodeId, number: u64) {
-        self.tell_status(node, self.peers.set_served(node, number));
+        self.heed(node, self.peers.set_served(node, number));
     }
 }
 

@@ -88,7 +88,11 @@ impl Source {
     fn routing(&self, out: &mut Writer<'_, '_>) -> fmt::Result {
         let router = &self.0.kv.router;
         let counters = router.counters();
-        let by_place = [("here", read(&counters.local)), ("elsewhere", read(&counters.forwarded))];
+        let by_place = [
+            ("here", read(&counters.local)),
+            ("elsewhere", read(&counters.forwarded)),
+            ("elsewhere, answered here", read(&counters.followed)),
+        ];
         let help = "Reads and writes of tablets for this node's clients, by where the tablet is led";
         out.counters("routed_requests", help, None, "led", &by_place)?;
         let frames = [("requests", read(&counters.frames_sent)), ("answers", read(&counters.answer_frames))];

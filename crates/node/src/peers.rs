@@ -1,7 +1,8 @@
 //! What this node knows about the others at the moment: who is up, and which version of the catalog each serves.
 //!
-//! Always true: a node counts as up for clients while heartbeats arrive from it and it has announced a version that it serves, so that
-//! nobody is sent to one that is still starting. Left out: how liveness is found out (`replica::Liveness`), and addresses.
+//! Always true: a node counts as up while heartbeats arrive from it and it has announced a version that it serves, so that nobody is sent to
+//! one that is still starting. Clients are told at once that a node is up, but that it is down only after a while: they close their
+//! connections to it, which a short pause is no reason for. Until then it is also waited for. Left out: how liveness is found out (`replica::Liveness`), and addresses.
 
 use diorite_base::NodeId;
 use parking_lot::Mutex;
@@ -14,6 +15,19 @@ struct Peer {
     is_live: bool,
     /// 0: none yet.
     served_version: u64,
+    /// What clients were told last.
+    is_told_up: bool,
+}
+
+/// What is to be done about a node whose status changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Notice {
+    /// Nothing.
+    Nothing,
+    /// Tell clients that it is up.
+    TellUp,
+    /// Look again after a while, with [`Peers::still_down`].
+    Watch,
 }
 
 impl Peer {
@@ -36,41 +50,59 @@ impl Default for Peers {
 }
 
 impl Peers {
-    /// Heartbeats of the node arrive, or no longer. Says whether it is up now, if that changed.
-    pub(crate) fn set_live(&self, node: NodeId, is_live: bool) -> Option<bool> {
+    /// Heartbeats of the node arrive, or no longer.
+    pub(crate) fn set_live(&self, node: NodeId, is_live: bool) -> Notice {
         self.change(node, |peer| peer.is_live = is_live)
     }
 
-    /// The node has announced the version of the catalog that it serves. Says whether it is up now, if that changed.
-    pub(crate) fn set_served(&self, node: NodeId, version: u64) -> Option<bool> {
+    /// The node has announced the version of the catalog that it serves.
+    pub(crate) fn set_served(&self, node: NodeId, version: u64) -> Notice {
         self.change(node, |peer| peer.served_version = version)
     }
 
-    fn change(&self, node: NodeId, change: impl FnOnce(&mut Peer)) -> Option<bool> {
+    fn change(&self, node: NodeId, change: impl FnOnce(&mut Peer)) -> Notice {
         let mut known = self.known.lock();
         let peer = known.entry(node).or_default();
         let before = *peer;
         change(peer);
         let after = *peer;
+        peer.is_told_up |= after.is_up();
         drop(known);
         if (before.is_live, before.served_version) != (after.is_live, after.served_version) {
             self.changes.send_modify(|count| *count += 1);
         }
-        (before.is_up() != after.is_up()).then(|| after.is_up())
+        match (before.is_up(), after.is_up()) {
+            (false, true) if !before.is_told_up => Notice::TellUp,
+            (true, false) => Notice::Watch,
+            _ => Notice::Nothing,
+        }
     }
 
-    /// The version that a node serves, if it is up.
+    /// Whether the node is down, and clients have yet to be told. From then on they have been.
+    pub(crate) fn still_down(&self, node: NodeId) -> bool {
+        let mut known = self.known.lock();
+        let is_news =
+            known.get_mut(&node).is_some_and(|peer| !peer.is_up() && std::mem::replace(&mut peer.is_told_up, false));
+        drop(known);
+        if is_news {
+            self.changes.send_modify(|count| *count += 1);
+        }
+        is_news
+    }
+
+    /// The version that a node serves, if clients take it to be up.
     pub(crate) fn served_version(&self, node: NodeId) -> Option<u64> {
-        self.known.lock().get(&node).filter(|peer| peer.is_up()).map(|peer| peer.served_version)
+        self.known.lock().get(&node).filter(|peer| peer.is_told_up).map(|peer| peer.served_version)
     }
 
-    /// The nodes that are up and do not serve `version` yet.
+    /// The nodes that clients take to be up and that do not serve `version` yet.
     fn behind(&self, version: u64) -> Vec<NodeId> {
         let known = self.known.lock();
-        known.iter().filter(|(_, peer)| peer.is_up() && peer.served_version < version).map(|(node, _)| *node).collect()
+        let behind = known.iter().filter(|(_, peer)| peer.is_told_up && peer.served_version < version);
+        behind.map(|(node, _)| *node).collect()
     }
 
-    /// Waits until every node that is up serves at least `version`; gives those that did not within `patience`. A node that goes down is
+    /// Waits until every node that is up serves at least `version`; gives those that did not within `patience`. A node that stays down is
     /// not waited for.
     pub(crate) async fn wait_until_served(&self, version: u64, patience: Duration) -> Vec<NodeId> {
         let mut changes = self.changes.subscribe();
@@ -97,16 +129,32 @@ mod tests {
     #[test]
     fn a_node_is_up_once_it_serves_and_until_it_is_no_longer_heard() {
         let peers = Peers::default();
-        assert_eq!(peers.set_served(A, 0), None);
-        assert_eq!(peers.set_live(A, true), None);
+        assert_eq!(peers.set_served(A, 0), Notice::Nothing);
+        assert_eq!(peers.set_live(A, true), Notice::Nothing);
         assert_eq!(peers.served_version(A), None);
-        assert_eq!(peers.set_served(A, 7), Some(true));
-        assert_eq!(peers.set_served(A, 8), None);
+        assert_eq!(peers.set_served(A, 7), Notice::TellUp);
+        assert_eq!(peers.set_served(A, 8), Notice::Nothing);
         assert_eq!(peers.served_version(A), Some(8));
-        assert_eq!(peers.set_live(A, false), Some(false));
-        assert_eq!(peers.set_live(A, true), Some(true));
+        assert_eq!(peers.set_live(A, false), Notice::Watch);
+        assert_eq!(peers.served_version(A), Some(8), "it may be a pause");
+        assert!(peers.still_down(A));
+        assert_eq!(peers.served_version(A), None);
+    }
+
+    #[test]
+    fn clients_are_told_only_of_a_node_that_stays_down() {
+        let peers = Peers::default();
+        peers.set_live(A, true);
+        assert_eq!(peers.set_served(A, 7), Notice::TellUp);
+        assert_eq!(peers.set_live(A, false), Notice::Watch);
+        assert_eq!(peers.set_live(A, true), Notice::Nothing, "they do not know that it was down");
+        assert!(!peers.still_down(A));
         // It has started anew.
-        assert_eq!(peers.set_served(A, 0), Some(false));
+        assert_eq!(peers.set_served(A, 0), Notice::Watch);
+        assert!(peers.still_down(A));
+        assert!(!peers.still_down(A), "once is enough");
+        assert_eq!(peers.set_served(A, 9), Notice::TellUp);
+        assert!(!peers.still_down(B), "of whom nobody has heard");
     }
 
     #[tokio::test]
@@ -124,8 +172,10 @@ mod tests {
         });
         assert_eq!(left, []);
         let (left, ()) = tokio::join!(peers.wait_until_served(9, Duration::from_secs(5)), async {
-            peers.set_live(A, false);
-            peers.set_live(B, false);
+            for node in [A, B] {
+                peers.set_live(node, false);
+                assert!(peers.still_down(node));
+            }
         });
         assert_eq!(left, []);
     }

@@ -38,6 +38,8 @@ pub(crate) struct LogView<L> {
     last: (u64, u64),
     /// The newest entries, contiguous, ending at `last`.
     recent: VecDeque<Entry>,
+    /// Terms of the log from some index on to its end: where each begins. Asked for with every message, so that they must not be read back.
+    terms: VecDeque<(u64, u64)>,
     /// Members that lack entries which are no longer in the log.
     lacking: RefCell<BTreeSet<u64>>,
 }
@@ -52,6 +54,7 @@ impl<L: LogReader> LogView<L> {
             truncated: recovered.truncated,
             last: recovered.last,
             recent: VecDeque::new(),
+            terms: VecDeque::from([recovered.last]),
             lacking: RefCell::default(),
         }
     }
@@ -61,6 +64,14 @@ impl<L: LogReader> LogView<L> {
         let (Some(first), Some(last)) = (entries.first(), entries.last()) else { return };
         assert!(first.index <= self.last.0 + 1, "the log has no gaps");
         self.last = (last.index, last.term);
+        while self.terms.back().is_some_and(|(begin, _)| *begin >= first.index) {
+            self.terms.pop_back();
+        }
+        for entry in &entries {
+            if self.terms.back().is_none_or(|(_, term)| *term != entry.term) {
+                self.terms.push_back((entry.index, entry.term));
+            }
+        }
         while self.recent.back().is_some_and(|entry| entry.index >= first.index) {
             self.recent.pop_back();
         }
@@ -97,6 +108,9 @@ impl<L: LogReader> LogView<L> {
         let term = self.term(index)?;
         self.truncated = (index, term);
         self.evict_to(index);
+        while self.terms.get(1).is_some_and(|(begin, _)| *begin <= index) {
+            self.terms.pop_front();
+        }
         Ok(term)
     }
 
@@ -171,9 +185,9 @@ impl<L: LogReader> Storage for LogView<L> {
         if index > self.last.0 {
             return Err(Error::Store(StorageError::Unavailable));
         }
-        let recent_first = self.recent_first();
-        if index >= recent_first {
-            return Ok(self.recent[(index - recent_first) as usize].term);
+        let after = self.terms.partition_point(|(begin, _)| *begin <= index);
+        if let Some((_, term)) = after.checked_sub(1).and_then(|at| self.terms.get(at)) {
+            return Ok(*term);
         }
         let entries = self.reader.entries(index, index + 1, u64::MAX).map_err(store_error)?;
         entries.first().map(|entry| entry.term).ok_or(Error::Store(StorageError::Unavailable))
@@ -191,5 +205,38 @@ impl<L: LogReader> Storage for LogView<L> {
         // Data is copied outside of consensus; a member that has got its copy says so.
         self.lacking.borrow_mut().insert(to);
         Err(Error::Store(StorageError::SnapshotTemporarilyUnavailable))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Nothing is read back.
+    struct Unread;
+
+    impl LogReader for Unread {
+        fn entries(&self, low: u64, _: u64, _: u64) -> std::result::Result<Vec<Entry>, String> {
+            Err(format!("{low} was read"))
+        }
+    }
+
+    #[test]
+    fn terms_are_known_without_reading_also_of_what_was_replaced_evicted_and_truncated() {
+        let recovered = Recovered { truncated: (3, 1), last: (5, 2), applied: 5, ..Recovered::default() };
+        let mut log = LogView::new(recovered, Unread);
+        let entries = |range: std::ops::RangeInclusive<u64>, term| {
+            range.map(|index| Entry { index, term, ..Entry::default() }).collect::<Vec<_>>()
+        };
+        log.append(entries(6..=9, 2));
+        log.append(entries(8..=10, 4));
+        log.append(entries(11..=12, 5));
+        log.evict_to(12);
+        let terms: Vec<u64> = (5..=12).map(|index| log.term(index).unwrap_or(0)).collect();
+        assert_eq!(terms, [2, 2, 2, 4, 4, 4, 5, 5]);
+        assert!(log.term(4).is_err(), "not known here");
+        assert_eq!(log.truncate_to(9).ok(), Some(4));
+        assert_eq!((log.term(9).ok(), log.term(10).ok(), log.term(12).ok()), (Some(4), Some(4), Some(5)));
+        assert!(log.term(8).is_err());
     }
 }

@@ -97,3 +97,29 @@ fn a_truncated_log_keeps_the_term_of_its_end() {
     assert!(drive(&mut group, &log, &mut hard_state).is_empty());
     assert!(group.is_established_leader());
 }
+
+#[test]
+fn whoever_holds_an_entry_knows_after_a_restart_what_was_committed_before_it() {
+    let mut recovered = recovered();
+    recovered.conf_state.voters = vec![1, 2];
+    let mut group = Group::new(&options(), recovered, TestLog::default()).unwrap();
+    let mut append = |entries: &[(u64, &[u8])], last: u64, commit: u64| {
+        let mut message = Message::default();
+        message.set_msg_type(MessageType::MsgAppend);
+        (message.from, message.to, message.term) = (2, 1, 1);
+        (message.index, message.log_term, message.commit) = (last, u64::from(last > 0), commit);
+        for (index, data) in entries {
+            let entry = Entry { index: *index, term: 1, data: data.to_vec().into(), ..Entry::default() };
+            message.entries.push(entry);
+        }
+        group.step(message).unwrap();
+        let step = group.ready().unwrap();
+        let hard_state = step.hard_state.clone();
+        group.persisted(step);
+        hard_state
+    };
+    assert_eq!(append(&[(1, b"a change of the members")], 0, 0).unwrap().commit, 0);
+    assert_eq!(append(&[], 1, 1), None, "a commit index that moves on its own is not written");
+    let with_the_next = append(&[(2, b"the next change")], 1, 1).expect("written with the entry");
+    assert_eq!((with_the_next.term, with_the_next.commit), (1, 1));
+}

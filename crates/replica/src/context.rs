@@ -27,7 +27,7 @@ pub struct Context {
 }
 
 /// Hears of members that need a copy of the data.
-pub(crate) trait CopyRequests: Send + Sync + 'static {
+pub trait CopyRequests: Send + Sync + 'static {
     /// `member` lacks entries of a tablet led here that are no longer in the log. Told again and again until it has got a copy. Must not wait.
     fn lacks(&self, tablet: TabletId, member: NodeId);
 }
@@ -53,6 +53,13 @@ impl Context {
             reroute: OnceLock::new(),
             copies: OnceLock::new(),
             planted: Planted::default(),
+        }
+    }
+
+    /// Names who copies data to members that the log can no longer help. Once; without it they wait.
+    pub fn set_copies(&self, copies: Arc<dyn CopyRequests>) {
+        if self.copies.set(copies).is_err() {
+            tracing::error!("copies are made by somebody already");
         }
     }
 

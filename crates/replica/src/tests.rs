@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod cluster;
+mod copied;
 
 use super::*;
 use diorite_base::mutation::{
@@ -17,6 +18,9 @@ use std::path::Path;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 use uuid::Uuid;
+
+/// How long the log of a store may become before others' needs count no more.
+const LOG_BYTES: u64 = 32 << 20;
 
 /// Values are counters that merge by addition, so that a write applied twice or not at all shows.
 struct Sums;
@@ -71,7 +75,8 @@ fn start(home: &Path, limit: u64) -> Store {
 
 fn start_as(home: &Path, limit: u64, node: u64, transport: Arc<dyn Transport>) -> Store {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-    let shared = Shared::new(StorageOptions::for_memory(256 << 20, 2), Arc::new(Sums), Arc::clone(&clock)).unwrap();
+    let storage = StorageOptions { log_bytes: LOG_BYTES, ..StorageOptions::for_memory(256 << 20, 2) };
+    let shared = Shared::new(storage, Arc::new(Sums), Arc::clone(&clock)).unwrap();
     let mut directory = DataDirectory::open(home).unwrap();
     if directory.identity().is_none() {
         directory.claim(Uuid::from_u128(1), node, Uuid::from_u128(u128::from(node) + 1)).unwrap();
@@ -132,7 +137,7 @@ fn write_all(store: &Store, writes: Vec<(u64, Mutation)>) -> Vec<Result<WriteRep
 }
 
 fn read(store: &Store, tablet: u64, n: u64) -> u64 {
-    store.handle(TabletId(tablet)).unwrap().get(&key(n)).unwrap().map_or(0, |value| number(&value))
+    store.handle(TabletId(tablet)).unwrap().get(Permit::Lease, &key(n)).unwrap().map_or(0, |value| number(&value))
 }
 
 #[test]

@@ -20,13 +20,14 @@ use crate::trace::Trace;
 use diorite_base::write::WriteReply;
 use diorite_base::{NodeId, TabletId};
 use diorite_replica::{Liveness, Members, TICK_NS};
-use diorite_storage::TabletData;
-use std::collections::BTreeMap;
+use diorite_storage::{MemoryTablet, TabletData};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 const US: u64 = 1_000;
 
 /// Something that happens.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub enum Event {
     /// A frame comes to the end of its way.
     Arrive(Parcel),
@@ -44,6 +45,8 @@ pub enum Event {
     Fault(Fault),
     /// The members that the catalog wants are told to a node.
     Members(NodeId, TabletId, Members),
+    /// A copy of a tablet's data has come to a node.
+    Copied(NodeId, TabletId, Arc<MemoryTablet>),
     /// The run is looked at: has it recovered?
     Look,
 }
@@ -104,6 +107,8 @@ pub struct Cluster {
     pub recovered: Vec<TabletId>,
     /// Writes that were submitted and not answered, by request.
     waiting: BTreeMap<u64, Asked>,
+    /// Copies under way.
+    copying: BTreeSet<(TabletId, NodeId)>,
     /// What processes will do when they are resumed.
     backlog: BTreeMap<NodeId, Vec<Event>>,
     replicas: Replicas,
@@ -147,6 +152,7 @@ impl Cluster {
             to_read: BTreeMap::new(),
             recovered: Vec::new(),
             waiting: BTreeMap::new(),
+            copying: BTreeSet::new(),
             backlog: BTreeMap::new(),
             replicas: Replicas::default(),
             clients_only: options.clients_only,
@@ -186,7 +192,7 @@ impl Cluster {
     fn happen(&mut self, event: Event) {
         let place = match &event {
             Event::Arrive(parcel) => Some(parcel.link.1),
-            Event::Process(node, ..) | Event::Members(node, ..) => Some(*node),
+            Event::Process(node, ..) | Event::Members(node, ..) | Event::Copied(node, ..) => Some(*node),
             Event::Request(asked) => Some(asked.node),
             _ => None,
         };
@@ -214,6 +220,7 @@ impl Cluster {
                 }
                 self.after_core(node);
             }
+            Event::Copied(node, tablet, copy) => self.copied(node, tablet, &copy),
             Event::Look => self.look(),
         }
     }
@@ -253,6 +260,7 @@ impl Cluster {
         node.end(surviving);
         self.setting.network.end(id);
         self.backlog.remove(&id);
+        self.copying.retain(|(_, member)| *member != id);
         self.replicas.forget(id);
         self.trace.event(now_ns, id.0, "end", &[u8::from(power_loss), surviving as u8], || {
             format!("power lost: {power_loss}, {surviving} of {unsynced} unsynced batches survive")
@@ -367,7 +375,7 @@ impl Cluster {
             return;
         }
         let leaves_ns = now_ns.max(life.log.busy_until_ns());
-        let outcomes = life.take_outcomes();
+        let (outcomes, lacking) = (life.take_outcomes(), life.take_lacking());
         if life.core.wants_tick() && !life.will_tick {
             life.will_tick = true;
             let at_ns = life.clock.true_ns(diorite_base::Clock::monotonic_ns(&*life.clock) + TICK_NS);
@@ -377,21 +385,47 @@ impl Cluster {
             let answer = outcome.map_or_else(Answer::Failed, |reply: WriteReply| Answer::Written(reply));
             self.reply(leaves_ns, token, answer);
         }
+        for (tablet, member) in lacking {
+            self.copy(node, tablet, member);
+        }
     }
 
     fn flush(&mut self, node: NodeId, tablet: TabletId) {
         let now_ns = self.now_ns();
-        // A node that is to become a member needs the log from its beginning, as long as there are no snapshots.
-        let may_cut = self.setting.founders[&tablet].len() == self.scenario.nodes.len();
+        let hard = self.dice.chance(self.scenario.hard_cuts);
         let after_ns = self.dice.range(1, self.scenario.flush_every_ns);
         self.schedule(now_ns + after_ns, node, Step::Flush(tablet));
         let Some(life) = self.life(node) else { return };
         let handle = &life.handles[&tablet];
         handle.data().flush();
-        if may_cut {
-            let flushed = handle.data().flushed_state().index;
-            life.core.truncate(tablet, flushed, false);
+        let flushed = handle.data().flushed_state().index;
+        life.core.truncate(tablet, flushed, hard);
+    }
+
+    /// Begins a copy of a tablet's data for a member that the log can no longer help, unless one is under way.
+    fn copy(&mut self, from: NodeId, tablet: TabletId, member: NodeId) {
+        let now_ns = self.now_ns();
+        if !self.copying.insert((tablet, member)) {
+            return;
         }
+        let Some(life) = self.life(from) else { return };
+        let copy = Arc::new(life.handles[&tablet].data().checkpoint());
+        self.trace.event(now_ns, from.0, "copy", &member.0.to_le_bytes(), || format!("{tablet} to {member}"));
+        // Now and then it takes so long that much has changed when it is there.
+        let longest_ms = if self.dice.chance(200) { 2_000 } else { 100 };
+        let arrives_ns = now_ns + self.dice.milliseconds(1, longest_ms);
+        self.queue.schedule(arrives_ns, Event::Copied(member, tablet, copy));
+    }
+
+    fn copied(&mut self, node: NodeId, tablet: TabletId, copy: &MemoryTablet) {
+        let now_ns = self.now_ns();
+        self.copying.remove(&(tablet, node));
+        let members = self.setting.tablets[&tablet].clone();
+        let Some(place) = self.nodes.get_mut(&node) else { return };
+        let installed = place.install(tablet, members, copy.checkpoint());
+        self.trace
+            .event(now_ns, node.0, "copied", &[u8::from(installed)], || format!("{tablet}, installed: {installed}"));
+        self.after_core(node);
     }
 
     /// Takes what was sent.

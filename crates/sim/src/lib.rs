@@ -3,7 +3,8 @@
 //!
 //! What runs is the production code of `raft` and `replica` down to the storage engine's traits; the disk, the network, the clocks and the
 //! threads are simulated. Always true: the same seed is the same run, event by event, and [`Report::hash`] says so; a run reads no clock, no
-//! entropy and no order of a hash table. Left out: what stands above the replica layer (routing, CQL, the catalog), and snapshots.
+//! entropy and no order of a hash table. Left out: what stands above the replica layer (routing, CQL, the catalog), and the transport of copies of whole
+//! replicas (they arrive, sooner or later).
 
 pub mod checkers;
 mod client;

@@ -140,7 +140,9 @@ impl Cluster {
             }
             FaultKind::TornWrite => {
                 let writes = self.nemesis.dice.range(0, 4);
-                self.nodes[&node].fail_after(Some(writes));
+                if self.life(node).is_some() {
+                    self.nodes[&node].fail_after(Some(writes));
+                }
             }
             FaultKind::Blackout => nodes.iter().for_each(|node| self.crash(*node, true)),
             FaultKind::Pause => {

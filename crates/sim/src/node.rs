@@ -11,11 +11,13 @@ use crate::program::Programs;
 use diorite_base::write::{Completion, WriteSink};
 use diorite_base::{Clock, GroupId, NodeId, TabletId};
 use diorite_raft::{ConfState, SupportChange};
-use diorite_replica::{Context, Core, Durability, Input, Members, Opening, Planted, Replica, TabletHandle, envelopes};
+use diorite_replica::{
+    Context, CopyRequests, Core, Durability, Input, Members, Opening, Planted, Replica, TabletHandle, envelopes,
+};
 use diorite_rpc::{Lane, Transport};
-use diorite_storage::{Log, LogRecords, MemoryLog, MemoryRecords, MemoryTablet};
+use diorite_storage::{Log, LogRecords, MemoryLog, MemoryRecords, MemoryTablet, TabletData};
 use parking_lot::Mutex;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Incarnations are drawn below this: epochs count up from them.
@@ -58,6 +60,16 @@ impl WriteSink for Sink {
     }
 }
 
+/// Members that need a copy of a tablet's data.
+#[derive(Default)]
+struct Lacking(Mutex<BTreeSet<(TabletId, NodeId)>>);
+
+impl CopyRequests for Lacking {
+    fn lacks(&self, tablet: TabletId, member: NodeId) {
+        self.0.lock().insert((tablet, member));
+    }
+}
+
 /// What outlasts the lives of a node.
 #[derive(Default)]
 struct Disk {
@@ -89,6 +101,7 @@ pub struct Life {
     pub expires_ns: Option<u64>,
     context: Arc<Context>,
     sink: Arc<Sink>,
+    lacking: Arc<Lacking>,
 }
 
 /// A node.
@@ -147,7 +160,9 @@ impl Node {
             expires_ns: None,
             context,
             sink: Arc::default(),
+            lacking: Arc::default(),
         };
+        life.context.set_copies(Arc::clone(&life.lacking) as Arc<dyn CopyRequests>);
         for (tablet, members) in &setting.tablets {
             self.disk.found(*tablet, &setting.founders[tablet]);
             life.open(*tablet, members.clone(), &self.disk.tablets[tablet]);
@@ -164,6 +179,19 @@ impl Node {
         for data in self.disk.tablets.values_mut() {
             *data = Arc::new(data.crash());
         }
+    }
+
+    /// Puts a copy in the place of a tablet's data, if it is newer. Returns whether it was.
+    pub fn install(&mut self, tablet: TabletId, members: Members, copy: MemoryTablet) -> bool {
+        let (Some(life), Some(data)) = (&mut self.life, self.disk.tablets.get_mut(&tablet)) else { return false };
+        let index = |data: &MemoryTablet| data.applied_state().map_or(0, |state| state.index);
+        if index(&copy) <= index(data) {
+            return false;
+        }
+        life.core.detach(tablet);
+        *data = Arc::new(copy);
+        life.open(tablet, members, data);
+        true
     }
 
     /// How many of the log's batches a loss of power now could take.
@@ -198,7 +226,12 @@ impl Life {
     fn open(&mut self, tablet: TabletId, members: Members, data: &Arc<MemoryTablet>) {
         let opening = Opening { tablet, members, evaluator: Arc::new(Programs) };
         let replica = Replica::recover(&self.context, opening, Arc::clone(data), &*self.log, (0, 0));
-        let replica = replica.unwrap_or_else(|error| panic!("{tablet} cannot be recovered: {error}"));
+        let replica = match replica {
+            Ok(replica) => replica,
+            // The power went while it was opened.
+            Err(_) if self.log.has_failed() => return,
+            Err(error) => panic!("{tablet} cannot be recovered: {error}"),
+        };
         self.handles.insert(tablet, Arc::clone(replica.handle()));
         // Fails only if the log does, which is seen there.
         let _ = self.core.open(replica);
@@ -247,6 +280,11 @@ impl Life {
     pub fn submit(&mut self, tablet: TabletId, mutation: diorite_base::mutation::Mutation, token: u64) {
         let sink = Arc::clone(&self.sink) as Arc<dyn WriteSink>;
         self.input.proposals.push(diorite_replica::Proposal::new(tablet, mutation, sink, token));
+    }
+
+    /// Members that need a copy of the data of a tablet, as was noticed since the last call.
+    pub fn take_lacking(&self) -> BTreeSet<(TabletId, NodeId)> {
+        std::mem::take(&mut self.lacking.0.lock())
     }
 
     /// Outcomes of writes since the last call.

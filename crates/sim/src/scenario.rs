@@ -79,6 +79,8 @@ pub struct Scenario {
     pub rate_error_ppm: i64,
     /// How long a sync usually takes at most, microseconds.
     pub sync_us: u64,
+    /// In this many of 1,000 flushes the log is cut whatever other members may need, so that these need copies of the data.
+    pub hard_cuts: u64,
     /// Flushes of a tablet on a node happen at most this far apart, nanoseconds.
     pub flush_every_ns: u64,
 }
@@ -105,6 +107,7 @@ impl Scenario {
             // Two clocks may differ by the stated drift, so each is off by half of that at most.
             rate_error_ppm: (DRIFT_PERMILLE * 1_000 / 2) as i64,
             sync_us: *dice.pick(&[50, 500, 3_000]),
+            hard_cuts: *dice.pick(&[0, 0, 20, 300]),
             flush_every_ns: dice.milliseconds(20, 1_000),
         }
     }

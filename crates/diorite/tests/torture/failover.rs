@@ -99,8 +99,9 @@ fn nothing_acknowledged_is_lost_when_the_leading_node_is_killed_under_load() {
     let milliseconds: Vec<u128> = times.iter().map(Duration::as_millis).collect();
     println!(
         "{{\"benchmark\":\"failover\",\"kills\":{KILLS},\"median_ms\":{},\"times_ms\":{milliseconds:?},\
-         \"acknowledged_inserts\":{acknowledged},\"refused_or_unknown\":{}}}",
+         \"acknowledged\":{acknowledged},\"refused\":{},\"timed_out_or_disconnected\":{}}}",
         milliseconds[KILLS / 2],
-        load.failed.load(Ordering::Relaxed)
+        load.refused.load(Ordering::Relaxed),
+        load.unknown.load(Ordering::Relaxed)
     );
 }

@@ -20,8 +20,10 @@ pub struct Load<'a> {
     pub cluster: &'a Cluster,
     pub recorder: &'a Recorder,
     pub inserts: Mutex<Vec<Insert>>,
-    /// Requests that were refused or of which nobody knows what became.
-    pub failed: AtomicU64,
+    /// Requests that were certainly not carried out.
+    pub refused: AtomicU64,
+    /// Requests of which nobody knows what became: timeouts, broken connections.
+    pub unknown: AtomicU64,
     stop: AtomicBool,
     next_value: AtomicU64,
 }
@@ -48,7 +50,8 @@ impl<'a> Load<'a> {
             cluster,
             recorder,
             inserts: Mutex::default(),
-            failed: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+            unknown: AtomicU64::new(0),
             stop: AtomicBool::new(false),
             next_value: AtomicU64::new(1),
         }
@@ -101,11 +104,11 @@ impl<'a> Load<'a> {
                 return;
             }
             let (key, value) = (client << 32 | row, self.fresh_value());
-            let outcome = match caller.session().map(|session| session.insert(key, value)) {
-                None => Outcome::NotDone,
-                Some(Ok(outcome)) => outcome,
-                Some(Err(_)) => Outcome::Unknown,
+            let Some(session) = caller.session() else {
+                caller.think();
+                continue;
             };
+            let outcome = session.insert(key, value).unwrap_or(Outcome::Unknown);
             caller.judge(outcome);
             if outcome != Outcome::NotDone {
                 let insert = Insert { key, value, acknowledged: outcome == Outcome::Done };
@@ -129,11 +132,15 @@ impl Caller<'_> {
 
     /// Now and then another connection is taken without need.
     fn judge(&mut self, outcome: Outcome) {
-        let has_failed = matches!(outcome, Outcome::Unknown | Outcome::NotDone);
-        if has_failed {
-            self.load.failed.fetch_add(1, Ordering::Relaxed);
+        let failures = match outcome {
+            Outcome::NotDone => Some(&self.load.refused),
+            Outcome::Unknown => Some(&self.load.unknown),
+            _ => None,
+        };
+        if let Some(failures) = failures {
+            failures.fetch_add(1, Ordering::Relaxed);
         }
-        if has_failed || self.random.below(200) == 0 {
+        if failures.is_some() || self.random.below(200) == 0 {
             self.session = None;
         }
     }

@@ -99,8 +99,12 @@ fn judge(load: &Load<'_>) {
         inserts.len()
     );
     assert!(operations.len() - unknown > 1_000 && acknowledged > 100, "the cluster hardly answered");
-    let last = load.cluster.len() - 1;
-    for node in 0..load.cluster.len() {
+    let nodes = load.cluster.len();
+    let passed_bytes = |(from, to)| load.cluster.network.passed_bytes(from, to);
+    let mut links = (0..nodes).flat_map(|from| (0..nodes).map(move |to| (from, to))).filter(|(from, to)| from != to);
+    assert!(links.all(|link| passed_bytes(link) > 0), "nodes spoke to each other past the relays");
+    let last = nodes - 1;
+    for node in 0..nodes {
         let mut found = read_inserts(load.cluster, node);
         let verdict = check_acknowledged(&inserts, &found);
         assert!(verdict.is_ok(), "asked of node {node}: {}{}", verdict.unwrap_err(), load.cluster.logs());

@@ -90,7 +90,7 @@ fn write_all(cluster: &Cluster, victim: usize, value: u64) {
 fn cluster() -> Cluster {
     let cluster = Cluster::start(3, &[]);
     cluster.run(0, KEYSPACE);
-    cluster.run(0, TABLES[0]);
+    TABLES.iter().for_each(|table| cluster.run(0, table));
     write_all(&cluster, 0, 1);
     cluster
 }

@@ -88,6 +88,13 @@ impl MemoryTablet {
         Self { copies: Mutex::new(copies), semantics: self.semantics.clone() }
     }
 
+    /// A copy of what is applied now, durable as a whole.
+    pub fn checkpoint(&self) -> Self {
+        let live = self.copies.lock().live.clone();
+        let copies = Copies { live: live.clone(), flushed: live };
+        Self { copies: Mutex::new(copies), semantics: self.semantics.clone() }
+    }
+
     fn change(&self, values: &mut Values, change: &Change) -> Result<(), StorageError> {
         match change {
             Change::Put(key, value) => {

@@ -129,6 +129,7 @@ enum LogOperation {
     Vote(u64),
     Voters(Vec<u64>),
     Truncate(u64),
+    Restart(u64),
     Remove,
     Write(bool),
 }
@@ -139,6 +140,7 @@ fn log_operation() -> impl Strategy<Value = LogOperation> {
         1 => (1..9u64).prop_map(LogOperation::Vote),
         1 => prop::collection::vec(1..9u64, 1..4).prop_map(LogOperation::Voters),
         1 => (0..8u64).prop_map(LogOperation::Truncate),
+        1 => (0..8u64).prop_map(LogOperation::Restart),
         1 => Just(LogOperation::Remove),
         4 => any::<bool>().prop_map(LogOperation::Write),
     ]
@@ -169,6 +171,10 @@ fn put(records: &mut impl LogRecords, group: GroupId, operation: &LogOperation, 
             let index = (position.truncated + ahead).min(position.last);
             records.truncate_to(group, index, position.term).unwrap();
         }
+        LogOperation::Restart(ahead) => {
+            let index = position.truncated + ahead;
+            records.restart_after(group, position.last, index, position.term + 1).unwrap();
+        }
         LogOperation::Remove => records.remove(group),
         LogOperation::Write(_) => {}
     }
@@ -182,6 +188,10 @@ impl Position {
                 self.term += 1;
             }
             LogOperation::Truncate(ahead) => self.truncated = (self.truncated + ahead).min(self.last),
+            LogOperation::Restart(ahead) => {
+                self.truncated += ahead;
+                (self.last, self.term) = (self.truncated, self.term + 1);
+            }
             LogOperation::Remove => *self = Position { term: self.term, ..Position::default() },
             LogOperation::Vote(_) | LogOperation::Voters(_) | LogOperation::Write(_) => {}
         }
