@@ -208,7 +208,6 @@ impl Source {
         out.gauge("tablets_led", "Tablets whose leader is here", None, led)?;
         out.counter("tablet_reads", "Reads served by tablets", None, reads)?;
         out.counter("tablet_writes", "Writes applied by tablets", None, writes)?;
-        out.gauge("tablets_led", "Tablets, the catalog included, that this node leads", None, led)?;
         let bytes = Some(&Unit::Bytes);
         out.gauge("sstable_size", "SSTable files of all tablets", bytes, total.sst_bytes)?;
         out.gauge("sstable_files", "SSTable files of all tablets", None, total.sst_files)?;
