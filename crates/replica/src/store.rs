@@ -128,6 +128,8 @@ pub(crate) struct Inner {
     pub(crate) tablets: ArcSwap<TabletMap>,
     pub(crate) memory: MemoryGate,
     pub(crate) heart: Heart,
+    /// The log position at which the free space of the disks was last looked at.
+    pub(crate) space_looked_at: AtomicU64,
 }
 
 impl Inner {
@@ -292,6 +294,7 @@ impl Store {
             tablets: ArcSwap::default(),
             memory: MemoryGate::default(),
             heart: Heart::default(),
+            space_looked_at: AtomicU64::new(0),
         });
         let mut threads = Vec::new();
         for number in 0..inner.options.workers {

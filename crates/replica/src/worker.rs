@@ -4,6 +4,7 @@ use crate::core::{Core, Input, TICK_NS};
 use crate::queue::Taken;
 use crate::replica::{Members, Replica};
 use crate::store::Inner;
+use crate::upkeep;
 use diorite_base::TabletId;
 use diorite_base::write::KvError;
 use diorite_storage::Rocks;
@@ -57,6 +58,7 @@ impl Worker {
                         self.command(command);
                     }
                     self.core.turn(&mut input);
+                    upkeep::watch_space_while_writing(&self.inner);
                 }
             }
             let now_ns = self.inner.context.clock.monotonic_ns();
