@@ -62,7 +62,7 @@ impl Cluster {
 
     fn start_node(&mut self, node: u64) {
         let port = Port { node: NodeId(node), hub: Arc::clone(&self.hub) };
-        let store = Arc::new(start_as(self.homes[node as usize - 1].path(), 1 << 30, node, Arc::new(port)));
+        let store = Arc::new(start_as(self.homes[node as usize - 1].path(), LOG_BYTES, node, Arc::new(port)));
         let others = (1..=self.homes.len() as u64).filter(|other| *other != node).map(NodeId);
         self.hub.stores.write().unwrap().insert(node, Arc::downgrade(&store));
         store.set_openings(Arc::new(Founded));
@@ -249,7 +249,7 @@ fn the_log_stays_bounded_while_a_node_is_down_which_then_comes_back() {
         assert!(write_all(&cluster.stores[&1], vec![(1_000, mutation)])[0].is_ok());
     }
     let log_bytes = |node: u64| cluster.stores[&node].disks()[0].3;
-    wait_for(|| (1..=2).all(|node| log_bytes(node) <= 2 * LOG_BYTES));
+    wait_for(|| (1..=2).all(|node| log_bytes(node) <= 3 * LOG_BYTES));
     cluster.start_node(3);
     cluster.stores[&3].open(vec![of_three(1_000)]).unwrap();
     let is_there = |cluster: &Cluster| cluster.stores[&3].handle(TabletId(1_000)).is_some();

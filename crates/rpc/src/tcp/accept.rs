@@ -41,8 +41,11 @@ impl Inbound {
     async fn close(&mut self, lane: Lane) {
         if let Some(reader) = self.readers[lane.index()].take() {
             reader.abort();
-            // It was told to end: that it did is all there is to know.
-            let _ = reader.await;
+            // One that has ended may have been waited for already, which can be done only once.
+            if !reader.is_finished() {
+                // It was told to end: that it did is all there is to know.
+                let _ = reader.await;
+            }
         }
     }
 
