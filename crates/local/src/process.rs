@@ -20,6 +20,8 @@ pub struct ProcessStat {
     /// User and system time since it began.
     pub cpu_seconds: f64,
     pub resident_bytes: u64,
+    /// Threads that have not ended.
+    pub threads: u64,
     /// When it began, in clock ticks since the machine's boot.
     pub start_ticks: u64,
 }
@@ -28,11 +30,13 @@ pub struct ProcessStat {
 pub fn parse_stat(text: &str) -> Option<ProcessStat> {
     let (_, after_name) = text.rsplit_once(')')?;
     let fields: Vec<&str> = after_name.split_ascii_whitespace().collect();
-    // The first field after the name is number 3, the state; user time is 14, system time 15, start 22, resident pages 24.
+    // The first field after the name is number 3, the state; user time is 14, system time 15, threads 20, start 22,
+    // resident pages 24.
     let number = |index: usize| fields.get(index - 3)?.parse::<u64>().ok();
     Some(ProcessStat {
         state: fields.first()?.chars().next()?,
         cpu_seconds: (number(14)? + number(15)?) as f64 / rustix::param::clock_ticks_per_second() as f64,
+        threads: number(20)?,
         start_ticks: number(22)?,
         resident_bytes: number(24)? * rustix::param::page_size() as u64,
     })
@@ -66,7 +70,9 @@ impl ProcessIdentity {
     pub fn stat(&self) -> Option<ProcessStat> {
         let found = stat(self.pid)?;
         let same = found.start_ticks == self.start_ticks && self.boot_id == boot_id();
-        (same && !matches!(found.state, 'Z' | 'X')).then_some(found)
+        // A process whose first thread has ended holds its ports until the last one has.
+        let has_ended = matches!(found.state, 'Z' | 'X') && found.threads <= 1;
+        (same && !has_ended).then_some(found)
     }
 
     /// How long ago it began, in seconds; `None` if it has ended.
@@ -135,7 +141,11 @@ impl NodeProcess {
 
     /// Whether it has not ended.
     pub fn is_running(&mut self) -> bool {
-        self.exit_status().is_none() && self.identity.stat().is_some()
+        match &mut self.child {
+            // A parent is told when all threads have ended, and with which status.
+            Some(child) => matches!(child.try_wait(), Ok(None)),
+            None => self.identity.stat().is_some(),
+        }
     }
 
     /// How it ended, if it has and this command started it.
