@@ -88,7 +88,11 @@ impl Source {
     fn routing(&self, out: &mut Writer<'_, '_>) -> fmt::Result {
         let router = &self.0.kv.router;
         let counters = router.counters();
-        let by_place = [("here", read(&counters.local)), ("elsewhere", read(&counters.forwarded))];
+        let by_place = [
+            ("here", read(&counters.local)),
+            ("elsewhere", read(&counters.forwarded)),
+            ("elsewhere, answered here", read(&counters.followed)),
+        ];
         let help = "Reads and writes of tablets for this node's clients, by where the tablet is led";
         out.counters("routed_requests", help, None, "led", &by_place)?;
         let frames = [("requests", read(&counters.frames_sent)), ("answers", read(&counters.answer_frames))];
@@ -204,7 +208,6 @@ impl Source {
         out.gauge("tablets_led", "Tablets whose leader is here", None, led)?;
         out.counter("tablet_reads", "Reads served by tablets", None, reads)?;
         out.counter("tablet_writes", "Writes applied by tablets", None, writes)?;
-        out.gauge("tablets_led", "Tablets, the catalog included, that this node leads", None, led)?;
         let bytes = Some(&Unit::Bytes);
         out.gauge("sstable_size", "SSTable files of all tablets", bytes, total.sst_bytes)?;
         out.gauge("sstable_files", "SSTable files of all tablets", None, total.sst_files)?;

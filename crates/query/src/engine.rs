@@ -407,7 +407,8 @@ impl<K: Kv> QueryEngine<K> {
             let tablets = &[TabletRange { tablet: TabletId(0), first_token: i64::MIN }];
             return Read { plan, bound, source: &source, tablets }.execute(page).await;
         }
-        let (entry, source) = (self.entry(&plan.table)?, Source::tablets(&*self.kv, needs_disk));
+        let staleness_ms = plan.table.staleness_ms(parameters.consistency);
+        let (entry, source) = (self.entry(&plan.table)?, Source::tablets(&*self.kv, needs_disk, staleness_ms));
         let outcome = Read { plan, bound, source: &source, tablets: &entry.tablets }.execute(page).await;
         if !source.met_missing_tablet() {
             return outcome;

@@ -1,7 +1,7 @@
 //! What the query layer needs from below: tablets that can be read and written, and the catalog.
 //!
 //! Always true: keys and values are bytes whose meaning is the `model` crate's; every read through this seam is linearizable (the
-//! implementation serves it at the tablet's leader under a lease); a write is answered after it is durable and applied; any tablet may be led
+//! implementation serves it at the tablet's leader under a lease) unless it says that it need not be; a write is answered after it is durable and applied; any tablet may be led
 //! by another node, which costs one hop for whatever one call asks.
 //! Left out: how any of it is replicated, stored or forwarded.
 
@@ -80,6 +80,8 @@ pub struct Fetch {
     pub rows: FetchRows,
     /// It is known that memory does not have it all: it need not be tried first.
     pub needs_disk: bool,
+    /// What is read may be this old, milliseconds, so that any replica near at hand may answer. `None`: the read is linearizable.
+    pub staleness_ms: Option<u32>,
 }
 
 /// The rows of a [`Fetch`].

@@ -3,11 +3,15 @@
 //! Always true: it belongs to one version of the definition; columns are addressed by their position in it. Left out: which tablets there
 //! are at the moment; executions ask the current catalog.
 
+use diorite_cql::protocol::Consistency;
 use diorite_model::Malformed;
 use diorite_model::key::KeyLayout;
 use diorite_model::row::LiveRow;
 use diorite_model::schema::{Column, ColumnId, ColumnKind, Table};
 use std::sync::Arc;
+
+/// The table option that lets followers answer.
+pub const FOLLOWER_STALENESS: &str = "follower_read_staleness_ms";
 
 /// Where the rows of a table are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,6 +33,7 @@ pub struct TableContext {
     static_columns: usize,
     positions: Vec<usize>,
     has_dropped_columns: bool,
+    staleness_ms: Option<u32>,
 }
 
 impl TableContext {
@@ -48,8 +53,19 @@ impl TableContext {
             partition_columns: definition.partition_key().count(),
             clustering_columns: definition.clustering().count(),
             static_columns: definition.statics().count(),
+            staleness_ms: definition
+                .options
+                .get(FOLLOWER_STALENESS)
+                .and_then(|text| text.parse().ok())
+                .filter(|ms| *ms > 0),
             definition,
         }
+    }
+
+    /// How old what a read at this consistency brings may be, milliseconds: only if the table says so (`follower_read_staleness_ms`), and only for the
+    /// levels that ask for one replica. `None`: the read is linearizable.
+    pub fn staleness_ms(&self, consistency: Consistency) -> Option<u32> {
+        self.staleness_ms.filter(|_| matches!(consistency, Consistency::One | Consistency::LocalOne))
     }
 
     /// The definition.

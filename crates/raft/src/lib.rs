@@ -25,7 +25,8 @@ pub use group::{
 pub use log::{LogReader, Recovered};
 pub use raft::eraftpb::{ConfState, Entry, EntryType, HardState, Message, MessageType};
 pub use support::{
-    DRIFT_PERMILLE, HEARTBEAT_NS, Heartbeat, LEASE_NS, SUPPORT_NS, Support, SupportChange, SupportTable, Supporter,
+    Beat, DRIFT_PERMILLE, HEARTBEAT_NS, Heartbeat, LEASE_NS, SUPPORT_NS, Support, SupportChange, SupportTable,
+    Supporter,
 };
 
 #[cfg(test)]

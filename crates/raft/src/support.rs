@@ -36,6 +36,15 @@ pub struct Heartbeat {
     pub sent_ns: u64,
 }
 
+/// A heartbeat to one peer: with what the sender has heard from it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Beat {
+    /// What support is asked for with.
+    pub heartbeat: Heartbeat,
+    /// The latest heartbeat of the receiver that has reached the sender.
+    pub heard: Option<Heartbeat>,
+}
+
 /// Grants support.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Support {
@@ -90,25 +99,43 @@ pub struct SupportTable {
     started_ns: u64,
     next_epoch: u64,
     given: BTreeMap<u64, Given>,
+    /// The latest heartbeat of each peer.
+    heard: BTreeMap<u64, Heartbeat>,
     received: BTreeMap<u64, Arc<Supporter>>,
 }
 
 impl SupportTable {
     /// A node that started at `started_ns`. `incarnation` tells this life from its other ones; epochs count up from it.
     pub fn new(incarnation: u64, started_ns: u64) -> Self {
-        Self { incarnation, started_ns, next_epoch: incarnation | 1, given: BTreeMap::new(), received: BTreeMap::new() }
+        Self {
+            incarnation,
+            started_ns,
+            next_epoch: incarnation | 1,
+            given: BTreeMap::new(),
+            heard: BTreeMap::new(),
+            received: BTreeMap::new(),
+        }
     }
 
-    /// The heartbeat to send to all peers now.
-    pub fn heartbeat(&self, now_ns: u64) -> Heartbeat {
-        Heartbeat { incarnation: self.incarnation, sent_ns: now_ns }
+    /// The heartbeat to send to `peer` now.
+    pub fn beat(&self, peer: u64, now_ns: u64) -> Beat {
+        let heartbeat = Heartbeat { incarnation: self.incarnation, sent_ns: now_ns };
+        Beat { heartbeat, heard: self.heard.get(&peer).copied() }
     }
 
-    /// Takes a peer's heartbeat; returns the answer, if it gets one, and what changed.
-    pub fn heard(&mut self, peer: u64, heartbeat: Heartbeat, now_ns: u64) -> (Option<Support>, Vec<SupportChange>) {
+    /// Takes a peer's heartbeat; returns the answer, if it gets one, and what changed. A peer that does not hear this node is not supported:
+    /// it could not learn that it is, and its groups would wait for it for ever.
+    pub fn heard(&mut self, peer: u64, beat: Beat, now_ns: u64) -> (Option<Support>, Vec<SupportChange>) {
         let mut changes = Vec::new();
+        let heartbeat = beat.heartbeat;
+        self.heard.insert(peer, heartbeat);
         if self.withdraw_if_lapsed(peer, now_ns) {
             changes.push(SupportChange::Withdrawn(peer));
+        }
+        let incarnation = self.incarnation;
+        let hears_us = |heard: Heartbeat| heard.incarnation == incarnation && now_ns < heard.sent_ns + SUPPORT_NS;
+        if !beat.heard.is_some_and(hears_us) {
+            return (None, changes);
         }
         let next_epoch = &mut self.next_epoch;
         let given = self.given.entry(peer).or_insert_with(|| {
@@ -190,11 +217,16 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
+    /// A heartbeat of `from` that says that it has just heard from `to`.
+    fn beat(from: &SupportTable, to: &SupportTable, sent_ns: u64, heard_ns: u64) -> Beat {
+        let heard = Heartbeat { incarnation: to.incarnation, sent_ns: heard_ns };
+        Beat { heard: Some(heard), ..from.beat(0, sent_ns) }
+    }
+
     #[test]
     fn support_is_counted_from_sending_by_one_side_and_from_receipt_by_the_other() {
         let (mut a, mut b) = (SupportTable::new(10, 0), SupportTable::new(20, 0));
-        let heartbeat = a.heartbeat(100 * MS);
-        let (support, changes) = b.heard(1, heartbeat, 5_000 * MS);
+        let (support, changes) = b.heard(1, beat(&a, &b, 100 * MS, 4_950 * MS), 5_000 * MS);
         assert_eq!(changes, [SupportChange::Given(1)]);
         let support = support.expect("answered");
         assert_eq!(a.supported(2, support), Some(SupportChange::Received(2)));
@@ -207,9 +239,9 @@ mod tests {
     #[test]
     fn an_epoch_ends_when_support_lapses_even_if_nobody_looked() {
         let (mut a, mut b) = (SupportTable::new(10, 0), SupportTable::new(20, 0));
-        let first = b.heard(1, a.heartbeat(0), 0).0.expect("answered");
+        let first = b.heard(1, beat(&a, &b, 0, 0), 0).0.expect("answered");
         a.supported(2, first);
-        let (second, changes) = b.heard(1, a.heartbeat(900 * MS), 900 * MS);
+        let (second, changes) = b.heard(1, beat(&a, &b, 900 * MS, 900 * MS), 900 * MS);
         assert_eq!(changes, [SupportChange::Withdrawn(1), SupportChange::Given(1)]);
         assert_ne!(second.expect("answered").epoch, first.epoch);
         assert_eq!(a.supported(2, second.expect("answered")), Some(SupportChange::Received(2)));
@@ -219,12 +251,27 @@ mod tests {
     #[test]
     fn a_restarted_peer_waits_until_its_former_life_has_lapsed_and_answers_to_that_are_ignored() {
         let (a, mut b) = (SupportTable::new(10, 0), SupportTable::new(20, 0));
-        let old = b.heard(1, a.heartbeat(0), 0).0.expect("answered");
+        let old = b.heard(1, beat(&a, &b, 0, 0), 0).0.expect("answered");
         let mut again = SupportTable::new(11, 0);
         assert_eq!(again.supported(2, old), None);
         assert!(again.supporter(2, old.epoch).is_none());
-        assert!(b.heard(1, again.heartbeat(0), 100 * MS).0.is_none());
-        assert!(b.heard(1, again.heartbeat(0), 800 * MS).0.is_some());
+        assert!(b.heard(1, beat(&again, &b, 0, 100 * MS), 100 * MS).0.is_none());
+        assert!(b.heard(1, beat(&again, &b, 0, 800 * MS), 800 * MS).0.is_some());
         assert!(!again.may_vote(799 * MS) && again.may_vote(800 * MS));
+    }
+
+    #[test]
+    fn a_peer_that_does_not_hear_us_is_not_supported_and_what_it_had_lapses() {
+        let (mut a, mut b) = (SupportTable::new(10, 0), SupportTable::new(20, 0));
+        assert!(b.heard(1, a.beat(2, 0), 0).0.is_none(), "it has heard nothing yet");
+        a.heard(2, b.beat(1, 50 * MS), 50 * MS);
+        assert!(b.heard(1, a.beat(2, 100 * MS), 100 * MS).0.is_some());
+        // From here on b's heartbeats are lost, and a's are not.
+        assert!((200..850).step_by(100).all(|ms| b.heard(1, a.beat(2, ms * MS), ms * MS).0.is_some()));
+        assert!((850..1_600).step_by(50).all(|ms| b.heard(1, a.beat(2, ms * MS), ms * MS).0.is_none()));
+        assert_eq!(b.heard(1, a.beat(2, 1_650 * MS), 1_650 * MS).1, [SupportChange::Withdrawn(1)]);
+        // Answers for a former life of ours do not count either.
+        let mut again = SupportTable::new(21, 0);
+        assert!(again.heard(1, a.beat(2, 100 * MS), 100 * MS).0.is_none());
     }
 }

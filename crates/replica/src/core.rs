@@ -13,7 +13,7 @@
 
 use crate::apply::{Applier, Outcomes};
 use crate::context::Context;
-use crate::replica::{Proposal, Replica, Waiter};
+use crate::replica::{Promise, Proposal, Replica, Waiter};
 use crate::store::{Durability, Refused};
 use crate::wire::{self, Envelope};
 use ahash::AHashMap;
@@ -64,6 +64,8 @@ pub struct Core<E: Engine> {
     outbox: BTreeMap<NodeId, Vec<u8>>,
     pub(crate) outcomes: Outcomes,
     refused: Vec<Refused>,
+    /// What replicas had promised that were let go of to be opened again.
+    promised: BTreeMap<TabletId, Promise>,
     applier: Applier<E>,
 }
 
@@ -80,6 +82,7 @@ impl<E: Engine> Core<E> {
             outbox: BTreeMap::new(),
             outcomes: Outcomes::default(),
             refused: Vec::new(),
+            promised: BTreeMap::new(),
             applier: Applier::default(),
         }
     }
@@ -91,9 +94,10 @@ impl<E: Engine> Core<E> {
 
     /// Takes a replica and applies what is known to be committed. The sole voter of a group then leads and replays the rest of its log at once;
     /// otherwise a leader is found later.
-    pub fn open(&mut self, replica: Replica<E>) -> Result<(), KvError> {
+    pub fn open(&mut self, mut replica: Replica<E>) -> Result<(), KvError> {
         let tablet = replica.id();
         let stored_index = replica.applied.index;
+        replica.promise = self.promised.remove(&tablet);
         self.replicas.insert(tablet, replica);
         self.touch(tablet);
         self.restless.insert(tablet);
@@ -140,7 +144,8 @@ impl<E: Engine> Core<E> {
         self.outcomes.deliver();
     }
 
-    /// Lets go of a replica whose data is about to be replaced by a copy; its log records stay.
+    /// Lets go of a replica whose data is about to be replaced by a copy; its log records stay, and so does what it has promised to its
+    /// leader: the leader's lease may stand on that.
     pub fn detach(&mut self, tablet: TabletId) {
         let Some(mut replica) = self.replicas.remove(&tablet) else { return };
         replica.handle.lease.publish(None);
@@ -148,6 +153,9 @@ impl<E: Engine> Core<E> {
             self.outcomes.push(waiter, Err(KvError::Timeout(0)));
         }
         self.restless.remove(&tablet);
+        if let Some(promise) = replica.promise {
+            self.promised.insert(tablet, promise);
+        }
         // A truncation that waits for the next write must not come after what the copy will write: it would take the log back behind it.
         if let Err(error) = self.write_logs(false) {
             tracing::error!(%tablet, %error, "the raft log cannot be written");

@@ -108,6 +108,8 @@ impl<E: Engine> Core<E> {
                 self.receive_message(tablet, epoch, keep_from, *message);
             }
             Envelope::Released { term, candidate } => self.on_released(from, tablet, term, candidate),
+            Envelope::Ask { asked_ns } => self.on_ask(from, tablet, asked_ns),
+            Envelope::Position { asked_ns, index } => self.on_position(tablet, asked_ns, index),
         }
         self.touch(tablet);
     }
@@ -263,6 +265,7 @@ impl<E: Engine> Core<E> {
     /// After a turn: says who leads, under which lease, and whether anything is still due.
     pub(crate) fn settle(&mut self, tablet: TabletId) {
         self.publish_lease(tablet);
+        self.note_freshness(tablet);
         let Some(replica) = self.replicas.get_mut(&tablet) else { return };
         if let Some(copies) = self.context.copies.get() {
             replica.group.take_lacking().into_iter().for_each(|member| copies.lacks(tablet, NodeId(member)));

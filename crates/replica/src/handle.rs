@@ -9,6 +9,9 @@ use diorite_storage::{PinnedValue, ScanRange, StorageError, Tablet, TabletData};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+/// The leader is asked how far it is no more often than this, nanoseconds.
+const MIN_REFRESH_NS: u64 = 5_000_000;
+
 /// Who leads a tablet, as far as its replica on this node knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Leadership {
@@ -20,6 +23,21 @@ pub enum Leadership {
     Unknown,
 }
 
+/// What a read stands on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Permit {
+    /// The lease of a leader: the read is linearizable.
+    Lease,
+    /// That the replica holds all that was acknowledged this long ago, nanoseconds, whoever leads.
+    Staleness(u64),
+}
+
+/// A read under way.
+enum Begun {
+    InTerm(u64),
+    Within(u64),
+}
+
 /// A tablet replica, as seen from any thread.
 pub struct TabletHandle<T = Tablet> {
     pub(crate) tablet: TabletId,
@@ -29,6 +47,10 @@ pub struct TabletHandle<T = Tablet> {
     pub(crate) lease: LeaseSlot,
     /// The replica that leads, 0 if unknown.
     pub(crate) leader: AtomicU64,
+    /// Of a follower: it holds all that was acknowledged before this monotonic time; 0 if that is not known.
+    pub(crate) fresh_ns: AtomicU64,
+    /// When the leader was last asked how far it is, for somebody who wants to read here.
+    refreshed_ns: AtomicU64,
     /// The members with a vote.
     pub(crate) voters: ArcSwap<Vec<u64>>,
     pub(crate) flags: AtomicU64,
@@ -63,6 +85,8 @@ impl<T: TabletData> TabletHandle<T> {
             disk,
             lease: LeaseSlot::default(),
             leader: AtomicU64::new(0),
+            fresh_ns: AtomicU64::new(0),
+            refreshed_ns: AtomicU64::new(0),
             voters: ArcSwap::default(),
             flags: AtomicU64::new(flags),
             logged_bytes: AtomicU64::new(0),
@@ -134,6 +158,44 @@ impl<T: TabletData> TabletHandle<T> {
         if self.planted.answer_without_lease { 0 } else { self.clock.monotonic_ns() }
     }
 
+    /// Whether a read that may be this old, nanoseconds, can be answered here; and whether it is time to ask the leader how far it is.
+    pub(crate) fn freshness(&self, staleness_ns: u64) -> (bool, bool) {
+        let now_ns = self.clock.monotonic_ns();
+        let age_ns = now_ns.saturating_sub(self.fresh_ns.load(Ordering::Acquire));
+        let asked_ns = self.refreshed_ns.load(Ordering::Relaxed);
+        let is_due =
+            age_ns > staleness_ns / 2 && now_ns.saturating_sub(asked_ns) > (staleness_ns / 8).max(MIN_REFRESH_NS);
+        let asks = is_due
+            && self.refreshed_ns.compare_exchange(asked_ns, now_ns, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        (self.is_within(staleness_ns), asks)
+    }
+
+    fn is_within(&self, staleness_ns: u64) -> bool {
+        let fresh_ns = self.fresh_ns.load(Ordering::Acquire);
+        fresh_ns != 0 && self.clock.monotonic_ns().saturating_sub(fresh_ns) <= staleness_ns
+    }
+
+    /// Whether a read may be answered here at this moment.
+    pub fn check(&self, permit: Permit) -> Result<(), KvError> {
+        self.finish(&self.begin(permit)?)
+    }
+
+    fn begin(&self, permit: Permit) -> Result<Begun, KvError> {
+        match permit {
+            Permit::Lease => self.begin_read().map(Begun::InTerm),
+            Permit::Staleness(most_ns) if self.is_within(most_ns) => Ok(Begun::Within(most_ns)),
+            Permit::Staleness(_) => Err(self.not_leader()),
+        }
+    }
+
+    fn finish(&self, begun: &Begun) -> Result<(), KvError> {
+        match begun {
+            Begun::InTerm(term) => self.finish_read(*term),
+            Begun::Within(most_ns) if self.is_within(*most_ns) => Ok(()),
+            Begun::Within(_) => Err(self.not_leader()),
+        }
+    }
+
     #[cold]
     fn not_leader(&self) -> KvError {
         let leader = Some(NodeId(self.leader.load(Ordering::Acquire)));
@@ -144,10 +206,10 @@ impl<T: TabletData> TabletHandle<T> {
 
 impl TabletHandle {
     /// Reads from memory; `None` if the disk would have to be asked.
-    pub fn get_cached(&self, key: &[u8]) -> Result<Option<Option<PinnedValue>>, KvError> {
-        let term = self.begin_read()?;
+    pub fn get_cached(&self, permit: Permit, key: &[u8]) -> Result<Option<Option<PinnedValue>>, KvError> {
+        let begun = self.begin(permit)?;
         let found = self.data.get_cached(key).map_err(storage_error)?;
-        self.finish_read(term)?;
+        self.finish(&begun)?;
         if found.is_some() {
             // Not shared by design: one relaxed add on the tablet's own line, next to the lease that was read anyway.
             self.reads.fetch_add(1, Ordering::Relaxed);
@@ -156,32 +218,38 @@ impl TabletHandle {
     }
 
     /// Reads; may wait for the disk.
-    pub fn get(&self, key: &[u8]) -> Result<Option<PinnedValue>, KvError> {
-        let term = self.begin_read()?;
+    pub fn get(&self, permit: Permit, key: &[u8]) -> Result<Option<PinnedValue>, KvError> {
+        let begun = self.begin(permit)?;
         self.reads.fetch_add(1, Ordering::Relaxed);
         let found = self.data.get(key).map_err(storage_error)?;
-        self.finish_read(term)?;
+        self.finish(&begun)?;
         Ok(found)
     }
 
     /// Scans a range, see [`Tablet::scan`]; may wait for the disk.
-    pub fn scan(&self, range: &ScanRange<'_>, visit: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<bool, KvError> {
-        let term = self.begin_read()?;
+    pub fn scan(
+        &self,
+        permit: Permit,
+        range: &ScanRange<'_>,
+        visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<bool, KvError> {
+        let begun = self.begin(permit)?;
         self.reads.fetch_add(1, Ordering::Relaxed);
         let exhausted = self.data.scan(range, visit).map_err(storage_error)?;
-        self.finish_read(term)?;
+        self.finish(&begun)?;
         Ok(exhausted)
     }
 
     /// Scans from memory, see [`Tablet::scan_cached`].
     pub fn scan_cached(
         &self,
+        permit: Permit,
         range: &ScanRange<'_>,
         visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
     ) -> Result<Option<bool>, KvError> {
-        let term = self.begin_read()?;
+        let begun = self.begin(permit)?;
         let found = self.data.scan_cached(range, visit).map_err(storage_error)?;
-        self.finish_read(term)?;
+        self.finish(&begun)?;
         if found.is_some() {
             self.reads.fetch_add(1, Ordering::Relaxed);
         }

@@ -27,6 +27,7 @@ mod members;
 mod planted;
 mod queue;
 mod replica;
+mod staleness;
 mod store;
 mod upkeep;
 mod wire;
@@ -35,7 +36,7 @@ mod worker;
 pub use context::{Context, CopyRequests};
 pub use copy::Openings;
 pub use core::{Core, Input, TICK_NS};
-pub use handle::{Leadership, TabletHandle};
+pub use handle::{Leadership, Permit, TabletHandle};
 pub use liveness::{Liveness, PeerListener};
 #[doc(hidden)]
 pub use planted::Planted;

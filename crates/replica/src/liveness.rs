@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! frame     := version u8 (1) · kind u8 · body
-//! heartbeat (1): incarnation · sent ns · announced
+//! heartbeat (1): incarnation · sent ns · announced · incarnation and sent ns of the receiver's latest heartbeat that was heard, or 0 and 0
 //! support   (2): incarnation · sent ns (both of the heartbeat that it answers) · epoch
 //! ```
 //!
@@ -12,7 +12,7 @@
 
 use diorite_base::bytes::{Malformed, Reader, put_varint};
 use diorite_base::{Clock, NodeId};
-use diorite_raft::{HEARTBEAT_NS, Heartbeat, Support, SupportChange, SupportTable, Supporter};
+use diorite_raft::{Beat, HEARTBEAT_NS, Heartbeat, Support, SupportChange, SupportTable, Supporter};
 use diorite_rpc::{Lane, Transport};
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -92,11 +92,13 @@ impl Liveness {
     }
 
     fn send_heartbeats(&self, now_ns: u64) {
-        let heartbeat = self.table.lock().heartbeat(now_ns);
-        let mut frame = vec![VERSION, HEARTBEAT];
-        put_heartbeat(&mut frame, heartbeat);
-        put_varint(&mut frame, self.announced.load(Ordering::Acquire));
+        let announced = self.announced.load(Ordering::Acquire);
         for peer in self.peers.lock().iter() {
+            let beat = self.table.lock().beat(peer.0, now_ns);
+            let mut frame = vec![VERSION, HEARTBEAT];
+            put_heartbeat(&mut frame, beat.heartbeat);
+            put_varint(&mut frame, announced);
+            put_heartbeat(&mut frame, beat.heard.unwrap_or(Heartbeat { incarnation: 0, sent_ns: 0 }));
             // A node that cannot be reached is not told; it will notice.
             let _ = self.transport.send(*peer, Lane::Control, &frame);
         }
@@ -126,9 +128,11 @@ impl Liveness {
         let number = reader.varint()?;
         match kind {
             HEARTBEAT => {
+                let heard = Heartbeat { incarnation: reader.varint()?, sent_ns: reader.varint()? };
+                let beat = Beat { heartbeat, heard: Some(heard).filter(|heard| heard.incarnation != 0) };
                 // Read after the frame arrived: a pause before this point only lengthens what this node has promised.
                 let now_ns = self.clock.monotonic_ns();
-                let (support, changes) = self.table.lock().heard(from.0, heartbeat, now_ns);
+                let (support, changes) = self.table.lock().heard(from.0, beat, now_ns);
                 if let Some(support) = support {
                     let mut answer = vec![VERSION, SUPPORT];
                     put_heartbeat(&mut answer, support.heartbeat);

@@ -111,6 +111,8 @@ pub struct Replica<E: Engine> {
     pub(crate) keep_from: u64,
     /// The data holds what the log does not, as after a copy, and the leader may not know yet.
     pub(crate) announces_copy: bool,
+    /// Of a follower: how far its leader was, and when this node asked; until that much is applied.
+    pub(crate) position: Option<(u64, u64)>,
 }
 
 /// Whether the data holds more than the log, or something else at the applied index.
@@ -153,9 +155,6 @@ impl<E: Engine> Replica<E> {
         let mut applied = data.applied_state()?;
         context.stamps.observe(applied.newest_stamp_us);
         let mut recovered = log.recover(group_id)?;
-        if context.planted.apply_twice && applied.index > recovered.truncated.0 {
-            applied.index -= 1;
-        }
         recovered.applied = applied.index;
         // The members as of the applied index; before the first change they are the founders, whom the log names.
         if let Some(members) = data.get(MEMBERS_KEY)? {
@@ -168,6 +167,10 @@ impl<E: Engine> Replica<E> {
             log.write(&mut records, true)?;
             recovered.truncated = (applied.index, applied.term);
             recovered.last = recovered.truncated;
+        }
+        if context.planted.apply_twice && applied.index > recovered.truncated.0 {
+            applied.index -= 1;
+            recovered.applied = applied.index;
         }
         // An empty log after something: the leader may take this replica for one that holds nothing.
         let announces_copy = recovered.last == recovered.truncated && recovered.truncated.0 > 0;
@@ -198,6 +201,7 @@ impl<E: Engine> Replica<E> {
             leading_since_ns: None,
             keep_from: 0,
             announces_copy,
+            position: None,
         })
     }
 

@@ -128,6 +128,8 @@ pub(crate) struct Inner {
     pub(crate) tablets: ArcSwap<TabletMap>,
     pub(crate) memory: MemoryGate,
     pub(crate) heart: Heart,
+    /// The log position at which the free space of the disks was last looked at.
+    pub(crate) space_looked_at: AtomicU64,
 }
 
 impl Inner {
@@ -292,6 +294,7 @@ impl Store {
             tablets: ArcSwap::default(),
             memory: MemoryGate::default(),
             heart: Heart::default(),
+            space_looked_at: AtomicU64::new(0),
         });
         let mut threads = Vec::new();
         for number in 0..inner.options.workers {
@@ -469,6 +472,16 @@ impl Store {
             let command = Command::Flushed { tablet, index: state.index, force: true };
             self.inner.queues[handle.worker].command(command);
         }
+    }
+
+    /// Whether the replica on this node, whoever leads, may answer a read that may be this old, nanoseconds. If not, or not for much longer, its
+    /// leader is asked how far it is, so that it soon may.
+    pub fn may_read_stale(&self, handle: &TabletHandle, staleness_ns: u64) -> bool {
+        let (may, asks) = handle.freshness(staleness_ns);
+        if asks {
+            self.inner.queues[handle.worker].command(Command::Refresh(handle.tablet));
+        }
+        may
     }
 
     /// Lets other nodes lead, as this one is about to stop; returns when they have been told.

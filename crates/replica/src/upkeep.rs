@@ -163,8 +163,18 @@ fn truncate_flushed(inner: &Inner, seen: &mut AHashMap<TabletId, u64>, again: bo
     }
 }
 
+/// Looks at the free space ahead of time if much has been written since it was last looked at: the reserve must not be used up between two rounds.
+pub(crate) fn watch_space_while_writing(inner: &Inner) {
+    let position = inner.context.log_position.load(Ordering::Relaxed);
+    let looked_at = inner.space_looked_at.load(Ordering::Relaxed);
+    if position.saturating_sub(looked_at) > inner.options.disk_reserve_bytes / 16 {
+        watch_space(inner);
+    }
+}
+
 /// Refuses writes to a disk that is nearly full, and takes them again when there is room.
 fn watch_space(inner: &Inner) {
+    inner.space_looked_at.store(inner.context.log_position.load(Ordering::Relaxed), Ordering::Relaxed);
     for disk in &inner.disks {
         let Ok((free_bytes, total_bytes)) = disk.directory.space_bytes() else { continue };
         disk.free_bytes.store(free_bytes, Ordering::Relaxed);

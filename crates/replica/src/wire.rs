@@ -5,6 +5,8 @@
 //! envelope := group varint · kind u8 · body
 //! raft     (1): epoch varint · keep_from varint · message length and bytes (protobuf)
 //! released (2): term varint · candidate varint
+//! ask      (3): asked ns varint (on the asker's clock)
+//! position (4): asked ns varint (as asked) · index varint
 //! ```
 //!
 //! `epoch`: of an acknowledgement, the support epoch that the promise to the leader stands under, or 0. `keep_from`: of a leader's message, the
@@ -18,6 +20,8 @@ use protobuf::Message as _;
 const VERSION: u8 = 1;
 const RAFT: u8 = 1;
 const RELEASED: u8 = 2;
+const ASK: u8 = 3;
+const POSITION: u8 = 4;
 
 /// One message between replicas.
 #[derive(Debug, Clone)]
@@ -37,6 +41,18 @@ pub enum Envelope {
         term: u64,
         /// The replica that should campaign, or 0.
         candidate: u64,
+    },
+    /// A follower asks how far the log has been applied where it is led.
+    Ask {
+        /// When it asked, on its own monotonic clock.
+        asked_ns: u64,
+    },
+    /// The leader's answer, given under its lease.
+    Position {
+        /// As asked.
+        asked_ns: u64,
+        /// Everything that was acknowledged before it was asked is at or before this index.
+        index: u64,
     },
 }
 
@@ -62,6 +78,15 @@ pub(crate) fn put_envelope(out: &mut Vec<u8>, group: GroupId, envelope: &Envelop
             put_varint(out, *term);
             put_varint(out, *candidate);
         }
+        Envelope::Ask { asked_ns } => {
+            out.push(ASK);
+            put_varint(out, *asked_ns);
+        }
+        Envelope::Position { asked_ns, index } => {
+            out.push(POSITION);
+            put_varint(out, *asked_ns);
+            put_varint(out, *index);
+        }
     }
 }
 
@@ -81,6 +106,8 @@ pub fn envelopes(frame: &[u8]) -> Result<Vec<(GroupId, Envelope)>, Malformed> {
                 Envelope::Raft { epoch, keep_from, message: Box::new(message) }
             }
             RELEASED => Envelope::Released { term: reader.varint()?, candidate: reader.varint()? },
+            ASK => Envelope::Ask { asked_ns: reader.varint()? },
+            POSITION => Envelope::Position { asked_ns: reader.varint()?, index: reader.varint()? },
             _ => return Err(Malformed),
         };
         found.push((group, envelope));
@@ -99,6 +126,8 @@ mod tests {
         let sent = [
             Envelope::Raft { epoch: 9, keep_from: 1 << 40, message: Box::new(message) },
             Envelope::Released { term: 4, candidate: 2 },
+            Envelope::Ask { asked_ns: 1 << 50 },
+            Envelope::Position { asked_ns: 1 << 50, index: 12 },
         ];
         let mut frame = Vec::new();
         begin_frame(&mut frame);

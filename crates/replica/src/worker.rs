@@ -4,6 +4,7 @@ use crate::core::{Core, Input, TICK_NS};
 use crate::queue::Taken;
 use crate::replica::{Members, Replica};
 use crate::store::Inner;
+use crate::upkeep;
 use diorite_base::TabletId;
 use diorite_base::write::KvError;
 use diorite_storage::Rocks;
@@ -23,6 +24,8 @@ pub(crate) enum Command {
     Flushed { tablet: TabletId, index: u64, force: bool },
     /// The members that the catalog wants.
     Members(TabletId, Members),
+    /// Somebody reads from this follower: ask how far the leader is.
+    Refresh(TabletId),
     /// Let others lead.
     Release(SyncSender<()>),
 }
@@ -55,6 +58,7 @@ impl Worker {
                         self.command(command);
                     }
                     self.core.turn(&mut input);
+                    upkeep::watch_space_while_writing(&self.inner);
                 }
             }
             let now_ns = self.inner.context.clock.monotonic_ns();
@@ -80,6 +84,7 @@ impl Worker {
                 let _ = reply.send(Ok(()));
             }
             Command::Flushed { tablet, index, force } => self.core.truncate(tablet, index, force),
+            Command::Refresh(tablet) => self.core.refresh(tablet),
             Command::Members(tablet, members) => self.core.set_members(tablet, members),
             Command::Release(reply) => {
                 self.core.release_all();

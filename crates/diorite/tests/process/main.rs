@@ -8,6 +8,7 @@
 mod client;
 mod disk;
 mod hostile;
+mod joining;
 mod kill;
 mod metrics;
 mod refusals;

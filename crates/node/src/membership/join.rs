@@ -112,12 +112,12 @@ enum Failure {
 }
 
 impl Applicant {
-    async fn ask(&self, seed: &NodeAddress, wall_us: i64, question: &Question) -> Result<Answer, Failure> {
+    async fn ask(&self, seed: &NodeAddress, clock: &dyn Clock, question: &Question) -> Result<Answer, Failure> {
         let address = resolve(seed).await.map_err(|error| Failure::Passing(format!("{seed}: {error}")))?;
         if address == self.advertise {
             return Err(Failure::Passing(format!("{seed} is this node itself")));
         }
-        let answered = ask(address, Some(self.bind), wall_us, question.encode(), ANSWER_PATIENCE).await;
+        let answered = ask(address, Some(self.bind), clock, question.encode(), ANSWER_PATIENCE).await;
         match answered {
             Ok(answer) => Answer::decode(&answer).map_err(|why| Failure::Final(format!("{seed}: {why}"))),
             Err(DialError::Refused(refusal)) if refusal.kind == RefusalKind::Unknown => {
@@ -133,9 +133,9 @@ impl Applicant {
         &self,
         seed: &NodeAddress,
         cluster: Uuid,
-        wall_us: i64,
+        clock: &dyn Clock,
     ) -> Result<Vec<(NodeId, SocketAddr)>, StartError> {
-        match self.ask(seed, wall_us, &Question::Whereabouts { cluster }).await {
+        match self.ask(seed, clock, &Question::Whereabouts { cluster }).await {
             Ok(answer) => Ok(answer.members),
             Err(Failure::Final(why)) => Err(StartError::Join(why)),
             Err(Failure::Passing(why)) => {
@@ -163,7 +163,7 @@ pub(crate) async fn join(
     loop {
         let mut last = String::new();
         for seed in seeds {
-            match applicant.ask(seed, clock.wall_us(), &question).await {
+            match applicant.ask(seed, clock, &question).await {
                 Ok(Answer { node: None, .. }) => last = format!("{seed} gave no node id"),
                 Ok(answer @ Answer { node: Some(node), cluster, .. }) => {
                     tracing::info!(%node, %cluster, %seed, "joined");

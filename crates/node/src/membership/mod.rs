@@ -252,7 +252,7 @@ impl Membership {
     /// Asks the nodes named by `--join` where the members are now, for a member whose own knowledge may be old.
     pub(crate) async fn look_around(&self, applicant: Applicant, seeds: &[NodeAddress]) -> Result<(), StartError> {
         for seed in seeds {
-            let members = applicant.whereabouts(seed, self.identity.cluster, self.clock.wall_us()).await?;
+            let members = applicant.whereabouts(seed, self.identity.cluster, self.clock.as_ref()).await?;
             for (node, address) in members.into_iter().filter(|(node, _)| *node != self.node()) {
                 if !self.transport.is_connected(node, Lane::Control) {
                     self.transport.suggest(node, address);

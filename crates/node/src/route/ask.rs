@@ -10,7 +10,7 @@ use diorite_base::mutation::Mutation;
 use diorite_base::write::{KvError, WriteReply, WriteSink};
 use diorite_base::{NodeId, TabletId, limits};
 use diorite_query::kv::{Fetch, Fetched, Now};
-use diorite_replica::{Leadership, Refused, Reroute, TabletHandle};
+use diorite_replica::{Leadership, Permit, Refused, Reroute, TabletHandle};
 use diorite_rpc::SendError;
 use diorite_storage::PinnedValue;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ impl Router {
         let tablets = self.store.tablets();
         // What is not here may be elsewhere.
         let Some(handle) = tablets.get(&tablet) else { return Ok(Now::WouldBlock) };
-        match handle.get_cached(key) {
+        match handle.get_cached(Permit::Lease, key) {
             Ok(Some(found)) => {
                 RouteCounters::add(&self.counters.local, 1);
                 Ok(Now::Ready(found))
@@ -45,11 +45,12 @@ impl Router {
     /// Reads, wherever the tablet is led. A request for another node leaves with the next [`Router::send_gathered`] (or [`Router::kick`]).
     pub(crate) async fn fetch(&self, tablet: TabletId, fetch: Fetch) -> Result<Fetched, KvError> {
         let handle = self.store.handle(tablet);
-        if let Some(handle) = handle.filter(|handle| handle.leadership() == Leadership::Here) {
-            match self.fetch_here(handle, &fetch).await {
+        if let Some((handle, permit)) = handle.and_then(|handle| self.permit(handle, &fetch)) {
+            match self.fetch_here(handle, permit, &fetch).await {
                 Err(error) if is_refusal(&error) => {}
                 outcome => {
-                    RouteCounters::add(&self.counters.local, 1);
+                    let served = if permit == Permit::Lease { &self.counters.local } else { &self.counters.followed };
+                    RouteCounters::add(served, 1);
                     return outcome;
                 }
             }
@@ -61,14 +62,25 @@ impl Router {
         answered.await.unwrap_or(Err(KvError::Unavailable(tablet)))
     }
 
-    async fn fetch_here(&self, handle: Arc<TabletHandle>, fetch: &Fetch) -> Result<Fetched, KvError> {
-        if !fetch.needs_disk
-            && let Some(parts) = read::read(&handle, &FetchRef::from(fetch), Look::Memory)?
+    /// What permits a read of this node's replica, if anything does.
+    fn permit(&self, handle: Arc<TabletHandle>, fetch: &Fetch) -> Option<(Arc<TabletHandle>, Permit)> {
+        if handle.leadership() == Leadership::Here {
+            return Some((handle, Permit::Lease));
+        }
+        let staleness_ns = fetch.staleness_ms.map(|staleness_ms| u64::from(staleness_ms) * 1_000_000)?;
+        let may = self.store.may_read_stale(&handle, staleness_ns);
+        may.then_some((handle, Permit::Staleness(staleness_ns)))
+    }
+
+    async fn fetch_here(&self, handle: Arc<TabletHandle>, permit: Permit, fetch: &Fetch) -> Result<Fetched, KvError> {
+        // Whether memory has it is known only of what is led here.
+        if (!fetch.needs_disk || permit != Permit::Lease)
+            && let Some(parts) = read::read(&handle, permit, &FetchRef::from(fetch), Look::Memory)?
         {
             return Ok(parts.into_fetched());
         }
         let fetch = fetch.clone();
-        let read = self.runtime.spawn_blocking(move || fetch_anywhere(&handle, &fetch));
+        let read = self.runtime.spawn_blocking(move || fetch_anywhere(&handle, permit, &fetch));
         match read.await {
             Ok(outcome) => outcome,
             Err(_) => {
@@ -216,7 +228,7 @@ impl Router {
     fn carry_out_fetch(&self, handle: &TabletHandle, mut request: Request) {
         let Work::Fetch { fetch, .. } = &request.work else { return };
         let mut outcomes = Outcomes::default();
-        match fetch_anywhere(handle, fetch) {
+        match fetch_anywhere(handle, Permit::Lease, fetch) {
             Err(error) if is_refusal(&error) => {
                 request.refused(self.node);
                 self.send_again(request, None, &mut outcomes);
@@ -378,7 +390,7 @@ impl Reroute for Router {
 }
 
 /// Reads where waiting is allowed.
-fn fetch_anywhere(handle: &TabletHandle, fetch: &Fetch) -> Result<Fetched, KvError> {
-    let parts = read::read(handle, &FetchRef::from(fetch), Look::Anywhere)?;
+fn fetch_anywhere(handle: &TabletHandle, permit: Permit, fetch: &Fetch) -> Result<Fetched, KvError> {
+    let parts = read::read(handle, permit, &FetchRef::from(fetch), Look::Anywhere)?;
     Ok(parts.map(Parts::into_fetched).unwrap_or_default())
 }

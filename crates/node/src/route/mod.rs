@@ -85,6 +85,8 @@ impl Default for RouteOptions {
 pub(crate) struct RouteCounters {
     /// Requests of this node's clients for tablets that it leads itself.
     pub(crate) local: AtomicU64,
+    /// Reads of this node's clients that were answered by its replica though another leads, as they may be old.
+    pub(crate) followed: AtomicU64,
     /// Requests that left for another node, each time they did.
     pub(crate) forwarded: AtomicU64,
     /// Frames of requests that left.

@@ -1,11 +1,12 @@
-//! Reads of a tablet replica that leads, in memory or on disk.
+//! Reads of a tablet replica, in memory or on disk: of one that leads, or of a follower for those who ask for that.
 //!
-//! Always true: header, static row and rows are read one after the other from one replica; the lease is checked with each.
+//! Always true: header, static row and rows are read one after the other from one replica; what permits the read (a lease, or a
+//! bound on its age) is checked with each.
 
 use super::wire::{FetchRef, Parts, RangeRef, RowsRef};
 use diorite_base::write::KvError;
 use diorite_query::kv::ScanChunk;
-use diorite_replica::TabletHandle;
+use diorite_replica::{Permit, TabletHandle};
 use diorite_storage::{PinnedValue, ScanRange};
 
 /// Scans up to this size are first tried in memory on the task that takes the request.
@@ -26,6 +27,7 @@ pub(super) enum Look {
 /// Carries out a read; `None` if it cannot without the disk.
 pub(super) fn read(
     handle: &TabletHandle,
+    permit: Permit,
     request: &FetchRef<'_>,
     look: Look,
 ) -> Result<Option<Parts<PinnedValue>>, KvError> {
@@ -34,35 +36,40 @@ pub(super) fn read(
     if let Some((flags, key)) = &request.header
         && handle.flags() & flags != 0
     {
-        let Some(found) = get(handle, key.join(&mut scratch), look)? else { return Ok(None) };
+        let Some(found) = get(handle, permit, key.join(&mut scratch), look)? else { return Ok(None) };
         parts.header = found;
     }
     if let Some(key) = &request.static_row {
-        let Some(found) = get(handle, key.join(&mut scratch), look)? else { return Ok(None) };
+        let Some(found) = get(handle, permit, key.join(&mut scratch), look)? else { return Ok(None) };
         parts.static_row = found;
     }
     match &request.rows {
-        RowsRef::Nothing => handle.finish_read(handle.begin_read()?)?,
+        RowsRef::Nothing => handle.check(permit)?,
         RowsRef::One(key) => {
-            let Some(found) = get(handle, key, look)? else { return Ok(None) };
+            let Some(found) = get(handle, permit, key, look)? else { return Ok(None) };
             parts.row = found;
         }
         RowsRef::Range(range) => {
-            let Some(chunk) = scan(handle, range, look)? else { return Ok(None) };
+            let Some(chunk) = scan(handle, permit, range, look)? else { return Ok(None) };
             parts.chunk = Some(chunk);
         }
     }
     Ok(Some(parts))
 }
 
-fn get(handle: &TabletHandle, key: &[u8], look: Look) -> Result<Option<Option<PinnedValue>>, KvError> {
+fn get(handle: &TabletHandle, permit: Permit, key: &[u8], look: Look) -> Result<Option<Option<PinnedValue>>, KvError> {
     match look {
-        Look::Memory => handle.get_cached(key),
-        Look::Anywhere => handle.get(key).map(Some),
+        Look::Memory => handle.get_cached(permit, key),
+        Look::Anywhere => handle.get(permit, key).map(Some),
     }
 }
 
-fn scan(handle: &TabletHandle, request: &RangeRef<'_>, look: Look) -> Result<Option<ScanChunk>, KvError> {
+fn scan(
+    handle: &TabletHandle,
+    permit: Permit,
+    request: &RangeRef<'_>,
+    look: Look,
+) -> Result<Option<ScanChunk>, KvError> {
     let max_bytes = request.max_bytes.min(MAX_CHUNK_BYTES);
     let max_entries = request.max_entries.clamp(1, MAX_CHUNK_ENTRIES);
     let mut chunk = ScanChunk::default();
@@ -74,11 +81,11 @@ fn scan(handle: &TabletHandle, request: &RangeRef<'_>, look: Look) -> Result<Opt
     };
     chunk.exhausted = match look {
         Look::Memory if max_bytes > INLINE_SCAN_BYTES => return Ok(None),
-        Look::Memory => match handle.scan_cached(&range, &mut visit)? {
+        Look::Memory => match handle.scan_cached(permit, &range, &mut visit)? {
             Some(exhausted) => exhausted,
             None => return Ok(None),
         },
-        Look::Anywhere => handle.scan(&range, &mut visit)?,
+        Look::Anywhere => handle.scan(permit, &range, &mut visit)?,
     };
     Ok(Some(chunk))
 }

@@ -14,7 +14,7 @@ use diorite_base::write::{Completion, KvError, WriteSink};
 use diorite_base::{GroupId, NodeId, TabletId};
 use diorite_cluster::catalog::Command;
 use diorite_query::program::Program;
-use diorite_replica::{Leadership, TabletHandle};
+use diorite_replica::{Leadership, Permit, TabletHandle};
 use diorite_rpc::{Lane, Transport};
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -124,7 +124,7 @@ struct DiskRead {
 
 impl DiskRead {
     fn answer(mut self, handle: &TabletHandle, request: &FetchRef<'_>) {
-        let outcome = read::read(handle, request, Look::Anywhere);
+        let outcome = read::read(handle, Permit::Lease, request, Look::Anywhere);
         let Some(token) = self.token.take() else { return };
         let id = self.served.in_flight.lock().end(token);
         let mut frame = Vec::new();
@@ -257,7 +257,7 @@ impl Router {
     ) -> Result<(), KvError> {
         let handle = self.replica(request.tablet)?;
         let refusal = |error| as_refusal(&handle, error, &self.counters);
-        if let Some(parts) = read::read(&handle, fetch, Look::Memory).map_err(refusal)? {
+        if let Some(parts) = read::read(&handle, Permit::Lease, fetch, Look::Memory).map_err(refusal)? {
             wire::put_fetched(served.answers(frame), request.id, &parts);
             return Ok(());
         }

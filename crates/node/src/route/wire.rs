@@ -139,6 +139,7 @@ impl<'a> From<&'a Fetch> for FetchRef<'a> {
 impl FetchRef<'_> {
     pub(super) fn to_fetch(self) -> Fetch {
         Fetch {
+            staleness_ms: None,
             header: self.header.map(|(flags, key)| (flags, key.to_vec())),
             static_row: self.static_row.map(SplitKey::to_vec),
             rows: match self.rows {

@@ -1,11 +1,13 @@
 //! The `WITH` options of tables: which there are, what they may say, what they say when a statement does not.
 //!
 //! Every option of Cassandra 4 and 5 and of YugabyteDB is accepted, checked and shown again by `DESCRIBE` and `system_schema`; most do not
-//! change what the server does. Those that do: `default_time_to_live`, `gc_grace_seconds`, `compaction` (its class), `tablets`, `id`.
+//! change what the server does. Those that do: `default_time_to_live`, `gc_grace_seconds`, `compaction` (its class), `tablets`, `id`,
+//! `follower_read_staleness_ms`.
 //!
 //! Always true: an option is stored as a canonical CQL literal, so that the same meaning is the same text; what is not stored has its default.
 
 use super::text;
+use crate::table::FOLLOWER_STALENESS;
 use diorite_base::limits::MAX_TABLETS_PER_TABLE;
 use diorite_cql::language::ast::{Literal, Property, PropertyValue};
 use diorite_cql::protocol::CqlError;
@@ -78,6 +80,7 @@ const OPTIONS: &[(&str, Kind, Option<&str>)] = &[
     ("crc_check_chance", Kind::Fraction { above_zero: false }, Some("1.0")),
     ("dclocal_read_repair_chance", Kind::Fraction { above_zero: false }, None),
     ("extensions", Kind::Extensions, Some("{}")),
+    (FOLLOWER_STALENESS, Kind::Integer(0), None),
     ("incremental_backups", Kind::Boolean, None),
     ("index_interval", Kind::Integer(1), None),
     ("max_index_interval", Kind::Integer(1), Some("2048")),

@@ -21,6 +21,8 @@ pub enum Source<'k, K> {
         kv: &'k K,
         /// What is asked for is known not to be in memory.
         needs_disk: bool,
+        /// How old what is read may be, milliseconds.
+        staleness_ms: Option<u32>,
         /// A tablet was not there: the caller's list of tablets is old.
         met_missing_tablet: AtomicBool,
     },
@@ -30,8 +32,8 @@ pub enum Source<'k, K> {
 
 impl<'k, K: Kv> Source<'k, K> {
     /// Reads tablets.
-    pub fn tablets(kv: &'k K, needs_disk: bool) -> Self {
-        Source::Tablets { kv, needs_disk, met_missing_tablet: AtomicBool::new(false) }
+    pub fn tablets(kv: &'k K, needs_disk: bool, staleness_ms: Option<u32>) -> Self {
+        Source::Tablets { kv, needs_disk, staleness_ms, met_missing_tablet: AtomicBool::new(false) }
     }
 
     /// Whether a read failed because its tablet is not there (any more).
@@ -52,8 +54,8 @@ impl<'k, K: Kv> Source<'k, K> {
     /// Reads a tablet.
     pub async fn fetch(&self, tablet: TabletId, request: Fetch) -> Result<Fetched, CqlError> {
         match self {
-            Source::Tablets { kv, needs_disk, .. } => {
-                let request = Fetch { needs_disk: *needs_disk, ..request };
+            Source::Tablets { kv, needs_disk, staleness_ms, .. } => {
+                let request = Fetch { needs_disk: *needs_disk, staleness_ms: *staleness_ms, ..request };
                 kv.fetch(tablet, request).await.map_err(|error| self.failed(&error))
             }
             Source::Memory(entries) => Ok(fetch_entries(entries, &request)),

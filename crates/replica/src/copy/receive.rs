@@ -78,6 +78,8 @@ fn start(copies: &Arc<Copies>) -> std::io::Result<Thread> {
 /// A copy that is being received.
 struct Incoming {
     tablet: TabletId,
+    /// The log index up to which it holds everything, at least.
+    applied: u64,
     directory: PathBuf,
     disk: usize,
     file: Option<(String, File, u64)>,
@@ -118,13 +120,13 @@ impl Copies {
         frame: &Frame<'_>,
     ) -> Result<Option<Frame<'static>>, String> {
         match *frame {
-            Frame::Begin { copy, tablet } => {
+            Frame::Begin { copy, tablet, applied } => {
                 // A former attempt from anybody is void.
                 under_way.retain(|_, incoming| incoming.tablet != tablet);
                 if under_way.len() >= AT_A_TIME {
                     return Err("too many copies at a time".to_owned());
                 }
-                under_way.insert((from, copy), self.prepare(tablet)?);
+                under_way.insert((from, copy), self.prepare(tablet, applied)?);
                 Ok(None)
             }
             Frame::Piece { copy, name, offset, data } => {
@@ -143,14 +145,14 @@ impl Copies {
         }
     }
 
-    fn prepare(&self, tablet: TabletId) -> Result<Incoming, String> {
+    fn prepare(&self, tablet: TabletId, applied: u64) -> Result<Incoming, String> {
         let handle = self.inner.tablets.load().get(&tablet).cloned().ok_or("there is no such replica here")?;
         let directory = self.inner.disks[handle.disk].directory.staged(tablet.0, "incoming");
         if directory.is_dir() {
             fs::remove_dir_all(&directory).map_err(|error| error.to_string())?;
         }
         fs::create_dir_all(&directory).map_err(|error| error.to_string())?;
-        Ok(Incoming { tablet, directory, disk: handle.disk, file: None, files: 0, bytes: 0 })
+        Ok(Incoming { tablet, applied, directory, disk: handle.disk, file: None, files: 0, bytes: 0 })
     }
 
     /// Puts a complete copy in the place of the replica.
@@ -165,13 +167,17 @@ impl Copies {
         self.inner.update_tablets(|tablets| {
             tablets.remove(&tablet);
         });
+        // A copy that took long may be older than what the replica has got since, and than the beginning of its log.
+        let is_newer = handle.data().applied_state().is_ok_and(|own| incoming.applied > own.index);
         // RocksDB must be closed before its files are replaced: whoever still reads finishes.
         let data = Arc::downgrade(handle.data());
         drop(handle);
         let (_never, wait) = sync_channel::<()>(1);
         let is_closed = (0..READER_CHECKS).any(|_| data.strong_count() == 0 || wait.recv_timeout(READER_CHECK).is_ok());
         let directory = &self.inner.disks[incoming.disk].directory;
-        let installed = if is_closed {
+        let installed = if !is_newer {
+            Err("the replica has got further meanwhile".to_owned())
+        } else if is_closed {
             directory.install(tablet.0, &incoming.directory).map_err(|error| error.to_string())
         } else {
             Err("somebody still reads the old data".to_owned())

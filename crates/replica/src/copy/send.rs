@@ -135,9 +135,15 @@ impl Copies {
         let disk = handle.disk;
         let body = move || {
             let staged = copies.inner.disks[disk].directory.staged(tablet.0, &format!("outgoing-{copy}"));
-            let sent = handle.data.checkpoint(&staged).map_err(|error| error.to_string());
+            // Asked before, so that the copy holds at least that.
+            let applied = handle.data.applied_state().map_err(|error| error.to_string());
+            let made = handle.data.checkpoint(&staged).map_err(|error| error.to_string());
             drop(handle);
-            let outcome = sent.and_then(|()| copies.send_files(to, tablet, copy, &staged, &outgoing));
+            let outcome = applied.and_then(|applied| {
+                made?;
+                let begin = Frame::Begin { copy, tablet, applied: applied.index };
+                copies.send_files(to, &begin, copy, &staged, &outgoing)
+            });
             // It may not have come to be.
             let _ = fs::remove_dir_all(&staged);
             let mut sending = copies.sending.lock();
@@ -162,13 +168,13 @@ impl Copies {
     fn send_files(
         &self,
         to: NodeId,
-        tablet: TabletId,
+        begin: &Frame<'_>,
         copy: u64,
         staged: &Path,
         outgoing: &Outgoing,
     ) -> Result<u64, String> {
-        tracing::info!(%tablet, %to, "sending a copy of the replica");
-        self.put(to, &Frame::Begin { copy, tablet })?;
+        tracing::info!(?begin, %to, "sending a copy of a replica");
+        self.put(to, begin)?;
         let (mut files, mut sent) = (0, 0);
         for (name, path) in files_of(staged).map_err(|error| error.to_string())? {
             files += 1;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! frame := version u8 (1) · kind u8 · copy u64 LE · body
-//! begin (1): tablet
+//! begin (1): tablet · the log index up to which it holds everything, at least
 //! piece (2): file name length and bytes · offset · data (the rest)
 //! end   (3): files · bytes (of all files together)
 //! taken (4): bytes (received so far)
@@ -18,7 +18,7 @@ const VERSION: u8 = 1;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Frame<'a> {
     /// A copy of a tablet follows.
-    Begin { copy: u64, tablet: TabletId },
+    Begin { copy: u64, tablet: TabletId, applied: u64 },
     /// A piece of a file; pieces of a file come in order.
     Piece { copy: u64, name: &'a str, offset: u64, data: &'a [u8] },
     /// That was all.
@@ -41,7 +41,10 @@ impl<'a> Frame<'a> {
         out.extend_from_slice(&[VERSION, kind]);
         out.extend_from_slice(&copy.to_le_bytes());
         match self {
-            Self::Begin { tablet, .. } => put_varint(out, tablet.0),
+            Self::Begin { tablet, applied, .. } => {
+                put_varint(out, tablet.0);
+                put_varint(out, *applied);
+            }
             Self::Piece { name, offset, data, .. } => {
                 put_slice(out, name.as_bytes());
                 put_varint(out, *offset);
@@ -64,7 +67,7 @@ impl<'a> Frame<'a> {
         let (kind, copy) = (reader.u8()?, reader.u64()?);
         let text = |bytes: &'a [u8]| std::str::from_utf8(bytes).map_err(|_| Malformed);
         Ok(match kind {
-            1 => Self::Begin { copy, tablet: TabletId(reader.varint()?) },
+            1 => Self::Begin { copy, tablet: TabletId(reader.varint()?), applied: reader.varint()? },
             2 => Self::Piece { copy, name: text(reader.slice()?)?, offset: reader.varint()?, data: reader.rest() },
             3 => Self::End { copy, files: reader.varint()?, bytes: reader.varint()? },
             4 => Self::Taken { copy, bytes: reader.varint()? },
@@ -82,7 +85,7 @@ mod tests {
     #[test]
     fn frames_come_back_as_they_went_in() {
         let frames = [
-            Frame::Begin { copy: 1, tablet: TabletId(1_000) },
+            Frame::Begin { copy: 1, tablet: TabletId(1_000), applied: 1 << 40 },
             Frame::Piece { copy: 2, name: "000012.sst", offset: 1 << 33, data: b"data" },
             Frame::End { copy: 3, files: 4, bytes: 5 },
             Frame::Taken { copy: 4, bytes: 6 },

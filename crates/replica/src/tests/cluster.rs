@@ -132,7 +132,7 @@ fn three_replicas_elect_the_preferred_one_and_all_hold_what_was_acknowledged() {
     wait_for(|| (1..=3).all(|node| cluster.stored(node, 1_000, 1) == 20));
     let follower = cluster.stores[&1].handle(TabletId(1_000)).unwrap();
     assert_eq!(follower.leadership(), Leadership::Elsewhere(NodeId(2)));
-    assert!(matches!(follower.get(&key(1)), Err(KvError::NotLeader { leader: Some(NodeId(2)), .. })));
+    assert!(matches!(follower.get(Permit::Lease, &key(1)), Err(KvError::NotLeader { leader: Some(NodeId(2)), .. })));
 }
 
 #[test]
@@ -167,7 +167,7 @@ fn a_leader_that_is_cut_off_does_not_answer_once_another_may_lead() {
         others
     });
     cluster.add(1_000, 1);
-    assert!(cluster.stores[&1].handle(TabletId(1_000)).unwrap().get(&key(1)).is_err());
+    assert!(cluster.stores[&1].handle(TabletId(1_000)).unwrap().get(Permit::Lease, &key(1)).is_err());
     cluster.hub.cut.write().unwrap().clear();
     wait_for(|| cluster.stored(1, 1_000, 1) == 2);
 }
@@ -254,4 +254,26 @@ fn the_log_stays_bounded_while_a_node_is_down_which_then_comes_back() {
     cluster.stores[&3].open(vec![of_three(1_000)]).unwrap();
     let is_there = |cluster: &Cluster| cluster.stores[&3].handle(TabletId(1_000)).is_some();
     wait_for(|| is_there(&cluster) && (1..10).all(|n| cluster.stored(3, 1_000, n) == 1));
+}
+
+#[test]
+fn a_follower_answers_those_who_ask_for_it_within_the_bound_and_not_when_it_is_cut_off() {
+    const BOUND_NS: u64 = 2_000_000_000;
+    let cluster = Cluster::start(3);
+    (1..=3).for_each(|node| cluster.open(node, 1_000, &[1, 2, 3], &[1, 2, 3]));
+    wait_for(|| cluster.leader(1_000) == Some(1));
+    cluster.add(1_000, 1);
+    let store = &cluster.stores[&2];
+    let handle = store.handle(TabletId(1_000)).unwrap();
+    assert!(handle.get(Permit::Staleness(BOUND_NS), &key(1)).is_err(), "nothing is known yet");
+    wait_for(|| store.may_read_stale(&handle, BOUND_NS));
+    // Asked after the write was acknowledged, so it is there.
+    let read = || handle.get(Permit::Staleness(BOUND_NS), &key(1)).map(|value| value.map_or(0, |value| number(&value)));
+    assert_eq!(read().unwrap(), 1);
+    assert!(handle.get(Permit::Lease, &key(1)).is_err(), "it does not lead");
+    cluster.hub.cut.write().unwrap().push(2);
+    wait_for(|| !store.may_read_stale(&handle, BOUND_NS));
+    assert!(read().is_err());
+    cluster.hub.cut.write().unwrap().clear();
+    wait_for(|| store.may_read_stale(&handle, BOUND_NS));
 }

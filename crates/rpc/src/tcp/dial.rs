@@ -7,8 +7,8 @@ use super::{HANDSHAKE_PATIENCE, Observer, TcpOptions, prepare};
 use crate::Lane;
 use crate::frame::{Incoming, put_frame};
 use crate::hello::{self, Hello, MAX_HELLO_BYTES, Opening, PREAMBLE_BYTES, Refusal, RefusalKind};
-use diorite_base::NodeId;
 use diorite_base::random::{Random, SplitMix64};
+use diorite_base::{Clock, NodeId};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -33,23 +33,31 @@ pub enum DialError {
     Refused(Refusal),
 }
 
-/// Asks the node at `address` one question, from the address `bind`; `wall_us` is our wall clock, µs.
+/// An answer that took longer than this says nothing about clocks, nanoseconds: what it answers waited before it was read (the reader was stopped,
+/// or still starting), and was compared with a clock that had gone on.
+const LATE_NS: u64 = 100_000_000;
+
+/// Asks the node at `address` one question, from the address `bind`.
 pub async fn ask(
     address: SocketAddr,
     bind: Option<IpAddr>,
-    wall_us: i64,
+    clock: &dyn Clock,
     question: Vec<u8>,
     patience: Duration,
 ) -> Result<Vec<u8>, DialError> {
-    let opening = Opening::Question(question).encode(wall_us);
-    match timeout(patience, open(address, bind, &opening)).await {
+    match timeout(patience, open(address, bind, clock, Opening::Question(question))).await {
         Ok(opened) => opened.map(|(_, answer)| answer),
         Err(_) => Err(DialError::Unreachable(io::Error::new(io::ErrorKind::TimedOut, "no answer in time"))),
     }
 }
 
 /// Connects, sends `opening` and returns the connection with its answer.
-async fn open(address: SocketAddr, bind: Option<IpAddr>, opening: &[u8]) -> Result<(TcpStream, Vec<u8>), DialError> {
+async fn open(
+    address: SocketAddr,
+    bind: Option<IpAddr>,
+    clock: &dyn Clock,
+    opening: Opening,
+) -> Result<(TcpStream, Vec<u8>), DialError> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
     if let Some(bind) = bind.filter(|bind| bind.is_ipv4() == address.is_ipv4() && !bind.is_unspecified()) {
         socket.bind(SocketAddr::new(bind, 0))?;
@@ -57,11 +65,15 @@ async fn open(address: SocketAddr, bind: Option<IpAddr>, opening: &[u8]) -> Resu
     let mut stream = socket.connect(address).await?;
     prepare(&stream)?;
     let mut request = hello::preamble().to_vec();
-    put_frame(&mut request, opening);
+    let started_ns = clock.monotonic_ns();
+    put_frame(&mut request, &opening.encode(clock.wall_us()));
     stream.write_all(&request).await?;
     let answer = read_answer(&mut stream).await?;
     match answer {
         Ok(answer) => Ok((stream, answer)),
+        Err(refusal) if refusal.kind == RefusalKind::Clock && clock.monotonic_ns() - started_ns > LATE_NS => {
+            Err(io::Error::new(io::ErrorKind::TimedOut, "the answer came late").into())
+        }
         Err(refusal) => Err(DialError::Refused(refusal)),
     }
 }
@@ -162,21 +174,10 @@ impl Dialler {
             lane: self.lane,
             address: options.advertise,
         };
-        let started_ns = options.clock.monotonic_ns();
-        let opening = Opening::Lane(hello).encode(options.clock.wall_us());
-        let opened = match timeout(HANDSHAKE_PATIENCE, open(address, options.bind, &opening)).await {
-            Ok(opened) => opened,
-            Err(_) => return Err(io::Error::new(io::ErrorKind::TimedOut, "no answer in time").into()),
-        };
-        let took = Duration::from_nanos(options.clock.monotonic_ns() - started_ns);
-        match opened {
-            // A hello that waited before it was read (its reader was stopped, or still starting) says nothing about clocks.
-            Err(DialError::Refused(refusal))
-                if refusal.kind == RefusalKind::Clock && took > options.max_clock_skew / 4 =>
-            {
-                Err(io::Error::new(io::ErrorKind::TimedOut, "the answer came late").into())
-            }
-            opened => opened.map(|(stream, _)| stream),
+        let opening = open(address, options.bind, options.clock.as_ref(), Opening::Lane(hello));
+        match timeout(HANDSHAKE_PATIENCE, opening).await {
+            Ok(opened) => opened.map(|(stream, _)| stream),
+            Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, "no answer in time").into()),
         }
     }
 

@@ -425,16 +425,18 @@ async fn a_frame_that_is_damaged_or_too_large_ends_the_connection() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_question_is_answered_without_being_a_member() {
     let b = Node::start(options(2)).await;
-    let now = || SystemClock::new().wall_us();
     let bind = Some("127.0.0.1".parse().unwrap());
-    assert_eq!(ask(b.address, bind, now(), b"may I?".to_vec(), PATIENCE).await.unwrap(), b"you may");
-    let refused = ask(b.address, None, now(), b"I will".to_vec(), PATIENCE).await.unwrap_err();
+    assert_eq!(ask(b.address, bind, &SystemClock::new(), b"may I?".to_vec(), PATIENCE).await.unwrap(), b"you may");
+    let refused = ask(b.address, None, &SystemClock::new(), b"I will".to_vec(), PATIENCE).await.unwrap_err();
     assert_eq!(refused.to_string(), "you may not");
-    let late = ask(b.address, None, now() - 9_000_000, b"may I?".to_vec(), PATIENCE).await.unwrap_err();
+    let late =
+        ask(b.address, None, &Skewed(SystemClock::new(), AtomicI64::new(-9_000_000)), b"may I?".to_vec(), PATIENCE)
+            .await
+            .unwrap_err();
     assert!(late.to_string().contains("ms apart"), "{late}");
     b.transport.stop();
     until(|| std::net::TcpStream::connect(b.address).is_err()).await;
-    let gone = ask(b.address, None, now(), b"may I?".to_vec(), PATIENCE).await.unwrap_err();
+    let gone = ask(b.address, None, &SystemClock::new(), b"may I?".to_vec(), PATIENCE).await.unwrap_err();
     assert!(matches!(gone, crate::tcp::DialError::Unreachable(_)));
 }
 

@@ -285,8 +285,10 @@ fn median(sorted: &[f64]) -> Option<f64> {
 
 /// What sort of error a message tells of, without the addresses and numbers in it.
 fn kind(message: &str) -> &'static str {
-    const KINDS: [(&str, &str); 8] = [
+    const KINDS: [(&str, &str); 9] = [
         ("client timeout", "the client's time-out"),
+        // "Not enough nodes responded in time" is not "not enough nodes are alive".
+        ("in time to satisfy", "the server's time-out"),
         ("too long to respond", "the server's time-out"),
         ("timeout", "the server's time-out"),
         ("overloaded", "overloaded"),
@@ -339,7 +341,11 @@ mod tests {
         let rounds = [round(&[3.0, 900.0]), round(&[1_100.0, 2.0]), round(&[1.0, 500.0]), round(&[1_300.0])];
         let errors = BTreeMap::from([
             ("Request execution exceeded a client timeout of 12000ms".to_owned(), 2),
-            ("Database returned an error: The request timed out: Write timeout".to_owned(), 3),
+            (
+                "Database returned an error: Not enough nodes responded to the write request in time to satisfy"
+                    .to_owned(),
+                3,
+            ),
         ]);
         let figures = figures(&rounds, &errors);
         let value =

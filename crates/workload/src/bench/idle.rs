@@ -19,6 +19,9 @@ use crate::runner::pause;
 use crate::session::{connect, execute_schema, use_keyspace};
 use crate::status::say;
 
+/// How often a table is asked for before its creation has failed.
+const CREATE_TRIES: u32 = 6;
+
 /// `diorite bench idle`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct IdleArguments {
@@ -28,7 +31,7 @@ pub struct IdleArguments {
     #[arg(long, default_value_t = 1_000)]
     pub replicas: u32,
     /// Tablets of each table that is made for that.
-    #[arg(long, default_value_t = 100)]
+    #[arg(long, default_value_t = 50)]
     pub tablets_per_table: u32,
     /// How long the servers are measured, each time.
     #[arg(long, value_parser = parse_duration, default_value = "30s")]
@@ -98,7 +101,16 @@ async fn create(common: &CommonArguments, target: &Target, tablets: &[u32]) -> R
     use_keyspace(&session, &connection).await?;
     for (number, tablets) in tablets.iter().enumerate() {
         let columns = "k varchar, v blob, primary key (k)";
-        execute_schema(&session, &format!("CREATE TABLE idle_{number} ({columns}) WITH tablets = {tablets};")).await?;
+        let statement = format!("CREATE TABLE IF NOT EXISTS idle_{number} ({columns}) WITH tablets = {tablets};");
+        let mut tries = 0;
+        // Opening many tablets may take longer than a statement waits; then it is asked again.
+        while let Err(error) = execute_schema(&session, &statement).await {
+            tries += 1;
+            if tries == CREATE_TRIES {
+                return Err(error);
+            }
+            say(common.json, &format!("asked again: {error}"));
+        }
     }
     Ok(())
 }

@@ -24,6 +24,7 @@ fn rows() -> impl Strategy<Value = FetchRows> {
 fn fetch() -> impl Strategy<Value = Fetch> {
     let header = proptest::option::of((any::<u64>(), key()));
     (header, proptest::option::of(key()), rows()).prop_map(|(header, static_row, rows)| Fetch {
+        staleness_ms: None,
         header,
         static_row,
         rows,

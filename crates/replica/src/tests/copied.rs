@@ -1,0 +1,56 @@
+//! A copy takes the place of a replica's data, on the engine in memory.
+
+use super::*;
+use crate::replica::Promise;
+use diorite_base::GroupId;
+use diorite_raft::ConfState;
+use diorite_storage::{
+    AppliedState, Log, LogRecords, Memory, MemoryBatch, MemoryLog, MemoryRecords, MemoryTablet, TabletData,
+};
+
+const TABLET: TabletId = TabletId(1_000);
+
+/// A core with one replica, the only voter of its group, and what opens another one in its place.
+fn core() -> (Core<Memory>, Arc<MemoryLog>, impl Fn(u64) -> Replica<Memory>) {
+    let (clock, log) = (Arc::new(SystemClock::new()), Arc::new(MemoryLog::default()));
+    let mut records = MemoryRecords::default();
+    let members = ConfState { voters: vec![1], ..ConfState::default() };
+    records.set_conf_state(GroupId::from(TABLET), &members).unwrap();
+    log.write(&mut records, true).unwrap();
+    let context = Arc::new(Context::new(NodeId(1), 7, Durability::Fsync, clock, Arc::new(NoTransport)));
+    let core = Core::<Memory>::new(Arc::clone(&context), vec![Arc::clone(&log)]);
+    let of_replica = Arc::clone(&log);
+    let replica_at = move |index| {
+        let opening = Opening { tablet: TABLET, members: Members::default(), evaluator: Arc::new(Doubler) };
+        let data = MemoryTablet::new(None);
+        if index > 0 {
+            let state = AppliedState { index, term: 1, ..AppliedState::default() };
+            data.apply(&mut MemoryBatch::default(), &state).unwrap();
+        }
+        Replica::recover(&context, opening, Arc::new(data), &*of_replica, (0, 0)).unwrap()
+    };
+    (core, log, replica_at)
+}
+
+#[test]
+fn a_truncation_that_waits_does_not_take_the_log_back_behind_a_copy() {
+    let (mut core, log, replica_at) = core();
+    core.open(replica_at(0)).unwrap();
+    assert_eq!(log.recover(GroupId::from(TABLET)).unwrap().last.0, 1, "the entry of the new leader");
+    core.truncate(TABLET, 1, true);
+    core.detach(TABLET);
+    core.open(replica_at(9)).unwrap();
+    let recovered = log.recover(GroupId::from(TABLET)).unwrap();
+    assert_eq!((recovered.truncated, recovered.last.0), ((9, 1), 10));
+}
+
+#[test]
+fn what_a_replica_has_promised_outlasts_the_data_that_a_copy_replaces() {
+    let (mut core, _log, replica_at) = core();
+    core.open(replica_at(0)).unwrap();
+    let promise = Promise { leader: 2, epoch: 5 };
+    core.replicas.get_mut(&TABLET).unwrap().promise = Some(promise);
+    core.detach(TABLET);
+    core.open(replica_at(9)).unwrap();
+    assert_eq!(core.replicas[&TABLET].promise, Some(promise));
+}
