@@ -90,7 +90,7 @@ fn nothing_acknowledged_is_lost_when_the_leading_node_is_killed_under_load() {
     });
     let inserts = load.inserts.lock().unwrap().clone();
     let acknowledged = inserts.iter().filter(|insert| insert.acknowledged).count();
-    assert!(acknowledged > 100, "the cluster hardly answered");
+    assert!(acknowledged > 20, "the cluster hardly answered");
     for node in 0..cluster.len() {
         let verdict = check_acknowledged(&inserts, &read_inserts(&cluster, node));
         assert!(verdict.is_ok(), "asked of node {node}: {}{}", verdict.unwrap_err(), cluster.logs());
