@@ -128,8 +128,9 @@ impl Router {
         self.submit(tablet, mutation, &sink, 0)?;
         self.store.kick();
         drop(sink);
-        // Unanswered only if the store's worker is gone.
-        Ok(async move { outcome.await.unwrap_or(Err(KvError::Unavailable(tablet))) })
+        // Unanswered only if the store's worker is gone. Whoever lets go of a write without a word (a store that stops) may have logged it: the outcome is unknown.
+        let patience_ms = self.options.write_patience.as_millis() as u64;
+        Ok(async move { outcome.await.unwrap_or(Err(KvError::Timeout(patience_ms))) })
     }
 
     fn write_request(&self, tablet: TabletId, mutation: Mutation, sink: Arc<dyn WriteSink>, token: u64) -> Request {
