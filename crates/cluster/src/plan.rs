@@ -114,6 +114,13 @@ pub struct Plan {
     pub warnings: Vec<String>,
 }
 
+impl Plan {
+    /// The plan as indented JSON.
+    pub fn to_json(&self) -> String {
+        serde_json::to_string_pretty(self).expect("plans have string keys")
+    }
+}
+
 /// Why a question has no answer.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum PlanError {

@@ -20,7 +20,7 @@ pub(super) fn run(ledger: &mut Ledger<'_>) {
 }
 
 /// The replicas that may lead the tablet in place of the first: live voters, those in preferred zones if there are any.
-fn candidates(ledger: &Ledger<'_>, tablet: u32) -> impl Iterator<Item = u32> + '_ {
+fn candidates(ledger: &Ledger<'_>, tablet: u32) -> impl Iterator<Item = u32> {
     let able = move |node: &&u32| ledger.can_lead(tablet, **node);
     let replicas = ledger.replicas(tablet).iter();
     let has_preferred = replicas.clone().filter(able).any(|node| ledger.zone_of(*node).is_preferred);

@@ -311,6 +311,12 @@ impl<'a> Ledger<'a> {
                 .all(|node| matches!(self.standing(tablet, *node), Standing::Live | Standing::Draining))
     }
 
+    /// The same, with nothing on a draining node: its place is not known yet.
+    pub(super) fn is_at_rest(&self, tablet: u32) -> bool {
+        self.is_settled(tablet)
+            && self.replicas(tablet).iter().all(|node| self.standing(tablet, *node) == Standing::Live)
+    }
+
     /// Whether a voter could lead: its node answers, stays, and has the data.
     pub(super) fn can_lead(&self, tablet: u32, node: u32) -> bool {
         self.standing(tablet, node) == Standing::Live
@@ -621,7 +627,8 @@ fn new_node(node: &NamedNode<'_>, names: &Names<'_>) -> Node {
     let has_disk = disks.is_empty() || disks.iter().any(|disk| !disk.failed);
     let bytes = node.view.map_or(0.0, usable_bytes);
     let used = |disk: &DiskView| disk.total_bytes.saturating_sub(disk.free_bytes) as f64;
-    let fill = disks.iter().map(used).sum::<f64>() / disks.iter().map(|disk| disk.total_bytes as f64).sum::<f64>();
+    let total: f64 = disks.iter().map(|disk| disk.total_bytes as f64).sum();
+    let fill = disks.iter().map(used).sum::<f64>() / total.max(1.0);
     Node {
         id: node.id,
         state,

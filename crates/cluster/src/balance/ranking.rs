@@ -85,12 +85,12 @@ impl Ranking {
     }
 
     /// The nodes of a zone that accept replicas, the emptiest first, with their loads.
-    pub(super) fn accepting(&self, zone: u32, by: Measure) -> impl Iterator<Item = (f64, u32)> + '_ {
+    pub(super) fn accepting(&self, zone: u32, by: Measure) -> impl Iterator<Item = (f64, u32)> + Clone + '_ {
         self.zones[zone as usize].accepting[by as usize].iter().map(|(load, node)| (f64::from_bits(*load), *node))
     }
 
     /// Those of them that have a place for one more copy right now.
-    pub(super) fn open(&self, zone: u32, by: Measure) -> impl Iterator<Item = (f64, u32)> + '_ {
+    pub(super) fn open(&self, zone: u32, by: Measure) -> impl Iterator<Item = (f64, u32)> + Clone + '_ {
         self.zones[zone as usize].open[by as usize].iter().map(|(load, node)| (f64::from_bits(*load), *node))
     }
 }

@@ -8,6 +8,7 @@
 //! - Every move makes the sum smaller, so there is an end to them, and none is ever undone while the view stays as it is.
 //! - A move needs a difference between its two nodes that is worth the copy: [`TOLERANCE`] of the average load, and more than the replica itself makes up.
 //!   Sizes may wander within that without anything moving.
+//! - Tablets with a replica on a suspect or draining node stay as they are.
 //! - A move never puts more of a tablet's replicas into a zone than it takes from where there were as many.
 //! - If the emptiest node is busy, a node that is less than half way between it and the fullest may take its place, no other: what it
 //!   would be given would have to move again.
@@ -126,7 +127,7 @@ fn best_move(ledger: &Ledger<'_>, from: u32, by: Measure) -> Option<Move> {
         if compared >= COMPARED {
             break;
         }
-        if !ledger.is_settled(tablet) || ledger.sources(tablet, 1).is_none() {
+        if !ledger.is_at_rest(tablet) || ledger.sources(tablet, 1).is_none() {
             continue;
         }
         for target in targets.iter().filter(|target| is_zone_free(ledger, tablet, from, target.zone)) {
@@ -202,7 +203,7 @@ fn level_table(ledger: &mut Ledger<'_>, table: u32) {
     let mut zones: Vec<Option<Shares>> = std::iter::repeat_with(|| None).take(ledger.zones.len()).collect();
     let least: Vec<f64> = (0..ledger.zones.len() as u32).map(|zone| least_share(ledger, table, zone)).collect();
     for tablet in state.tablets.clone() {
-        if !ledger.is_settled(tablet) {
+        if !ledger.is_at_rest(tablet) {
             continue;
         }
         for from in ledger.replicas(tablet).to_vec() {

@@ -46,10 +46,24 @@ impl Judge<'_> {
         self.answers(tablet, node) && self.nodes[&node].state == NodeState::Live
     }
 
-    fn zones(&self, tablet: &TabletView, nodes: &[NodeId]) -> usize {
-        let staying = nodes.iter().filter(|node| self.stays(tablet, **node));
-        let zones: BTreeSet<_> = staying.map(|node| (&self.nodes[node].data_center, &self.nodes[node].zone)).collect();
-        zones.len()
+    /// How many zones of a data centre (or of all) the tablet has a replica in that stays.
+    fn zones(&self, tablet: &TabletView, nodes: &[NodeId], data_center: Option<&str>) -> usize {
+        let staying = nodes.iter().filter(|node| self.stays(tablet, **node)).map(|node| self.nodes[node]);
+        let here = staying.filter(|node| data_center.is_none_or(|name| node.data_center == name));
+        here.map(|node| (&node.data_center, &node.zone)).collect::<BTreeSet<_>>().len()
+    }
+
+    fn check_zones(&self, tablet: &TabletView, replicas: &[NodeId]) {
+        let parts: Vec<(Option<&str>, u32)> = match &*tablet.wanted {
+            Replication::Anywhere(wanted) => vec![(None, *wanted)],
+            Replication::PerDataCenter(parts) => {
+                parts.iter().map(|(name, wanted)| (Some(name.as_str()), *wanted)).collect()
+            }
+        };
+        for (data_center, wanted) in parts {
+            let [before, after] = [&tablet.replicas[..], replicas].map(|nodes| self.zones(tablet, nodes, data_center));
+            assert!(after >= before.min(wanted as usize), "fewer zones: {replicas:?} instead of {tablet:?}");
+        }
     }
 
     fn check_place(&self, tablet: &TabletView, replicas: &[NodeId], reason: Reason) {
@@ -70,8 +84,7 @@ impl Judge<'_> {
         assert!(live(replicas) >= live(&tablet.replicas).min(wanted), "fewer live voters: {}", what());
         assert!(answers(replicas) >= answers(&tablet.replicas).min(wanted), "fewer live voters: {}", what());
         assert!(2 * answers(replicas) > replicas.len(), "no quorum afterwards: {}", what());
-        let zones = self.zones(tablet, replicas);
-        assert!(zones >= self.zones(tablet, &tablet.replicas).min(wanted), "fewer zones: {}", what());
+        self.check_zones(tablet, replicas);
         for node in replicas.iter().filter(|node| !tablet.replicas.contains(node)) {
             assert_eq!(self.nodes[node].state, NodeState::Live, "{}", what());
         }

@@ -11,9 +11,9 @@ fn cluster(nodes: u64, tablets: u64) -> World {
     let made = (0..nodes).map(|id| node(id + 1, ["a", "b", "c"][(id % 3) as usize], 100 * GB)).collect();
     let wanted = Arc::new(Replication::Anywhere(3));
     let tablets = (0..tablets).map(|id| {
-        let (turn, table) = (id % nodes, id / 200);
-        // Three neighbours are in three zones; who leads takes turns.
-        let first = (turn + (id / nodes) * 37) % nodes;
+        let table = id / 200;
+        // Three neighbours are in three zones; a table's tablets are on different ones, and the next round starts one further.
+        let first = (id * 3 + id / (nodes / 3)) % nodes;
         let replicas: Vec<u64> = (0..3).map(|at| (first + at) % nodes + 1).collect();
         // Sizes from half to one and a half times the average.
         tablet(id, table, BYTES / 2 + (id * 7_919 % 101) * BYTES / 100, &wanted, &replicas)
