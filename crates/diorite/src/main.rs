@@ -1,5 +1,7 @@
 //! The `diorite` binary: parses the command line and hands over to the crate that does the work.
 
+mod plan;
+
 use clap::{Parser, Subcommand};
 use diorite_local::LocalArguments;
 use diorite_node::StartOptions;
@@ -28,6 +30,8 @@ enum Command {
     Workload(WorkloadArguments),
     /// Run a benchmark scenario, on a node of its own or on a running cluster, and write a report.
     Bench(BenchArguments),
+    /// What a cluster needs and does, and how long it takes to change it.
+    Plan(plan::PlanArguments),
 }
 
 fn main() -> ExitCode {
@@ -48,6 +52,10 @@ fn main() -> ExitCode {
         Command::Bench(arguments) => with_executable(|executable| {
             client(diorite_workload::bench::run(arguments, executable), WorkloadError::exit_code)
         }),
+        Command::Plan(arguments) => match plan::run(&arguments) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => fail(&error, 2),
+        },
     }
 }
 

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// A size in bytes, written as `512MiB`, `30MB` or a plain number.
+/// A size in bytes, written as `512MiB`, `4.5TB`, `30MB` or a plain number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
 pub struct Size(pub u64);
@@ -17,9 +17,14 @@ impl FromStr for Size {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let text = text.trim().trim_end_matches("/s");
-        let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+        let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
         let (number, unit) = text.split_at(digits);
-        let number: u64 = number.parse().map_err(|_| format!("'{text}' is not a size such as 512MiB or 30MB"))?;
+        let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
+        let malformed = || format!("'{text}' is not a size such as 512MiB, 4.5TB or 30MB");
+        let whole: u64 = whole.parse().map_err(|_| malformed())?;
+        // Twelve digits behind the point count single bytes of a terabyte.
+        let parts = 10u64.pow(u32::try_from(fraction.len()).ok().filter(|digits| *digits <= 12).ok_or_else(malformed)?);
+        let fraction: u64 = fraction.parse().map_err(|_| malformed())?;
         let factor: u64 = match unit.trim().to_ascii_lowercase().as_str() {
             "" | "b" => 1,
             "k" | "kb" => 1_000,
@@ -32,7 +37,9 @@ impl FromStr for Size {
             "tib" => 1 << 40,
             other => return Err(format!("'{other}' is not a unit of size; use KB, MiB, GB, …")),
         };
-        number.checked_mul(factor).map(Size).ok_or_else(|| format!("'{text}' is too large"))
+        let of_fraction = u128::from(fraction) * u128::from(factor) / u128::from(parts);
+        let bytes = u128::from(whole) * u128::from(factor) + of_fraction;
+        u64::try_from(bytes).map(Size).map_err(|_| format!("'{text}' is too large"))
     }
 }
 
@@ -288,6 +295,12 @@ mod tests {
         assert_eq!("512MiB".parse(), Ok(Size(512 << 20)));
         assert_eq!("30MB/s".parse(), Ok(Size(30_000_000)));
         assert_eq!("7".parse(), Ok(Size(7)));
+        assert_eq!("4.5TB".parse(), Ok(Size(4_500_000_000_000)));
+        assert_eq!("0.25KiB".parse(), Ok(Size(256)));
+        assert_eq!("1.9 GB".parse(), Ok(Size(1_900_000_000)));
+        for wrong in ["", ".5TB", "1.", "1.2.3GB", "-1GB", "1.0000000000001GB"] {
+            assert!(wrong.parse::<Size>().is_err(), "{wrong}");
+        }
         assert!("7 parsecs".parse::<Size>().is_err());
         assert!("99999999999TiB".parse::<Size>().is_err());
     }

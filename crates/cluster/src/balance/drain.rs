@@ -1,0 +1,57 @@
+//! Drains: what a draining node holds goes elsewhere.
+//!
+//! Always true: a replica leaves in the same change in which its successor comes; the best zone that there is takes it, even if that is a worse one
+//! than the drained node's; a tablet for which there is no node stays where it is, and that is reported. Leaders leave first: the rule for leaders
+//! moves them off draining nodes at once, as that needs no copy.
+
+use super::ledger::{Ledger, Pick, Standing};
+use super::view::{NodeState, Reason, Stuck};
+
+pub(super) fn run(ledger: &mut Ledger<'_>) {
+    let draining: Vec<u32> = (0..ledger.nodes.len() as u32)
+        .filter(|node| ledger.nodes[*node as usize].state == NodeState::Draining)
+        .collect();
+    for node in draining {
+        for tablet in ledger.nodes[node as usize].tablets.clone() {
+            if ledger.is_settled(tablet) {
+                empty(ledger, tablet);
+            }
+        }
+    }
+}
+
+/// Replaces all replicas of the tablet that are on draining nodes, as far as there are nodes for them.
+fn empty(ledger: &mut Ledger<'_>, tablet: u32) {
+    let replicas = ledger.replicas(tablet).to_vec();
+    let mut wanted: Vec<u32> =
+        replicas.iter().copied().filter(|node| ledger.standing(tablet, *node) != Standing::Draining).collect();
+    let mut taken = replicas.clone();
+    let mut staying = Vec::new();
+    let mut copies = 0;
+    for node in replicas.iter().copied().filter(|node| ledger.standing(tablet, *node) == Standing::Draining) {
+        let view = ledger.tablets[tablet as usize].view;
+        match ledger.pick(tablet, &taken, &wanted, ledger.scope_at(tablet, node), u32::MAX) {
+            Pick::Node(to) => {
+                wanted.push(to);
+                taken.push(to);
+                copies += 1;
+            }
+            Pick::Wait => return,
+            Pick::TooFewNodes => {
+                staying.push(node);
+                let has = wanted.len() as u32;
+                ledger.stuck.push(Stuck::TooFewNodes { tablet: view.id, wanted: view.wanted.total(), has });
+            }
+            Pick::NoRoom => {
+                staying.push(node);
+                ledger.stuck.push(Stuck::NoRoom { tablet: view.id, bytes: view.bytes });
+            }
+        }
+    }
+    if copies == 0 {
+        return;
+    }
+    let Some(sources) = ledger.sources(tablet, copies) else { return };
+    wanted.extend(staying);
+    ledger.place(tablet, wanted, &sources, Reason::Drain);
+}

@@ -1,0 +1,658 @@
+//! The books of one pass: what nodes hold, receive and send once all that has been decided so far is done.
+//!
+//! Always true: loads count what tablets are to have (`replicas`), never what is on its way out; each action is entered in the loads at once, so that
+//! the next one sees them; a tablet gets one action per pass at most, so the view's own lists stay true for every tablet that a rule may still touch.
+//! A rule asks here whether a copy may start ([`Ledger::pick`], [`Ledger::sources`]) and states what it wants ([`Ledger::place`], [`Ledger::lead`]).
+//!
+//! Loads are in average replicas: a node's bytes divided by the size of the average replica, so that bytes and numbers weigh alike; and per
+//! standard node: divided by the node's weight, its disks' size over the average node's.
+
+use super::ranking::{Entry, Measure, Ranking};
+use super::view::{Action, DiskView, Limits, NodeState, NodeView, Reason, Stuck, TabletView, View};
+use crate::catalog::Replication;
+use diorite_base::{NodeId, TableId};
+use std::collections::BTreeMap;
+
+/// What a replica counts for beyond its bytes, so that empty tablets are spread too, and small ones are not moved about for a few bytes.
+pub(super) const BYTES_PER_REPLICA: u64 = 16 << 20;
+
+/// How much the sum over nodes of squared loads by bytes, by number, and by number per table weigh against each other.
+const BYTES_WEIGHT: f64 = 1.0;
+const COUNT_WEIGHT: f64 = 0.25;
+const TABLE_WEIGHT: f64 = 0.25;
+
+/// How many of a zone's emptiest nodes are compared for a replica.
+pub(super) const CANDIDATES: usize = 4;
+
+/// Whether copies are held to the limits, or all of them are wanted at once, to see how many there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Copies {
+    Limited,
+    AllAtOnce,
+}
+
+/// Copies under way at one end.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Pipe {
+    pub copies: u32,
+    pub bytes: u64,
+}
+
+impl Pipe {
+    fn add(&mut self, bytes: u64) {
+        self.copies += 1;
+        self.bytes += bytes;
+    }
+
+    /// Whether one more may start.
+    fn is_open(&self, copies: u32, limits: &Limits) -> bool {
+        let window_bytes = limits.bytes_per_second.saturating_mul(Limits::WINDOW_S);
+        let are_small = self.bytes < window_bytes && self.copies < copies.saturating_mul(Limits::SMALL_COPIES);
+        limits.bytes_per_second > 0 && copies > 0 && (self.copies < copies || are_small)
+    }
+}
+
+/// A node and its loads.
+pub(super) struct Node {
+    pub id: NodeId,
+    pub state: NodeState,
+    /// Index into [`Ledger::zones`].
+    pub zone: u32,
+    /// Live, with a disk that works.
+    pub accepts: bool,
+    /// Its disks' size over the average node's.
+    pub weight: f64,
+    /// In average replicas.
+    pub bytes: f64,
+    pub replicas: u32,
+    /// Tablets that it is the preferred leader of.
+    pub leaders: u32,
+    /// What each disk may still take; none: not known, so there is room.
+    rooms: Vec<u64>,
+    pub receiving: Pipe,
+    pub sending: Pipe,
+    /// Tablets with a replica here, as the view has it.
+    pub tablets: Vec<u32>,
+    /// For each disk how much fuller it is than the node, from -1 to 1.
+    disk_excess: Vec<f64>,
+    disk_failed: Vec<bool>,
+}
+
+impl Node {
+    /// Its load by a measure, per standard node.
+    pub fn load(&self, by: Measure) -> f64 {
+        match by {
+            Measure::Bytes => self.bytes / self.weight,
+            Measure::Count => f64::from(self.replicas) / self.weight,
+        }
+    }
+
+    /// An empty tablet, too, needs a disk that is not at its soft limit.
+    fn has_room(&self, bytes: u64) -> bool {
+        self.rooms.is_empty() || self.rooms.iter().any(|room| *room >= bytes.max(1))
+    }
+
+    /// Takes the bytes of a replica to come off the disk that has most room, where the node would put it.
+    fn reserve(&mut self, bytes: u64) {
+        if let Some(most) = self.rooms.iter_mut().max() {
+            *most = most.saturating_sub(bytes);
+        }
+    }
+
+    fn answers(&self) -> bool {
+        matches!(self.state, NodeState::Live | NodeState::Draining)
+    }
+}
+
+/// A zone of a data centre.
+pub(super) struct Zone {
+    pub data_center: u32,
+    /// Nodes in it that accept replicas.
+    pub accepting: u32,
+    /// Leaders are to be here if they can.
+    pub is_preferred: bool,
+}
+
+/// A tablet, with nodes by index.
+pub(super) struct Tablet<'a> {
+    pub view: &'a TabletView,
+    /// Index into [`Ledger::tables`].
+    pub table: u32,
+    /// In average replicas.
+    pub size: f64,
+    /// It has got its action of this pass.
+    pub is_done: bool,
+    first: u32,
+    count: u32,
+}
+
+/// What one node has of one table.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Share {
+    pub node: u32,
+    pub replicas: u32,
+    pub leaders: u32,
+}
+
+/// A table's tablets, and what nodes have of them, by node.
+#[derive(Default)]
+pub(super) struct Table {
+    pub tablets: Vec<u32>,
+    pub shares: Vec<Share>,
+}
+
+impl Table {
+    pub fn share(&self, node: u32) -> Share {
+        let found = self.shares.binary_search_by_key(&node, |share| share.node);
+        found.map_or(Share { node, replicas: 0, leaders: 0 }, |at| self.shares[at])
+    }
+
+    fn share_mut(&mut self, node: u32) -> &mut Share {
+        let at = self.shares.binary_search_by_key(&node, |share| share.node).unwrap_or_else(|at| {
+            self.shares.insert(at, Share { node, replicas: 0, leaders: 0 });
+            at
+        });
+        &mut self.shares[at]
+    }
+}
+
+/// How a replica's node and disk stand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Standing {
+    Live,
+    Draining,
+    Suspect,
+    Lost,
+}
+
+/// Which nodes a choice is among.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Scope {
+    Anywhere,
+    DataCenter(u32),
+    /// A data centre that no node is in.
+    Nowhere,
+}
+
+/// The outcome of looking for a node for a replica.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pick {
+    /// This one.
+    Node(u32),
+    /// There is one, and it is busy.
+    Wait,
+    /// All that could be are there already.
+    TooFewNodes,
+    /// None of those that could be has room.
+    NoRoom,
+}
+
+/// See the module.
+pub(super) struct Ledger<'a> {
+    pub view: &'a View,
+    pub nodes: Vec<Node>,
+    pub zones: Vec<Zone>,
+    pub tablets: Vec<Tablet<'a>>,
+    pub tables: Vec<Table>,
+    pub ranking: Ranking,
+    /// The average load of the nodes that accept replicas: the same by bytes and by number, as both are in average replicas.
+    pub mean_load: f64,
+    pub actions: Vec<Action>,
+    pub stuck: Vec<Stuck>,
+    copies: Copies,
+    data_centers: Vec<&'a str>,
+    members: Vec<u32>,
+    mean_size: f64,
+}
+
+impl<'a> Ledger<'a> {
+    pub(super) fn new(view: &'a View, copies: Copies) -> Self {
+        let mut names = Names::new(view);
+        let nodes: Vec<Node> = names.nodes.iter().map(|node| new_node(node, &names)).collect();
+        let zones = new_zones(view, &names, &nodes);
+        let sizes = view.tablets.iter().map(|tablet| {
+            let replicas = tablet.replicas.len() as f64;
+            (replicas * effective_bytes(tablet), replicas)
+        });
+        let (bytes, replicas) = sizes.fold((0.0, 0.0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+        let mut ledger = Self {
+            view,
+            ranking: Ranking::new(zones.len(), nodes.len()),
+            nodes,
+            zones,
+            tablets: Vec::with_capacity(view.tablets.len()),
+            tables: std::iter::repeat_with(Table::default).take(names.tables.len()).collect(),
+            mean_load: 0.0,
+            actions: Vec::new(),
+            stuck: Vec::new(),
+            copies,
+            data_centers: std::mem::take(&mut names.data_centers),
+            members: Vec::with_capacity(view.tablets.len() * 3),
+            mean_size: if replicas > 0.0 { bytes / replicas } else { 1.0 },
+        };
+        ledger.enter_tablets(&names);
+        let accepting = || ledger.nodes.iter().filter(|node| node.accepts);
+        let weight: f64 = accepting().map(|node| node.weight).sum();
+        let load: f64 = accepting().map(|node| node.bytes).sum();
+        ledger.mean_load = if weight > 0.0 { load / weight } else { 0.0 };
+        (0..ledger.nodes.len() as u32).for_each(|node| ledger.rank(node));
+        ledger
+    }
+
+    fn enter_tablets(&mut self, names: &Names<'a>) {
+        let mut tablets: Vec<&TabletView> = self.view.tablets.iter().collect();
+        tablets.sort_by_key(|tablet| tablet.id);
+        for (at, tablet) in tablets.into_iter().enumerate() {
+            let (first, count) = (self.members.len() as u32, tablet.replicas.len() as u32);
+            let table = names.tables.binary_search(&tablet.table).expect("tables come from the tablets") as u32;
+            let size = effective_bytes(tablet) / self.mean_size;
+            self.tables[table as usize].tablets.push(at as u32);
+            for (rank, replica) in tablet.replicas.iter().enumerate() {
+                let node = names.node(*replica);
+                self.members.push(node);
+                self.nodes[node as usize].tablets.push(at as u32);
+                self.add_load(node, table, size, 1);
+                if rank == 0 {
+                    self.add_leader(node, table, 1);
+                }
+            }
+            self.tablets.push(Tablet { view: tablet, table, size, is_done: false, first, count });
+            self.enter_arrivals(at as u32);
+        }
+    }
+
+    /// Copies under way take their places at both ends. Whoever is not named as sending is guessed as a new copy's sender is chosen.
+    fn enter_arrivals(&mut self, tablet: u32) {
+        let view = self.tablets[tablet as usize].view;
+        for arrival in &view.arriving {
+            let Some(to) = self.node_index(arrival.node) else { continue };
+            self.nodes[to as usize].receiving.add(arrival.bytes_left);
+            self.nodes[to as usize].reserve(arrival.bytes_left);
+            let from = arrival.from.and_then(|from| self.node_index(from));
+            if let Some(from) = from.or_else(|| self.quietest_voter(tablet, &[])) {
+                self.nodes[from as usize].sending.add(arrival.bytes_left);
+            }
+        }
+    }
+
+    /// The nodes of the tablet's replicas, the preferred leader first.
+    pub(super) fn replicas(&self, tablet: u32) -> &[u32] {
+        let Tablet { first, count, .. } = self.tablets[tablet as usize];
+        &self.members[first as usize..(first + count) as usize]
+    }
+
+    pub(super) fn node_index(&self, id: NodeId) -> Option<u32> {
+        self.nodes.binary_search_by_key(&id, |node| node.id).ok().map(|at| at as u32)
+    }
+
+    /// How the replica on `node` stands.
+    pub(super) fn standing(&self, tablet: u32, node: u32) -> Standing {
+        let (tablet, node) = (self.tablets[tablet as usize].view, &self.nodes[node as usize]);
+        let disk = if tablet.disks.is_empty() { None } else { tablet.disk_on(node.id) };
+        if disk.is_some_and(|disk| node.disk_failed.get(disk).copied().unwrap_or(false)) {
+            return Standing::Lost;
+        }
+        match node.state {
+            NodeState::Live => Standing::Live,
+            NodeState::Draining => Standing::Draining,
+            NodeState::Suspect => Standing::Suspect,
+            NodeState::Dead => Standing::Lost,
+        }
+    }
+
+    /// Whether the tablet may be changed for its own good: nothing is under way, every replica answers, and it has no action yet.
+    pub(super) fn is_settled(&self, tablet: u32) -> bool {
+        let state = &self.tablets[tablet as usize];
+        !state.is_done
+            && !state.view.is_changing()
+            && self
+                .replicas(tablet)
+                .iter()
+                .all(|node| matches!(self.standing(tablet, *node), Standing::Live | Standing::Draining))
+    }
+
+    /// The same, with nothing on a draining node: its place is not known yet.
+    pub(super) fn is_at_rest(&self, tablet: u32) -> bool {
+        self.is_settled(tablet)
+            && self.replicas(tablet).iter().all(|node| self.standing(tablet, *node) == Standing::Live)
+    }
+
+    /// Whether a voter could lead: its node answers, stays, and has the data.
+    pub(super) fn can_lead(&self, tablet: u32, node: u32) -> bool {
+        self.standing(tablet, node) == Standing::Live
+            && !self.tablets[tablet as usize].view.is_arriving(self.nodes[node as usize].id)
+    }
+
+    /// Voters that answer, and all voters.
+    pub(super) fn voters(&self, tablet: u32) -> (u32, u32) {
+        let view = self.tablets[tablet as usize].view;
+        view.voters().fold((0, 0), |(live, all), voter| {
+            let answers = self
+                .node_index(voter)
+                .is_some_and(|node| matches!(self.standing(tablet, node), Standing::Live | Standing::Draining));
+            (live + u32::from(answers), all + 1)
+        })
+    }
+
+    /// The parts of a tablet's replication: how many replicas among which nodes.
+    pub(super) fn scopes(&self, tablet: u32) -> Vec<(Scope, u32)> {
+        match &*self.tablets[tablet as usize].view.wanted {
+            Replication::Anywhere(wanted) => vec![(Scope::Anywhere, *wanted)],
+            Replication::PerDataCenter(wanted) => {
+                wanted.iter().map(|(name, wanted)| (self.scope_of(name), *wanted)).collect()
+            }
+        }
+    }
+
+    fn scope_of(&self, data_center: &str) -> Scope {
+        let found = self.data_centers.binary_search(&data_center);
+        found.map_or(Scope::Nowhere, |at| Scope::DataCenter(at as u32))
+    }
+
+    /// The part of the replication that a replica on `node` belongs to, when it moves.
+    pub(super) fn scope_at(&self, tablet: u32, node: u32) -> Scope {
+        match &*self.tablets[tablet as usize].view.wanted {
+            Replication::Anywhere(_) => Scope::Anywhere,
+            Replication::PerDataCenter(_) => Scope::DataCenter(self.zone_of(node).data_center),
+        }
+    }
+
+    pub(super) fn zone_of(&self, node: u32) -> &Zone {
+        &self.zones[self.nodes[node as usize].zone as usize]
+    }
+
+    pub(super) fn is_in_scope(&self, zone: u32, scope: Scope) -> bool {
+        match scope {
+            Scope::Anywhere => true,
+            Scope::DataCenter(wanted) => self.zones[zone as usize].data_center == wanted,
+            Scope::Nowhere => false,
+        }
+    }
+
+    /// How many of `nodes` are in the zone.
+    pub(super) fn count_in_zone(&self, nodes: &[u32], zone: u32) -> u32 {
+        nodes.iter().filter(|node| self.nodes[**node as usize].zone == zone).count() as u32
+    }
+
+    /// Whether a node has room for the tablet above its soft limits.
+    pub(super) fn has_room(&self, tablet: u32, node: u32) -> bool {
+        self.nodes[node as usize].has_room(self.tablets[tablet as usize].view.bytes)
+    }
+
+    /// Finds a node for one more replica: in the zone with the fewest of the `staying` replicas, and no more than `most_in_zone` of them; there the
+    /// emptiest; never one of `taken`. A better zone that is busy is waited for, one that is full is not.
+    pub(super) fn pick(&self, tablet: u32, taken: &[u32], staying: &[u32], scope: Scope, most_in_zone: u32) -> Pick {
+        let in_scope = (0..self.zones.len() as u32)
+            .filter(|zone| self.zones[*zone as usize].accepting > 0 && self.is_in_scope(*zone, scope));
+        let mut zones: Vec<(u32, u32)> = in_scope
+            .map(|zone| (self.count_in_zone(staying, zone), zone))
+            .filter(|(count, _)| *count <= most_in_zone)
+            .collect();
+        zones.sort_unstable();
+        let mut outcome = Pick::TooFewNodes;
+        for group in zones.chunk_by(|a, b| a.0 == b.0) {
+            let free = |node: &u32| !taken.contains(node) && self.has_room(tablet, *node);
+            let open = group.iter().flat_map(|(_, zone)| {
+                self.ranking.open(*zone, Measure::Bytes).map(|(_, node)| node).filter(free).take(CANDIDATES)
+            });
+            let best = open.min_by(|a, b| self.cost(tablet, *a).total_cmp(&self.cost(tablet, *b)).then(a.cmp(b)));
+            if let Some(node) = best {
+                return Pick::Node(node);
+            }
+            let mut able = group.iter().flat_map(|(_, zone)| self.ranking.accepting(*zone, Measure::Bytes));
+            if able.clone().any(|(_, node)| free(&node)) {
+                return Pick::Wait;
+            }
+            if able.any(|(_, node)| !taken.contains(&node)) {
+                outcome = Pick::NoRoom;
+            }
+        }
+        outcome
+    }
+
+    /// By how much the sum of squares grows with the tablet on `node`.
+    pub(super) fn cost(&self, tablet: u32, node: u32) -> f64 {
+        let state = &self.tablets[tablet as usize];
+        let share = self.tables[state.table as usize].share(node).replicas;
+        let node = &self.nodes[node as usize];
+        let squares = |load: f64, size: f64| (2.0 * load * size + size * size) / node.weight;
+        BYTES_WEIGHT * squares(node.bytes, state.size)
+            + COUNT_WEIGHT * squares(f64::from(node.replicas), 1.0)
+            + TABLE_WEIGHT * squares(f64::from(share), 1.0)
+    }
+
+    /// By how much the sum of squares shrinks without the tablet on `node`.
+    fn relief(&self, tablet: u32, node: u32) -> f64 {
+        let state = &self.tablets[tablet as usize];
+        let share = self.tables[state.table as usize].share(node).replicas;
+        let node = &self.nodes[node as usize];
+        let squares = |load: f64, size: f64| (2.0 * load * size - size * size) / node.weight;
+        BYTES_WEIGHT * squares(node.bytes, state.size)
+            + COUNT_WEIGHT * squares(f64::from(node.replicas), 1.0)
+            + TABLE_WEIGHT * squares(f64::from(share), 1.0)
+    }
+
+    /// By how much the sum of squares shrinks when the tablet moves.
+    pub(super) fn gain(&self, tablet: u32, from: u32, to: u32) -> f64 {
+        self.relief(tablet, from) - self.cost(tablet, to)
+    }
+
+    /// How much fuller the disk of a replica is than its node, from -1 to 1.
+    pub(super) fn disk_excess(&self, tablet: u32, node: u32) -> f64 {
+        let node = &self.nodes[node as usize];
+        let disk = self.tablets[tablet as usize].view.disk_on(node.id);
+        disk.and_then(|disk| node.disk_excess.get(disk)).copied().unwrap_or(0.0)
+    }
+
+    /// Which voters send the copies for `count` new replicas; `None` if they are too busy.
+    pub(super) fn sources(&self, tablet: u32, count: usize) -> Option<Vec<u32>> {
+        let mut chosen = Vec::with_capacity(count);
+        for _ in 0..count {
+            let from = self.quietest_voter(tablet, &chosen)?;
+            let mut sending = self.nodes[from as usize].sending;
+            for _ in chosen.iter().filter(|other| **other == from) {
+                sending.add(self.tablets[tablet as usize].view.bytes);
+            }
+            if self.copies == Copies::Limited && !sending.is_open(self.view.limits.sending_per_node, &self.view.limits)
+            {
+                return None;
+            }
+            chosen.push(from);
+        }
+        Some(chosen)
+    }
+
+    /// The voter that sends the fewest copies; a leader only if no other is as idle.
+    fn quietest_voter(&self, tablet: u32, chosen: &[u32]) -> Option<u32> {
+        let view = self.tablets[tablet as usize].view;
+        let live = view
+            .voters()
+            .filter_map(|voter| self.node_index(voter))
+            .filter(|node| self.nodes[*node as usize].answers() && self.standing(tablet, *node) != Standing::Lost);
+        live.min_by_key(|node| {
+            let state = &self.nodes[*node as usize];
+            let again = chosen.iter().filter(|other| *other == node).count() as u32;
+            (state.sending.copies + again, view.leader == Some(state.id), *node)
+        })
+    }
+
+    /// Has the tablet's replicas on `wanted`, which is put into an order that starts with a node that can lead.
+    pub(super) fn place(&mut self, tablet: u32, mut wanted: Vec<u32>, sources: &[u32], reason: Reason) {
+        self.put_leader_first(tablet, &mut wanted);
+        let state = &mut self.tablets[tablet as usize];
+        state.is_done = true;
+        let (view, table, size) = (state.view, state.table, state.size);
+        let before = self.replicas(tablet).to_vec();
+        if before.first() != wanted.first() {
+            before.first().into_iter().for_each(|node| self.add_leader(*node, table, -1));
+            wanted.first().into_iter().for_each(|node| self.add_leader(*node, table, 1));
+        }
+        for node in before.iter().filter(|node| !wanted.contains(node)) {
+            self.add_load(*node, table, size, -1);
+            self.rank(*node);
+        }
+        for node in wanted.iter().filter(|node| !before.contains(node)) {
+            self.add_load(*node, table, size, 1);
+            let state = &mut self.nodes[*node as usize];
+            if !view.leaving.contains(&state.id) {
+                state.receiving.add(view.bytes);
+                state.reserve(view.bytes);
+            }
+            self.rank(*node);
+        }
+        sources.iter().for_each(|from| self.nodes[*from as usize].sending.add(view.bytes));
+        let replicas = wanted.iter().map(|node| self.nodes[*node as usize].id).collect();
+        self.actions.push(Action::Place { tablet: view.id, replicas, reason });
+    }
+
+    /// Rotates a node that can lead to the front, the one that leads least, if the first cannot.
+    fn put_leader_first(&self, tablet: u32, wanted: &mut [u32]) {
+        let before = self.replicas(tablet);
+        let able = |node: u32| before.contains(&node) && self.can_lead(tablet, node);
+        if wanted.first().is_some_and(|first| able(*first)) {
+            return;
+        }
+        let ables = wanted.iter().enumerate().filter(|(_, node)| able(**node));
+        let best = ables.min_by_key(|(at, node)| {
+            let is_outside = !self.zone_of(**node).is_preferred;
+            (is_outside, self.nodes[**node as usize].leaders, *at)
+        });
+        if let Some((at, _)) = best {
+            wanted[..=at].rotate_right(1);
+        }
+    }
+
+    /// Prefers another leader.
+    pub(super) fn lead(&mut self, tablet: u32, leader: u32, reason: Reason) {
+        let state = &mut self.tablets[tablet as usize];
+        state.is_done = true;
+        let (id, table) = (state.view.id, state.table);
+        if let Some(before) = self.replicas(tablet).first().copied() {
+            self.add_leader(before, table, -1);
+        }
+        self.add_leader(leader, table, 1);
+        self.actions.push(Action::Lead { tablet: id, leader: self.nodes[leader as usize].id, reason });
+    }
+
+    fn add_load(&mut self, node: u32, table: u32, size: f64, sign: i32) {
+        let share = self.tables[table as usize].share_mut(node);
+        share.replicas = share.replicas.saturating_add_signed(sign);
+        let state = &mut self.nodes[node as usize];
+        state.replicas = state.replicas.saturating_add_signed(sign);
+        // Sums of many sizes that are not whole; what rounding leaves is not to look like a load below nothing.
+        state.bytes = (state.bytes + size * f64::from(sign)).max(0.0);
+    }
+
+    fn add_leader(&mut self, node: u32, table: u32, sign: i32) {
+        let share = self.tables[table as usize].share_mut(node);
+        share.leaders = share.leaders.saturating_add_signed(sign);
+        let state = &mut self.nodes[node as usize];
+        state.leaders = state.leaders.saturating_add_signed(sign);
+    }
+
+    fn rank(&mut self, node: u32) {
+        let state = &self.nodes[node as usize];
+        if !state.accepts {
+            return;
+        }
+        let limits = &self.view.limits;
+        let is_open = self.copies == Copies::AllAtOnce || state.receiving.is_open(limits.arriving_per_node, limits);
+        let loads = [state.load(Measure::Bytes), state.load(Measure::Count)];
+        let entry = Entry { zone: state.zone, loads, is_open };
+        self.ranking.enter(node, entry);
+    }
+}
+
+fn effective_bytes(tablet: &TabletView) -> f64 {
+    tablet.bytes.saturating_add(BYTES_PER_REPLICA) as f64
+}
+
+/// Everything that has a name in the view, sorted, so that indices stand for names.
+struct Names<'a> {
+    nodes: Vec<NamedNode<'a>>,
+    tables: Vec<TableId>,
+    data_centers: Vec<&'a str>,
+    zones: BTreeMap<(&'a str, &'a str), u32>,
+    /// The average of what nodes' disks hold, where known.
+    mean_bytes: f64,
+}
+
+/// A member, or a node that tablets name and that is no member (any more).
+struct NamedNode<'a> {
+    id: NodeId,
+    view: Option<&'a NodeView>,
+}
+
+impl<'a> Names<'a> {
+    fn new(view: &'a View) -> Self {
+        let mut nodes: Vec<NamedNode<'_>> =
+            view.nodes.iter().map(|node| NamedNode { id: node.id, view: Some(node) }).collect();
+        nodes.sort_by_key(|node| node.id);
+        let mut strangers: Vec<NodeId> = view
+            .tablets
+            .iter()
+            .flat_map(|tablet| tablet.replicas.iter().chain(&tablet.leaving).copied())
+            .filter(|id| nodes.binary_search_by_key(id, |node| node.id).is_err())
+            .collect();
+        strangers.sort_unstable();
+        strangers.dedup();
+        nodes.extend(strangers.into_iter().map(|id| NamedNode { id, view: None }));
+        nodes.sort_by_key(|node| node.id);
+        let mut tables: Vec<TableId> = view.tablets.iter().map(|tablet| tablet.table).collect();
+        tables.sort_unstable();
+        tables.dedup();
+        let mut data_centers: Vec<&str> = view.nodes.iter().map(|node| node.data_center.as_str()).collect();
+        data_centers.sort_unstable();
+        data_centers.dedup();
+        let mut zones: BTreeMap<_, _> =
+            view.nodes.iter().map(|node| ((node.data_center.as_str(), node.zone.as_str()), 0)).collect();
+        zones.values_mut().zip(0..).for_each(|(index, at)| *index = at);
+        let known: Vec<f64> = view.nodes.iter().map(usable_bytes).filter(|bytes| *bytes > 0.0).collect();
+        let mean_bytes = if known.is_empty() { 1.0 } else { known.iter().sum::<f64>() / known.len() as f64 };
+        Self { nodes, tables, data_centers, zones, mean_bytes }
+    }
+
+    fn node(&self, id: NodeId) -> u32 {
+        self.nodes.binary_search_by_key(&id, |node| node.id).expect("nodes come from the tablets, too") as u32
+    }
+}
+
+fn usable_bytes(node: &NodeView) -> f64 {
+    node.disks.iter().filter(|disk| !disk.failed).map(|disk| disk.total_bytes as f64).sum()
+}
+
+fn new_node(node: &NamedNode<'_>, names: &Names<'_>) -> Node {
+    let disks: &[DiskView] = node.view.map_or(&[], |view| &view.disks);
+    let state = node.view.map_or(NodeState::Dead, |view| view.state);
+    let has_disk = disks.is_empty() || disks.iter().any(|disk| !disk.failed);
+    let bytes = node.view.map_or(0.0, usable_bytes);
+    let used = |disk: &DiskView| disk.total_bytes.saturating_sub(disk.free_bytes) as f64;
+    let total: f64 = disks.iter().map(|disk| disk.total_bytes as f64).sum();
+    let fill = disks.iter().map(used).sum::<f64>() / total.max(1.0);
+    Node {
+        id: node.id,
+        state,
+        zone: node.view.map_or(u32::MAX, |view| names.zones[&(view.data_center.as_str(), view.zone.as_str())]),
+        accepts: state == NodeState::Live && has_disk,
+        weight: if bytes > 0.0 { bytes / names.mean_bytes } else { 1.0 },
+        bytes: 0.0,
+        replicas: 0,
+        leaders: 0,
+        rooms: disks.iter().map(DiskView::room_bytes).collect(),
+        receiving: Pipe::default(),
+        sending: Pipe::default(),
+        tablets: Vec::new(),
+        disk_excess: disks.iter().map(|disk| used(disk) / (disk.total_bytes.max(1) as f64) - fill).collect(),
+        disk_failed: disks.iter().map(|disk| disk.failed).collect(),
+    }
+}
+
+fn new_zones(view: &View, names: &Names<'_>, nodes: &[Node]) -> Vec<Zone> {
+    let preferred = &view.preferred_leader_zones;
+    let zones = names.zones.iter().map(|((data_center, zone), index)| Zone {
+        data_center: names.data_centers.binary_search(data_center).expect("zones are in data centres") as u32,
+        accepting: nodes.iter().filter(|node| node.zone == *index && node.accepts).count() as u32,
+        is_preferred: preferred.is_empty() || preferred.iter().any(|name| name == zone),
+    });
+    zones.collect()
+}

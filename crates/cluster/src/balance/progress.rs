@@ -1,0 +1,144 @@
+//! What is left to do, in words and numbers for operators.
+//!
+//! Always true: it is worked out by the very rules that decide, with the limits lifted, so what it counts is what will be done if nothing else
+//! happens. Bytes still on their way count with what is left of them.
+
+use super::ledger::{Copies, Ledger, Standing};
+use super::view::{Action, NodeState, Reason, Stuck, TabletView, View};
+use diorite_base::{NodeId, TabletId};
+use serde::Serialize;
+use std::collections::BTreeSet;
+
+/// Reasons that are listed one by one; beyond them only their number is told.
+pub const LISTED_STUCK: usize = 100;
+
+/// What the balancer is about, the most urgent if it is several things.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Activity {
+    /// Tablets get back replicas that they lack.
+    Repairing,
+    /// Switched off, and nothing is to be repaired.
+    Paused,
+    /// Nodes are being emptied.
+    Draining,
+    /// Replicas or leaders move to where they are better placed.
+    Balancing,
+    /// Everything is where it should be, or cannot get there.
+    Idle,
+}
+
+/// What is left to do.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Progress {
+    /// What it is about.
+    pub activity: Activity,
+    /// Bytes to be copied, of copies under way and of those to come.
+    pub bytes_left: u64,
+    /// Replicas to be copied, under way and to come.
+    pub copies_left: u64,
+    /// Preferred leaders to be changed.
+    pub leader_changes_left: u64,
+    /// How long that takes if every node uses the whole of its rate; `None` if the rate is 0 and there is something to copy.
+    pub eta_seconds: Option<u64>,
+    /// Tablets whose members are changing right now.
+    pub changing: u64,
+    /// Tablets with fewer live replicas than wanted.
+    pub under_replicated: u64,
+    /// Tablets that no node is known to lead.
+    pub leaderless: u64,
+    /// Tablets that cannot get what they should have, and why; the first [`LISTED_STUCK`] of them.
+    pub stuck: Vec<Stuck>,
+    /// How many there are in all.
+    pub stuck_total: u64,
+    /// What nodes that receive or send copies still have to.
+    pub nodes: Vec<NodeProgress>,
+}
+
+/// What one node still has to receive and send.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct NodeProgress {
+    /// Which one.
+    pub node: NodeId,
+    /// Bytes to be copied to it.
+    pub receives_bytes: u64,
+    /// Bytes to be copied from it, as far as can be foreseen.
+    pub sends_bytes: u64,
+}
+
+/// Says what is left to do, and how long it will take.
+pub fn progress(view: &View) -> Progress {
+    let mut ledger = Ledger::new(view, Copies::AllAtOnce);
+    super::apply_rules(&mut ledger);
+    let nodes = ledger.nodes.iter().filter(|node| node.receiving.copies > 0 || node.sending.copies > 0);
+    let nodes: Vec<NodeProgress> = nodes
+        .map(|node| NodeProgress {
+            node: node.id,
+            receives_bytes: node.receiving.bytes,
+            sends_bytes: node.sending.bytes,
+        })
+        .collect();
+    let bytes_left = nodes.iter().map(|node| node.receives_bytes).sum();
+    let busiest = nodes.iter().map(|node| node.receives_bytes.max(node.sends_bytes)).max().unwrap_or(0);
+    let rate = view.limits.bytes_per_second;
+    let under_replicated = (0..ledger.tablets.len() as u32).filter(|tablet| is_short(&ledger, *tablet)).count() as u64;
+    let stuck: BTreeSet<Stuck> = ledger.stuck.iter().copied().collect();
+    let leads = ledger.actions.iter().filter(|action| matches!(action, Action::Lead { .. })).count() as u64;
+    let copies: u32 = ledger.nodes.iter().map(|node| node.receiving.copies).sum();
+    Progress {
+        activity: activity(&ledger),
+        bytes_left,
+        copies_left: u64::from(copies),
+        leader_changes_left: leads,
+        eta_seconds: if rate == 0 { (busiest == 0).then_some(0) } else { Some(busiest.div_ceil(rate)) },
+        changing: view.tablets.iter().filter(|tablet| tablet.is_changing()).count() as u64,
+        under_replicated,
+        leaderless: view.tablets.iter().filter(|tablet| tablet.leader.is_none()).count() as u64,
+        stuck: stuck.iter().copied().take(LISTED_STUCK).collect(),
+        stuck_total: stuck.iter().map(Stuck::tablet).collect::<BTreeSet<TabletId>>().len() as u64,
+        nodes,
+    }
+}
+
+/// Whether fewer replicas than wanted answer and have the data.
+fn is_short(ledger: &Ledger<'_>, tablet: u32) -> bool {
+    let view = ledger.tablets[tablet as usize].view;
+    let has = ledger.replicas(tablet).iter().filter(|node| {
+        matches!(ledger.standing(tablet, **node), Standing::Live | Standing::Draining)
+            && !view.is_arriving(ledger.nodes[**node as usize].id)
+    });
+    let going = view
+        .leaving
+        .iter()
+        .filter_map(|node| ledger.node_index(*node))
+        .filter(|node| matches!(ledger.standing(tablet, *node), Standing::Live | Standing::Draining));
+    has.count() + going.count() < view.wanted.total() as usize
+}
+
+fn activity(ledger: &Ledger<'_>) -> Activity {
+    let is_repair = |reason: Reason| matches!(reason, Reason::Lost | Reason::Missing | Reason::Surplus);
+    let is_being_repaired = |tablet: u32| {
+        ledger.tablets[tablet as usize].view.is_changing() && is_short(ledger, tablet) && !has_suspect(ledger, tablet)
+    };
+    if ledger.actions.iter().any(|action| is_repair(action.reason()))
+        || (0..ledger.tablets.len() as u32).any(is_being_repaired)
+    {
+        return Activity::Repairing;
+    }
+    if ledger.view.paused {
+        return Activity::Paused;
+    }
+    let draining: BTreeSet<NodeId> =
+        ledger.nodes.iter().filter(|node| node.state == NodeState::Draining).map(|node| node.id).collect();
+    let is_left = |tablet: &TabletView| tablet.leaving.iter().any(|node| draining.contains(node));
+    if ledger.actions.iter().any(|action| action.reason() == Reason::Drain) || ledger.view.tablets.iter().any(is_left) {
+        return Activity::Draining;
+    }
+    let is_idle = ledger.actions.is_empty() && ledger.view.tablets.iter().all(|tablet| !tablet.is_changing());
+    if is_idle { Activity::Idle } else { Activity::Balancing }
+}
+
+/// Whether a replica's node is silent and may yet come back, so that being short of it is nothing that a change could be about.
+fn has_suspect(ledger: &Ledger<'_>, tablet: u32) -> bool {
+    ledger.replicas(tablet).iter().any(|node| ledger.standing(tablet, *node) == Standing::Suspect)
+}

@@ -1,0 +1,203 @@
+//! Repair: tablets get the replicas that they lack, and lose those that are too many.
+//!
+//! Always true: the tablets with the fewest live replicas come first; a lost replica is replaced in the same change in which it is dropped, or kept until
+//! there is a node for its successor, since it may yet come back; a live replica is never dropped while the tablet has a lost one, or is short
+//! of replicas anywhere; nothing is asked of a group without a quorum. A replica on a suspect node is neither lost nor replaced.
+//!
+//! A tablet whose members are changing waits, unless the node that it is copied to is lost: then another one takes its place, best of all a
+//! member that was about to leave and has the data.
+
+use super::ledger::{Ledger, Pick, Scope, Standing};
+use super::ranking::Measure;
+use super::view::{NodeState, Reason, Stuck};
+use crate::catalog::Replication;
+use std::cmp::Reverse;
+
+/// What is to become of one tablet.
+#[derive(Default)]
+struct Repair {
+    /// Replicas that stay or come, in order.
+    wanted: Vec<u32>,
+    /// Those of them that need a copy.
+    copies: usize,
+    /// Some part of the replication stays short.
+    is_short: bool,
+    /// For a node that is busy.
+    waits: bool,
+    stuck: Option<Stuck>,
+}
+
+/// Returns whether some tablet waits for nodes that are busy.
+pub(super) fn run(ledger: &mut Ledger<'_>) -> bool {
+    let mut broken: Vec<(u32, u32)> = (0..ledger.tablets.len() as u32)
+        .filter(|tablet| needs_repair(ledger, *tablet))
+        .map(|tablet| (ledger.voters(tablet).0, tablet))
+        .collect();
+    broken.sort_unstable();
+    let mut waits = false;
+    for (live, tablet) in broken {
+        let (_, voters) = ledger.voters(tablet);
+        if !has_quorum(ledger, tablet) {
+            let id = ledger.tablets[tablet as usize].view.id;
+            ledger.stuck.push(Stuck::NoQuorum { tablet: id, live, voters });
+            continue;
+        }
+        waits |= repair(ledger, tablet);
+    }
+    waits
+}
+
+fn needs_repair(ledger: &Ledger<'_>, tablet: u32) -> bool {
+    let view = ledger.tablets[tablet as usize].view;
+    let is_lost = |node: &u32| ledger.standing(tablet, *node) == Standing::Lost;
+    if view.is_changing() {
+        let arrivals = view.arriving.iter().filter_map(|arrival| ledger.node_index(arrival.node));
+        return arrivals.into_iter().any(|node| is_lost(&node)) || !has_quorum(ledger, tablet);
+    }
+    let replicas = ledger.replicas(tablet);
+    replicas.iter().any(is_lost)
+        || view.wanted.total() as usize != replicas.len()
+        || !matches_scopes(ledger, tablet)
+        || !has_quorum(ledger, tablet)
+}
+
+fn has_quorum(ledger: &Ledger<'_>, tablet: u32) -> bool {
+    let (live, voters) = ledger.voters(tablet);
+    live > voters / 2
+}
+
+/// Whether every part of the replication has exactly what it wants.
+fn matches_scopes(ledger: &Ledger<'_>, tablet: u32) -> bool {
+    if matches!(&*ledger.tablets[tablet as usize].view.wanted, Replication::Anywhere(_)) {
+        return true;
+    }
+    let replicas = ledger.replicas(tablet);
+    ledger.scopes(tablet).iter().all(|(scope, wanted)| {
+        let in_scope = replicas.iter().filter(|node| is_in_scope(ledger, **node, *scope));
+        in_scope.count() == *wanted as usize
+    })
+}
+
+fn is_in_scope(ledger: &Ledger<'_>, node: u32, scope: Scope) -> bool {
+    let zone = ledger.nodes[node as usize].zone;
+    match scope {
+        Scope::Anywhere => true,
+        // A node that is no member any more is in no data centre.
+        _ => (zone as usize) < ledger.zones.len() && ledger.is_in_scope(zone, scope),
+    }
+}
+
+/// Returns whether the tablet waits for nodes that are busy.
+fn repair(ledger: &mut Ledger<'_>, tablet: u32) -> bool {
+    let before = ledger.replicas(tablet).to_vec();
+    let is_lost = |ledger: &Ledger<'_>, node: u32| ledger.standing(tablet, node) == Standing::Lost;
+    let had_lost = before.iter().any(|node| is_lost(ledger, *node));
+    let mut plan =
+        Repair { wanted: before.iter().copied().filter(|node| !is_lost(ledger, *node)).collect(), ..Repair::default() };
+    fill_scopes(ledger, tablet, &before, &mut plan);
+    if let Some(stuck) = plan.stuck {
+        ledger.stuck.push(stuck);
+    }
+    if plan.waits {
+        return true;
+    }
+    let Some(sources) = ledger.sources(tablet, plan.copies) else { return true };
+    let has_new = plan.wanted.iter().any(|node| !before.contains(node));
+    if plan.is_short {
+        keep_lost(ledger, tablet, &before, &mut plan.wanted);
+    } else {
+        drop_surplus(ledger, tablet, &mut plan.wanted);
+    }
+    let is_same = plan.wanted.len() == before.len() && plan.wanted.iter().all(|node| before.contains(node));
+    if is_same || plan.wanted.is_empty() {
+        return false;
+    }
+    let reason = match (had_lost, has_new) {
+        (true, _) => Reason::Lost,
+        (false, true) => Reason::Missing,
+        (false, false) => Reason::Surplus,
+    };
+    ledger.place(tablet, plan.wanted, &sources, reason);
+    false
+}
+
+/// Adds to the plan what each part of the replication lacks.
+fn fill_scopes(ledger: &Ledger<'_>, tablet: u32, before: &[u32], plan: &mut Repair) {
+    let view = ledger.tablets[tablet as usize].view;
+    let leaving: Vec<u32> = view.leaving.iter().filter_map(|node| ledger.node_index(*node)).collect();
+    let mut taken: Vec<u32> = before.iter().chain(&leaving).copied().collect();
+    for (scope, wanted) in ledger.scopes(tablet) {
+        let has = |plan: &Repair| plan.wanted.iter().filter(|node| is_in_scope(ledger, **node, scope)).count();
+        let back = leaving.iter().copied().filter(|node| {
+            is_in_scope(ledger, *node, scope)
+                && !plan.wanted.contains(node)
+                && ledger.standing(tablet, *node) == Standing::Live
+        });
+        let back: Vec<u32> = back.take((wanted as usize).saturating_sub(has(plan))).collect();
+        plan.wanted.extend(back);
+        for _ in has(plan)..wanted as usize {
+            match ledger.pick(tablet, &taken, &plan.wanted, scope, u32::MAX) {
+                Pick::Node(node) => {
+                    plan.wanted.push(node);
+                    taken.push(node);
+                    plan.copies += 1;
+                }
+                Pick::Wait => {
+                    plan.waits = true;
+                    return;
+                }
+                Pick::TooFewNodes => {
+                    plan.is_short = true;
+                    let (wanted, has) = (view.wanted.total(), plan.wanted.len() as u32);
+                    plan.stuck = Some(Stuck::TooFewNodes { tablet: view.id, wanted, has });
+                    break;
+                }
+                Pick::NoRoom => {
+                    plan.is_short = true;
+                    plan.stuck = Some(Stuck::NoRoom { tablet: view.id, bytes: view.bytes });
+                    break;
+                }
+            }
+        }
+    }
+}
+
+/// Lost replicas stay, as the last, as long as the tablet does not have as many as it wants without them.
+fn keep_lost(ledger: &Ledger<'_>, tablet: u32, before: &[u32], wanted: &mut Vec<u32>) {
+    let total = ledger.tablets[tablet as usize].view.wanted.total() as usize;
+    let room = total.saturating_sub(wanted.len());
+    let lost = before.iter().copied().filter(|node| ledger.standing(tablet, *node) == Standing::Lost);
+    wanted.extend(lost.take(room));
+}
+
+/// Drops what is beyond the replication: outside its data centres first, then what is being drained, then from the zones with the most replicas,
+/// from the fullest nodes. While a replica's node is suspect nothing is dropped: it is not known yet which replica is the one to lose.
+fn drop_surplus(ledger: &Ledger<'_>, tablet: u32, wanted: &mut Vec<u32>) {
+    if wanted.iter().any(|node| ledger.standing(tablet, *node) == Standing::Suspect) {
+        return;
+    }
+    let scopes = ledger.scopes(tablet);
+    if scopes.iter().all(|(_, wanted)| *wanted == 0) {
+        return;
+    }
+    let is_placed = |node: u32| scopes.iter().any(|(scope, _)| is_in_scope(ledger, node, *scope));
+    wanted.retain(|node| is_placed(*node));
+    for (scope, most) in scopes {
+        loop {
+            let here: Vec<u32> = wanted.iter().copied().filter(|node| is_in_scope(ledger, *node, scope)).collect();
+            if here.len() <= most as usize {
+                break;
+            }
+            let worst = here.iter().copied().max_by(|a, b| {
+                let rank = |node: u32| {
+                    let state = &ledger.nodes[node as usize];
+                    let is_draining = state.state == NodeState::Draining;
+                    (is_draining, ledger.count_in_zone(&here, state.zone), wanted.first() != Some(&node))
+                };
+                let load = |node: u32| ledger.nodes[node as usize].load(Measure::Bytes);
+                rank(*a).cmp(&rank(*b)).then(load(*a).total_cmp(&load(*b))).then(Reverse(a).cmp(&Reverse(b)))
+            });
+            wanted.retain(|node| Some(*node) != worst);
+        }
+    }
+}

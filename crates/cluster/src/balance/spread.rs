@@ -1,0 +1,283 @@
+//! Spread: nodes fill in proportion to their disks, by bytes and by number of replicas, as a whole and table by table.
+//!
+//! What is made smaller is a sum over nodes: of their bytes squared, their number of replicas squared, and their number of replicas of each table squared, each
+//! over the node's weight (see `Ledger::gain`). Three sweeps look for moves that do so: from the fullest nodes to the emptiest by bytes, by number,
+//! and table by table.
+//!
+//! Always true:
+//! - Every move makes the sum smaller, so there is an end to them, and none is ever undone while the view stays as it is.
+//! - A move needs a difference between its two nodes that is worth the copy: [`TOLERANCE`] of the average load, and more than the replica itself makes up.
+//!   Sizes may wander within that without anything moving.
+//! - Tablets with a replica on a suspect or draining node stay as they are.
+//! - A move never puts more of a tablet's replicas into a zone than it takes from where there were as many.
+//! - If the emptiest node is busy, a node that is less than half way between it and the fullest may take its place, no other: what it
+//!   would be given would have to move again.
+//! - Among moves that are about as good, those from the fuller disks of a node come first.
+
+use super::ledger::{CANDIDATES, Ledger};
+use super::ranking::{Measure, key};
+use super::view::{NodeState, Reason};
+use std::collections::BTreeSet;
+
+/// Differences between two nodes below this part of the average load are let be. Five of them are what an operator may see as uneven.
+const TOLERANCE: f64 = 0.02;
+
+/// The least by which the sum of squares has to shrink; the load of one average replica on an average node is 1.
+const LEAST_GAIN: f64 = 0.01;
+
+/// How many possible moves off a node are compared.
+const COMPARED: usize = 64;
+
+/// How many zones are looked at for moves off a node: its own and the emptiest.
+const ZONES: usize = 16;
+
+/// What a disk that is fuller than its node by all it holds adds to the worth of a move, as a part of that worth.
+const DISK_WEIGHT: f64 = 0.5;
+
+/// A possible move.
+#[derive(Clone, Copy)]
+struct Move {
+    tablet: u32,
+    from: u32,
+    to: u32,
+    worth: f64,
+}
+
+pub(super) fn run(ledger: &mut Ledger<'_>) {
+    level(ledger, Measure::Bytes);
+    level(ledger, Measure::Count);
+    level_tables(ledger);
+}
+
+/// Moves replicas from the fullest nodes to the emptiest.
+fn level(ledger: &mut Ledger<'_>, by: Measure) {
+    let mut fullest: BTreeSet<(u64, u32)> = (0..ledger.nodes.len() as u32)
+        .filter(|node| ledger.nodes[*node as usize].state == NodeState::Live)
+        .map(|node| (key(ledger.nodes[node as usize].load(by)), node))
+        .collect();
+    while let Some((_, from)) = fullest.pop_last() {
+        if !ledger.ranking.is_any_open() {
+            return;
+        }
+        let Some(found) = best_move(ledger, from, by) else { continue };
+        let before = key(ledger.nodes[found.to as usize].load(by));
+        if carry_out(ledger, found, reason(by)) {
+            if fullest.remove(&(before, found.to)) {
+                fullest.insert((key(ledger.nodes[found.to as usize].load(by)), found.to));
+            }
+            fullest.insert((key(ledger.nodes[from as usize].load(by)), from));
+        }
+    }
+}
+
+fn reason(by: Measure) -> Reason {
+    match by {
+        Measure::Bytes => Reason::Bytes,
+        Measure::Count => Reason::Count,
+    }
+}
+
+fn carry_out(ledger: &mut Ledger<'_>, Move { tablet, from, to, .. }: Move, reason: Reason) -> bool {
+    let Some(sources) = ledger.sources(tablet, 1) else { return false };
+    let replicas = ledger.replicas(tablet).iter().copied();
+    let wanted = replicas.filter(|node| *node != from).chain([to]).collect();
+    ledger.place(tablet, wanted, &sources, reason);
+    true
+}
+
+/// A zone that replicas may go to, with the least load that a node of it has and the least that one has which is open.
+struct Target {
+    zone: u32,
+    least: f64,
+    least_open: f64,
+}
+
+/// The zones in which there are nodes that a move off a node of that load could help, its own among them.
+fn targets(ledger: &Ledger<'_>, from: u32, load: f64, by: Measure) -> Vec<Target> {
+    let home = ledger.nodes[from as usize].zone;
+    let mut targets: Vec<Target> = (0..ledger.zones.len() as u32)
+        .filter_map(|zone| {
+            let (least, _) = ledger.ranking.accepting(zone, by).next()?;
+            let (least_open, _) = ledger.ranking.open(zone, by).next()?;
+            Some(Target { zone, least, least_open })
+        })
+        .filter(|target| is_worth_it(ledger, load, target.least_open))
+        .collect();
+    targets.sort_by(|a, b| {
+        (a.zone != home).cmp(&(b.zone != home)).then(a.least.total_cmp(&b.least)).then(a.zone.cmp(&b.zone))
+    });
+    targets.truncate(ZONES);
+    targets
+}
+
+fn is_worth_it(ledger: &Ledger<'_>, from: f64, to: f64) -> bool {
+    from - to > TOLERANCE * ledger.mean_load
+}
+
+/// The best move off a node among the first that there are.
+fn best_move(ledger: &Ledger<'_>, from: u32, by: Measure) -> Option<Move> {
+    let load = ledger.nodes[from as usize].load(by);
+    let targets = targets(ledger, from, load, by);
+    if targets.is_empty() {
+        return None;
+    }
+    let mut best: Option<Move> = None;
+    let mut compared = 0;
+    for tablet in ledger.nodes[from as usize].tablets.iter().copied() {
+        if compared >= COMPARED {
+            break;
+        }
+        if !ledger.is_at_rest(tablet) || ledger.sources(tablet, 1).is_none() {
+            continue;
+        }
+        for target in targets.iter().filter(|target| is_zone_free(ledger, tablet, from, target.zone)) {
+            let ceiling = (load + target.least) / 2.0;
+            let open = ledger.ranking.open(target.zone, by);
+            let worthy = open.take_while(|(there, _)| *there <= ceiling && is_worth_it(ledger, load, *there));
+            let able = worthy.filter(|(_, node)| can_hold(ledger, tablet, *node));
+            for (there, to) in able.take(CANDIDATES) {
+                let size = size_by(ledger, tablet, by);
+                let eases = load - there > size * (1.0 / weight(ledger, from) + 1.0 / weight(ledger, to)) / 2.0;
+                let gain = ledger.gain(tablet, from, to);
+                if !eases || gain < LEAST_GAIN {
+                    continue;
+                }
+                compared += 1;
+                let worth = gain * (1.0 + DISK_WEIGHT * ledger.disk_excess(tablet, from));
+                if best.is_none_or(|best| worth > best.worth) {
+                    best = Some(Move { tablet, from, to, worth });
+                }
+            }
+        }
+    }
+    best
+}
+
+fn size_by(ledger: &Ledger<'_>, tablet: u32, by: Measure) -> f64 {
+    match by {
+        Measure::Bytes => ledger.tablets[tablet as usize].size,
+        Measure::Count => 1.0,
+    }
+}
+
+fn weight(ledger: &Ledger<'_>, node: u32) -> f64 {
+    ledger.nodes[node as usize].weight
+}
+
+fn can_hold(ledger: &Ledger<'_>, tablet: u32, node: u32) -> bool {
+    !ledger.replicas(tablet).contains(&node) && ledger.has_room(tablet, node)
+}
+
+/// Whether zones are as well used with a replica in `to` instead of on `from`, and the replication allows it there.
+fn is_zone_free(ledger: &Ledger<'_>, tablet: u32, from: u32, to: u32) -> bool {
+    let home = ledger.nodes[from as usize].zone;
+    if to == home {
+        return true;
+    }
+    let replicas = ledger.replicas(tablet);
+    ledger.is_in_scope(to, ledger.scope_at(tablet, from))
+        && ledger.count_in_zone(replicas, to) < ledger.count_in_zone(replicas, home)
+}
+
+/// Moves replicas of each table from the nodes that have most of it to those that have least.
+fn level_tables(ledger: &mut Ledger<'_>) {
+    for table in 0..ledger.tables.len() as u32 {
+        if !ledger.ranking.is_any_open() {
+            return;
+        }
+        level_table(ledger, table);
+    }
+}
+
+/// A zone's nodes by what they have of one table, the emptiest of those that have equally much first.
+type Shares = BTreeSet<(u64, u64, u32)>;
+
+fn level_table(ledger: &mut Ledger<'_>, table: u32) {
+    let state = &ledger.tables[table as usize];
+    if state.shares.iter().all(|share| share.replicas < 2) {
+        return;
+    }
+    let weight_of_all: f64 = ledger.nodes.iter().filter(|node| node.accepts).map(|node| node.weight).sum();
+    let replicas: u32 = state.shares.iter().map(|share| share.replicas).sum();
+    let tolerance = TOLERANCE * f64::from(replicas) / weight_of_all;
+    let mut zones: Vec<Option<Shares>> = std::iter::repeat_with(|| None).take(ledger.zones.len()).collect();
+    let least: Vec<f64> = (0..ledger.zones.len() as u32).map(|zone| least_share(ledger, table, zone)).collect();
+    for tablet in state.tablets.clone() {
+        if !ledger.is_at_rest(tablet) {
+            continue;
+        }
+        for from in ledger.replicas(tablet).to_vec() {
+            let share = ledger.tables[table as usize].share(from).replicas;
+            if share < 2 || ledger.nodes[from as usize].state != NodeState::Live {
+                continue;
+            }
+            let load = f64::from(share) / weight(ledger, from);
+            let zone_count = ledger.zones.len() as u32;
+            let free = |zone: &u32| is_zone_free(ledger, tablet, from, *zone);
+            let worthy = |zone: &u32| load - least[*zone as usize] > tolerance;
+            let found = (0..zone_count).filter(worthy).filter(free).take(ZONES).find_map(|zone| {
+                let shares = zones[zone as usize].get_or_insert_with(|| shares_of(ledger, table, zone));
+                table_move(ledger, shares, Move { tablet, from, to: from, worth: 0.0 }, load, tolerance)
+            });
+            let Some(found) = found else { continue };
+            let touched = [found.from, found.to];
+            touched.iter().for_each(|node| update_shares(ledger, table, &mut zones, *node, false));
+            let done = carry_out(ledger, found, Reason::Table);
+            touched.iter().for_each(|node| update_shares(ledger, table, &mut zones, *node, true));
+            if done {
+                break;
+            }
+        }
+    }
+}
+
+/// The least that an accepting node of the zone has of the table.
+fn least_share(ledger: &Ledger<'_>, table: u32, zone: u32) -> f64 {
+    let shares = ledger.tables[table as usize].shares.iter();
+    let here = shares.filter(|share| {
+        let node = &ledger.nodes[share.node as usize];
+        node.zone == zone && node.accepts
+    });
+    let (count, least) = here.fold((0, f64::INFINITY), |(count, least), share| {
+        (count + 1, f64::min(least, f64::from(share.replicas) / weight(ledger, share.node)))
+    });
+    if count < ledger.zones[zone as usize].accepting { 0.0 } else { least }
+}
+
+fn shares_of(ledger: &Ledger<'_>, table: u32, zone: u32) -> Shares {
+    let nodes = ledger.ranking.accepting(zone, Measure::Bytes);
+    nodes.map(|(_, node)| share_entry(ledger, table, node)).collect()
+}
+
+fn share_entry(ledger: &Ledger<'_>, table: u32, node: u32) -> (u64, u64, u32) {
+    let share = f64::from(ledger.tables[table as usize].share(node).replicas) / weight(ledger, node);
+    (key(share), key(ledger.nodes[node as usize].load(Measure::Bytes)), node)
+}
+
+/// Takes a node out of its zone's list, or puts it in again, around a change of its loads.
+fn update_shares(ledger: &Ledger<'_>, table: u32, zones: &mut [Option<Shares>], node: u32, is_in: bool) {
+    let state = &ledger.nodes[node as usize];
+    if let Some(Some(shares)) = zones.get_mut(state.zone as usize).filter(|_| state.accepts) {
+        let entry = share_entry(ledger, table, node);
+        if is_in {
+            shares.insert(entry);
+        } else {
+            shares.remove(&entry);
+        }
+    }
+}
+
+/// The first node that a replica of the table should rather be on.
+fn table_move(ledger: &Ledger<'_>, shares: &Shares, found: Move, load: f64, tolerance: f64) -> Option<Move> {
+    let Move { tablet, from, .. } = found;
+    let ceiling = (load + f64::from_bits(shares.first()?.0)) / 2.0;
+    let worthy = shares.iter().map(|(there, _, node)| (f64::from_bits(*there), *node)).take_while(|(there, to)| {
+        let own_weight = (1.0 / weight(ledger, from) + 1.0 / weight(ledger, *to)) / 2.0;
+        *there <= ceiling && load - there > tolerance.max(own_weight)
+    });
+    let able = worthy.filter(|(_, node)| ledger.ranking.is_open(*node) && can_hold(ledger, tablet, *node));
+    let gains = able.take(CANDIDATES).filter(|(_, to)| ledger.gain(tablet, from, *to) >= LEAST_GAIN);
+    let to = gains.map(|(_, to)| to).next()?;
+    ledger.sources(tablet, 1)?;
+    Some(Move { to, ..found })
+}
