@@ -1,19 +1,34 @@
-//! What a node shows over HTTP: metrics in OpenMetrics text, health, the configuration in force. The admin pages come on top of it.
+//! What a node shows and does over HTTP: metrics in OpenMetrics text, health, the configuration in force, and the operations on the cluster
+//! ([`api`]), with the command line that asks for them ([`command`]).
 //!
 //! Always true: everything shown comes through [`NodeView`]; nothing here reaches into the server. Left out: authentication (the port is
 //! bound to loopback unless told otherwise).
 
+pub mod api;
+mod client;
+pub mod command;
+mod routes;
+mod tables;
+
+use api::{Ask, Failure};
 use axum::extract::State;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
+use futures::future::BoxFuture;
 use std::sync::Arc;
 
 /// Writes the current metrics as OpenMetrics text.
 pub trait Metrics: Send + Sync + 'static {
     /// Appends the text, including the closing `# EOF`.
     fn render(&self, out: &mut String) -> std::fmt::Result;
+}
+
+/// Answers operators, for the whole cluster.
+pub trait Operator: Send + Sync + 'static {
+    /// The answer as [`Ask`] says; changes are made when it comes.
+    fn ask(&self, ask: Ask) -> BoxFuture<'static, Result<serde_json::Value, Failure>>;
 }
 
 /// What a node lets be seen.
@@ -23,6 +38,8 @@ pub struct NodeView {
     pub configuration: serde_json::Value,
     /// The metrics.
     pub metrics: Arc<dyn Metrics>,
+    /// Who answers operators.
+    pub operator: Arc<dyn Operator>,
 }
 
 /// The routes of the HTTP port.
@@ -32,6 +49,7 @@ pub fn router(view: NodeView) -> Router {
         .route("/health/live", get(|| async { "live\n" }))
         .route("/health/ready", get(|| async { "ready\n" }))
         .route("/api/v1/config", get(configuration))
+        .merge(routes::operations())
         .with_state(view)
 }
 

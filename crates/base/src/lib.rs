@@ -11,6 +11,7 @@ pub mod ids;
 pub mod limits;
 pub mod mutation;
 pub mod random;
+pub mod text;
 pub mod write;
 
 pub use clock::{Clock, HybridClock, SystemClock};

@@ -12,13 +12,14 @@
 //! - The tablets of a table cover the token ring without gap or overlap; every tablet of a table has a placement.
 //! - What is stored (one key per object, see `docs/formats/catalog.md`) and the snapshot say the same.
 //!
-//! Left out: moving and removing replicas and balancing (a later addition to the commands), and CQL's validation rules, which the `query` crate
+//! Left out: which replicas had better be elsewhere (the balancer's), and CQL's validation rules, which the `query` crate
 //! applies before it proposes a command. The rules here are those that another command, committed in between, could break.
 
 mod apply;
 mod changes;
 mod command;
 mod evaluator;
+mod operations;
 mod persist;
 mod placement;
 mod replication;
@@ -27,7 +28,7 @@ mod tests;
 
 pub use command::{
     Change, Command, EncodedCommandError, NewTablet, NodeDescription, Outcome, Rejection, SchemaChangeKind,
-    SchemaEvent, SchemaTarget,
+    SchemaEvent, SchemaTarget, Setting, SettledTablet,
 };
 pub use evaluator::{CatalogEvaluator, CatalogListener};
 pub use persist::{LoadError, Put};
@@ -58,6 +59,9 @@ pub struct Identity {
     pub replication_factor: u32,
     /// Grows by one with every change.
     pub version: u64,
+    /// What operators have set for the whole cluster.
+    #[serde(default)]
+    pub settings: Settings,
     next_node: u64,
     next_table: u64,
     next_tablet: u64,
@@ -68,6 +72,37 @@ impl Identity {
     pub fn has_numbered(&self, tablet: TabletId) -> bool {
         tablet.0 < self.next_tablet
     }
+
+    /// Whether the number of a node has been given out already. Those that have and are no members were removed, for ever.
+    pub fn has_numbered_node(&self, node: NodeId) -> bool {
+        node.0 < self.next_node
+    }
+}
+
+/// What operators have set for the whole cluster, beside each node's own options.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Settings {
+    /// What copies of replicas may take, bytes per second and node.
+    pub copy_rate_bytes: u64,
+    /// Whether the balancer leaves everything where it is.
+    pub balancing_is_paused: bool,
+    /// How long a node may be silent before its replicas are made anew elsewhere, milliseconds.
+    pub replace_after_ms: u64,
+    /// Zones in which leaders are to be, where they have live replicas; empty: anywhere.
+    pub preferred_leader_zones: Vec<String>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            copy_rate_bytes: 200_000_000,
+            balancing_is_paused: false,
+            // Long enough for a machine to be restarted.
+            replace_after_ms: 15 * 60 * 1_000,
+            preferred_leader_zones: Vec::new(),
+        }
+    }
 }
 
 impl Default for Identity {
@@ -77,6 +112,7 @@ impl Default for Identity {
             name: String::new(),
             replication_factor: 1,
             version: 0,
+            settings: Settings::default(),
             next_node: 1,
             next_table: 1,
             next_tablet: FIRST_TABLET_ID,
@@ -92,12 +128,46 @@ pub struct Node {
     /// What the node says about itself.
     #[serde(flatten)]
     pub description: NodeDescription,
+    /// What it is there for.
+    #[serde(default, skip_serializing_if = "NodeState::is_active")]
+    pub state: NodeState,
+    /// Whether others are to lead what it holds.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub leads_nothing: bool,
+    /// The zone that an operator has put it in, whatever it says itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub assigned_zone: Option<String>,
 }
 
 impl Node {
     /// Its address.
     pub fn address(&self) -> IpAddr {
         self.description.address
+    }
+
+    /// The zone that counts.
+    pub fn zone(&self) -> &str {
+        self.assigned_zone.as_deref().unwrap_or(&self.description.zone)
+    }
+}
+
+/// What a member of the cluster is there for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NodeState {
+    /// It holds replicas.
+    #[default]
+    Active,
+    /// It is to hold none any more.
+    Draining,
+    /// It has been silent for so long that its replicas are made anew elsewhere.
+    Dead,
+}
+
+impl NodeState {
+    /// Whether it is [`NodeState::Active`].
+    pub fn is_active(&self) -> bool {
+        *self == NodeState::Active
     }
 }
 
@@ -109,9 +179,37 @@ pub struct Placement {
     pub table: TableId,
     /// The nodes that are to hold a replica, the preferred leader first. The tablet's leader brings its group's members in line with it.
     pub replicas: Vec<NodeId>,
+    /// Those of `replicas` that may not vote yet: they are being brought up to date.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub arriving: Vec<NodeId>,
+    /// Nodes that hold a replica which goes as soon as the tablet's group consists of `replicas`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub leaving: Vec<NodeId>,
     /// The members of its group before the first entry of its log; never changed. Whoever opens a replica anew starts from these, and
     /// learns from the log who came and went since.
     pub founders: Vec<NodeId>,
+}
+
+impl Placement {
+    /// A new tablet's, with its group's founders on `replicas`.
+    pub fn founded(table: TableId, replicas: Vec<NodeId>) -> Self {
+        Self { table, founders: replicas.clone(), replicas, arriving: Vec::new(), leaving: Vec::new() }
+    }
+
+    /// The nodes that hold a replica, or are to.
+    pub fn holders(&self) -> impl Iterator<Item = NodeId> + Clone + '_ {
+        self.replicas.iter().chain(&self.leaving).copied()
+    }
+
+    /// Whether the node holds a replica, or is to.
+    pub fn is_held_by(&self, node: NodeId) -> bool {
+        self.holders().any(|holder| holder == node)
+    }
+
+    /// Whether its group is yet to become what `replicas` says.
+    pub fn is_moving(&self) -> bool {
+        !self.arriving.is_empty() || !self.leaving.is_empty()
+    }
 }
 
 /// A placement as it is stored; before there were founders, replicas did not change.
@@ -119,13 +217,17 @@ pub struct Placement {
 struct StoredPlacement {
     table: TableId,
     replicas: Vec<NodeId>,
+    #[serde(default)]
+    arriving: Vec<NodeId>,
+    #[serde(default)]
+    leaving: Vec<NodeId>,
     founders: Option<Vec<NodeId>>,
 }
 
 impl From<StoredPlacement> for Placement {
-    fn from(StoredPlacement { table, replicas, founders }: StoredPlacement) -> Self {
+    fn from(StoredPlacement { table, replicas, arriving, leaving, founders }: StoredPlacement) -> Self {
         let founders = founders.unwrap_or_else(|| replicas.clone());
-        Self { table, replicas, founders }
+        Self { table, replicas, arriving, leaving, founders }
     }
 }
 
@@ -236,18 +338,31 @@ impl Catalog {
         self.nodes.values()
     }
 
-    /// The members that the catalog's own group is to have: the first nodes vote, as many as the cluster's replication factor says; all
-    /// others have a copy without a vote, so that every node can plan statements by itself.
+    /// The members that the catalog's own group is to have: as many nodes vote as the cluster's replication factor says, active ones first, from
+    /// different zones where there are enough, in the order of their ids; all others have a copy without a vote, so that every node can plan
+    /// statements by itself.
     ///
     /// An even number is not rounded: rounding down would keep the schema in fewer copies than the data that is useless without it,
     /// and rounding up would ask for nodes that there may not be.
     pub fn catalog_members(&self) -> CatalogMembers {
-        let ids: Vec<NodeId> = self.nodes.keys().copied().collect();
-        let voters = ids.len().min(self.identity.replication_factor.max(1) as usize);
-        match ids.is_empty() {
-            true => CatalogMembers { voters: CATALOG_FOUNDERS.to_vec(), learners: Vec::new() },
-            false => CatalogMembers { voters: ids[..voters].to_vec(), learners: ids[voters..].to_vec() },
+        if self.nodes.is_empty() {
+            return CatalogMembers { voters: CATALOG_FOUNDERS.to_vec(), learners: Vec::new() };
         }
+        let wanted = self.nodes.len().min(self.identity.replication_factor.max(1) as usize);
+        let mut left: Vec<&Arc<Node>> = self.nodes.values().collect();
+        let mut zones: BTreeMap<&str, usize> = BTreeMap::new();
+        let mut voters = Vec::with_capacity(wanted);
+        while voters.len() < wanted {
+            let best = (0..left.len()).min_by_key(|at| {
+                let node = left[*at];
+                (node.state as u8, zones.get(node.zone()).copied().unwrap_or(0), node.id)
+            });
+            let Some(best) = best else { break };
+            let node = left.remove(best);
+            *zones.entry(node.zone()).or_default() += 1;
+            voters.push(node.id);
+        }
+        CatalogMembers { voters, learners: left.into_iter().map(|node| node.id).collect() }
     }
 
     /// Where the replicas of a live tablet are.
@@ -260,9 +375,9 @@ impl Catalog {
         self.tablets.iter().map(|(id, placement)| (*id, placement))
     }
 
-    /// The live tablets that have a replica on `node`.
+    /// The live tablets of which `node` holds a replica, or is to.
     pub fn tablets_on(&self, node: NodeId) -> impl Iterator<Item = (TabletId, &Arc<Placement>)> {
-        self.tablets().filter(move |(_, placement)| placement.replicas.contains(&node))
+        self.tablets().filter(move |(_, placement)| placement.is_held_by(node))
     }
 
     /// Dropped tablets of which some node has not yet confirmed that the files are gone (`Command::ForgetDropped`).

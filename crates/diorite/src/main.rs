@@ -3,6 +3,7 @@
 mod plan;
 
 use clap::{Parser, Subcommand};
+use diorite_admin::command::AdminArguments;
 use diorite_local::LocalArguments;
 use diorite_node::StartOptions;
 use diorite_workload::{BenchArguments, WorkloadArguments, WorkloadError};
@@ -26,6 +27,8 @@ enum Command {
     Start(StartOptions),
     /// Run a cluster of several nodes on this machine.
     Local(LocalArguments),
+    /// Look at and change a running cluster.
+    Admin(AdminArguments),
     /// Put a load on any CQL cluster and check what it reads.
     Workload(WorkloadArguments),
     /// Run a benchmark scenario, on a node of its own or on a running cluster, and write a report.
@@ -48,6 +51,10 @@ fn main() -> ExitCode {
             let command = async { diorite_local::run(arguments, executable).await.map(|()| ExitCode::SUCCESS) };
             client(command, |_| 1)
         }),
+        Command::Admin(arguments) => match diorite_admin::command::run(&arguments) {
+            Ok(code) => code,
+            Err(error) => fail(&error, 1),
+        },
         Command::Workload(arguments) => client(diorite_workload::run(arguments), WorkloadError::exit_code),
         Command::Bench(arguments) => with_executable(|executable| {
             client(diorite_workload::bench::run(arguments, executable), WorkloadError::exit_code)

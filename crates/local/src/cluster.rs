@@ -41,6 +41,8 @@ const RESERVED: [&str; 7] = ["--data-dir", "--listen", "--join", "--rf", "--cql-
 pub struct Plan {
     pub nodes: Option<u32>,
     pub replication: Option<u32>,
+    /// Zones that the nodes are in by turns; none: each node says nothing of its zone.
+    pub zones: Option<u32>,
     /// The address of the first node.
     pub address: Option<Ipv4Addr>,
     /// Further arguments of `diorite start`.
@@ -53,6 +55,8 @@ struct Description {
     format: u32,
     nodes: u32,
     replication: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    zones: Option<u32>,
     first_address: Ipv4Addr,
     arguments: Vec<String>,
 }
@@ -107,6 +111,7 @@ impl Cluster {
             format: FORMAT,
             nodes,
             replication: plan.replication.unwrap_or(DEFAULT_NODES.min(nodes)),
+            zones: plan.zones,
             first_address: plan.address.unwrap_or(FIRST_ADDRESS),
             arguments: plan.arguments.clone(),
         };
@@ -225,6 +230,9 @@ impl Cluster {
     fn spawn(&self, number: u32, executable: &Path) -> Result<(NodeOptions, NodeProcess), LocalError> {
         let directory = self.node_directory(number);
         let mut arguments = membership(number, self.description.first_address, self.description.replication);
+        if let Some(zones) = self.description.zones {
+            arguments.extend(["--zone".to_owned(), format!("zone{}", (number - 1) % zones + 1)]);
+        }
         arguments.extend_from_slice(&self.description.arguments);
         std::fs::create_dir_all(&directory).map_err(|error| LocalError::file(&directory, error))?;
         let options = NodeOptions {
@@ -361,6 +369,12 @@ impl Description {
         }
         if plan.address.is_some_and(|address| address != self.first_address) {
             return refuse(format!("its first node on {}", self.first_address));
+        }
+        if plan.zones.is_some() && plan.zones != self.zones {
+            return refuse(match self.zones {
+                Some(zones) => format!("{zones} zones, which was decided when it was made"),
+                None => "no zones, which was decided when it was made".to_owned(),
+            });
         }
         let nodes = plan.nodes.unwrap_or(self.nodes);
         nth_address(self.first_address, nodes)?;

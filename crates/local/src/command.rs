@@ -8,6 +8,7 @@ use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use diorite_base::text::{duration, or_dash, table};
 use diorite_base::{Clock, SystemClock};
 
 use crate::cluster::{Cluster, Plan};
@@ -93,6 +94,9 @@ pub struct UpArguments {
     /// Replication factor, decided when the cluster is made [default: 3, or fewer if there are fewer nodes].
     #[arg(long, value_name = "N")]
     pub rf: Option<u32>,
+    /// Put the nodes into so many zones by turns, decided when the cluster is made [default: all in one].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=99))]
+    pub zones: Option<u32>,
     /// Address of the first node; the others get the ones after it [default: 127.0.0.1].
     #[arg(long, value_name = "IPV4")]
     pub address: Option<Ipv4Addr>,
@@ -179,6 +183,7 @@ async fn up(directory: &Path, arguments: UpArguments, executable: &Path) -> Resu
     let plan = Plan {
         nodes: arguments.nodes,
         replication: arguments.rf,
+        zones: arguments.zones,
         address: arguments.address,
         arguments: arguments.start_flags,
     };
@@ -235,41 +240,20 @@ fn status_json(cluster: &Cluster, nodes: &[NodeStatus]) -> String {
 
 /// One line per node, columns under their names.
 fn status_table(nodes: &[NodeStatus]) -> String {
-    fn or_dash<T>(value: Option<T>, show: impl Fn(T) -> String) -> String {
-        value.map_or_else(|| "–".to_owned(), show)
-    }
-    let mut rows =
-        vec![["node", "address", "pid", "state", "uptime", "memory", "tablets", "leaders"].map(str::to_owned)];
-    rows.extend(nodes.iter().map(|node| {
+    let names = ["node", "address", "pid", "state", "uptime", "memory", "tablets", "leaders"];
+    let rows = nodes.iter().map(|node| {
         [
             node.node.to_string(),
             node.address.to_string(),
             or_dash(node.pid, |pid| pid.to_string()),
             node.state.name().to_owned(),
-            or_dash(node.uptime_s, uptime),
+            or_dash(node.uptime_s, |seconds| duration(seconds as u64)),
             or_dash(node.resident_bytes, |bytes| format!("{} MiB", bytes >> 20)),
             or_dash(node.tablets, |tablets| tablets.to_string()),
             or_dash(node.leaders, |leaders| leaders.to_string()),
         ]
-    }));
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let widths: [usize; 8] = std::array::from_fn(width);
-    let line = |row: &[String; 8]| {
-        let cells: Vec<String> = row.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
-        format!("{}\n", cells.join("  ").trim_end())
-    };
-    rows.iter().map(line).collect()
-}
-
-/// `12 s`, `3 min 5 s`, `2 h 10 min`, `5 d 3 h`.
-fn uptime(seconds: f64) -> String {
-    let seconds = seconds as u64;
-    match seconds {
-        0..60 => format!("{seconds} s"),
-        60..3_600 => format!("{} min {} s", seconds / 60, seconds % 60),
-        3_600..86_400 => format!("{} h {} min", seconds / 3_600, seconds / 60 % 60),
-        _ => format!("{} d {} h", seconds / 86_400, seconds / 3_600 % 24),
-    }
+    });
+    table(names, rows)
 }
 
 async fn logs(path: &Path, lines: Option<usize>, follow: bool) -> Result<(), LocalError> {
@@ -384,7 +368,6 @@ mod tests {
                         1     127.0.0.1  4242  ready    3 min 5 s  64 MiB  –        –\n\
                         2     127.0.0.2  –     stopped  –          –       –        –\n";
         assert_eq!(table, expected);
-        assert_eq!([uptime(12.9), uptime(7_800.0), uptime(442_800.0)], ["12 s", "2 h 10 min", "5 d 3 h"]);
     }
 
     #[test]

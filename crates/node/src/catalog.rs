@@ -76,6 +76,8 @@ pub(crate) struct CatalogFollower {
     writer: OnceLock<Arc<dyn CatalogWriter>>,
     /// Tablets may have been dropped.
     dropped: Notify,
+    /// This node is no member any more.
+    removed: Notify,
 }
 
 impl CatalogFollower {
@@ -130,6 +132,7 @@ impl CatalogFollower {
             woken: Mutex::new(Some(woken)),
             writer: OnceLock::new(),
             dropped: Notify::new(),
+            removed: Notify::new(),
         }))
     }
 
@@ -145,6 +148,7 @@ impl CatalogFollower {
             .open(wanted.collect())
             .map_err(|error| StartError::Tablet { what: "the tablets".to_owned(), reason: error.to_string() })?;
         self.meet_nodes(&catalog);
+        self.store.set_copy_rate(catalog.identity().settings.copy_rate_bytes);
         self.publish(catalog);
         if self.writer.set(writer).is_err() {
             tracing::error!("a follower is started once");
@@ -164,10 +168,11 @@ impl CatalogFollower {
         Ok(())
     }
 
-    /// Removes what is left of dropped tablets. This node's copy of the catalog may be behind: only what it knows to be gone may go, which are
-    /// tablets that were numbered once and are placed nowhere, as numbers are not used twice.
+    /// Removes what is left of tablets that were dropped, and of replicas that are elsewhere now. This node's copy of the catalog may be behind: only
+    /// what it knows to be gone may go, which are tablets that were numbered once and are not placed here. A replica that was opened since is
+    /// known to the copy, as that was made durable before.
     fn remove_orphans(&self, catalog: &Catalog) -> Result<(), StartError> {
-        let placed: AHashSet<TabletId> = catalog.tablets().map(|(tablet, _)| tablet).collect();
+        let placed: AHashSet<TabletId> = catalog.tablets_on(self.node).map(|(tablet, _)| tablet).collect();
         let is_orphan =
             |tablet| tablet != CATALOG_TABLET && catalog.identity().has_numbered(tablet) && !placed.contains(&tablet);
         Ok(self.store.remove_orphans(is_orphan)?)
@@ -226,6 +231,13 @@ impl CatalogFollower {
         Ok(reply)
     }
 
+    /// Proposes a command and returns its outcome as soon as it is known, whoever serves it yet.
+    pub(crate) async fn propose(&self, command: &Command) -> Result<Outcome, KvError> {
+        let writer = self.writer.get().ok_or(KvError::Unavailable(CATALOG_TABLET))?;
+        let reply = writer.write(Mutation::evaluated(None, &command.encode())).await?;
+        Outcome::decode(&reply).map_err(|error| KvError::Storage(error.to_string()))
+    }
+
     /// Waits until this node serves `version`, which the catalog's leader may have reached long before.
     pub(crate) async fn wait_until_served(&self, version: u64) -> Result<(), KvError> {
         let mut served = self.served_version.subscribe();
@@ -235,6 +247,12 @@ impl CatalogFollower {
             Ok(_) => Ok(()),
             Err(_) => Err(KvError::Timeout(PATIENCE_HERE.as_millis() as u64)),
         }
+    }
+
+    /// Waits until this node is no member any more.
+    pub(crate) async fn removed(&self) -> StartError {
+        self.removed.notified().await;
+        StartError::Removed(self.node)
     }
 
     fn follow(&self, woken: &Receiver<()>) {
@@ -249,9 +267,10 @@ impl CatalogFollower {
     /// Goes from one snapshot to a later one.
     fn serve(&self, newest: &Arc<Catalog>, served: &Catalog) {
         let mut events = Vec::new();
-        // What is dropped goes only after nobody is sent there any more: a request that meets a closed tablet finds others in the catalog.
-        let (dropped, changes): (Vec<_>, Vec<_>) =
-            newest.changes_since(served).into_iter().partition(|change| matches!(change, Change::DropTablets { .. }));
+        // What is dropped or elsewhere goes only after nobody is sent there any more: a request that meets a closed tablet finds others in the
+        // catalog.
+        let closes = |change: &Change| matches!(change, Change::DropTablets { .. } | Change::ReplicasGone { .. });
+        let (dropped, changes): (Vec<_>, Vec<_>) = newest.changes_since(served).into_iter().partition(closes);
         for change in changes {
             self.carry_out(change, newest, served, &mut events);
         }
@@ -273,16 +292,24 @@ impl CatalogFollower {
                 let ours = tablets.iter().map(|new| new.tablet);
                 self.open_ours(ours, &table, newest);
             }
-            Change::ReplicasAdded { table, tablets } => {
-                let ours = tablets.iter().filter(|(_, node)| *node == self.node).map(|(tablet, _)| *tablet);
-                self.open_ours(ours, &table, newest);
-                let grown: AHashSet<TabletId> = tablets.iter().map(|(tablet, _)| *tablet).collect();
-                for tablet in grown {
+            Change::ReplicasMoved { table, tablets } => {
+                let ours = tablets.iter().filter(|(_, nodes)| nodes.contains(&self.node));
+                let ours: Vec<TabletId> = ours.map(|(tablet, _)| *tablet).collect();
+                if !ours.is_empty() && self.make_durable() {
+                    self.open_ours(ours.into_iter(), &table, newest);
+                }
+                for (tablet, _) in tablets {
                     if let Some(placement) = newest.placement(tablet) {
                         self.store.set_members(tablet, members(placement));
                     }
                 }
             }
+            Change::ReplicasGone { tablets } => {
+                let ours = tablets.into_iter().filter(|(_, node)| *node == self.node);
+                let ours: Vec<TabletId> = ours.map(|(tablet, _)| tablet).collect();
+                self.store.close(&ours);
+            }
+            Change::SettingsChanged => self.store.set_copy_rate(newest.identity().settings.copy_rate_bytes),
             Change::DropTablets { tablets, .. } => self.store.close(&tablets),
             Change::AlterTable(table) => {
                 let entry = newest.table_by_id(table.id);
@@ -296,13 +323,37 @@ impl CatalogFollower {
                 self.meet_nodes(newest);
                 events.extend(self.arrival(node, newest, served));
             }
+            Change::NodeRemoved(node) => {
+                self.meet_nodes(newest);
+                events.extend(
+                    cql_address(served, node)
+                        .map(|address| Event::Topology { change: TopologyChangeType::RemovedNode, address }),
+                );
+                if node == self.node {
+                    self.removed.notify_one();
+                }
+            }
             Change::Schema(event) => events.push(Event::Schema(schema_change(event))),
+        }
+    }
+
+    /// Makes this node's copy of the catalog durable as it is. Without that a crash could take it back to a time when a replica that has been opened
+    /// since was not to be here, and the next start would remove it as a left-over, with all that its group relies on.
+    fn make_durable(&self) -> bool {
+        let flushed = self.store.handle(CATALOG_TABLET).map(|handle| handle.data().flush(true));
+        match flushed {
+            Some(Ok(())) => true,
+            Some(Err(error)) => {
+                tracing::error!(%error, "the catalog cannot be made durable; replicas that came here are not opened");
+                false
+            }
+            None => false,
         }
     }
 
     fn open_ours(&self, tablets: impl Iterator<Item = TabletId>, table: &Table, catalog: &Catalog) {
         let placed = tablets.filter_map(|tablet| Some((tablet, catalog.placement(tablet)?)));
-        let ours = placed.filter(|(_, placement)| placement.replicas.contains(&self.node));
+        let ours = placed.filter(|(_, placement)| placement.is_held_by(self.node));
         let wanted = ours.map(|(tablet, placement)| open_rows(tablet, placement, table)).collect();
         if let Err(error) = self.store.open(wanted) {
             tracing::error!(table = %table.name, %error, "cannot open the tablets of a table");
@@ -347,7 +398,7 @@ impl CatalogFollower {
 
     fn forgettable(&self) -> Option<Command> {
         let catalog = self.served();
-        let ours = catalog.dropped_tablets().filter(|(_, placement)| placement.replicas.contains(&self.node));
+        let ours = catalog.dropped_tablets().filter(|(_, placement)| placement.is_held_by(self.node));
         let gone = ours.map(|(tablet, _)| tablet).filter(|tablet| self.store.handle(*tablet).is_none());
         let tablets: Vec<TabletId> = gone.take(FORGET_AT_ONCE).collect();
         (!tablets.is_empty()).then_some(Command::ForgetDropped { node: self.node, tablets })
@@ -398,7 +449,7 @@ impl CatalogFollower {
 impl Openings for CatalogFollower {
     fn opening(&self, tablet: TabletId) -> Option<OpenTablet> {
         let catalog = self.evaluator.current();
-        let placement = catalog.placement(tablet).filter(|placement| placement.replicas.contains(&self.node))?;
+        let placement = catalog.placement(tablet).filter(|placement| placement.is_held_by(self.node))?;
         let table = &catalog.table_by_id(placement.table)?.table;
         Some(open_rows(tablet, placement, table))
     }

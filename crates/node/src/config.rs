@@ -1,57 +1,12 @@
 //! What an operator can set about a node.
 
 use clap::{Args, ValueEnum};
+pub use diorite_base::text::Size;
 use serde::Serialize;
 use std::fmt;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
-
-/// A size in bytes, written as `512MiB`, `4.5TB`, `30MB` or a plain number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(transparent)]
-pub struct Size(pub u64);
-
-impl FromStr for Size {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let text = text.trim().trim_end_matches("/s");
-        let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-        let (number, unit) = text.split_at(digits);
-        let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
-        let malformed = || format!("'{text}' is not a size such as 512MiB, 4.5TB or 30MB");
-        let whole: u64 = whole.parse().map_err(|_| malformed())?;
-        // Twelve digits behind the point count single bytes of a terabyte.
-        let parts = 10u64.pow(u32::try_from(fraction.len()).ok().filter(|digits| *digits <= 12).ok_or_else(malformed)?);
-        let fraction: u64 = fraction.parse().map_err(|_| malformed())?;
-        let factor: u64 = match unit.trim().to_ascii_lowercase().as_str() {
-            "" | "b" => 1,
-            "k" | "kb" => 1_000,
-            "kib" => 1 << 10,
-            "m" | "mb" => 1_000_000,
-            "mib" => 1 << 20,
-            "g" | "gb" => 1_000_000_000,
-            "gib" => 1 << 30,
-            "t" | "tb" => 1_000_000_000_000,
-            "tib" => 1 << 40,
-            other => return Err(format!("'{other}' is not a unit of size; use KB, MiB, GB, …")),
-        };
-        let of_fraction = u128::from(fraction) * u128::from(factor) / u128::from(parts);
-        let bytes = u128::from(whole) * u128::from(factor) + of_fraction;
-        u64::try_from(bytes).map(Size).map_err(|_| format!("'{text}' is too large"))
-    }
-}
-
-impl fmt::Display for Size {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            bytes if bytes >= 1 << 30 && bytes % (1 << 30) == 0 => write!(f, "{}GiB", bytes >> 30),
-            bytes if bytes >= 1 << 20 && bytes % (1 << 20) == 0 => write!(f, "{}MiB", bytes >> 20),
-            bytes => write!(f, "{bytes}"),
-        }
-    }
-}
 
 /// When a write is acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -251,6 +206,10 @@ pub struct StartOptions {
     #[arg(long, value_name = "SIZE", default_value = "512MiB")]
     pub disk_reserve: Size,
 
+    /// Share of a disk, in percent, that is left free by replicas that are moved there.
+    #[arg(long, value_name = "PERCENT", default_value_t = 10, value_parser = clap::value_parser!(u64).range(0..=90))]
+    pub move_reserve: u64,
+
     /// Threads that write to the log and apply; 0 is one per four processors.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub store_threads: usize,
@@ -289,21 +248,6 @@ fn machine_memory_bytes() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn sizes_are_read_in_both_kinds_of_units() {
-        assert_eq!("512MiB".parse(), Ok(Size(512 << 20)));
-        assert_eq!("30MB/s".parse(), Ok(Size(30_000_000)));
-        assert_eq!("7".parse(), Ok(Size(7)));
-        assert_eq!("4.5TB".parse(), Ok(Size(4_500_000_000_000)));
-        assert_eq!("0.25KiB".parse(), Ok(Size(256)));
-        assert_eq!("1.9 GB".parse(), Ok(Size(1_900_000_000)));
-        for wrong in ["", ".5TB", "1.", "1.2.3GB", "-1GB", "1.0000000000001GB"] {
-            assert!(wrong.parse::<Size>().is_err(), "{wrong}");
-        }
-        assert!("7 parsecs".parse::<Size>().is_err());
-        assert!("99999999999TiB".parse::<Size>().is_err());
-    }
 
     #[test]
     fn node_addresses() {

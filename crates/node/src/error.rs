@@ -43,6 +43,9 @@ pub enum StartError {
         /// Its reason.
         reason: String,
     },
+    /// An operator has removed this node.
+    #[error("node {0} was removed from the cluster; to join again it needs an empty data directory")]
+    Removed(NodeId),
     /// What was given differs from what the cluster was founded with.
     #[error("--rf {given} was given, but this cluster was first started with --rf {decided}: leave it out")]
     ReplicationFactor {

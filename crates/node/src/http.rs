@@ -3,7 +3,7 @@
 use crate::config::StartOptions;
 use crate::metrics::NodeMetrics;
 use crate::shared::Shared;
-use diorite_admin::{NodeView, router};
+use diorite_admin::{NodeView, Operator, router};
 use diorite_rpc::tcp::TcpTransport;
 use std::sync::Arc;
 use tokio::net::TcpListener;
@@ -14,6 +14,7 @@ pub(crate) async fn run(
     listener: TcpListener,
     shared: Arc<Shared>,
     transport: Arc<TcpTransport>,
+    operator: Arc<dyn Operator>,
     options: StartOptions,
     mut stop: watch::Receiver<bool>,
 ) {
@@ -25,7 +26,7 @@ pub(crate) async fn run(
         }
         Err(error) => serde_json::json!({ "error": error.to_string() }),
     };
-    let view = NodeView { configuration, metrics: Arc::new(NodeMetrics::new(shared, transport)) };
+    let view = NodeView { configuration, metrics: Arc::new(NodeMetrics::new(shared, transport)), operator };
     let served = axum::serve(listener, router(view)).with_graceful_shutdown(async move {
         // The sender is dropped only with the node.
         let _ = stop.wait_for(|stop| *stop).await;

@@ -16,6 +16,7 @@ mod listener;
 mod logging;
 mod membership;
 mod metrics;
+mod operate;
 mod peers;
 mod route;
 mod semantics;

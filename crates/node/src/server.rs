@@ -6,6 +6,7 @@ use crate::error::StartError;
 use crate::kv::NodeKv;
 use crate::listener;
 use crate::membership::{self, Admission, Applicant, Arrivals, JOIN_PATIENCE, Joined, Membership, RoutedWriter};
+use crate::operate::{AnyNode, Operations};
 use crate::route::{CatalogSource, RouteOptions, Router};
 use crate::semantics::RowSemantics;
 use crate::shared::{ConnectionLimits, Shared as Connections};
@@ -87,15 +88,17 @@ async fn serve(options: StartOptions) -> Result<(), StartError> {
     };
     let connections = Arc::new(Connections::new(kv, engine, limits));
     let transport = Arc::clone(&membership.transport);
+    let operator = Arc::new(AnyNode(Arc::clone(&membership.operations)));
     let (stop, stopped) = watch::channel(false);
     let serving_http =
-        tokio::spawn(http::run(http, Arc::clone(&connections), transport, options.clone(), stopped.clone()));
+        tokio::spawn(http::run(http, Arc::clone(&connections), transport, operator, options.clone(), stopped.clone()));
     let serving_cql = tokio::spawn(listener::run(cql, Arc::clone(&connections), stopped));
     tracing::info!(cql = %cql_address, http = %http_address, durability = %options.durability, "ready");
-    tokio::select! {
-        () = signals.arrived() => {}
+    let reason = tokio::select! {
+        () = signals.arrived() => Ok(()),
         refused = membership.admission.refused() => return Err(refused),
-    }
+        removed = membership.catalog.removed() => Err(removed),
+    };
     tracing::info!("stopping: no new connections, flushing");
     stop.send_replace(true);
     // Both end by themselves once told; a panic in one of them has been reported already.
@@ -109,6 +112,8 @@ async fn serve(options: StartOptions) -> Result<(), StartError> {
     };
     let _ = tokio::task::spawn_blocking(close).await;
     tracing::info!("stopped");
+    // What was removed has a last word for whoever started it.
+    reason?;
     end()
 }
 
@@ -215,9 +220,19 @@ async fn start_node(
     let router = Router::new(node, Arc::clone(&store), sending, source, Arc::clone(clock), RouteOptions::default());
     store.set_reroute(Arc::clone(&router) as Arc<dyn Reroute>);
     tokio::spawn(Arc::clone(&router).run_timer());
+    let operations = Operations::new(
+        node,
+        Arc::clone(&store),
+        Arc::clone(&router),
+        Arc::clone(&catalog),
+        Arc::clone(&transport) as Arc<dyn Transport>,
+        Arc::clone(clock),
+        options.move_reserve,
+    );
     let membership = Arc::new(Membership {
         transport,
         admission,
+        operations: Arc::clone(&operations),
         store: Arc::clone(&store),
         router: Arc::clone(&router),
         catalog: Arc::clone(&catalog),
@@ -239,6 +254,7 @@ async fn start_node(
     store.set_openings(Arc::clone(&catalog) as Arc<dyn Openings>);
     catalog.start(Arc::new(RoutedWriter(Arc::clone(&router))))?;
     tokio::spawn(Arc::clone(&membership).follow());
+    tokio::spawn(operations.run());
     if let Some(joined) = &joined {
         membership.copied(joined).await?;
     }

@@ -35,7 +35,7 @@ fn info(node: &Node, tokens: Vec<i64>) -> NodeInfo {
         address: node.address(),
         cql_port: node.description.cql_port,
         data_center: node.description.data_center.clone(),
-        rack: node.description.zone.clone(),
+        rack: node.zone().to_owned(),
         tokens,
     }
 }

@@ -419,7 +419,7 @@ impl Store {
                 Err(Malformed) => tracing::warn!(%from, "a malformed frame on the raft lane"),
             },
             Lane::Bulk => self.copies.receive(from, frame),
-            Lane::Requests => {}
+            Lane::Requests | Lane::Operations => {}
         }
     }
 
@@ -456,6 +456,12 @@ impl Store {
         if let Some(handle) = self.handle(tablet) {
             self.inner.queues[handle.worker].command(Command::Members(tablet, members));
         }
+    }
+
+    /// The voters of a tablet that this node leads.
+    pub fn settled(&self, tablet: TabletId) -> Option<Vec<NodeId>> {
+        let handle = self.handle(tablet)?;
+        (handle.leadership() == crate::Leadership::Here).then(|| self.voters(tablet))
     }
 
     /// The voters of a tablet, as its replica on this node knows them.

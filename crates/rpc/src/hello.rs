@@ -70,15 +70,25 @@ pub enum RefusalKind {
     Unknown,
     /// A reason that this version does not know.
     Other,
+    /// The node was a member and is one no more, for ever.
+    Removed,
 }
 
 impl RefusalKind {
-    const ALL: [Self; 7] =
-        [Self::Version, Self::Cluster, Self::Misdirected, Self::Duplicate, Self::Clock, Self::Unknown, Self::Other];
+    const ALL: [Self; 8] = [
+        Self::Version,
+        Self::Cluster,
+        Self::Misdirected,
+        Self::Duplicate,
+        Self::Clock,
+        Self::Unknown,
+        Self::Other,
+        Self::Removed,
+    ];
 
     /// Whether a node that is refused so has no business going on: trying again will not help.
     pub fn is_final(self) -> bool {
-        matches!(self, Self::Version | Self::Cluster | Self::Duplicate | Self::Clock)
+        matches!(self, Self::Version | Self::Cluster | Self::Duplicate | Self::Clock | Self::Removed)
     }
 
     fn code(self) -> u8 {

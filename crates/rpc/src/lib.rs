@@ -29,14 +29,16 @@ pub enum Lane {
     Requests,
     /// Copies of whole replicas.
     Bulk,
+    /// What operators want to know and to be done, and what the balancer needs for it.
+    Operations,
 }
 
 impl Lane {
     /// All lanes, each at the place that [`Lane::index`] names.
-    pub const ALL: [Self; Self::COUNT] = [Self::Control, Self::Raft, Self::Requests, Self::Bulk];
+    pub const ALL: [Self; Self::COUNT] = [Self::Control, Self::Raft, Self::Requests, Self::Bulk, Self::Operations];
 
     /// How many there are.
-    pub const COUNT: usize = 4;
+    pub const COUNT: usize = 5;
 
     /// Its place in [`Lane::ALL`].
     pub fn index(self) -> usize {
@@ -50,6 +52,7 @@ impl Lane {
             Self::Raft => "raft",
             Self::Requests => "requests",
             Self::Bulk => "bulk",
+            Self::Operations => "operations",
         }
     }
 }

@@ -87,7 +87,7 @@ impl TcpOptions {
     pub const MAX_CLOCK_SKEW: Duration = Duration::from_millis(500);
 
     /// Raft 64 MiB, the others 16 MiB.
-    pub const BUFFER_BYTES: [usize; Lane::COUNT] = [16 << 20, 64 << 20, 16 << 20, 16 << 20];
+    pub const BUFFER_BYTES: [usize; Lane::COUNT] = [16 << 20, 64 << 20, 16 << 20, 16 << 20, 16 << 20];
 }
 
 impl fmt::Debug for TcpOptions {

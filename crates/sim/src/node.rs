@@ -249,7 +249,7 @@ impl Life {
                 self.input.envelopes.extend(envelopes.into_iter().map(|(group, envelope)| (from, group, envelope)));
                 true
             }
-            Lane::Requests | Lane::Bulk => false,
+            Lane::Requests | Lane::Bulk | Lane::Operations => false,
         }
     }
 

@@ -14,7 +14,7 @@ pub fn frame(from: NodeId, lane: Lane, frame: &[u8]) -> String {
                 envelopes.iter().map(|(group, envelope)| format!("{group} {}", raft(envelope))).collect();
             said.join("; ")
         }),
-        Lane::Requests | Lane::Bulk => Ok(String::new()),
+        Lane::Requests | Lane::Bulk | Lane::Operations => Ok(String::new()),
     };
     format!("from {from}: {}", said.unwrap_or_else(|Malformed| "malformed".to_owned()))
 }

@@ -364,6 +364,12 @@ impl Tablet {
         }
     }
 
+    /// Bytes that a copy of it would have, about: its live files, and what is still in memory.
+    pub fn size_bytes(&self) -> u64 {
+        let property = |name| self.db.property_int_value(name).ok().flatten().unwrap_or(0);
+        property(properties::LIVE_SST_FILES_SIZE) + property(properties::CUR_SIZE_ALL_MEM_TABLES)
+    }
+
     /// The tablet's files are removed when the last user of it lets go.
     pub fn doom(&self) {
         self.doomed.store(true, Ordering::Release);

@@ -169,17 +169,7 @@ pub fn count(number: f64) -> String {
     }
 }
 
-/// A number of bytes with a fitting binary prefix.
-pub fn bytes(number: f64) -> String {
-    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
-    let mut value = number;
-    let mut unit = 0;
-    while value >= 1_024.0 && unit + 1 < UNITS.len() {
-        value /= 1_024.0;
-        unit += 1;
-    }
-    if unit == 0 { format!("{value:.0} B") } else { format!("{value:.1} {}", UNITS[unit]) }
-}
+pub use diorite_base::text::bytes;
 
 /// Rows of text in columns: the first column left, the others right. Widths count characters.
 pub fn table(rows: &[Vec<String>]) -> String {
@@ -236,7 +226,6 @@ mod tests {
             (count(999.0), count(47_000.0), count(374_000.0), count(2.6e6)),
             ("999".into(), "47.0k".into(), "374k".into(), "2.60M".into())
         );
-        assert_eq!((bytes(512.0), bytes(1.5 * 1_073_741_824.0)), ("512 B".into(), "1.5 GiB".into()));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Leaders: off draining nodes, into the preferred zones, and evenly over nodes, as a whole and table by table.
+//! Leaders: off draining nodes and those that are to lead nothing, into the preferred zones, and evenly over nodes, as a whole and table by table.
 //!
 //! Always true: only a live voter that stays is made the preferred leader; a suspect node keeps its preference, as it may be back in a moment and others
 //! lead meanwhile. Each change makes the sum over nodes of squared numbers of leaders smaller or, that being equal, the same sum per table, so
@@ -43,7 +43,7 @@ fn leave(ledger: &mut Ledger<'_>, budget: &mut usize) {
             let Some(first) = ledger.replicas(tablet).first().copied() else { continue };
             let node = &ledger.nodes[first as usize];
             let must_leave = match reason {
-                Reason::Drain => node.state == NodeState::Draining,
+                Reason::Drain => node.state == NodeState::Draining || (node.state == NodeState::Live && !node.may_lead),
                 _ => node.state == NodeState::Live && !ledger.zone_of(first).is_preferred,
             };
             if !must_leave || state.is_done || state.view.is_changing() {
@@ -125,8 +125,11 @@ fn best_change(ledger: &Ledger<'_>, led: &[u32], from: u32) -> Option<(u32, u32)
 
 /// The shortest chain of changes from a node that leads most to one that leads at least two fewer.
 fn chain(ledger: &Ledger<'_>, led: &[Vec<u32>]) -> Option<Vec<(u32, u32, u32)>> {
-    let live = |node: &u32| ledger.nodes[*node as usize].state == NodeState::Live;
-    let mut starts: Vec<u32> = (0..ledger.nodes.len() as u32).filter(live).collect();
+    let able = |node: &u32| {
+        let node = &ledger.nodes[*node as usize];
+        node.state == NodeState::Live && node.may_lead
+    };
+    let mut starts: Vec<u32> = (0..ledger.nodes.len() as u32).filter(able).collect();
     let fewest = starts.iter().map(|node| leaders(ledger, *node)).min()?;
     starts.retain(|node| leaders(ledger, *node) >= fewest + 2);
     starts.sort_by_key(|node| std::cmp::Reverse(leaders(ledger, *node)));

@@ -56,6 +56,7 @@ impl Pipe {
 pub(super) struct Node {
     pub id: NodeId,
     pub state: NodeState,
+    pub may_lead: bool,
     /// Index into [`Ledger::zones`].
     pub zone: u32,
     /// Live, with a disk that works.
@@ -320,6 +321,7 @@ impl<'a> Ledger<'a> {
     /// Whether a voter could lead: its node answers, stays, and has the data.
     pub(super) fn can_lead(&self, tablet: u32, node: u32) -> bool {
         self.standing(tablet, node) == Standing::Live
+            && self.nodes[node as usize].may_lead
             && !self.tablets[tablet as usize].view.is_arriving(self.nodes[node as usize].id)
     }
 
@@ -632,6 +634,7 @@ fn new_node(node: &NamedNode<'_>, names: &Names<'_>) -> Node {
     Node {
         id: node.id,
         state,
+        may_lead: node.view.is_some_and(|view| view.may_lead),
         zone: node.view.map_or(u32::MAX, |view| names.zones[&(view.data_center.as_str(), view.zone.as_str())]),
         accepts: state == NodeState::Live && has_disk,
         weight: if bytes > 0.0 { bytes / names.mean_bytes } else { 1.0 },

@@ -22,6 +22,7 @@ fn node(id: u64, zone: &str, disk_bytes: u64) -> NodeView {
         zone: zone.to_owned(),
         data_center: "dc".to_owned(),
         state: NodeState::Live,
+        may_lead: true,
         disks: vec![disk],
     }
 }

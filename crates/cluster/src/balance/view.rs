@@ -50,6 +50,8 @@ pub struct NodeView {
     pub data_center: String,
     /// Whether it can be counted on.
     pub state: NodeState,
+    /// Whether it may lead tablets; an operator may have asked that others do.
+    pub may_lead: bool,
     /// Its data directories' disks; replicas name them by their place in this list. None known: it counts as a node of average size with
     /// room.
     pub disks: Vec<DiskView>,

@@ -3,25 +3,25 @@
 //! Always true: a rejected or needless command leaves the snapshot as it was, version included.
 
 use super::command::{Command, Outcome, Rejection};
-use super::{Catalog, Node, NodeDescription, Placement};
+use super::{Catalog, Placement};
 use diorite_base::limits::MAX_TABLETS_PER_TABLE;
-use diorite_base::{NodeId, TableId, TabletId};
+use diorite_base::{NodeId, TableId};
 use diorite_model::schema::{Keyspace, Table, TableEntry, TabletRange};
 use diorite_model::types::{CqlType, UserType};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The reason a command is turned down, on its way out.
-struct Rejected(Rejection, String);
+pub(super) struct Rejected(pub(super) Rejection, pub(super) String);
 
 /// What a command that was not turned down did.
-enum Done {
+pub(super) enum Done {
     Changed,
     Registered(NodeId),
     Nothing,
 }
 
-type Step = Result<Done, Rejected>;
+pub(super) type Step = Result<Done, Rejected>;
 
 impl Catalog {
     /// The snapshot after `command` and the answer to it. What nodes have to do about it says [`Catalog::changes_since`].
@@ -47,6 +47,13 @@ impl Catalog {
             }
             Command::RegisterNode { node } => self.register_node(node),
             Command::ForgetDropped { node, tablets } => self.forget_dropped(*node, tablets),
+            Command::Place { tablet, expected, replicas } => self.place(*tablet, expected, replicas),
+            Command::Settle { tablets } => Ok(self.settle(tablets)),
+            Command::SetNodeState { node, state } => self.set_node_state(*node, *state),
+            Command::AssignZone { node, zone } => self.assign_zone(*node, zone.as_deref()),
+            Command::SetLeading { node, leads_nothing } => self.set_leading(*node, *leads_nothing),
+            Command::RemoveNode { node } => self.remove_node(*node),
+            Command::Set { setting } => Ok(self.set(setting)),
             Command::CreateKeyspace { keyspace, if_not_exists } => self.create_keyspace(keyspace, *if_not_exists),
             Command::AlterKeyspace { name, replication, durable_writes, if_exists } => {
                 self.alter_keyspace(name, replication.as_ref(), *durable_writes, *if_exists)
@@ -82,45 +89,6 @@ impl Catalog {
         Ok(Done::Changed)
     }
 
-    fn register_node(&mut self, description: &NodeDescription) -> Step {
-        let known = self.node_by_host_id(description.host_id);
-        if known.is_some_and(|node| node.description == *description) {
-            return Ok(Done::Nothing);
-        }
-        let id = match known {
-            Some(node) => node.id,
-            None => {
-                let id = NodeId(self.identity.next_node);
-                self.identity.next_node += 1;
-                id
-            }
-        };
-        Arc::make_mut(&mut self.nodes).insert(id, Arc::new(Node { id, description: description.clone() }));
-        let tables: Vec<TableId> = self.tables.keys().copied().collect();
-        self.add_missing_replicas(&tables);
-        Ok(Done::Registered(id))
-    }
-
-    fn forget_dropped(&mut self, node: NodeId, tablets: &[TabletId]) -> Step {
-        let mut done = Done::Nothing;
-        for tablet in tablets {
-            let Some(placement) = self.dropped.get(tablet).filter(|placement| placement.replicas.contains(&node))
-            else {
-                continue;
-            };
-            let mut placement = Placement::clone(placement);
-            placement.replicas.retain(|replica| *replica != node);
-            let dropped = Arc::make_mut(&mut self.dropped);
-            if placement.replicas.is_empty() {
-                dropped.remove(tablet);
-            } else {
-                dropped.insert(*tablet, Arc::new(placement));
-            }
-            done = Done::Changed;
-        }
-        Ok(done)
-    }
-
     fn create_keyspace(&mut self, keyspace: &Keyspace, if_not_exists: bool) -> Step {
         if self.keyspaces.contains_key(&keyspace.name) {
             return already_exists(if_not_exists, || format!("keyspace {} already exists", keyspace.name));
@@ -149,8 +117,6 @@ impl Catalog {
         self.toggle_digest(&*current);
         self.toggle_digest(&changed);
         Arc::make_mut(&mut self.keyspaces).insert(name.to_owned(), Arc::new(changed));
-        let tables: Vec<TableId> = self.tables_in(name).map(|entry| entry.table.id).collect();
-        self.add_missing_replicas(&tables);
         Ok(Done::Changed)
     }
 
@@ -274,7 +240,8 @@ impl Catalog {
     fn drop_tablets(&mut self, entry: &TableEntry) {
         for TabletRange { tablet, .. } in &entry.tablets {
             if let Some(placement) = Arc::make_mut(&mut self.tablets).remove(tablet) {
-                Arc::make_mut(&mut self.dropped).insert(*tablet, placement);
+                let placement = Placement::founded(placement.table, placement.holders().collect());
+                Arc::make_mut(&mut self.dropped).insert(*tablet, Arc::new(placement));
             }
         }
     }

@@ -1,7 +1,7 @@
 //! What nodes have to do to get from one snapshot to a later one.
 //!
 //! Always true: the changes depend on the two snapshots alone, so a node may let any number of versions pass and catch up with all of them at
-//! once; what came and went in between leaves no trace. Order: tablets and replicas to open, definitions, nodes, tablets to drop, what
+//! once; what came and went in between leaves no trace. Order: tablets and replicas to open, definitions, nodes, settings, replicas and tablets to drop, what
 //! drivers are told (drops first, a keyspace before what is in it and after it is gone).
 
 use super::command::{Change, NewTablet, SchemaChangeKind, SchemaEvent, SchemaTarget};
@@ -26,17 +26,23 @@ impl Catalog {
             }
         }
         changes.extend(differing(&older.nodes, &self.nodes).map(|(id, _)| Change::NodeChanged(*id)));
+        changes.extend(older.nodes.keys().filter(|id| !self.nodes.contains_key(id)).map(|id| Change::NodeRemoved(*id)));
+        if self.identity.settings != older.identity.settings {
+            changes.push(Change::SettingsChanged);
+        }
+        self.replicas_to_close(older, &mut changes);
         self.tablets_to_drop(older, &mut changes);
         self.events_since(older, &mut changes);
         changes
     }
 
     fn tablets_to_open(&self, older: &Catalog, entry: &TableEntry, changes: &mut Vec<Change>) {
-        let (mut opened, mut added) = (Vec::new(), Vec::new());
+        let (mut opened, mut moved) = (Vec::new(), Vec::new());
         for (at, range) in entry.tablets.iter().enumerate() {
             let Some(placement) = self.tablets.get(&range.tablet) else { continue };
             match older.tablets.get(&range.tablet) {
-                Some(before) => added.extend(new_replicas(before, placement).map(|node| (range.tablet, node))),
+                Some(before) if before.replicas == placement.replicas => {}
+                Some(before) => moved.push((range.tablet, new_holders(before, placement).collect())),
                 None => opened.push(NewTablet {
                     tablet: range.tablet,
                     first_token: range.first_token,
@@ -48,8 +54,21 @@ impl Catalog {
         if !opened.is_empty() {
             changes.push(Change::OpenTablets { table: Arc::clone(&entry.table), tablets: opened });
         }
-        if !added.is_empty() {
-            changes.push(Change::ReplicasAdded { table: Arc::clone(&entry.table), tablets: added });
+        if !moved.is_empty() {
+            changes.push(Change::ReplicasMoved { table: Arc::clone(&entry.table), tablets: moved });
+        }
+    }
+
+    fn replicas_to_close(&self, older: &Catalog, changes: &mut Vec<Change>) {
+        if Arc::ptr_eq(&self.tablets, &older.tablets) {
+            return;
+        }
+        let kept =
+            older.tablets.iter().filter_map(|(tablet, before)| Some((*tablet, before, self.tablets.get(tablet)?)));
+        let gone: Vec<(TabletId, NodeId)> =
+            kept.flat_map(|(tablet, before, now)| new_holders(now, before).map(move |node| (tablet, node))).collect();
+        if !gone.is_empty() {
+            changes.push(Change::ReplicasGone { tablets: gone });
         }
     }
 
@@ -110,8 +129,8 @@ fn differing<'a, K: Ord, V: PartialEq>(
         .filter(|(id, value)| !older.get(id).is_some_and(|before| Arc::ptr_eq(before, value) || before == *value))
 }
 
-fn new_replicas<'a>(before: &'a Placement, after: &'a Placement) -> impl Iterator<Item = NodeId> + 'a {
-    after.replicas.iter().copied().filter(|node| !before.replicas.contains(node))
+fn new_holders<'a>(before: &'a Placement, after: &'a Placement) -> impl Iterator<Item = NodeId> + 'a {
+    after.holders().filter(|node| !before.is_held_by(*node))
 }
 
 fn event(change: SchemaChangeKind, keyspace: &str, target: SchemaTarget) -> Change {

@@ -3,6 +3,7 @@
 //! Commands and outcomes travel as JSON in an envelope with a format number: `{"v":1,"command":{…}}`. A replica that meets a newer number
 //! stops instead of guessing, as its state would part from its peers'.
 
+use super::NodeState;
 use diorite_base::{NodeId, TableId, TabletId};
 use diorite_model::schema::{Keyspace, Table};
 use diorite_model::types::UserType;
@@ -45,6 +46,41 @@ impl NodeDescription {
     }
 }
 
+/// A tablet whose group is as wanted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SettledTablet {
+    /// Which.
+    pub tablet: TabletId,
+    /// The voters of its group, the only members.
+    pub voters: Vec<NodeId>,
+}
+
+/// What can be set for the whole cluster; see [`super::Settings`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "name", rename_all = "snake_case")]
+pub enum Setting {
+    /// What copies may take.
+    CopyRate {
+        /// Bytes per second and node.
+        bytes_per_second: u64,
+    },
+    /// Whether the balancer works.
+    Balancing {
+        /// Whether it leaves everything where it is.
+        is_paused: bool,
+    },
+    /// How long a node may be silent before it is replaced.
+    ReplaceAfter {
+        /// How long.
+        milliseconds: u64,
+    },
+    /// Where leaders are to be.
+    PreferredLeaderZones {
+        /// In which zones; empty: anywhere.
+        zones: Vec<String>,
+    },
+}
+
 /// A change that is asked for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
@@ -58,7 +94,7 @@ pub enum Command {
         /// Replicas per tablet that every keyspace has at least, and that one has which does not say.
         replication_factor: u32,
     },
-    /// Makes a node a member, or updates what is known of a member with the same host id. Tablets that lack replicas get them there.
+    /// Makes a node a member, or updates what is known of a member with the same host id.
     RegisterNode {
         /// What the node says about itself.
         node: NodeDescription,
@@ -69,6 +105,51 @@ pub enum Command {
         node: NodeId,
         /// Which tablets.
         tablets: Vec<TabletId>,
+    },
+    /// Wants a tablet's replicas elsewhere, or another of them to lead.
+    Place {
+        /// Which tablet.
+        tablet: TabletId,
+        /// Where they are wanted so far; otherwise nothing happens.
+        expected: Vec<NodeId>,
+        /// Where they are wanted from now on, the preferred leader first.
+        replicas: Vec<NodeId>,
+    },
+    /// The groups of these tablets consist of what their placements want.
+    Settle {
+        /// Which, and what they consist of.
+        tablets: Vec<SettledTablet>,
+    },
+    /// Says what a node is there for.
+    SetNodeState {
+        /// Which node.
+        node: NodeId,
+        /// Its new state.
+        state: NodeState,
+    },
+    /// Puts a node into a zone, whatever it says itself.
+    AssignZone {
+        /// Which node.
+        node: NodeId,
+        /// The zone; `None`: what the node says.
+        zone: Option<String>,
+    },
+    /// Says whether a node may lead tablets.
+    SetLeading {
+        /// Which node.
+        node: NodeId,
+        /// Whether others are to lead what it holds.
+        leads_nothing: bool,
+    },
+    /// Ends a node's membership, for ever. It must not hold any replicas.
+    RemoveNode {
+        /// Which node.
+        node: NodeId,
+    },
+    /// Sets something for the whole cluster.
+    Set {
+        /// What, and to what.
+        setting: Setting,
     },
     /// `CREATE KEYSPACE`
     CreateKeyspace {
@@ -200,6 +281,8 @@ pub enum Rejection {
     NoSuchTable,
     /// The user type does not exist.
     NoSuchType,
+    /// The node is not a member.
+    NoSuchNode,
     /// Something else changed the object meanwhile: derive the command again from the current catalog.
     Conflict,
     /// Other objects depend on it.
@@ -325,18 +408,28 @@ pub enum Change {
         /// Which.
         tablets: Vec<TabletId>,
     },
-    /// These tablets get replicas on more nodes. A node that is named opens an empty one that starts from the tablet's founders
-    /// (`Placement::founders`); the tablet's leader brings its group in line with `Placement::replicas`.
-    ReplicasAdded {
+    /// Where replicas of these tablets are wanted has changed. A node that is to hold one from now on opens an empty one that starts from the
+    /// tablet's founders (`Placement::founders`), after its copy of the catalog is durable up to here; the tablet's leader brings its group in
+    /// line with `Placement::replicas`.
+    ReplicasMoved {
         /// The table they belong to.
         table: Arc<Table>,
-        /// Which, and where; a tablet may come more than once.
+        /// Which, and the nodes that are to hold one from now on.
+        tablets: Vec<(TabletId, Vec<NodeId>)>,
+    },
+    /// Close the replicas of these tablets that are on these nodes, and remove their files: the groups do without them.
+    ReplicasGone {
+        /// Which, and where.
         tablets: Vec<(TabletId, NodeId)>,
     },
+    /// What is set for the whole cluster changed.
+    SettingsChanged,
     /// The definition changed; the tablets stay.
     AlterTable(Arc<Table>),
-    /// A node joined or changed its description.
+    /// A node joined, or what is known of it changed.
     NodeChanged(NodeId),
+    /// A node is no member any more.
+    NodeRemoved(NodeId),
     /// Tell drivers that registered for schema events.
     Schema(SchemaEvent),
 }

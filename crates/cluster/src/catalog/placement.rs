@@ -1,11 +1,11 @@
-//! Which nodes hold the replicas of a tablet, and which of them should lead it.
+//! Which nodes hold the replicas of a new tablet, and which of them should lead it.
 //!
-//! Always true: a pure function of the snapshot, so every replica of the catalog places alike; a tablet never has two replicas on one node;
-//! what is chosen is never taken away again here. Left out: moving and removing replicas (the balancer's).
+//! Always true: a pure function of the snapshot, so every replica of the catalog places alike; a tablet never has two replicas on one node.
+//! Left out: everything that happens to a tablet later: replicas that it lacks, or that had better be elsewhere (the balancer's).
 
 use super::replication::Replication;
 use super::{Catalog, Node, Placement};
-use diorite_base::{NodeId, TableId, TabletId};
+use diorite_base::{NodeId, TabletId};
 use diorite_model::schema::{Table, TableEntry, TabletRange};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -38,35 +38,12 @@ impl Catalog {
                 load.replicas += 1;
             }
             self.fill(&replication, &mut replicas, &mut loads);
-            let placement = Placement { table: table.id, founders: replicas.clone(), replicas };
+            let placement = Placement::founded(table.id, replicas);
             Arc::make_mut(&mut self.tablets).insert(tablet, Arc::new(placement));
             ranges.push(TabletRange { tablet, first_token });
         }
         let (id, entry) = (table.id, TableEntry { table, tablets: ranges });
         Arc::make_mut(&mut self.tables).insert(id, Arc::new(entry));
-    }
-
-    /// Gives every tablet of `tables` the replicas that it lacks, as far as there are nodes for them.
-    pub(super) fn add_missing_replicas(&mut self, tables: &[TableId]) {
-        let mut loads = self.loads();
-        for table in tables {
-            let Some(entry) = self.tables.get(table).cloned() else { continue };
-            let replication = self.replication_of(&entry.table.keyspace);
-            for TabletRange { tablet, .. } in &entry.tablets {
-                let Some(placement) = self.tablets.get(tablet) else { continue };
-                let mut placement = Placement::clone(placement);
-                let before = placement.replicas.len();
-                self.fill(&replication, &mut placement.replicas, &mut loads);
-                let new = placement.replicas[before..].to_vec();
-                if new.is_empty() {
-                    continue;
-                }
-                for node in new {
-                    prefer_if_idle(&mut placement.replicas, node, &mut loads);
-                }
-                Arc::make_mut(&mut self.tablets).insert(*tablet, Arc::new(placement));
-            }
-        }
     }
 
     fn loads(&self) -> Loads {
@@ -87,13 +64,12 @@ impl Catalog {
     /// the fewest comes first, so that many small tables are spread as well as a large one.
     fn choose_leader(&self, replication: &Replication, index: u32, count: u32, loads: &Loads) -> Option<NodeId> {
         let able: Vec<NodeId> = self
-            .nodes
-            .values()
+            .active_nodes()
             .filter(|node| replication.uses(&node.description.data_center))
             .map(|node| node.id)
             .collect();
         // A keyspace of a data centre without nodes is still served, from anywhere.
-        let able = if able.is_empty() { self.nodes.keys().copied().collect() } else { able };
+        let able = if able.is_empty() { self.active_nodes().map(|node| node.id).collect() } else { able };
         if (count as usize).is_multiple_of(able.len()) {
             return able.get(index as usize % able.len().max(1)).copied();
         }
@@ -103,13 +79,19 @@ impl Catalog {
         })
     }
 
+    /// The nodes that may be given replicas: active ones, or, where there are none, all.
+    fn active_nodes(&self) -> impl Iterator<Item = &Arc<Node>> + Clone {
+        let none_is_active = !self.nodes.values().any(|node| node.state.is_active());
+        self.nodes.values().filter(move |node| none_is_active || node.state.is_active())
+    }
+
     /// Adds nodes to `replicas` until there are as many as wanted, or no more nodes.
     fn fill(&self, replication: &Replication, replicas: &mut Vec<NodeId>, loads: &mut Loads) {
         match replication {
-            Replication::Anywhere(wanted) => self.fill_from(self.nodes.values(), *wanted, replicas, loads),
+            Replication::Anywhere(wanted) => self.fill_from(self.active_nodes(), *wanted, replicas, loads),
             Replication::PerDataCenter(wanted) => {
                 for (data_center, wanted) in wanted {
-                    let nodes = self.nodes.values().filter(|node| node.description.data_center == *data_center);
+                    let nodes = self.active_nodes().filter(|node| node.description.data_center == *data_center);
                     self.fill_from(nodes, *wanted, replicas, loads);
                 }
             }
@@ -126,33 +108,19 @@ impl Catalog {
         loads: &mut Loads,
     ) {
         let present: Vec<&Arc<Node>> = nodes.clone().filter(|node| replicas.contains(&node.id)).collect();
-        let mut zones: BTreeSet<&str> = present.iter().map(|node| node.description.zone.as_str()).collect();
+        let mut zones: BTreeSet<&str> = present.iter().map(|node| node.zone()).collect();
         for _ in present.len()..wanted as usize {
             let candidates = nodes.clone().filter(|node| !replicas.contains(&node.id));
             let best = candidates.min_by_key(|node| {
-                let zone_is_taken = zones.contains(node.description.zone.as_str());
+                let zone_is_taken = zones.contains(node.zone());
                 (zone_is_taken, loads.get(&node.id).map_or(0, |load| load.replicas), node.id)
             });
             let Some(node) = best else { break };
-            zones.insert(&node.description.zone);
+            zones.insert(node.zone());
             loads.entry(node.id).or_default().replicas += 1;
             replicas.push(node.id);
         }
     }
-}
-
-/// Makes a new replica's node the preferred leader where it leads too few, so that a node that joined takes its share of the work.
-fn prefer_if_idle(replicas: &mut [NodeId], node: NodeId, loads: &mut Loads) {
-    let leaders = |of: NodeId| loads.get(&of).map_or(0, |load| load.leaders);
-    let Some(first) = replicas.first().copied() else { return };
-    if first == node || leaders(first) <= leaders(node) + 1 {
-        return;
-    }
-    if let Some(at) = replicas.iter().position(|replica| *replica == node) {
-        replicas[..=at].rotate_right(1);
-    }
-    loads.entry(first).or_default().leaders -= 1;
-    loads.entry(node).or_default().leaders += 1;
 }
 
 /// The first and the last token of part `index` when the ring is split evenly into `count`, as the tablets of a new table do.

@@ -70,6 +70,11 @@ fn table_of(keyspace: &str, name: &str, value: CqlType) -> Table {
     }
 }
 
+/// `1000` → that tablet.
+fn tablet_of(word: &str) -> TabletId {
+    TabletId(word.parse().unwrap())
+}
+
 /// Turns a script line into a command; the catalog is consulted as the `query` crate would.
 fn parse(catalog: &Catalog, line: &str) -> Command {
     let mut words = line.split_whitespace();
@@ -134,6 +139,40 @@ fn parse(catalog: &Catalog, line: &str) -> Command {
             let changed = type_of(&keyspace, &object, &fields);
             Command::AlterType { expected: expected.unwrap_or_else(|| changed.clone()), changed }
         }
+        "place" => {
+            let tablet = tablet_of(words[0]);
+            let nodes = |list: &str| list.split(',').map(|id| NodeId(id.parse().unwrap())).collect::<Vec<_>>();
+            let current = catalog.placement(tablet).map_or_else(Vec::new, |placement| placement.replicas.clone());
+            let expected = option("expected").map_or(current, nodes);
+            Command::Place { tablet, expected, replicas: nodes(option("on").unwrap()) }
+        }
+        "settle" => {
+            let tablet = tablet_of(words[0]);
+            let voters = catalog.placement(tablet).map_or_else(Vec::new, |placement| placement.replicas.clone());
+            Command::Settle { tablets: vec![SettledTablet { tablet, voters }] }
+        }
+        "state" => {
+            let state = serde_json::from_value(serde_json::Value::from(words[1])).unwrap();
+            Command::SetNodeState { node: NodeId(words[0].parse().unwrap()), state }
+        }
+        "zone" => {
+            Command::AssignZone { node: NodeId(words[0].parse().unwrap()), zone: words.get(1).map(|z| (*z).to_owned()) }
+        }
+        "leading" => {
+            Command::SetLeading { node: NodeId(words[0].parse().unwrap()), leads_nothing: words[1] == "false" }
+        }
+        "remove" => Command::RemoveNode { node: NodeId(words[0].parse().unwrap()) },
+        "set" => {
+            let setting = match words[0] {
+                "rate" => Setting::CopyRate { bytes_per_second: words[1].parse().unwrap() },
+                "paused" => Setting::Balancing { is_paused: words[1].parse().unwrap() },
+                "replace-after" => Setting::ReplaceAfter { milliseconds: words[1].parse().unwrap() },
+                _ => {
+                    Setting::PreferredLeaderZones { zones: words[1..].iter().map(|zone| (*zone).to_owned()).collect() }
+                }
+            };
+            Command::Set { setting }
+        }
         "drop-type" => Command::DropType { keyspace, name: object, if_exists: flag("if-exists") },
         other => panic!("unknown script command {other}"),
     }
@@ -148,9 +187,9 @@ fn show_changes(changes: &[Change], out: &mut String) {
                     writeln!(out, "    {tablet} [{first_token}, {last_token}] on {replicas:?}").unwrap();
                 }
             }
-            Change::ReplicasAdded { table, tablets } => {
-                writeln!(out, "  add replicas of {}.{} ({})", table.keyspace, table.name, table.id).unwrap();
-                tablets.iter().for_each(|(tablet, node)| writeln!(out, "    {tablet} on {node:?}").unwrap());
+            Change::ReplicasMoved { table, tablets } => {
+                writeln!(out, "  move replicas of {}.{} ({})", table.keyspace, table.name, table.id).unwrap();
+                tablets.iter().for_each(|(tablet, nodes)| writeln!(out, "    {tablet} opened on {nodes:?}").unwrap());
             }
             Change::AlterTable(table) => writeln!(out, "  alter {} to version {}", table.id, table.version).unwrap(),
             other => writeln!(out, "  {other:?}").unwrap(),
@@ -450,7 +489,21 @@ fn any_line() -> impl Strategy<Value = String> {
         1 => object.clone().prop_map(|name| format!("alter-type {name} fields=f,g")),
         1 => object.prop_map(|name| format!("drop-type {name}")),
         1 => (1..3u64).prop_map(|node| format!("forget {node}")),
+        8 => (1_000..1_012u64, any_replicas()).prop_map(|(tablet, on)| format!("place {tablet} on={on}")),
+        4 => (1_000..1_012u64).prop_map(|tablet| format!("settle {tablet}")),
+        2 => (1..4u64, prop::sample::select(vec!["active", "draining", "dead"])).prop_map(|(node, state)| format!("state {node} {state}")),
+        1 => (1..4u64).prop_map(|node| format!("remove {node}")),
+        1 => (1..4u64, "[ab]").prop_map(|(node, zone)| format!("zone {node} {zone}")),
+        1 => (1..3u64).prop_map(|rate| format!("set rate {rate}")),
     ]
+}
+
+/// Some order of some of the first nodes.
+fn any_replicas() -> impl Strategy<Value = String> {
+    (prop::sample::subsequence(vec![1u64, 2, 3, 4], 1..=4).prop_shuffle()).prop_map(|nodes| {
+        let nodes: Vec<String> = nodes.iter().map(u64::to_string).collect();
+        nodes.join(",")
+    })
 }
 
 /// Tables and tablets that a command brought into being.
@@ -460,49 +513,54 @@ fn new_ids(before: &Catalog, after: &Catalog) -> (Vec<TableId>, Vec<TabletId>) {
     (tables, tablets)
 }
 
-/// As many replicas as wanted, or as there are nodes; none twice, none taken away; founders as they were; every addition announced.
-fn check_placements(before: &Catalog, after: &Catalog, changes: &[Change]) -> Result<(), TestCaseError> {
-    let announced: Vec<(TabletId, NodeId)> = changes
-        .iter()
-        .flat_map(|change| match change {
-            Change::ReplicasAdded { tablets, .. } => tablets.clone(),
-            _ => Vec::new(),
-        })
-        .collect();
-    let mut added = Vec::new();
+/// No replica twice, all of them on members; new tablets have as many as wanted or as there are active nodes; founders as they were; whoever
+/// held a replica holds it until the group has settled.
+fn check_placements(before: &Catalog, after: &Catalog) -> Result<(), TestCaseError> {
     for (tablet, placement) in after.tablets() {
-        let replicas: BTreeSet<NodeId> = placement.replicas.iter().copied().collect();
-        prop_assert_eq!(replicas.len(), placement.replicas.len());
-        let keyspace = &after.table_by_id(placement.table).unwrap().table.keyspace;
-        match after.replication_of(keyspace) {
-            Replication::Anywhere(wanted) => {
-                prop_assert!(replicas.len() >= after.nodes().count().min(wanted as usize));
-            }
-            Replication::PerDataCenter(wanted) => {
-                for (data_center, wanted) in wanted {
-                    let nodes = after.nodes().filter(|node| node.description.data_center == data_center);
-                    let nodes: Vec<NodeId> = nodes.map(|node| node.id).collect();
-                    let held = nodes.iter().filter(|node| replicas.contains(node)).count();
-                    prop_assert!(held >= nodes.len().min(wanted as usize), "{tablet} in {data_center}");
-                }
-            }
-        }
-        if let Some(old) = before.placement(tablet) {
-            prop_assert_eq!(&old.founders, &placement.founders);
-            prop_assert!(old.replicas.iter().all(|replica| replicas.contains(replica)));
-            added.extend(replicas.iter().filter(|node| !old.replicas.contains(node)).map(|node| (tablet, *node)));
-        } else {
+        let holders: BTreeSet<NodeId> = placement.holders().collect();
+        prop_assert_eq!(holders.len(), placement.holders().count());
+        prop_assert!(holders.iter().all(|node| after.node(*node).is_some()));
+        prop_assert!(placement.arriving.iter().all(|node| placement.replicas.contains(node)));
+        let Some(old) = before.placement(tablet) else {
             prop_assert_eq!(&placement.founders, &placement.replicas);
-        }
+            prop_assert!(!placement.is_moving());
+            check_new_placement(after, placement)?;
+            continue;
+        };
+        prop_assert_eq!(&old.founders, &placement.founders);
+        let has_settled = old.is_moving() && !placement.is_moving() && old.replicas == placement.replicas;
+        prop_assert!(has_settled || old.holders().all(|node| holders.contains(&node)));
+        prop_assert!(
+            has_settled
+                || placement
+                    .replicas
+                    .iter()
+                    .all(|node| old.replicas.contains(node) || placement.arriving.contains(node))
+        );
     }
-    prop_assert_eq!(announced.iter().collect::<BTreeSet<_>>(), added.iter().collect::<BTreeSet<_>>());
     if after.nodes().next().is_none() {
         return Ok(());
     }
     let members = after.catalog_members();
-    let all: Vec<NodeId> = members.voters.iter().chain(&members.learners).copied().collect();
-    prop_assert_eq!(all, after.nodes().map(|node| node.id).collect::<Vec<_>>());
-    prop_assert!(members.voters.len() <= after.identity().replication_factor as usize);
+    let all: BTreeSet<NodeId> = members.voters.iter().chain(&members.learners).copied().collect();
+    prop_assert_eq!(all, after.nodes().map(|node| node.id).collect::<BTreeSet<_>>());
+    prop_assert_eq!(members.voters.len(), after.nodes().count().min(after.identity().replication_factor as usize));
+    Ok(())
+}
+
+fn check_new_placement(catalog: &Catalog, placement: &Placement) -> Result<(), TestCaseError> {
+    let keyspace = &catalog.table_by_id(placement.table).unwrap().table.keyspace;
+    let active: Vec<_> = catalog.nodes().filter(|node| node.state.is_active()).collect();
+    match catalog.replication_of(keyspace) {
+        Replication::Anywhere(wanted) => prop_assert!(placement.replicas.len() >= active.len().min(wanted as usize)),
+        Replication::PerDataCenter(wanted) => {
+            for (data_center, wanted) in wanted {
+                let nodes = active.iter().filter(|node| node.description.data_center == data_center);
+                let held = nodes.clone().filter(|node| placement.replicas.contains(&node.id)).count();
+                prop_assert!(held >= nodes.count().min(wanted as usize), "in {data_center}");
+            }
+        }
+    }
     Ok(())
 }
 
@@ -515,7 +573,12 @@ fn carry_out(changes: &[Change], open: &mut BTreeSet<(TabletId, NodeId)>) {
                     open.extend(new.replicas.iter().map(|node| (new.tablet, *node)));
                 }
             }
-            Change::ReplicasAdded { tablets, .. } => open.extend(tablets),
+            Change::ReplicasMoved { tablets, .. } => {
+                for (tablet, nodes) in tablets {
+                    open.extend(nodes.iter().map(|node| (*tablet, *node)));
+                }
+            }
+            Change::ReplicasGone { tablets } => open.retain(|replica| !tablets.contains(replica)),
             Change::DropTablets { tablets, .. } => open.retain(|(tablet, _)| !tablets.contains(tablet)),
             _ => {}
         }
@@ -524,7 +587,7 @@ fn carry_out(changes: &[Change], open: &mut BTreeSet<(TabletId, NodeId)>) {
 
 fn replicas_of(catalog: &Catalog) -> BTreeSet<(TabletId, NodeId)> {
     let tablets = catalog.tablets();
-    tablets.flat_map(|(tablet, placement)| placement.replicas.iter().map(move |node| (tablet, *node))).collect()
+    tablets.flat_map(|(tablet, placement)| placement.holders().map(move |node| (tablet, node))).collect()
 }
 
 proptest! {
@@ -560,7 +623,7 @@ proptest! {
                 }
             }
             prop_assert_eq!(&Catalog::load(stored.iter()).unwrap(), &next);
-            check_placements(&catalog, &next, &changes)?;
+            check_placements(&catalog, &next)?;
             carry_out(&changes, &mut open);
             prop_assert_eq!(&open, &replicas_of(&next));
             let mut at_once = BTreeSet::new();

@@ -141,6 +141,7 @@ fn node(question: &Question, at: u32) -> NodeView {
         zone: format!("zone{}", at % question.zones + 1),
         data_center: "datacenter1".to_owned(),
         state: NodeState::Live,
+        may_lead: true,
         disks: vec![DiskView { total_bytes, free_bytes: total_bytes, reserve_bytes: 0, failed: false }],
     }
 }

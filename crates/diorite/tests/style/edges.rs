@@ -22,7 +22,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("node", &["base", "cql", "model", "raft", "cluster", "storage", "rpc", "query", "replica", "admin"]),
     ("local", &["base"]),
     ("workload", &["base", "local"]),
-    ("diorite", &["cluster", "node", "local", "workload"]),
+    ("diorite", &["admin", "cluster", "node", "local", "workload"]),
     ("sim", &["base", "history", "raft", "storage", "rpc", "replica"]),
 ];
 

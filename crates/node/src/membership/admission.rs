@@ -1,6 +1,6 @@
 //! What the other members say when this node dials them.
 //!
-//! Always true: a node that any member has let in is not stopped by another's refusal, unless that says that a second process runs under its id;
+//! Always true: a node that any member has let in is not stopped by another's refusal, unless that says that a second process runs under its id, or that it was removed;
 //! a node that nobody has let in stops at the first refusal that trying again will not change.
 
 use crate::error::StartError;
@@ -89,14 +89,15 @@ impl Admission {
 impl State {
     fn refusal(&self) -> Option<StartError> {
         let (by, refusal) = self.refused.as_ref()?;
-        let counts = self.met.is_empty() || refusal.kind == RefusalKind::Duplicate;
+        let counts = self.met.is_empty() || stops_members(refusal.kind);
         counts.then(|| StartError::Refused { by: *by, reason: refusal.reason.clone() })
     }
 
     fn refuse(&mut self, by: NodeId, refusal: &Refusal) {
         // What is said of a second process counts more than what was said before, but only to a process that has not been let in there.
-        let is_first = self.refused.is_none() || refusal.kind == RefusalKind::Duplicate;
-        if refusal.kind.is_final() && is_first && !self.met.contains(&by) {
+        let is_first = self.refused.is_none() || stops_members(refusal.kind);
+        let is_new = !self.met.contains(&by) || refusal.kind == RefusalKind::Removed;
+        if refusal.kind.is_final() && is_first && is_new {
             self.refused = Some((by, refusal.clone()));
         } else if self.logged.insert(by, refusal.clone()).as_ref() != Some(refusal) {
             match refusal.kind {
@@ -108,6 +109,11 @@ impl State {
             }
         }
     }
+}
+
+/// Whether a node that others have let in must stop all the same.
+fn stops_members(kind: RefusalKind) -> bool {
+    matches!(kind, RefusalKind::Duplicate | RefusalKind::Removed)
 }
 
 impl Observer for Admission {

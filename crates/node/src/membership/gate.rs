@@ -3,6 +3,7 @@
 use super::join::{Answer, Question};
 use super::{RETRY, pause};
 use crate::catalog::CatalogFollower;
+use crate::operate::Operations;
 use crate::route::Router;
 use diorite_base::NodeId;
 use diorite_cluster::catalog::{Catalog, Command, NodeDescription, Outcome};
@@ -24,12 +25,14 @@ const REGISTER_PATIENCE: Duration = Duration::from_secs(15);
 pub(crate) struct Inbox {
     pub(crate) store: Arc<Store>,
     pub(crate) router: Arc<Router>,
+    pub(crate) operations: Arc<Operations>,
 }
 
 impl Receiver for Inbox {
     fn receive(&self, from: NodeId, lane: Lane, frame: &[u8]) {
         match lane {
             Lane::Requests => self.router.receive(from, frame),
+            Lane::Operations => self.operations.receive(from, frame),
             Lane::Control | Lane::Raft | Lane::Bulk => self.store.receive(from, lane, frame),
         }
     }
@@ -52,6 +55,10 @@ impl Gate for Gatekeeper {
                 let (id, owner) = (hello.from, node.description.host_id);
                 let reason = format!("node id {id} belongs to host {owner}, not to {}", hello.host);
                 Err(Refusal::new(RefusalKind::Duplicate, reason))
+            }
+            None if catalog.identity().has_numbered_node(hello.from) => {
+                let reason = format!("node {} was removed from the cluster", hello.from);
+                Err(Refusal::new(RefusalKind::Removed, reason))
             }
             // This node has just joined: the members tell it who they are.
             None if catalog.nodes().next().is_none() => Ok(()),

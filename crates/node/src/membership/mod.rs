@@ -23,6 +23,7 @@ pub(crate) use join::{Applicant, JOIN_PATIENCE, Joined, join};
 use crate::catalog::{CATALOG_TABLET, CatalogFollower, CatalogWriter};
 use crate::config::{NodeAddress, StartOptions};
 use crate::error::StartError;
+use crate::operate::Operations;
 use crate::route::Router;
 use ahash::AHashMap;
 use diorite_base::mutation::Mutation;
@@ -119,6 +120,7 @@ pub(crate) struct Membership {
     pub(crate) store: Arc<Store>,
     pub(crate) router: Arc<Router>,
     pub(crate) catalog: Arc<CatalogFollower>,
+    pub(crate) operations: Arc<Operations>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) identity: Identity,
     pub(crate) description: NodeDescription,
@@ -132,7 +134,11 @@ impl Membership {
     /// Lets others in from now on, and dials the members that are known: from the catalog's copy on disk, or from the answer of who let this
     /// node join.
     pub(crate) fn open_doors(&self, listener: TcpListener, joined: Option<&Joined>) {
-        let inbox = Inbox { store: Arc::clone(&self.store), router: Arc::clone(&self.router) };
+        let inbox = Inbox {
+            store: Arc::clone(&self.store),
+            router: Arc::clone(&self.router),
+            operations: Arc::clone(&self.operations),
+        };
         let gate = Gatekeeper { node: self.node(), store: Arc::clone(&self.store), catalog: Arc::clone(&self.catalog) };
         self.transport.listen(listener, Arc::new(inbox), Arc::new(gate));
         let catalog = self.catalog.current();

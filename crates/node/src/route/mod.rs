@@ -240,7 +240,7 @@ impl Router {
         }
         let catalog = self.catalogs.catalog();
         let candidates: Vec<NodeId> = match catalog.placement(tablet) {
-            Some(placement) => placement.replicas.iter().copied().filter(|node| may_ask(*node)).collect(),
+            Some(placement) => placement.holders().filter(|node| may_ask(*node)).collect(),
             // Its replicas are not in the catalog; every node has a copy and knows its leader.
             None if tablet.0 == GroupId::CATALOG.0 => {
                 catalog.nodes().map(|node| node.id).filter(|node| may_ask(*node)).collect()

@@ -1,0 +1,79 @@
+//! Asks a node over HTTP.
+
+use crate::api::Failure;
+use serde::de::DeserializeOwned;
+use std::time::Duration;
+use thiserror::Error;
+
+/// Longer than a node takes to find out that nobody can answer.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Lists of tablets come in pages, so that no answer is longer.
+const MAX_ANSWER_BYTES: u64 = 64 << 20;
+
+/// Why a command failed.
+#[derive(Debug, Error)]
+pub enum AdminError {
+    /// None of the nodes can be asked.
+    #[error("no node answers: {0}")]
+    Unreachable(String),
+    /// The cluster refuses.
+    #[error("{0}")]
+    Refused(#[from] Failure),
+    /// What came back is not what a node says.
+    #[error("{0} does not answer as a node of this version does: {1}")]
+    Strange(String, String),
+    /// The answer cannot be printed.
+    #[error("cannot print the answer: {0}")]
+    Output(#[from] std::io::Error),
+}
+
+/// Asks the first of `hosts` (`HOST[:PORT]`) that can be reached.
+pub(crate) struct Client {
+    agent: ureq::Agent,
+    hosts: Vec<String>,
+}
+
+impl Client {
+    pub(crate) fn new(hosts: &[String], default_port: u16) -> Self {
+        let config = ureq::Agent::config_builder().timeout_global(Some(PATIENCE)).http_status_as_error(false);
+        let with_port = |host: &String| {
+            let has_port = host.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+            if has_port { host.clone() } else { format!("{host}:{default_port}") }
+        };
+        Self { agent: config.build().new_agent(), hosts: hosts.iter().map(with_port).collect() }
+    }
+
+    pub(crate) fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, AdminError> {
+        self.ask(|host| self.agent.get(format!("http://{host}{path}")).call())
+    }
+
+    pub(crate) fn post<T: DeserializeOwned>(&self, path: &str, body: &serde_json::Value) -> Result<T, AdminError> {
+        self.ask(|host| self.agent.post(format!("http://{host}{path}")).send(body.to_string()))
+    }
+
+    fn ask<T: DeserializeOwned>(
+        &self,
+        call: impl Fn(&str) -> Result<ureq::http::Response<ureq::Body>, ureq::Error>,
+    ) -> Result<T, AdminError> {
+        let mut failures = Vec::new();
+        for host in &self.hosts {
+            let mut response = match call(host) {
+                Ok(response) => response,
+                Err(error) => {
+                    failures.push(format!("{host}: {error}"));
+                    continue;
+                }
+            };
+            let strange = |why: String| AdminError::Strange(host.clone(), why);
+            let body = response.body_mut().with_config().limit(MAX_ANSWER_BYTES).read_to_string();
+            let body = body.map_err(|error| strange(error.to_string()))?;
+            if !response.status().is_success() {
+                let failure: Failure =
+                    serde_json::from_str(&body).map_err(|_| strange(format!("status {}", response.status())))?;
+                return Err(failure.into());
+            }
+            return serde_json::from_str(&body).map_err(|error| strange(error.to_string()));
+        }
+        Err(AdminError::Unreachable(failures.join("; ")))
+    }
+}

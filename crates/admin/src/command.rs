@@ -1,0 +1,284 @@
+//! `diorite admin`: looks at and changes a running cluster, through the HTTP port of any of its nodes.
+//!
+//! Always true: with `--json` nothing but JSON goes to standard output, as the HTTP interface gives it; a command that changes something says
+//! what it did, or fails with the reason why it did not. `status` ends with code 2 when data is at risk.
+
+use crate::api::{ClusterStatus, Done, MoveStatus, NodeStatus, TableStatus, TabletFilter, TabletPage};
+pub use crate::client::AdminError;
+use crate::client::Client;
+use crate::tables;
+use diorite_base::text::Size;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use std::io::Write;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// The HTTP port of a node.
+const HTTP_PORT: u16 = 7000;
+/// How often `--wait` looks.
+const LOOK_AGAIN: Duration = Duration::from_millis(500);
+/// What `status` ends with when data is at risk.
+const AT_RISK: u8 = 2;
+
+/// `diorite admin`.
+#[derive(Debug, Clone, clap::Args)]
+pub struct AdminArguments {
+    /// A node to ask; any will do. Give several to be independent of one.
+    #[arg(long, global = true, value_name = "HOST[:PORT]", default_value = "127.0.0.1")]
+    pub host: Vec<String>,
+    /// Print JSON.
+    #[arg(long, global = true)]
+    pub json: bool,
+    #[command(subcommand)]
+    pub command: AdminCommand,
+}
+
+/// What to look at or to change.
+#[derive(Debug, Clone, clap::Subcommand)]
+pub enum AdminCommand {
+    /// Show how the cluster is; ends with code 2 when data is at risk.
+    Status,
+    /// Show the nodes.
+    Nodes,
+    /// Show the tables.
+    Tables,
+    /// Show tablets, where their replicas are and who leads them.
+    Tablets(TabletArguments),
+    /// Show the replicas that are on their way.
+    Moves {
+        /// Wait until there are none any more.
+        #[arg(long)]
+        wait: bool,
+    },
+    /// Move everything off a node, which serves until then.
+    Drain {
+        /// The node's id.
+        node: u64,
+        /// Wait until it holds nothing any more.
+        #[arg(long)]
+        wait: bool,
+    },
+    /// Let a drained node hold replicas again.
+    Undrain {
+        /// The node's id.
+        node: u64,
+    },
+    /// End the membership of a node that holds no replicas (any more).
+    Remove {
+        /// The node's id.
+        node: u64,
+    },
+    /// Make the replicas of a node that is down anew on others now, instead of after the time set by `set-replace-after`.
+    Replace {
+        /// The node's id.
+        node: u64,
+    },
+    /// Let others lead what a node leads, for instance before it is stopped.
+    MoveLeaders {
+        /// The node's id.
+        node: u64,
+        /// Let it lead again.
+        #[arg(long)]
+        back: bool,
+    },
+    /// Put a node into a zone.
+    SetZone {
+        /// The node's id.
+        node: u64,
+        /// The zone; what the node itself says if not given.
+        zone: Option<String>,
+    },
+    /// Limit what copies of replicas may take, for each node: 200MB/s at first.
+    SetRate {
+        /// Bytes per second.
+        #[arg(value_name = "SIZE")]
+        rate: Size,
+    },
+    /// Set how long a node may be silent before its replicas are made anew elsewhere: 15 minutes at first.
+    SetReplaceAfter {
+        /// How long.
+        #[arg(value_name = "SECONDS")]
+        seconds: u64,
+    },
+    /// Name the zones in which leaders are to be; none: anywhere.
+    SetLeaderZones {
+        /// The zones.
+        #[arg(value_name = "ZONE")]
+        zones: Vec<String>,
+    },
+    /// Stop something until it is resumed.
+    Pause {
+        /// What.
+        what: Pausable,
+    },
+    /// Let something go on that was paused.
+    Resume {
+        /// What.
+        what: Pausable,
+    },
+}
+
+/// What can be paused.
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+pub enum Pausable {
+    /// Moving replicas and leaders, repairs included.
+    Balancing,
+}
+
+/// Which tablets to show.
+#[derive(Debug, Clone, clap::Args)]
+pub struct TabletArguments {
+    /// Of this table.
+    #[arg(value_name = "KEYSPACE.TABLE")]
+    pub table: Option<String>,
+    /// With a replica on this node.
+    #[arg(long, value_name = "N")]
+    pub node: Option<u64>,
+}
+
+/// Carries out the command.
+pub fn run(arguments: &AdminArguments) -> Result<ExitCode, AdminError> {
+    let client = Client::new(&arguments.host, HTTP_PORT);
+    let json = arguments.json;
+    match &arguments.command {
+        AdminCommand::Status => {
+            let status: ClusterStatus = client.get("/api/v1/status")?;
+            show(json, &status, tables::status)?;
+            return Ok(if status.is_at_risk() { ExitCode::from(AT_RISK) } else { ExitCode::SUCCESS });
+        }
+        AdminCommand::Nodes => look(&client, json, "/api/v1/nodes", |nodes: &Vec<NodeStatus>| tables::nodes(nodes))?,
+        AdminCommand::Tables => {
+            look(&client, json, "/api/v1/tables", |found: &Vec<TableStatus>| tables::tables(found))?
+        }
+        AdminCommand::Tablets(arguments) => all_tablets(&client, json, arguments)?,
+        AdminCommand::Moves { wait } => {
+            wait_until(*wait, || Ok(client.get::<Vec<MoveStatus>>("/api/v1/moves")?.is_empty()))?;
+            look(&client, json, "/api/v1/moves", |moves: &Vec<MoveStatus>| tables::moves(moves))?;
+        }
+        AdminCommand::Drain { node, wait } => {
+            change(&client, json, &format!("/api/v1/nodes/{node}/drain"), &Value::Null)?;
+            wait_until(*wait, || {
+                let nodes: Vec<NodeStatus> = client.get("/api/v1/nodes")?;
+                Ok(nodes.iter().all(|found| found.node.0 != *node || found.replicas == 0))
+            })?;
+        }
+        AdminCommand::Undrain { node } => {
+            change(&client, json, &format!("/api/v1/nodes/{node}/undrain"), &Value::Null)?
+        }
+        AdminCommand::Remove { node } => change(&client, json, &format!("/api/v1/nodes/{node}/remove"), &Value::Null)?,
+        AdminCommand::Replace { node } => {
+            change(&client, json, &format!("/api/v1/nodes/{node}/replace"), &Value::Null)?
+        }
+        AdminCommand::MoveLeaders { node, back } => {
+            let operation = if *back { "return-leaders" } else { "move-leaders" };
+            change(&client, json, &format!("/api/v1/nodes/{node}/{operation}"), &Value::Null)?;
+        }
+        AdminCommand::SetZone { node, zone } => {
+            change(&client, json, &format!("/api/v1/nodes/{node}/zone"), &json!({ "zone": zone }))?;
+        }
+        AdminCommand::SetRate { rate } => set(&client, json, &json!({ "copy_rate_bytes": rate.0 }))?,
+        AdminCommand::SetReplaceAfter { seconds } => {
+            set(&client, json, &json!({ "replace_after_ms": seconds.saturating_mul(1_000) }))?;
+        }
+        AdminCommand::SetLeaderZones { zones } => set(&client, json, &json!({ "preferred_leader_zones": zones }))?,
+        AdminCommand::Pause { what: Pausable::Balancing } => {
+            set(&client, json, &json!({ "balancing_is_paused": true }))?
+        }
+        AdminCommand::Resume { what: Pausable::Balancing } => {
+            set(&client, json, &json!({ "balancing_is_paused": false }))?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn look<T: DeserializeOwned + Serialize>(
+    client: &Client,
+    json: bool,
+    path: &str,
+    text: impl FnOnce(&T) -> String,
+) -> Result<(), AdminError> {
+    show(json, &client.get::<T>(path)?, text)
+}
+
+fn show<T: Serialize>(json: bool, answer: &T, text: impl FnOnce(&T) -> String) -> Result<(), AdminError> {
+    let text = match json {
+        true => format!("{:#}\n", serde_json::to_value(answer).map_err(std::io::Error::other)?),
+        false => text(answer),
+    };
+    match std::io::stdout().lock().write_all(text.as_bytes()) {
+        // Whoever read it has seen enough.
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        written => Ok(written?),
+    }
+}
+
+fn change(client: &Client, json: bool, path: &str, body: &Value) -> Result<(), AdminError> {
+    let done: Done = client.post(path, body)?;
+    show(json, &done, |done| format!("{}\n", done.message))
+}
+
+fn set(client: &Client, json: bool, settings: &Value) -> Result<(), AdminError> {
+    let done: Vec<Done> = client.post("/api/v1/settings", settings)?;
+    show(json, &done, |done| done.iter().map(|done| format!("{}\n", done.message)).collect())
+}
+
+/// All pages, as one list.
+fn all_tablets(client: &Client, json: bool, arguments: &TabletArguments) -> Result<(), AdminError> {
+    let (keyspace, table) = match arguments.table.as_deref().map(|name| name.split_once('.').unwrap_or(("", name))) {
+        Some((keyspace, table)) => ((!keyspace.is_empty()).then_some(keyspace), Some(table)),
+        None => (None, None),
+    };
+    let mut filter = TabletFilter {
+        keyspace: keyspace.map(str::to_owned),
+        table: table.map(str::to_owned),
+        node: arguments.node,
+        ..TabletFilter::default()
+    };
+    let mut all = Vec::new();
+    loop {
+        let page: TabletPage = client.get(&format!("/api/v1/tablets?{}", query(&filter)))?;
+        all.extend(page.tablets);
+        filter.after = page.next_after;
+        if filter.after.is_none() {
+            return show(json, &all, |tablets| tables::tablets(tablets));
+        }
+    }
+}
+
+fn query(filter: &TabletFilter) -> String {
+    let named = [
+        ("keyspace", filter.keyspace.clone()),
+        ("table", filter.table.clone()),
+        ("node", filter.node.map(|node| node.to_string())),
+        ("after", filter.after.map(|tablet| tablet.to_string())),
+    ];
+    let given = named.into_iter().filter_map(|(name, value)| Some(format!("{name}={}", encoded(&value?))));
+    given.collect::<Vec<_>>().join("&")
+}
+
+/// Percent-encoding of all that is not plain (RFC 3986, 2.3).
+fn encoded(text: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
+    text.bytes().map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()
+}
+
+fn wait_until(wanted: bool, is_so: impl Fn() -> Result<bool, AdminError>) -> Result<(), AdminError> {
+    while wanted && !is_so()? {
+        #[allow(clippy::disallowed_methods, reason = "a command that a person waits for")]
+        std::thread::sleep(LOOK_AGAIN);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn filters_are_encoded() {
+        let filter = TabletFilter { table: Some("a b&c".to_owned()), node: Some(3), ..TabletFilter::default() };
+        assert_eq!(query(&filter), "table=a%20b%26c&node=3");
+    }
+}

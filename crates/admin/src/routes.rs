@@ -1,0 +1,117 @@
+//! The operations over HTTP (`docs/operate.md`): what is asked by path, query and JSON body becomes an [`Ask`].
+
+use crate::NodeView;
+use crate::api::{Ask, Change, Failure, FailureKind, TabletFilter};
+use axum::body::Bytes;
+use axum::extract::{Path, Query, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use diorite_base::NodeId;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+/// The routes under `/api/v1/` that are about the cluster.
+pub(crate) fn operations() -> Router<NodeView> {
+    Router::new()
+        .route("/api/v1/status", get(|State(view): State<NodeView>| answer(view, Ask::Status)))
+        .route("/api/v1/nodes", get(|State(view): State<NodeView>| answer(view, Ask::Nodes)))
+        .route("/api/v1/tables", get(|State(view): State<NodeView>| answer(view, Ask::Tables)))
+        .route("/api/v1/moves", get(|State(view): State<NodeView>| answer(view, Ask::Moves)))
+        .route("/api/v1/tablets", get(tablets))
+        .route("/api/v1/nodes/{node}/{operation}", post(node_operation))
+        .route("/api/v1/settings", post(settings))
+}
+
+async fn answer(view: NodeView, ask: Ask) -> Response {
+    match view.operator.ask(ask).await {
+        Ok(value) => Json(value).into_response(),
+        Err(failure) => failed(&failure),
+    }
+}
+
+fn failed(failure: &Failure) -> Response {
+    let status = match failure.kind {
+        FailureKind::NotFound => StatusCode::NOT_FOUND,
+        FailureKind::Refused => StatusCode::CONFLICT,
+        FailureKind::Invalid => StatusCode::BAD_REQUEST,
+        FailureKind::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+    };
+    (status, Json(failure)).into_response()
+}
+
+async fn tablets(
+    State(view): State<NodeView>,
+    filter: Result<Query<TabletFilter>, impl std::fmt::Display + Send>,
+) -> Response {
+    match filter {
+        Ok(Query(filter)) => answer(view, Ask::Tablets(filter)).await,
+        Err(error) => failed(&Failure::new(FailureKind::Invalid, error.to_string())),
+    }
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Zone {
+    zone: Option<String>,
+}
+
+async fn node_operation(
+    State(view): State<NodeView>,
+    Path((node, operation)): Path<(u64, String)>,
+    body: Bytes,
+) -> Response {
+    let node = NodeId(node);
+    let change = match operation.as_str() {
+        "drain" => Ok(Change::Drain { node }),
+        "undrain" => Ok(Change::Undrain { node }),
+        "remove" => Ok(Change::Remove { node }),
+        "replace" => Ok(Change::Replace { node }),
+        "move-leaders" => Ok(Change::MoveLeaders { node, back: false }),
+        "return-leaders" => Ok(Change::MoveLeaders { node, back: true }),
+        "zone" => parsed::<Zone>(&body).map(|Zone { zone }| Change::SetZone { node, zone }),
+        other => Err(Failure::new(FailureKind::NotFound, format!("there is no operation '{other}' on a node"))),
+    };
+    match change {
+        Ok(change) => answer(view, Ask::Change(change)).await,
+        Err(failure) => failed(&failure),
+    }
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Settings {
+    copy_rate_bytes: Option<u64>,
+    balancing_is_paused: Option<bool>,
+    replace_after_ms: Option<u64>,
+    preferred_leader_zones: Option<Vec<String>>,
+}
+
+async fn settings(State(view): State<NodeView>, body: Bytes) -> Response {
+    let settings: Settings = match parsed(&body) {
+        Ok(settings) => settings,
+        Err(failure) => return failed(&failure),
+    };
+    let changes = [
+        settings.copy_rate_bytes.map(|bytes_per_second| Change::SetRate { bytes_per_second }),
+        settings.balancing_is_paused.map(|is_paused| Change::SetBalancing { is_paused }),
+        settings.replace_after_ms.map(|milliseconds| Change::SetReplaceAfter { milliseconds }),
+        settings.preferred_leader_zones.map(|zones| Change::SetLeaderZones { zones }),
+    ];
+    let mut done = Vec::new();
+    for change in changes.into_iter().flatten() {
+        match view.operator.ask(Ask::Change(change)).await {
+            Ok(value) => done.push(value),
+            Err(failure) => return failed(&failure),
+        }
+    }
+    Json(done).into_response()
+}
+
+fn parsed<T: DeserializeOwned + Default>(body: &Bytes) -> Result<T, Failure> {
+    if body.is_empty() {
+        return Ok(T::default());
+    }
+    serde_json::from_slice(body).map_err(|error| Failure::new(FailureKind::Invalid, format!("the body: {error}")))
+}

@@ -1,0 +1,133 @@
+//! Answers as people read them on a terminal.
+
+use crate::api::{ClusterStatus, MoveStatus, NodeStatus, TableStatus, TabletStatus};
+use diorite_base::NodeId;
+use diorite_base::text::{NOTHING, bytes, duration, or_dash, table};
+
+fn size(number: u64) -> String {
+    bytes(number as f64)
+}
+
+fn list(nodes: &[NodeId]) -> String {
+    let ids: Vec<String> = nodes.iter().map(|node| node.0.to_string()).collect();
+    if ids.is_empty() { NOTHING.to_owned() } else { ids.join(",") }
+}
+
+pub(crate) fn status(status: &ClusterStatus) -> String {
+    let balancer = &status.balancer;
+    let lines = [
+        ("cluster", format!("{} ({})", status.name, status.cluster_id)),
+        ("replication", format!("factor {} at least", status.replication_factor)),
+        ("nodes", format!("{} of {} up, {} leads the catalog", status.live_nodes, status.nodes, status.leader)),
+        ("data", format!("{} tables in {} tablets", status.tables, status.tablets)),
+        (
+            "at risk",
+            format!(
+                "{} tablets under-replicated, {} without a leader, {} without a quorum",
+                status.under_replicated, status.leaderless, status.unavailable
+            ),
+        ),
+        (
+            "balancer",
+            format!(
+                "{}, {} moves, {} left, done in {}",
+                balancer.state,
+                balancer.moves,
+                size(balancer.bytes_left),
+                or_dash(balancer.eta_seconds, duration)
+            ),
+        ),
+        ("copies", format!("{}/s for each node", size(balancer.copy_rate_bytes))),
+        ("replace", format!("nodes that are silent for {}", duration(balancer.replace_after_ms / 1_000))),
+    ];
+    let mut text: String = lines.iter().map(|(name, value)| format!("{name:<12}{value}\n")).collect();
+    for warning in status.warnings.iter().chain(&balancer.stuck) {
+        text.push_str(&format!("warning     {warning}\n"));
+    }
+    text
+}
+
+pub(crate) fn nodes(nodes: &[NodeStatus]) -> String {
+    let names = ["node", "address", "zone", "up", "state", "replicas", "leaders", "data", "free", "uptime"];
+    table(
+        names,
+        nodes.iter().map(|node| {
+            let free: u64 = node.disks.iter().map(|disk| disk.free_bytes).sum();
+            [
+                node.node.0.to_string(),
+                node.cql_address.clone(),
+                node.zone.clone(),
+                if node.is_up { "yes" } else { "no" }.to_owned(),
+                node.state.clone(),
+                node.replicas.to_string(),
+                node.leaders.to_string(),
+                size(node.tablet_bytes),
+                if node.disks.is_empty() { NOTHING.to_owned() } else { size(free) },
+                or_dash(node.uptime_seconds, duration),
+            ]
+        }),
+    )
+}
+
+pub(crate) fn tables(tables: &[TableStatus]) -> String {
+    let names = ["keyspace", "table", "tablets", "replicas", "data", "under-replicated"];
+    table(
+        names,
+        tables.iter().map(|found| {
+            [
+                found.keyspace.clone(),
+                found.name.clone(),
+                found.tablets.to_string(),
+                found.replication_factor.to_string(),
+                size(found.bytes),
+                found.under_replicated.to_string(),
+            ]
+        }),
+    )
+}
+
+pub(crate) fn tablets(tablets: &[TabletStatus]) -> String {
+    let names = ["tablet", "table", "first token", "last token", "data", "leader", "replicas"];
+    table(
+        names,
+        tablets.iter().map(|tablet| {
+            let replicas: Vec<String> = tablet
+                .replicas
+                .iter()
+                .map(|replica| {
+                    let role = if replica.role == "voter" { String::new() } else { format!(" {}", replica.role) };
+                    format!("{}{role}{}", replica.node.0, if replica.is_up { "" } else { " (down)" })
+                })
+                .collect();
+            [
+                tablet.tablet.0.to_string(),
+                format!("{}.{}", tablet.keyspace, tablet.table),
+                tablet.first_token.to_string(),
+                tablet.last_token.to_string(),
+                size(tablet.bytes),
+                or_dash(tablet.leader, |node| node.0.to_string()),
+                replicas.join(", "),
+            ]
+        }),
+    )
+}
+
+pub(crate) fn moves(moves: &[MoveStatus]) -> String {
+    let names = ["tablet", "table", "to", "from", "leaving", "copied", "of", "rate", "done in"];
+    table(
+        names,
+        moves.iter().map(|moving| {
+            [
+                moving.tablet.0.to_string(),
+                format!("{}.{}", moving.keyspace, moving.table),
+                or_dash(moving.to, |node| node.0.to_string()),
+                or_dash(moving.source, |node| node.0.to_string()),
+                list(&moving.leaving),
+                size(moving.bytes_done),
+                size(moving.bytes_total),
+                format!("{}/s", size(moving.rate_bytes)),
+                or_dash(moving.eta_seconds, duration),
+            ]
+        }),
+    )
+}

@@ -1,0 +1,228 @@
+//! Operating the cluster: what nodes report, what operators ask and change, and the balancer at work.
+//!
+//! ```text
+//! every node ──report──▶ the node that leads the catalog ◀──ask── any node ◀──HTTP── operator
+//!                          │ view = catalog + reports + who is up
+//!                          ▼
+//!                        balance(view) ──▶ commands ──▶ catalog ──▶ nodes open, copy, vote, close
+//! every node that leads a tablet on the move ──settled──▶ catalog
+//! ```
+//!
+//! Always true: only the node that leads the catalog answers and balances, by its newest snapshot; what it knows beside that (sizes, leaders, who
+//! is up) it has been told since it leads, and until all live nodes have reported nothing is moved. Everything that is decided is a command
+//! of the catalog that names the state it was decided on, so that two nodes that both believe to lead do no harm.
+//! Left out: what is wise (`diorite_cluster::balance`), and carrying data (`diorite_replica`).
+
+mod answers;
+mod changes;
+mod knowledge;
+mod report;
+mod settle;
+mod steer;
+mod wire;
+
+use crate::catalog::{CATALOG_TABLET, CatalogFollower};
+use crate::route::Router;
+use ahash::AHashMap;
+use diorite_admin::Operator;
+use diorite_admin::api::{Ask, Failure, FailureKind};
+use diorite_base::random::{Random, SplitMix64};
+use diorite_base::{Clock, NodeId};
+use diorite_replica::{Leadership, Store};
+use diorite_rpc::{Lane, Transport};
+use futures::future::BoxFuture;
+use knowledge::Knowledge;
+use parking_lot::Mutex;
+use serde_json::Value;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::runtime::Handle;
+use tokio::sync::{Semaphore, oneshot};
+use wire::Frame;
+
+/// How long the node that leads the catalog is given to answer.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Questions of other nodes that are answered at a time.
+const AT_A_TIME: usize = 64;
+
+type Answer = Result<Value, Failure>;
+
+/// See the top of this module.
+pub(crate) struct Operations {
+    node: NodeId,
+    runtime: Handle,
+    store: Arc<Store>,
+    router: Arc<Router>,
+    catalog: Arc<CatalogFollower>,
+    transport: Arc<dyn Transport>,
+    clock: Arc<dyn Clock>,
+    /// Tells runs of this process apart.
+    incarnation: u64,
+    started_ns: u64,
+    /// Share of a disk that moves leave free.
+    move_reserve_percent: u64,
+    next_question: AtomicU64,
+    /// Questions that wait for their answers.
+    asked: Mutex<AHashMap<u64, oneshot::Sender<Answer>>>,
+    answering: Arc<Semaphore>,
+    knowledge: Knowledge,
+}
+
+impl Operations {
+    /// To be called on the runtime. [`Self::run`] has to be spawned, and frames of `Lane::Operations` given to [`Self::receive`].
+    pub(crate) fn new(
+        node: NodeId,
+        store: Arc<Store>,
+        router: Arc<Router>,
+        catalog: Arc<CatalogFollower>,
+        transport: Arc<dyn Transport>,
+        clock: Arc<dyn Clock>,
+        move_reserve_percent: u64,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            node,
+            runtime: Handle::current(),
+            store,
+            router,
+            catalog,
+            transport,
+            incarnation: SplitMix64::from_entropy().next_u64(),
+            started_ns: clock.monotonic_ns(),
+            clock,
+            move_reserve_percent,
+            next_question: AtomicU64::new(1),
+            asked: Mutex::default(),
+            answering: Arc::new(Semaphore::new(AT_A_TIME)),
+            knowledge: Knowledge::default(),
+        })
+    }
+
+    /// Reports, tells the catalog of groups that are as wanted, and balances when this node leads the catalog. Runs as long as the node.
+    pub(crate) async fn run(self: Arc<Self>) {
+        futures::join!(self.keep_reporting(), self.keep_settling(), self.keep_steering());
+    }
+
+    /// Whether this node leads the catalog.
+    fn leads(&self) -> bool {
+        self.store.handle(CATALOG_TABLET).is_some_and(|handle| handle.leadership() == Leadership::Here)
+    }
+
+    async fn keep_reporting(&self) {
+        loop {
+            let uptime_s = (self.clock.monotonic_ns() - self.started_ns) / 1_000_000_000;
+            let report = report::make(&self.store, uptime_s, self.move_reserve_percent);
+            let pause = report::pause_after(&report);
+            match self.router.leader(CATALOG_TABLET) {
+                Some(leader) if leader == self.node => {
+                    self.knowledge.learn(self.node, report, self.clock.monotonic_ns())
+                }
+                Some(leader) => {
+                    let report = serde_json::to_vec(&report).expect("reports have string keys");
+                    // A lost report is followed by another.
+                    let _ = self.transport.send(leader, Lane::Operations, &Frame::Report(&report).encode());
+                }
+                None => {}
+            }
+            crate::membership::pause(pause).await;
+        }
+    }
+
+    /// Takes a frame of `Lane::Operations` from another node. Never waits.
+    pub(crate) fn receive(self: &Arc<Self>, from: NodeId, frame: &[u8]) {
+        match Frame::decode(frame) {
+            Ok(Frame::Report(report)) => match serde_json::from_slice(report) {
+                Ok(report) => self.knowledge.learn(from, report, self.clock.monotonic_ns()),
+                Err(error) => tracing::warn!(%from, %error, "a report cannot be read"),
+            },
+            Ok(Frame::Ask { incarnation, id, question }) => self.answer(from, incarnation, id, question),
+            Ok(Frame::Answer { incarnation, id, has_failed, answer }) if incarnation == self.incarnation => {
+                let Some(waiting) = self.asked.lock().remove(&id) else { return };
+                let strange = |error: serde_json::Error| unavailable(format!("node {from} answers strangely: {error}"));
+                let answer = match has_failed {
+                    true => Err(serde_json::from_slice(answer).unwrap_or_else(strange)),
+                    false => serde_json::from_slice(answer).map_err(strange),
+                };
+                // Whoever asked may have given up.
+                let _ = waiting.send(answer);
+            }
+            Ok(Frame::Answer { .. }) => {}
+            Err(_) => tracing::warn!(%from, "a malformed frame on the operations lane"),
+        }
+    }
+
+    fn answer(self: &Arc<Self>, from: NodeId, incarnation: u64, id: u64, question: &[u8]) {
+        let ask = serde_json::from_slice(question);
+        let turn = Arc::clone(&self.answering).try_acquire_owned();
+        let operations = Arc::clone(self);
+        self.runtime.spawn(async move {
+            let answer = match (ask, turn) {
+                (Ok(ask), Ok(_turn)) => operations.answer_here(ask).await,
+                (Err(error), _) => {
+                    Err(Failure::new(FailureKind::Invalid, format!("the question cannot be read: {error}")))
+                }
+                (_, Err(_)) => Err(unavailable("too many questions at a time")),
+            };
+            let (has_failed, text) = match &answer {
+                Ok(value) => (false, value.to_string()),
+                Err(failure) => (true, serde_json::to_string(failure).expect("failures have string keys")),
+            };
+            let frame = Frame::Answer { incarnation, id, has_failed, answer: text.as_bytes() }.encode();
+            // Whoever asked notices that no answer comes.
+            let _ = operations.transport.send(from, Lane::Operations, &frame);
+        });
+    }
+
+    /// The answer of this node, which should lead the catalog.
+    async fn answer_here(&self, ask: Ask) -> Answer {
+        if !self.leads() {
+            return Err(unavailable("the catalog's leader has just changed: ask again"));
+        }
+        match ask {
+            Ask::Change(change) => self.carry_out(change).await,
+            question => self.look_up(&question),
+        }
+    }
+
+    async fn ask_leader(&self, ask: Ask) -> Answer {
+        match self.router.leader(CATALOG_TABLET) {
+            Some(leader) if leader == self.node => self.answer_here(ask).await,
+            Some(leader) => self.ask_node(leader, &ask).await,
+            None => Err(unavailable("nobody leads the catalog at the moment: ask again")),
+        }
+    }
+
+    async fn ask_node(&self, node: NodeId, ask: &Ask) -> Answer {
+        let id = self.next_question.fetch_add(1, Ordering::Relaxed);
+        let question = serde_json::to_vec(ask).expect("questions have string keys");
+        let frame = Frame::Ask { incarnation: self.incarnation, id, question: &question }.encode();
+        let (sender, answer) = oneshot::channel();
+        self.asked.lock().insert(id, sender);
+        let answer = match self.transport.send(node, Lane::Operations, &frame) {
+            Ok(()) => tokio::time::timeout(PATIENCE, answer).await,
+            Err(error) => {
+                self.asked.lock().remove(&id);
+                return Err(unavailable(format!("node {node}, which leads the catalog, cannot be asked: {error}")));
+            }
+        };
+        self.asked.lock().remove(&id);
+        match answer {
+            Ok(Ok(answer)) => answer,
+            _ => Err(unavailable(format!("node {node}, which leads the catalog, does not answer"))),
+        }
+    }
+}
+
+fn unavailable(message: impl Into<String>) -> Failure {
+    Failure::new(FailureKind::Unavailable, message)
+}
+
+/// Answers operators who ask this node, whoever leads the catalog.
+pub(crate) struct AnyNode(pub(crate) Arc<Operations>);
+
+impl Operator for AnyNode {
+    fn ask(&self, ask: Ask) -> BoxFuture<'static, Answer> {
+        let operations = Arc::clone(&self.0);
+        Box::pin(async move { operations.ask_leader(ask).await })
+    }
+}

@@ -1,0 +1,37 @@
+//! Tells the catalog that groups have become what it wants, so that replicas which are no longer needed go.
+//!
+//! Always true: only the node that leads a tablet tells of it, and only of what its group has committed; what the catalog wants meanwhile
+//! decides whether it counts.
+
+use super::Operations;
+use crate::membership::pause;
+use diorite_cluster::catalog::{Command, SettledTablet};
+use std::time::Duration;
+
+/// How often moving tablets are looked at.
+const INTERVAL: Duration = Duration::from_millis(250);
+/// Tablets that are told of at a time.
+const AT_ONCE: usize = 1_000;
+
+impl Operations {
+    pub(super) async fn keep_settling(&self) {
+        loop {
+            let tablets = self.settled();
+            if !tablets.is_empty() {
+                if let Err(error) = self.catalog.propose(&Command::Settle { tablets }).await {
+                    tracing::info!(%error, "could not tell the catalog that replicas have arrived; trying again");
+                }
+            }
+            pause(INTERVAL).await;
+        }
+    }
+
+    /// Tablets led here whose groups are as wanted while the catalog believes them to be moving.
+    fn settled(&self) -> Vec<SettledTablet> {
+        let catalog = self.catalog.served();
+        let moving = catalog.tablets_on(self.node).filter(|(_, placement)| placement.is_moving());
+        let settled =
+            moving.filter_map(|(tablet, _)| Some(SettledTablet { tablet, voters: self.store.settled(tablet)? }));
+        settled.take(AT_ONCE).collect()
+    }
+}
