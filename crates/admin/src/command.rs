@@ -123,7 +123,7 @@ pub enum AdminCommand {
 /// What can be paused.
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
 pub enum Pausable {
-    /// Moving replicas and leaders, repairs included.
+    /// Moving replicas and leaders; replicas that are lost are made anew all the same.
     Balancing,
 }
 

@@ -6,6 +6,7 @@
 #[allow(dead_code, reason = "the tests of one process use more of it")]
 mod client;
 mod one_node;
+mod operations;
 mod three_nodes;
 
 use std::path::Path;

@@ -176,7 +176,7 @@ fn setting_of(change: Change) -> Result<(Command, String), Failure> {
         }
         Change::SetBalancing { is_paused } => {
             let message =
-                if is_paused { "nothing is moved or repaired until it is resumed" } else { "balancing goes on" };
+                if is_paused { "nothing is moved until it is resumed; repairs go on" } else { "balancing goes on" };
             (Setting::Balancing { is_paused }, message.to_owned())
         }
         Change::SetReplaceAfter { milliseconds } => {
