@@ -87,9 +87,20 @@ impl Catalog {
         if known.is_some_and(|node| node.description == *description) {
             return Ok(Done::Nothing);
         }
-        let id = match known {
-            Some(node) => node.id,
-            None => {
+        let id = match (known, self.node_in_place_of(description)) {
+            // A member may move to where another was: addresses change hands while nodes are down.
+            (Some(node), _) => node.id,
+            (None, Some(owner)) => {
+                let message = format!(
+                    "address {} (CQL port {}) belongs to node {} (host {}), whose data directory this is not",
+                    description.node_address(),
+                    description.cql_port,
+                    owner.id,
+                    owner.description.host_id
+                );
+                return Err(Rejected(Rejection::AlreadyExists, message));
+            }
+            (None, None) => {
                 let id = NodeId(self.identity.next_node);
                 self.identity.next_node += 1;
                 id
