@@ -98,6 +98,8 @@ impl State {
         let is_first = self.refused.is_none() || refusal.kind == RefusalKind::Duplicate;
         if refusal.kind.is_final() && is_first && !self.met.contains(&by) {
             self.refused = Some((by, refusal.clone()));
+        } else if refusal.kind.is_final() && self.refused.is_some() && self.met.is_empty() {
+            // Said again on another lane: the node is about to stop, and says why once.
         } else if self.logged.insert(by, refusal.clone()).as_ref() != Some(refusal) {
             match refusal.kind {
                 // It will pass by itself.

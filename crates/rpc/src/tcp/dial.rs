@@ -72,11 +72,7 @@ pub async fn ask(
 }
 
 /// Connects, sends `opening` and returns the connection with its answer.
-async fn open(
-    address: SocketAddr,
-    caller: Caller<'_>,
-    opening: Opening,
-) -> Result<(TcpStream, Vec<u8>), DialError> {
+async fn open(address: SocketAddr, caller: Caller<'_>, opening: Opening) -> Result<(TcpStream, Vec<u8>), DialError> {
     let Caller { bind, clock, max_clock_skew } = caller;
     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
     if let Some(bind) = bind.filter(|bind| bind.is_ipv4() == address.is_ipv4() && !bind.is_unspecified()) {

@@ -458,7 +458,9 @@ impl Clock for Stepping {
 async fn a_word_about_clocks_is_final_unless_it_took_long_to_come() {
     let b = Node::start(options(2)).await;
     let wrong = |step| Stepping { now_ns: AtomicU64::new(0), step: Duration::from_millis(step), wrong_us: -9_000_000 };
-    for (took_ms, skew_ms, is_final) in [(0, 500, true), (250, 500, true), (251, 500, false), (251, 5_000, false), (60, 100, false)] {
+    for (took_ms, skew_ms, is_final) in
+        [(0, 500, true), (250, 500, true), (251, 500, false), (251, 5_000, false), (60, 100, false)]
+    {
         let clock = wrong(took_ms);
         let caller = Caller { bind: None, clock: &clock, max_clock_skew: Duration::from_millis(skew_ms) };
         let said = ask(b.address, caller, b"may I?".to_vec(), PATIENCE).await.unwrap_err();
