@@ -1,14 +1,20 @@
-"""Drivers against a cluster of three: who the nodes are, schema agreement, events of nodes, and requests that go to the leaders."""
+"""Drivers against a cluster of three: who the nodes are, schema agreement, statements prepared before a change of their table, events of nodes,
+requests that go to the leaders, and what applications meet when a node is lost."""
 
+import collections
+import contextlib
 import os
 import queue
 import subprocess
 import sys
+import threading
 import time
+import urllib.request
 
 import pytest
+from cassandra import InvalidRequest, OperationTimedOut, ReadTimeout, Unavailable, WriteTimeout
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile
-from cassandra.policies import RoundRobinPolicy, WhiteListRoundRobinPolicy
+from cassandra.policies import RetryPolicy, RoundRobinPolicy, WhiteListRoundRobinPolicy
 
 from conftest import HERE, clients_folder, cluster_of
 
@@ -83,6 +89,152 @@ def test_a_change_of_the_schema_is_served_everywhere_when_it_is_answered(servers
     finally:
         for cluster in clusters:
             cluster.shutdown()
+
+
+@contextlib.contextmanager
+def session_per_node(servers, version):
+    """A session that reaches only one node, for each."""
+    with contextlib.ExitStack() as stack:
+        sessions = []
+        for server in servers:
+            policy = WhiteListRoundRobinPolicy([server.address])
+            profile = ExecutionProfile(request_timeout=30, load_balancing_policy=policy)
+            cluster = Cluster([server.address], protocol_version=version, execution_profiles={EXEC_PROFILE_DEFAULT: profile})
+            stack.callback(cluster.shutdown)
+            sessions.append(cluster.connect())
+        yield sessions
+
+
+@pytest.mark.parametrize("version", [3, 4, 5])
+def test_a_statement_prepared_before_a_change_has_the_new_columns_at_every_node_at_once(servers, version):
+    table = f"altered.of_{version}"
+    with session_per_node(servers, version) as sessions:
+        sessions[0].execute("CREATE KEYSPACE IF NOT EXISTS altered")
+        sessions[0].execute(f"CREATE TABLE {table} (k int PRIMARY KEY, v int)")
+        inserts = [session.prepare(f"INSERT INTO {table} (k, v) VALUES (?, ?)") for session in sessions]
+        points = [session.prepare(f"SELECT * FROM {table} WHERE k = ?") for session in sessions]
+        scans = [session.prepare(f"SELECT * FROM {table}") for session in sessions]
+        for number, (session, insert) in enumerate(zip(sessions, inserts)):
+            session.execute(insert, (number, number))
+
+        def expect(columns):
+            for session, point, scan in zip(sessions, points, scans):
+                # Twice: the second answer may come another way than the first one after a change.
+                for _ in range(2):
+                    found = {row.k: row._asdict() for row in session.execute(scan)}
+                    assert found == {number: {"k": number, "v": number, **columns(number)} for number in range(3)}
+                    for number in range(3):
+                        assert session.execute(point, (number,)).one()._asdict() == found[number]
+
+        expect(lambda number: {})
+        for column in ["a", "w", "b"]:
+            sessions[0].execute(f"ALTER TABLE {table} ADD {column} text")
+            expect(lambda number: {column: None})
+            for number, session in enumerate(sessions):
+                session.execute(f"UPDATE {table} SET {column} = '{number}' WHERE k = {number}")
+            expect(lambda number: {column: str(number)})
+            sessions[1].execute(f"ALTER TABLE {table} DROP {column}")
+            expect(lambda number: {})
+        sessions[2].execute(f"ALTER TABLE {table} DROP v")
+        for session, insert in zip(sessions, inserts):
+            with pytest.raises(InvalidRequest):
+                session.execute(insert, (1, 1))
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_what_was_prepared_on_one_node_before_a_change_is_right_on_another(servers, version):
+    """The other node learns the statement from somebody who prepares it after the change."""
+    table = f"altered.elsewhere_{version}"
+    with session_per_node(servers, version) as sessions:
+        sessions[0].execute("CREATE KEYSPACE IF NOT EXISTS altered")
+        sessions[0].execute(f"CREATE TABLE {table} (k int PRIMARY KEY, v int)")
+        sessions[0].execute(f"INSERT INTO {table} (k, v) VALUES (1, 2)")
+        text = f"SELECT * FROM {table} WHERE k = ?"
+        profile = ExecutionProfile(request_timeout=30, load_balancing_policy=RoundRobinPolicy())
+        roaming = Cluster(
+            [servers[0].address],
+            protocol_version=version,
+            prepare_on_all_hosts=False,
+            execution_profiles={EXEC_PROFILE_DEFAULT: profile},
+        )
+        try:
+            session = roaming.connect()
+            hosts = roaming.metadata.all_hosts()
+            select = session.prepare(text)
+            sessions[0].execute(f"ALTER TABLE {table} ADD a text")
+            sessions[0].execute(f"UPDATE {table} SET a = 'added' WHERE k = 1")
+            for other in sessions:
+                other.prepare(text)
+            for host in [*hosts, *hosts]:
+                assert session.execute(select, (1,), host=host).one()._asdict() == {"k": 1, "a": "added", "v": 2}
+        finally:
+            roaming.shutdown()
+
+
+def metric(server, name):
+    page = urllib.request.urlopen(f"http://{server.address}:7000/metrics", timeout=10).read().decode()
+    return sum(int(float(line.rsplit(" ", 1)[1])) for line in page.splitlines() if line.split("{")[0].split(" ")[0] == name)
+
+
+def test_a_lost_leader_costs_applications_only_timeouts_that_they_may_try_again(servers):
+    """The driver with its own retry policy and idempotent statements, while the node that leads most is killed and comes back."""
+    cluster, session = connect(servers, load_balancing_policy=RoundRobinPolicy(), retry_policy=RetryPolicy())
+    met, done, stop = collections.Counter(), collections.Counter(), threading.Event()
+    session.execute("CREATE KEYSPACE IF NOT EXISTS failover")
+    session.execute("CREATE TABLE failover.t (k int PRIMARY KEY, v int)")
+    insert = session.prepare("INSERT INTO failover.t (k, v) VALUES (?, ?)")
+    select = session.prepare("SELECT v FROM failover.t WHERE k = ?")
+    insert.is_idempotent = select.is_idempotent = True
+    written = {}
+
+    def work(worker):
+        number = 0
+        while not stop.is_set():
+            number += 1
+            key = worker * 1_000_000 + number
+            try:
+                session.execute(insert, (key, number))
+                written[key] = number
+                done[worker] += 1
+                assert session.execute(select, (key,)).one().v == number
+            except Exception as error:
+                met[type(error)] += 1
+
+    def wait_for_progress():
+        before = dict(done)
+        deadline = time.monotonic() + 120
+        while any(done[worker] < before.get(worker, 0) + 50 for worker in range(len(workers))):
+            assert time.monotonic() < deadline, f"no progress; met {met}"
+            time.sleep(0.02)
+
+    workers = [threading.Thread(target=work, args=(worker,)) for worker in range(6)]
+    try:
+        for worker in workers:
+            worker.start()
+        for _ in range(3):
+            wait_for_progress()
+            victim = max(servers, key=lambda server: metric(server, "diorite_tablets_led"))
+            victim.process.kill()
+            victim.process.wait()
+            wait_for_progress()
+            victim.start()
+            urllib.request.urlopen(f"http://{victim.address}:7000/metrics", timeout=60).close()
+            wait_for_progress()
+    finally:
+        stop.set()
+        for worker in workers:
+            worker.join()
+    allowed = {WriteTimeout, ReadTimeout, OperationTimedOut, Unavailable}
+    assert set(met) <= allowed, f"applications met {met}"
+    deadline = time.monotonic() + 60
+    for key, number in written.items():
+        while True:
+            try:
+                assert session.execute(select, (key,)).one().v == number
+                break
+            except tuple(allowed):
+                assert time.monotonic() < deadline
+    cluster.shutdown()
 
 
 def test_a_driver_that_learns_tablets_goes_to_their_leaders(servers):

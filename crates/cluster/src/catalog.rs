@@ -333,6 +333,16 @@ impl Catalog {
         self.nodes.values().find(|node| node.description.host_id == host_id)
     }
 
+    /// The node of another host that has an address of `newcomer`: what other nodes dial, or what clients do.
+    pub fn node_in_place_of(&self, newcomer: &NodeDescription) -> Option<&Arc<Node>> {
+        let dialled = |node: &NodeDescription| (node.node_address(), (node.address, node.cql_port));
+        let (by_nodes, by_clients) = dialled(newcomer);
+        self.nodes.values().find(|node| {
+            let known = dialled(&node.description);
+            node.description.host_id != newcomer.host_id && (known.0 == by_nodes || known.1 == by_clients)
+        })
+    }
+
     /// All members by id.
     pub fn nodes(&self) -> impl Iterator<Item = &Arc<Node>> {
         self.nodes.values()

@@ -2,6 +2,7 @@
 //!
 //! Names and units follow the conventions of Prometheus. Left out so far: latency histograms (they come with the admin pages).
 
+use crate::catalog::CATALOG_TABLET;
 use crate::membership::metrics::LaneMetrics;
 use crate::shared::Shared;
 use diorite_admin::Metrics;
@@ -206,6 +207,8 @@ impl Source {
             per_disk[handle.disk()].1 += statistics.sst_bytes;
         }
         out.gauge("tablets_led", "Tablets whose leader is here", None, led)?;
+        let catalog = tablets.get(&CATALOG_TABLET).is_some_and(|handle| handle.leadership() == Leadership::Here);
+        out.gauge("catalog_led", "1 where the catalog's leader is", None, u64::from(catalog))?;
         out.counter("tablet_reads", "Reads served by tablets", None, reads)?;
         out.counter("tablet_writes", "Writes applied by tablets", None, writes)?;
         let bytes = Some(&Unit::Bytes);

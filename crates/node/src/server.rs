@@ -173,7 +173,8 @@ async fn belong(
     };
     let description = membership::describe(options, host).await?;
     let advertise = description.node_address();
-    let applicant = Applicant { bind: options.listen, advertise, patience: JOIN_PATIENCE };
+    let max_clock_skew = Duration::from_millis(options.max_clock_skew);
+    let applicant = Applicant { bind: options.listen, advertise, max_clock_skew, patience: JOIN_PATIENCE };
     let joined = match &known {
         None if !options.join.is_empty() => {
             Some(membership::join(applicant, &options.join, description.clone(), options.rf, clock).await?)

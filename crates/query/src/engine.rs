@@ -242,12 +242,15 @@ impl<K: Kv> QueryEngine<K> {
             }
         }
         let planned = self.plan_text(&catalog, keyspace, prepare.statement)?;
+        let had_others = planned.may_have_had_other_columns();
         let current = current_plan(id, planned, &catalog);
         let reply = Arc::clone(&current.reply);
         let statement = PreparedStatement::new(id, keyspace.map(str::to_owned), prepare.statement.to_owned(), current);
+        // A client that prepared it on another node before the table was changed comes here as well, and nothing tells it apart.
+        statement.result_changed.store(had_others, Ordering::Relaxed);
         if let Some(known) = self.prepared.get(&id) {
             // Other clients still know the columns it had before.
-            let changed = known.current.load().reply.result.id() != reply.result.id();
+            let changed = had_others || known.current.load().reply.result.id() != reply.result.id();
             let changed = changed || known.result_changed.load(Ordering::Relaxed);
             statement.result_changed.store(changed, Ordering::Relaxed);
         }

@@ -13,8 +13,7 @@ use crate::replica::{Promise, Replica};
 use crate::wire::Envelope;
 use diorite_base::{GroupId, NodeId, TabletId};
 use diorite_raft::{
-    Message, MessageType, SUPPORT_NS, SupportChange, is_acknowledgement, is_from_leader, is_vote_request,
-    may_come_from_a_peer,
+    Message, MessageType, SupportChange, is_acknowledgement, is_from_leader, is_vote_request, may_come_from_a_peer,
 };
 use diorite_storage::{Engine, StorageError};
 use std::sync::atomic::Ordering;
@@ -319,9 +318,6 @@ impl<E: Engine> Core<E> {
         };
         replica.handle.lease.publish(lease);
     }
-
-    /// How long a member's promise may outlast what this node knows of it, nanoseconds.
-    pub const PROMISE_NS: u64 = SUPPORT_NS;
 }
 
 fn lease_of<E: Engine>(

@@ -12,7 +12,7 @@ mod pipe;
 #[cfg(test)]
 mod tests;
 
-pub use dial::{DialError, ask};
+pub use dial::{Caller, DialError, ask};
 
 use crate::hello::{Hello, Refusal};
 use crate::{Lane, MAX_FRAME_BYTES, Receiver, SendError, Transport};

@@ -94,7 +94,7 @@ pub enum Command {
         /// Replicas per tablet that every keyspace has at least, and that one has which does not say.
         replication_factor: u32,
     },
-    /// Makes a node a member, or updates what is known of a member with the same host id.
+    /// Makes a node a member, unless a member is where it says it is, or updates what is known of a member with the same host id.
     RegisterNode {
         /// What the node says about itself.
         node: NodeDescription,
@@ -273,7 +273,7 @@ impl Command {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Rejection {
-    /// An object of that name exists.
+    /// An object of that name exists, or a node at that address.
     AlreadyExists,
     /// The keyspace does not exist.
     NoSuchKeyspace,

@@ -14,13 +14,24 @@ use std::sync::Arc;
 impl Catalog {
     pub(super) fn register_node(&mut self, description: &NodeDescription) -> Step {
         let known = self.node_by_host_id(description.host_id).cloned();
-        let registered = match &known {
-            // A node that registers lives: its replicas are wanted again.
-            Some(node) => {
+        let registered = match (&known, self.node_in_place_of(description)) {
+            // A member may move to where another was: addresses change hands while nodes are down. A node that registers lives: its replicas are
+            // wanted again.
+            (Some(node), _) => {
                 let state = if node.state == NodeState::Dead { NodeState::Active } else { node.state };
                 Node { description: description.clone(), state, ..Node::clone(node) }
             }
-            None => {
+            (None, Some(owner)) => {
+                let message = format!(
+                    "address {} (CQL port {}) belongs to node {} (host {}), whose data directory this is not",
+                    description.node_address(),
+                    description.cql_port,
+                    owner.id,
+                    owner.description.host_id
+                );
+                return Err(Rejected(Rejection::AlreadyExists, message));
+            }
+            (None, None) => {
                 let id = NodeId(self.identity.next_node);
                 self.identity.next_node += 1;
                 Node {

@@ -18,10 +18,12 @@ fn uuid_of(name: &str) -> Uuid {
     uuid::Builder::from_md5_bytes(Md5::digest(name).into()).into_uuid()
 }
 
+/// A node with an address of its own.
 fn node_description(name: &str, data_center: &str, zone: &str) -> NodeDescription {
+    let [.., a, b, c] = *uuid_of(name).as_bytes();
     NodeDescription {
         host_id: uuid_of(name),
-        address: "127.0.0.1".parse().unwrap(),
+        address: [127, a, b, c].into(),
         cql_port: 9042,
         rpc_port: 7100,
         http_port: 7000,
@@ -92,7 +94,13 @@ fn parse(catalog: &Catalog, line: &str) -> Command {
         }
         "register" => {
             let (data_center, zone) = (option("dc").unwrap_or("datacenter1"), option("zone").unwrap_or("rack1"));
-            Command::RegisterNode { node: node_description(&name, data_center, zone) }
+            let mut node = node_description(&name, data_center, zone);
+            if let Some(other) = option("at") {
+                node.address = node_description(other, data_center, zone).address;
+            }
+            node.cql_port = option("cql").map_or(node.cql_port, |port| port.parse().unwrap());
+            node.rpc_port = option("rpc").map_or(node.rpc_port, |port| port.parse().unwrap());
+            Command::RegisterNode { node }
         }
         "forget" => {
             let tablets = catalog.dropped_tablets().map(|(tablet, _)| tablet).collect();

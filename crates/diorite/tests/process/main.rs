@@ -10,6 +10,7 @@ mod disk;
 mod hostile;
 mod joining;
 mod kill;
+mod meddler;
 mod metrics;
 mod refusals;
 #[path = "../common/server.rs"]

@@ -110,11 +110,27 @@ impl Cluster {
         led.filter(|(count, _)| *count > 0).max().map(|(_, node)| node)
     }
 
+    /// The running node that leads the catalog, if any does.
+    pub fn leader_of_catalog(&self) -> Option<usize> {
+        let mut running = (0..self.len()).filter(|node| self.state(*node) == State::Running);
+        running.find(|node| self.metric(*node, "diorite_catalog_led", "") == Some(1))
+    }
+
     /// Tablets that a node leads, if it answers.
     fn led(&self, node: usize) -> Option<u64> {
+        self.metric(node, "diorite_tablets_led", "")
+    }
+
+    /// The sum of a metric over the lines with `label` (`kind="value"`, or nothing for all), if the node answers and has any.
+    pub fn metric(&self, node: usize, name: &str, label: &str) -> Option<u64> {
         let text = get_within(&self.addresses[node], "/metrics", Duration::from_millis(500))?;
-        let value = text.lines().find_map(|line| line.strip_prefix("diorite_tablets_led "))?;
-        value.trim().parse().ok()
+        let of_metric = |line: &&str| {
+            let rest = line.strip_prefix(name).unwrap_or_default();
+            rest.starts_with([' ', '{']) && rest.contains(label)
+        };
+        let values = text.lines().filter(of_metric).map(|line| line.rsplit_once(' ')?.1.parse::<u64>().ok());
+        let values: Vec<u64> = values.collect::<Option<_>>()?;
+        (!values.is_empty()).then(|| values.iter().sum())
     }
 
     /// Waits for something that a healthy cluster does within [`RECOVERY`].

@@ -24,12 +24,14 @@ pub struct Load<'a> {
     pub refused: AtomicU64,
     /// Requests of which nobody knows what became: timeouts, broken connections.
     pub unknown: AtomicU64,
+    /// What nodes answered instead of carrying out a request or preparing it, and how often.
+    pub errors: Mutex<BTreeMap<String, u64>>,
     stop: AtomicBool,
     next_value: AtomicU64,
 }
 
-/// See [`Load::stop_when_dropped`].
-pub struct StopWhenDropped<'a>(&'a AtomicBool);
+/// Sets what it holds when it is dropped, so also when a test fails.
+pub struct StopWhenDropped<'a>(pub &'a AtomicBool);
 
 impl Drop for StopWhenDropped<'_> {
     fn drop(&mut self) {
@@ -52,6 +54,7 @@ impl<'a> Load<'a> {
             inserts: Mutex::default(),
             refused: AtomicU64::new(0),
             unknown: AtomicU64::new(0),
+            errors: Mutex::default(),
             stop: AtomicBool::new(false),
             next_value: AtomicU64::new(1),
         }
@@ -65,6 +68,10 @@ impl<'a> Load<'a> {
     /// A value that nobody writes again.
     pub fn fresh_value(&self) -> u64 {
         self.next_value.fetch_add(1, Ordering::Relaxed)
+    }
+
+    fn note_error(&self, error: impl std::fmt::Debug) {
+        *self.errors.lock().unwrap().entry(format!("{error:?}")).or_insert(0) += 1;
     }
 
     fn is_over(&self) -> bool {
@@ -109,6 +116,9 @@ impl<'a> Load<'a> {
                 continue;
             };
             let outcome = session.insert(key, value).unwrap_or(Outcome::Unknown);
+            if let Some(error) = session.take_error() {
+                self.note_error(error.code());
+            }
             caller.judge(outcome);
             if outcome != Outcome::NotDone {
                 let insert = Insert { key, value, acknowledged: outcome == Outcome::Done };
@@ -125,7 +135,12 @@ impl Caller<'_> {
         if self.session.is_none() {
             let node = self.random.below(self.load.cluster.len() as u64) as usize;
             let patience = Duration::from_millis(200 + self.random.below(6_000));
-            self.session = Session::connect(&self.load.cluster.addresses[node], patience).ok();
+            match Session::connect(&self.load.cluster.addresses[node], patience) {
+                Ok(session) => self.session = Some(session),
+                // What is answered, but not as it should be.
+                Err(error) if error.kind() == std::io::ErrorKind::Other => self.load.note_error(error.to_string()),
+                Err(_) => {}
+            }
         }
         self.session.as_mut()
     }

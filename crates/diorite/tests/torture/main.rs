@@ -12,9 +12,11 @@ mod client;
 mod cluster;
 mod failover;
 mod faults;
+mod follower_reads;
 mod load;
 mod long;
 mod network;
+mod schema;
 #[path = "../common/server.rs"]
 #[allow(dead_code, reason = "shared; each test binary uses a part")]
 mod server;

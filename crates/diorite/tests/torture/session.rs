@@ -32,6 +32,8 @@ pub struct Session {
     update_if: ClientPrepared,
     delete_if: ClientPrepared,
     insert: ClientPrepared,
+    /// The last error that was answered.
+    error: Option<CqlError>,
 }
 
 /// Prepares a statement, unless the connection breaks.
@@ -55,6 +57,7 @@ impl Session {
             update_if: prepare("UPDATE torture.registers SET v = ? WHERE k = ? IF v = ?")?,
             delete_if: prepare("DELETE FROM torture.registers WHERE k = ? IF v = ?")?,
             insert: prepare("INSERT INTO torture.inserts (k, v) VALUES (?, ?)")?,
+            error: None,
             client,
         })
     }
@@ -86,7 +89,7 @@ impl Session {
         };
         let id = statement.id.clone();
         let outcome = match (self.execute(&id, &values)?, request) {
-            (ClientResponse::Error(error), _) => refusal(&error),
+            (ClientResponse::Error(error), _) => self.refused(error),
             (ClientResponse::Rows(rows), Request::Read) => Outcome::Found(rows.rows.first().map(|row| number(&row[0]))),
             (ClientResponse::Rows(rows), Request::CompareAndSet { expected, .. }) => applied(&rows, expected),
             (ClientResponse::Void, Request::Write(_)) => Outcome::Done,
@@ -100,9 +103,20 @@ impl Session {
         let id = self.insert.id.clone();
         match self.execute(&id, &[key, value])? {
             ClientResponse::Void => Ok(Outcome::Done),
-            ClientResponse::Error(error) => Ok(refusal(&error)),
+            ClientResponse::Error(error) => Ok(self.refused(error)),
             other => panic!("an insert was answered {other:?}"),
         }
+    }
+
+    fn refused(&mut self, error: CqlError) -> Outcome {
+        let outcome = refusal(&error);
+        self.error = Some(error);
+        outcome
+    }
+
+    /// The error that the last request was answered with, once.
+    pub fn take_error(&mut self) -> Option<CqlError> {
+        self.error.take()
     }
 }
 

@@ -99,6 +99,8 @@ impl State {
         let is_new = !self.met.contains(&by) || refusal.kind == RefusalKind::Removed;
         if refusal.kind.is_final() && is_first && is_new {
             self.refused = Some((by, refusal.clone()));
+        } else if refusal.kind.is_final() && self.refused.is_some() && self.met.is_empty() {
+            // Said again on another lane: the node is about to stop, and says why once.
         } else if self.logged.insert(by, refusal.clone()).as_ref() != Some(refusal) {
             match refusal.kind {
                 // It will pass by itself.

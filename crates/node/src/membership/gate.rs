@@ -110,7 +110,7 @@ impl Gatekeeper {
         let reply = timeout(REGISTER_PATIENCE, registering).await;
         let reply = reply.map_err(|_| not_yet("the catalog cannot be written"))?;
         match Outcome::decode(&reply) {
-            Ok(Outcome::Rejected { message, .. }) => return Err(Refusal::new(RefusalKind::Other, message)),
+            Ok(Outcome::Rejected { message, .. }) => return Err(Refusal::new(RefusalKind::Duplicate, message)),
             Ok(_) => {}
             Err(error) => return Err(not_yet(error)),
         }
@@ -120,7 +120,7 @@ impl Gatekeeper {
         self.tell(&catalog, Some(joined.id))
     }
 
-    /// Neither the newcomer's identity nor its addresses may be another's.
+    /// The newcomer's identity may not be another's. That its addresses are not either is the catalog's to see: of two that ask at once, one comes first.
     fn check_newcomer(&self, catalog: &Catalog, node: &NodeDescription) -> Result<(), Refusal> {
         if let Some(known) = catalog.node_by_host_id(node.host_id)
             && (known.id == self.node || self.store.liveness().is_up(known.id))
@@ -128,23 +128,7 @@ impl Gatekeeper {
             let reason = format!("host id {} is node {}'s, which is running", node.host_id, known.id);
             return Err(Refusal::new(RefusalKind::Duplicate, reason));
         }
-        let taken = catalog.nodes().find(|known| {
-            known.description.host_id != node.host_id
-                && (known.description.node_address() == node.node_address()
-                    || (known.address(), known.description.cql_port) == (node.address, node.cql_port))
-        });
-        match taken {
-            Some(known) => {
-                let reason = format!(
-                    "address {} belongs to node {} (host {}), whose data directory this is not",
-                    node.node_address(),
-                    known.id,
-                    known.description.host_id
-                );
-                Err(Refusal::new(RefusalKind::Duplicate, reason))
-            }
-            None => Ok(()),
-        }
+        Ok(())
     }
 
     fn whereabouts(&self, cluster: uuid::Uuid) -> Result<Answer, Refusal> {

@@ -8,7 +8,7 @@ use crate::error::StartError;
 use diorite_base::{Clock, NodeId};
 use diorite_cluster::catalog::NodeDescription;
 use diorite_rpc::hello::RefusalKind;
-use diorite_rpc::tcp::{DialError, ask};
+use diorite_rpc::tcp::{Caller, DialError, ask};
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -99,6 +99,8 @@ pub(crate) struct Applicant {
     pub(crate) bind: IpAddr,
     /// Where this node itself is dialled: there is no use in asking there.
     pub(crate) advertise: SocketAddr,
+    /// How far the wall clocks of two nodes may be apart.
+    pub(crate) max_clock_skew: Duration,
     /// How long anyone is asked again who does not answer.
     pub(crate) patience: Duration,
 }
@@ -117,7 +119,8 @@ impl Applicant {
         if address == self.advertise {
             return Err(Failure::Passing(format!("{seed} is this node itself")));
         }
-        let answered = ask(address, Some(self.bind), clock, question.encode(), ANSWER_PATIENCE).await;
+        let caller = Caller { bind: Some(self.bind), clock, max_clock_skew: self.max_clock_skew };
+        let answered = ask(address, caller, question.encode(), ANSWER_PATIENCE).await;
         match answered {
             Ok(answer) => Answer::decode(&answer).map_err(|why| Failure::Final(format!("{seed}: {why}"))),
             Err(DialError::Refused(refusal)) if refusal.kind == RefusalKind::Unknown => {
@@ -218,7 +221,8 @@ mod tests {
         let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let bind = "127.0.0.1".parse().unwrap();
         let advertise = "127.0.0.2:7100".parse().unwrap();
-        let applicant = Applicant { bind, advertise, patience: Duration::ZERO };
+        let max_clock_skew = Duration::from_millis(500);
+        let applicant = Applicant { bind, advertise, max_clock_skew, patience: Duration::ZERO };
         let clock = &SystemClock::new();
         let attempt = |seed: String| async move {
             let seeds = [seed.parse().unwrap()];

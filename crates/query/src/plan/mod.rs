@@ -20,7 +20,7 @@ use crate::types::type_option;
 use diorite_cluster::catalog::Catalog;
 use diorite_cql::language::ast::{self, Modification, Parsed, QualifiedName, Statement, TypeName};
 use diorite_cql::protocol::rows::BindMarkers;
-use diorite_cql::protocol::{ColumnSpec, CqlError, ResultMetadata};
+use diorite_cql::protocol::{ColumnSpec, CqlError, ResultMetadata, TypeOption};
 use diorite_model::types::CqlType;
 use modify::ModifyPlan;
 use select::SelectPlan;
@@ -71,6 +71,17 @@ pub struct Planned {
 }
 
 impl Planned {
+    /// Whether the same text may have had other result columns before its table was changed: it names all columns there are (`SELECT *`), or some of
+    /// a type that may have been changed with the table.
+    pub fn may_have_had_other_columns(&self) -> bool {
+        let columns = self.result.columns();
+        self.tables.iter().map(|table| table.table()).any(|table| {
+            let is_all = columns.len() == table.columns.len();
+            let is_plain = |column: &ColumnSpec| matches!(column.type_option, TypeOption::Native(_));
+            table.version > 1 && !columns.is_empty() && (is_all || !columns.iter().all(is_plain))
+        })
+    }
+
     /// Whether every table is still the one it was planned for.
     pub fn is_current(&self, catalog: &Catalog) -> bool {
         self.tables.iter().all(|planned| {

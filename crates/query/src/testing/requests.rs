@@ -244,6 +244,32 @@ fn a_changed_table_changes_the_answer_and_its_columns() {
 }
 
 #[test]
+fn whoever_prepared_on_another_node_before_a_change_is_told_the_columns() {
+    for version in [Version::V4, Version::V5] {
+        let mut database = text_table();
+        database.version = version;
+        database.run("INSERT INTO t (k, c, v) VALUES ('a', 1, 5)").unwrap();
+        let (all, named) = ("SELECT * FROM t WHERE k = 'a' AND c = 1", "SELECT v FROM t WHERE k = 'a' AND c = 1");
+        let elsewhere = database.prepare(all).unwrap();
+        let before = database.execute_request(&elsewhere, &[], true);
+        assert!(rows(database.send(&before)).metadata.columns.is_empty(), "nothing has been changed yet");
+        let mut other = text_table();
+        other.version = version;
+        other.run("INSERT INTO t (k, c, v) VALUES ('a', 1, 5)").unwrap();
+        other.run("ALTER TABLE t ADD x int").unwrap();
+        // Here another client prepares it first.
+        for (text, is_told) in [(all, true), (named, false)] {
+            let again = other.prepare(text).unwrap();
+            let known = if text == all { &elsewhere } else { &again };
+            let request = other.execute_request(known, &[], true);
+            for found in [rows(other.send(&request)), rows(other.execute_now(&request).unwrap())] {
+                assert_eq!(!found.metadata.columns.is_empty(), is_told, "{text} with {version:?}");
+            }
+        }
+    }
+}
+
+#[test]
 fn a_marker_of_another_type_has_to_be_prepared_again() {
     let database = text_table();
     let insert = database.prepare("INSERT INTO t (k, c) VALUES (?, ?)").unwrap();

@@ -9,6 +9,7 @@ use crate::frame::{Incoming, put_frame};
 use crate::hello::{self, Hello, MAX_HELLO_BYTES, Opening, PREAMBLE_BYTES, Refusal, RefusalKind};
 use diorite_base::random::{Random, SplitMix64};
 use diorite_base::{Clock, NodeId};
+use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -33,31 +34,46 @@ pub enum DialError {
     Refused(Refusal),
 }
 
-/// An answer that took longer than this says nothing about clocks, nanoseconds: what it answers waited before it was read (the reader was stopped,
-/// or still starting), and was compared with a clock that had gone on.
-const LATE_NS: u64 = 100_000_000;
+/// How long the answer to an opening may take for its word about clocks to be believed, by the bound that this node was given. The other side compares its
+/// clock, when it reads the opening, with ours as it was when we wrote it: a delay (it was stopped, or still starting, or is far away) looks like a
+/// difference. A delay of half the bound cannot explain more than half of what is wrong, so that the clocks are at least half the bound apart.
+fn believable(max_clock_skew: Duration) -> Duration {
+    max_clock_skew.min(TcpOptions::MAX_CLOCK_SKEW) / 2
+}
 
-/// Asks the node at `address` one question, from the address `bind`.
+/// Who dials, and how it tells the time.
+#[derive(Clone, Copy)]
+pub struct Caller<'a> {
+    /// The address that connections come from; any if there is none.
+    pub bind: Option<IpAddr>,
+    /// Time.
+    pub clock: &'a dyn Clock,
+    /// How far the wall clocks of two nodes may be apart.
+    pub max_clock_skew: Duration,
+}
+
+impl fmt::Debug for Caller<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Caller({:?}, {:?})", self.bind, self.max_clock_skew)
+    }
+}
+
+/// Asks the node at `address` one question.
 pub async fn ask(
     address: SocketAddr,
-    bind: Option<IpAddr>,
-    clock: &dyn Clock,
+    caller: Caller<'_>,
     question: Vec<u8>,
     patience: Duration,
 ) -> Result<Vec<u8>, DialError> {
-    match timeout(patience, open(address, bind, clock, Opening::Question(question))).await {
+    match timeout(patience, open(address, caller, Opening::Question(question))).await {
         Ok(opened) => opened.map(|(_, answer)| answer),
         Err(_) => Err(DialError::Unreachable(io::Error::new(io::ErrorKind::TimedOut, "no answer in time"))),
     }
 }
 
 /// Connects, sends `opening` and returns the connection with its answer.
-async fn open(
-    address: SocketAddr,
-    bind: Option<IpAddr>,
-    clock: &dyn Clock,
-    opening: Opening,
-) -> Result<(TcpStream, Vec<u8>), DialError> {
+async fn open(address: SocketAddr, caller: Caller<'_>, opening: Opening) -> Result<(TcpStream, Vec<u8>), DialError> {
+    let Caller { bind, clock, max_clock_skew } = caller;
     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
     if let Some(bind) = bind.filter(|bind| bind.is_ipv4() == address.is_ipv4() && !bind.is_unspecified()) {
         socket.bind(SocketAddr::new(bind, 0))?;
@@ -71,10 +87,14 @@ async fn open(
     let answer = read_answer(&mut stream).await?;
     match answer {
         Ok(answer) => Ok((stream, answer)),
-        Err(refusal) if refusal.kind == RefusalKind::Clock && clock.monotonic_ns() - started_ns > LATE_NS => {
-            Err(io::Error::new(io::ErrorKind::TimedOut, "the answer came late").into())
+        Err(refusal) => {
+            let took = Duration::from_nanos(clock.monotonic_ns() - started_ns);
+            if refusal.kind == RefusalKind::Clock && took > believable(max_clock_skew) {
+                let late = format!("its answer took {} ms, too long to compare clocks by: {refusal}", took.as_millis());
+                return Err(io::Error::new(io::ErrorKind::TimedOut, late).into());
+            }
+            Err(DialError::Refused(refusal))
         }
-        Err(refusal) => Err(DialError::Refused(refusal)),
     }
 }
 
@@ -174,7 +194,9 @@ impl Dialler {
             lane: self.lane,
             address: options.advertise,
         };
-        let opening = open(address, options.bind, options.clock.as_ref(), Opening::Lane(hello));
+        let caller =
+            Caller { bind: options.bind, clock: options.clock.as_ref(), max_clock_skew: options.max_clock_skew };
+        let opening = open(address, caller, Opening::Lane(hello));
         match timeout(HANDSHAKE_PATIENCE, opening).await {
             Ok(opened) => opened.map(|(stream, _)| stream),
             Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, "no answer in time").into()),

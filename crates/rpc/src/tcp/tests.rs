@@ -425,19 +425,48 @@ async fn a_frame_that_is_damaged_or_too_large_ends_the_connection() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_question_is_answered_without_being_a_member() {
     let b = Node::start(options(2)).await;
-    let bind = Some("127.0.0.1".parse().unwrap());
-    assert_eq!(ask(b.address, bind, &SystemClock::new(), b"may I?".to_vec(), PATIENCE).await.unwrap(), b"you may");
-    let refused = ask(b.address, None, &SystemClock::new(), b"I will".to_vec(), PATIENCE).await.unwrap_err();
+    let clock = SystemClock::new();
+    let caller = Caller { bind: None, clock: &clock, max_clock_skew: TcpOptions::MAX_CLOCK_SKEW };
+    let bound = Caller { bind: Some("127.0.0.1".parse().unwrap()), ..caller };
+    assert_eq!(ask(b.address, bound, b"may I?".to_vec(), PATIENCE).await.unwrap(), b"you may");
+    let refused = ask(b.address, caller, b"I will".to_vec(), PATIENCE).await.unwrap_err();
     assert_eq!(refused.to_string(), "you may not");
-    let late =
-        ask(b.address, None, &Skewed(SystemClock::new(), AtomicI64::new(-9_000_000)), b"may I?".to_vec(), PATIENCE)
-            .await
-            .unwrap_err();
-    assert!(late.to_string().contains("ms apart"), "{late}");
     b.transport.stop();
     until(|| std::net::TcpStream::connect(b.address).is_err()).await;
-    let gone = ask(b.address, None, &SystemClock::new(), b"may I?".to_vec(), PATIENCE).await.unwrap_err();
-    assert!(matches!(gone, crate::tcp::DialError::Unreachable(_)));
+    let gone = ask(b.address, caller, b"may I?".to_vec(), PATIENCE).await.unwrap_err();
+    assert!(matches!(gone, DialError::Unreachable(_)));
+}
+
+/// A clock that goes on by `step` whenever it is looked at, and is wrong.
+struct Stepping {
+    now_ns: AtomicU64,
+    step: Duration,
+    wrong_us: i64,
+}
+
+impl Clock for Stepping {
+    fn monotonic_ns(&self) -> u64 {
+        self.now_ns.fetch_add(self.step.as_nanos() as u64, Ordering::Relaxed)
+    }
+
+    fn wall_us(&self) -> i64 {
+        SystemClock::new().wall_us() + self.wrong_us
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_word_about_clocks_is_final_unless_it_took_long_to_come() {
+    let b = Node::start(options(2)).await;
+    let wrong = |step| Stepping { now_ns: AtomicU64::new(0), step: Duration::from_millis(step), wrong_us: -9_000_000 };
+    for (took_ms, skew_ms, is_final) in
+        [(0, 500, true), (250, 500, true), (251, 500, false), (251, 5_000, false), (60, 100, false)]
+    {
+        let clock = wrong(took_ms);
+        let caller = Caller { bind: None, clock: &clock, max_clock_skew: Duration::from_millis(skew_ms) };
+        let said = ask(b.address, caller, b"may I?".to_vec(), PATIENCE).await.unwrap_err();
+        assert_eq!(matches!(said, DialError::Refused(_)), is_final, "after {took_ms} ms: {said}");
+        assert!(said.to_string().contains("ms apart"), "whoever gives up at last can say why: {said}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
