@@ -32,7 +32,7 @@ mod tests;
 mod view;
 mod zones;
 
-pub use progress::{Activity, Progress, progress};
+pub use progress::{Activity, NodeProgress, Progress, progress};
 pub use view::{Action, Arrival, DiskView, Limits, NodeState, NodeView, Reason, Stuck, TabletView, View};
 
 use ledger::{Copies, Ledger};

@@ -28,9 +28,9 @@ fn empty(ledger: &mut Ledger<'_>, tablet: u32) {
     let mut taken = replicas.clone();
     let mut staying = Vec::new();
     let mut copies = 0;
-    let draining: Vec<u32> =
+    let going: Vec<u32> =
         replicas.iter().copied().filter(|node| ledger.standing(tablet, *node) == Standing::Draining).collect();
-    for node in draining {
+    for node in going {
         let view = ledger.tablets[tablet as usize].view;
         match ledger.pick(tablet, &taken, &wanted, ledger.scope_at(tablet, node), u32::MAX) {
             Pick::Node(to) => {
