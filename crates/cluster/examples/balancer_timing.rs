@@ -21,6 +21,7 @@ fn node(id: u64) -> NodeView {
         zone: ZONES[(id % 3) as usize].to_owned(),
         data_center: "dc".to_owned(),
         state: NodeState::Live,
+        may_lead: true,
         disks: vec![disk],
     }
 }

@@ -47,7 +47,7 @@ impl Catalog {
                     tablet: range.tablet,
                     first_token: range.first_token,
                     last_token: entry.tablets.get(at + 1).map_or(i64::MAX, |next| next.first_token - 1),
-                    replicas: placement.replicas.clone(),
+                    replicas: placement.holders().collect(),
                 }),
             }
         }

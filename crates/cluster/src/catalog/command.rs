@@ -387,7 +387,7 @@ pub struct NewTablet {
     pub first_token: i64,
     /// The greatest token in it.
     pub last_token: i64,
-    /// The nodes that get a replica and found its group, the preferred leader first.
+    /// The nodes that hold a replica, the preferred leader first.
     pub replicas: Vec<NodeId>,
 }
 

@@ -72,16 +72,16 @@ impl Catalog {
 
     pub(super) fn place(&mut self, tablet: TabletId, expected: &[NodeId], replicas: &[NodeId]) -> Step {
         let Some(current) = self.tablets.get(&tablet) else {
-            return Err(Rejected(Rejection::Invalid, format!("there is no tablet {tablet}")));
+            return Err(Rejected(Rejection::Invalid, format!("there is no {tablet}")));
         };
         if current.replicas != expected {
-            return Err(Rejected(Rejection::Conflict, format!("tablet {tablet} was placed elsewhere meanwhile")));
+            return Err(Rejected(Rejection::Conflict, format!("{tablet} was placed elsewhere meanwhile")));
         }
         if replicas == expected {
             return Ok(Done::Nothing);
         }
         if replicas.is_empty() || replicas.iter().collect::<BTreeSet<_>>().len() < replicas.len() {
-            let message = format!("the replicas of tablet {tablet} must be on different nodes, and at least on one");
+            let message = format!("the replicas of {tablet} must be on different nodes, and at least on one");
             return Err(Rejected(Rejection::Invalid, message));
         }
         if let Some(stranger) = replicas.iter().find(|node| !self.nodes.contains_key(node)) {

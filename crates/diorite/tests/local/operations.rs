@@ -134,12 +134,16 @@ fn a_cluster_grows_and_shrinks_under_load_without_a_failed_request() {
     let load = Load::start(local.address(1));
     load.go_on(200);
     local.run(&["up", "--nodes", "5"]);
-    wait_for("the fifth node has its share", || ask(&local, 5, "nodes"), |nodes| {
-        let Some(nodes) = nodes else { return false };
-        let loads = loads(nodes);
-        // 36 replicas and 12 leaders on five nodes.
-        loads.iter().all(|(_, replicas, leaders)| (7..=8).contains(replicas) && (2..=3).contains(leaders))
-    });
+    wait_for(
+        "the fifth node has its share",
+        || ask(&local, 5, "nodes"),
+        |nodes| {
+            let Some(nodes) = nodes else { return false };
+            let loads = loads(nodes);
+            // 36 replicas and 12 leaders on five nodes.
+            loads.iter().all(|(_, replicas, leaders)| (7..=8).contains(replicas) && (2..=3).contains(leaders))
+        },
+    );
     wait_for("nothing moves any more", || is_quiet(&local, 5), |is_quiet| *is_quiet);
     load.go_on(200);
     admin(&local, 5, &["drain", "2", "--wait"]);
@@ -162,9 +166,15 @@ fn a_node_killed_for_good_is_replaced_and_one_that_returns_is_not() {
     load.go_on(200);
     // Back before its time: nothing is copied.
     local.run(&["kill", "3"]);
-    wait_for("the node is missed", || ask(&local, 1, "status"), |status| {
-        status.as_ref().is_some_and(|status| status["live_nodes"] == 3 && status["under_replicated"].as_u64() > Some(0))
-    });
+    wait_for(
+        "the node is missed",
+        || ask(&local, 1, "status"),
+        |status| {
+            status
+                .as_ref()
+                .is_some_and(|status| status["live_nodes"] == 3 && status["under_replicated"].as_u64() > Some(0))
+        },
+    );
     assert_eq!(admin_output(&local, 1, &["status"]).status.code(), Some(2), "data is at risk");
     local.run(&["start", "3"]);
     wait_for("the node is back", || is_quiet(&local, 1), |is_quiet| *is_quiet);
@@ -174,9 +184,11 @@ fn a_node_killed_for_good_is_replaced_and_one_that_returns_is_not() {
     admin(&local, 2, &["set-replace-after", "2"]);
     assert!(refusal(&local, 2, &["replace", "4"]).contains("is up"));
     local.run(&["kill", "4"]);
-    wait_for("its replicas are made anew", || ask(&local, 1, "nodes"), |nodes| {
-        nodes.as_ref().is_some_and(|nodes| loads(nodes).contains(&(4, 0, 0)))
-    });
+    wait_for(
+        "its replicas are made anew",
+        || ask(&local, 1, "nodes"),
+        |nodes| nodes.as_ref().is_some_and(|nodes| loads(nodes).contains(&(4, 0, 0))),
+    );
     wait_for("nothing is at risk", || is_quiet(&local, 1), |is_quiet| *is_quiet);
     assert_eq!(admin_output(&local, 1, &["status"]).status.code(), Some(0));
     load.go_on(200);
@@ -185,9 +197,11 @@ fn a_node_killed_for_good_is_replaced_and_one_that_returns_is_not() {
     assert!(failures.iter().all(allowed), "{failures:?}");
     // It comes back, finds that it holds nothing any more, and is given its share again.
     local.run(&["start", "4"]);
-    wait_for("it has its share", || ask(&local, 4, "nodes"), |nodes| {
-        nodes.as_ref().is_some_and(|nodes| loads(nodes).iter().all(|(_, replicas, _)| *replicas == 9))
-    });
+    wait_for(
+        "it has its share",
+        || ask(&local, 4, "nodes"),
+        |nodes| nodes.as_ref().is_some_and(|nodes| loads(nodes).iter().all(|(_, replicas, _)| *replicas == 9)),
+    );
 }
 
 #[test]
@@ -224,7 +238,9 @@ fn client_ok(local: &Local, statement: &str) -> bool {
 #[test]
 fn what_would_cost_a_quorum_is_refused_and_says_why() {
     let local = with_table(3, &["--rf", "3"]);
-    assert!(refusal(&local, 1, &["drain", "2"]).contains("keyspace ks has 3 replicas of each tablet: add a node first"));
+    assert!(
+        refusal(&local, 1, &["drain", "2"]).contains("keyspace ks has 3 replicas of each tablet: add a node first")
+    );
     assert!(refusal(&local, 1, &["drain", "9"]).contains("there is no node"));
     assert!(refusal(&local, 1, &["set-rate", "0"]).contains("pause balancing"));
     assert!(admin(&local, 3, &["set-rate", "50MB/s"]).contains("47.7 MiB/s"));
@@ -232,13 +248,21 @@ fn what_would_cost_a_quorum_is_refused_and_says_why() {
     assert_eq!(ask(&local, 1, "status").unwrap()["balancer"]["state"], "paused");
     admin(&local, 2, &["resume", "balancing"]);
     admin(&local, 2, &["move-leaders", "1"]);
-    wait_for("node 1 leads nothing", || ask(&local, 2, "nodes"), |nodes| {
-        nodes.as_ref().is_some_and(|nodes| loads(nodes).iter().any(|(node, _, leaders)| (*node, *leaders) == (1, 0)))
-    });
+    wait_for(
+        "node 1 leads nothing",
+        || ask(&local, 2, "nodes"),
+        |nodes| {
+            nodes
+                .as_ref()
+                .is_some_and(|nodes| loads(nodes).iter().any(|(node, _, leaders)| (*node, *leaders) == (1, 0)))
+        },
+    );
     admin(&local, 2, &["move-leaders", "1", "--back"]);
-    wait_for("it leads its share", || ask(&local, 2, "nodes"), |nodes| {
-        nodes.as_ref().is_some_and(|nodes| loads(nodes).iter().all(|(_, _, leaders)| *leaders == 4))
-    });
+    wait_for(
+        "it leads its share",
+        || ask(&local, 2, "nodes"),
+        |nodes| nodes.as_ref().is_some_and(|nodes| loads(nodes).iter().all(|(_, _, leaders)| *leaders == 4)),
+    );
     local.run(&["kill", "2", "3"]);
     wait_for("nobody answers", || ask(&local, 1, "status"), Option::is_none);
     assert!(refusal(&local, 1, &["replace", "2"]).contains("catalog"));

@@ -42,7 +42,7 @@ pub(super) fn create(context: &Context<'_>, create: &CreateKeyspace) -> Result<P
         entries.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
     });
     let durable_writes = options.durable_writes.unwrap_or(true);
-    let warnings = context.catalog.replication_warnings(&replication, None);
+    let warnings = context.catalog.replication_warnings(&replication);
     let keyspace = Keyspace { name: name.clone(), replication, durable_writes };
     let command = Command::CreateKeyspace { keyspace, if_not_exists: create.if_not_exists };
     Ok(propose(command, SchemaChangeType::Created, name, warnings))
@@ -67,7 +67,7 @@ pub(super) fn alter(context: &Context<'_>, alter: &AlterKeyspace) -> Result<Plan
     let previous = &current.replication;
     let Options { replication, durable_writes } = Options::read(context, name, &alter.properties, previous)?;
     let warnings = match &replication {
-        Some(replication) => context.catalog.replication_warnings(replication, Some(previous)),
+        Some(replication) => context.catalog.replication_warnings(replication),
         None => Vec::new(),
     };
     let command =
