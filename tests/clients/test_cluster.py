@@ -98,7 +98,7 @@ def session_per_node(servers, version):
         sessions = []
         for server in servers:
             policy = WhiteListRoundRobinPolicy([server.address])
-            profile = ExecutionProfile(request_timeout=30, load_balancing_policy=policy)
+            profile = ExecutionProfile(request_timeout=60, load_balancing_policy=policy)
             cluster = Cluster([server.address], protocol_version=version, execution_profiles={EXEC_PROFILE_DEFAULT: profile})
             stack.callback(cluster.shutdown)
             sessions.append(cluster.connect())
@@ -110,7 +110,7 @@ def test_a_statement_prepared_before_a_change_has_the_new_columns_at_every_node_
     table = f"altered.of_{version}"
     with session_per_node(servers, version) as sessions:
         sessions[0].execute("CREATE KEYSPACE IF NOT EXISTS altered")
-        sessions[0].execute(f"CREATE TABLE {table} (k int PRIMARY KEY, v int)")
+        sessions[0].execute(f"CREATE TABLE {table} (k int PRIMARY KEY, v int) WITH tablets = 3")
         inserts = [session.prepare(f"INSERT INTO {table} (k, v) VALUES (?, ?)") for session in sessions]
         points = [session.prepare(f"SELECT * FROM {table} WHERE k = ?") for session in sessions]
         scans = [session.prepare(f"SELECT * FROM {table}") for session in sessions]
@@ -147,7 +147,7 @@ def test_what_was_prepared_on_one_node_before_a_change_is_right_on_another(serve
     table = f"altered.elsewhere_{version}"
     with session_per_node(servers, version) as sessions:
         sessions[0].execute("CREATE KEYSPACE IF NOT EXISTS altered")
-        sessions[0].execute(f"CREATE TABLE {table} (k int PRIMARY KEY, v int)")
+        sessions[0].execute(f"CREATE TABLE {table} (k int PRIMARY KEY, v int) WITH tablets = 3")
         sessions[0].execute(f"INSERT INTO {table} (k, v) VALUES (1, 2)")
         text = f"SELECT * FROM {table} WHERE k = ?"
         profile = ExecutionProfile(request_timeout=30, load_balancing_policy=RoundRobinPolicy())
@@ -181,7 +181,7 @@ def test_a_lost_leader_costs_applications_only_timeouts_that_they_may_try_again(
     cluster, session = connect(servers, load_balancing_policy=RoundRobinPolicy(), retry_policy=RetryPolicy())
     met, done, stop = collections.Counter(), collections.Counter(), threading.Event()
     session.execute("CREATE KEYSPACE IF NOT EXISTS failover")
-    session.execute("CREATE TABLE failover.t (k int PRIMARY KEY, v int)")
+    session.execute("CREATE TABLE failover.t (k int PRIMARY KEY, v int) WITH tablets = 12")
     insert = session.prepare("INSERT INTO failover.t (k, v) VALUES (?, ?)")
     select = session.prepare("SELECT v FROM failover.t WHERE k = ?")
     insert.is_idempotent = select.is_idempotent = True

@@ -33,6 +33,19 @@ fn node_description(name: &str, data_center: &str, zone: &str) -> NodeDescriptio
     }
 }
 
+/// A node as a script line describes it: `at=b` is where node b would be.
+fn described<'a>(name: &str, option: &dyn Fn(&str) -> Option<&'a str>) -> NodeDescription {
+    let (data_center, zone) = (option("dc").unwrap_or("datacenter1"), option("zone").unwrap_or("rack1"));
+    let node = node_description(name, data_center, zone);
+    let port = |name, usual| option(name).map_or(usual, |port| port.parse().unwrap());
+    NodeDescription {
+        address: option("at").map_or(node.address, |other| node_description(other, data_center, zone).address),
+        cql_port: port("cql", node.cql_port),
+        rpc_port: port("rpc", node.rpc_port),
+        ..node
+    }
+}
+
 /// `rf=2` → SimpleStrategy, `dcs=east:2,west:1` → NetworkTopologyStrategy.
 fn replication_of(rf: Option<&str>, data_centers: Option<&str>) -> BTreeMap<String, String> {
     let class = if data_centers.is_some() { "NetworkTopologyStrategy" } else { "SimpleStrategy" };
@@ -92,16 +105,7 @@ fn parse(catalog: &Catalog, line: &str) -> Command {
             let replication_factor = option("rf").map_or(1, |value| value.parse().unwrap());
             Command::Bootstrap { cluster_id: uuid_of(&name), name, replication_factor }
         }
-        "register" => {
-            let (data_center, zone) = (option("dc").unwrap_or("datacenter1"), option("zone").unwrap_or("rack1"));
-            let mut node = node_description(&name, data_center, zone);
-            if let Some(other) = option("at") {
-                node.address = node_description(other, data_center, zone).address;
-            }
-            node.cql_port = option("cql").map_or(node.cql_port, |port| port.parse().unwrap());
-            node.rpc_port = option("rpc").map_or(node.rpc_port, |port| port.parse().unwrap());
-            Command::RegisterNode { node }
-        }
+        "register" => Command::RegisterNode { node: described(&name, &option) },
         "forget" => {
             let tablets = catalog.dropped_tablets().map(|(tablet, _)| tablet).collect();
             Command::ForgetDropped { node: NodeId(words[0].parse().unwrap()), tablets }
