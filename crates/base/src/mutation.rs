@@ -8,7 +8,7 @@
 //! Layout, integers little-endian, lengths LEB128:
 //!
 //! ```text
-//! mutation := flags u8 · stamp i64 · [explicit i64, if flags & EXPLICIT] · body
+//! mutation := flags u8 (EVALUATED 1, EXPLICIT 2, DELETION 4) · stamp i64 · [explicit i64, if flags & EXPLICIT] · body
 //! body     := program bytes, if flags & EVALUATED
 //!           | operation*
 //! operation:= kind u8 · key length · key · value length · value
@@ -17,13 +17,15 @@
 //! `stamp` is the write's timestamp in microseconds. The leader sets it when it appends the mutation to the log, so that stamps follow log
 //! order. An operation whose kind has [`STAMPED`] carries a value with a *stamp slot*: its bytes 1..9 are set to the same stamp.
 //! `explicit` is the greatest timestamp that the client itself gave (`USING TIMESTAMP`); the tablet remembers the greatest ever
-//! seen, because a whole-row write may replace what is stored only if it is newer than that.
+//! seen, because a whole-row write may replace what is stored only if it is newer than that. `DELETION` says that all it does is delete, so
+//! that it is taken even where space has run out.
 
 use crate::bytes::{Malformed, Reader, put_slice};
 use std::fmt;
 
 const EVALUATED: u8 = 1;
 const EXPLICIT: u8 = 2;
+const DELETION: u8 = 4;
 const STAMP_AT: usize = 1;
 const HEADER_BYTES: usize = 9;
 
@@ -114,6 +116,16 @@ impl Mutation {
         put_slice(&mut self.bytes, value);
     }
 
+    /// Says that all it does is delete.
+    pub fn mark_deletion(&mut self) {
+        self.bytes[0] |= DELETION;
+    }
+
+    /// Whether all it does is delete.
+    pub fn is_deletion(&self) -> bool {
+        self.bytes[0] & DELETION != 0
+    }
+
     /// The encoded size.
     pub fn size_bytes(&self) -> usize {
         self.bytes.len()
@@ -175,7 +187,7 @@ impl<'a> MutationRef<'a> {
     pub fn decode(bytes: &'a [u8]) -> Result<Self, Malformed> {
         let mut reader = Reader::new(bytes);
         let flags = reader.u8()?;
-        if flags & !(EVALUATED | EXPLICIT) != 0 {
+        if flags & !(EVALUATED | EXPLICIT | DELETION) != 0 {
             return Err(Malformed);
         }
         let stamp_us = reader.i64()?;

@@ -394,6 +394,9 @@ impl<K: Kv> QueryEngine<K> {
         let kind = if is_whole { OperationKind::Overwrite } else { OperationKind::Merge };
         let mut mutation = Mutation::blind(timing.explicit_us);
         mutation.push(kind, is_stamped, &scratch.key, &scratch.value);
+        if plan.kind == ModifyKind::Delete {
+            mutation.mark_deletion();
+        }
         if mutation.size_bytes() > diorite_base::limits::MAX_MUTATION_BYTES {
             return Err(Declined);
         }

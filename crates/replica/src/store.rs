@@ -404,7 +404,9 @@ impl Store {
         let tablets = self.inner.tablets.load();
         let handle = tablets.get(&tablet).ok_or(KvError::NoSuchTablet(tablet))?;
         let disk = &self.inner.disks[handle.disk];
-        if disk.full.load(Ordering::Relaxed) {
+        // What frees space is taken to the end, and so is the catalog's little, without which no table could be dropped.
+        let frees_space = mutation.is_deletion() || tablet.0 == GroupId::CATALOG.0;
+        if disk.full.load(Ordering::Relaxed) && !frees_space {
             return Err(disk_full(disk, self.inner.options.disk_reserve_bytes));
         }
         self.inner.queues[handle.worker].submit(Proposal::new(tablet, mutation, Arc::clone(sink), token))

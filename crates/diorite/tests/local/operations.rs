@@ -61,6 +61,14 @@ fn wait_for<T: std::fmt::Debug>(what: &str, look: impl Fn() -> T, is_so: impl Fn
     }
 }
 
+/// The cluster's id of the node that has that number on this machine.
+fn id_of(local: &Local, number: u32) -> u64 {
+    let address = format!("{}:9042", local.address(number));
+    let nodes = wait_for("the nodes", || ask(local, 1, "nodes"), Option::is_some).unwrap();
+    let found = nodes.as_array().unwrap().iter().find(|node| node["cql_address"] == address.as_str());
+    found.unwrap()["node"].as_u64().unwrap()
+}
+
 /// Of each node that is a member: its id, replicas and leaders.
 fn loads(nodes: &Value) -> Vec<(u64, u64, u64)> {
     let number = |node: &Value, name: &str| node[name].as_u64().unwrap();
@@ -146,10 +154,11 @@ fn a_cluster_grows_and_shrinks_under_load_without_a_failed_request() {
     );
     wait_for("nothing moves any more", || is_quiet(&local, 5), |is_quiet| *is_quiet);
     load.go_on(200);
-    admin(&local, 5, &["drain", "2", "--wait"]);
+    let (second, fourth) = (id_of(&local, 2).to_string(), id_of(&local, 4).to_string());
+    admin(&local, 5, &["drain", &second, "--wait"]);
     wait_for("nothing moves any more", || is_quiet(&local, 3), |is_quiet| *is_quiet);
-    assert!(refusal(&local, 3, &["remove", "4"]).contains("drain it first"));
-    admin(&local, 3, &["remove", "2"]);
+    assert!(refusal(&local, 3, &["remove", &fourth]).contains("drain it first"));
+    admin(&local, 3, &["remove", &second]);
     wait_for("the removed node ends", || local.node(2).1, |state| state == "stopped");
     assert!(local.refusal(&["start", "2"]).contains("removed from the cluster"));
     load.go_on(200);
@@ -182,12 +191,13 @@ fn a_node_killed_for_good_is_replaced_and_one_that_returns_is_not() {
     assert!(!log.contains("a copy has taken the place"), "it catches up by log");
     // Gone for longer.
     admin(&local, 2, &["set-replace-after", "2"]);
-    assert!(refusal(&local, 2, &["replace", "4"]).contains("is up"));
+    let fourth = id_of(&local, 4);
+    assert!(refusal(&local, 2, &["replace", &fourth.to_string()]).contains("is up"));
     local.run(&["kill", "4"]);
     wait_for(
         "its replicas are made anew",
         || ask(&local, 1, "nodes"),
-        |nodes| nodes.as_ref().is_some_and(|nodes| loads(nodes).contains(&(4, 0, 0))),
+        |nodes| nodes.as_ref().is_some_and(|nodes| loads(nodes).contains(&(fourth, 0, 0))),
     );
     wait_for("nothing is at risk", || is_quiet(&local, 1), |is_quiet| *is_quiet);
     assert_eq!(admin_output(&local, 1, &["status"]).status.code(), Some(0));
@@ -207,30 +217,27 @@ fn a_node_killed_for_good_is_replaced_and_one_that_returns_is_not() {
 #[test]
 fn losing_a_zone_leaves_every_tablet_writable() {
     let local = with_table(6, &["--rf", "3", "--zones", "3"]);
-    let tablets = ask(&local, 2, "tablets").unwrap();
-    let zone_of = |node: u64| (node - 1) % 3;
+    let (tablets, nodes) = (ask(&local, 2, "tablets").unwrap(), ask(&local, 2, "nodes").unwrap());
+    let zone_of = |id: &Value| {
+        let node = nodes.as_array().unwrap().iter().find(|node| node["node"] == *id).unwrap();
+        node["zone"].as_str().unwrap().to_owned()
+    };
     for tablet in tablets.as_array().unwrap() {
         let replicas = tablet["replicas"].as_array().unwrap();
-        let zones: BTreeSet<u64> = replicas.iter().map(|replica| zone_of(replica["node"].as_u64().unwrap())).collect();
+        let zones: BTreeSet<String> = replicas.iter().map(|replica| zone_of(&replica["node"])).collect();
         assert_eq!(zones.len(), 3, "one replica in each zone: {tablet}");
     }
     local.run(&["kill", "3", "6"]);
     let mut client = Client::connect(&local.address(1)).unwrap();
     for number in 0..200 {
-        wait_for(
-            "a row is written",
-            || format!("{number}"),
-            |key| {
-                let statement = format!("INSERT INTO ks.t (k, v) VALUES ('{key}', 0x01)");
-                client_ok(&local, &statement)
-            },
-        );
+        let statement = format!("INSERT INTO ks.t (k, v) VALUES ('{number}', 0x01)");
+        wait_for("a row is written", || is_written(&local, &statement), |is_written| *is_written);
     }
     assert_eq!(count(&mut client, "ks.t"), 200);
     assert_eq!(ask(&local, 1, "status").unwrap()["unavailable"], 0);
 }
 
-fn client_ok(local: &Local, statement: &str) -> bool {
+fn is_written(local: &Local, statement: &str) -> bool {
     let mut client = Client::connect(&local.address(2)).unwrap();
     matches!(client.query(statement), Ok(ClientResponse::Void))
 }

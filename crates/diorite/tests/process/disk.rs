@@ -59,10 +59,28 @@ fn a_full_disk_refuses_writes_and_loses_nothing() {
     assert_eq!(refused.code(), ErrorCode::WriteFailure);
     assert!(refused.message.contains("disk full"), "{}", refused.message);
     assert_eq!(count(&mut client, "ks.t"), acknowledged, "reads go on");
+    let delete = client.prepare("DELETE FROM ks.t WHERE k = ?");
+    client.execute(0, &delete.id, &[Value::Set(b"0-0")]);
+    client.flush().unwrap();
+    assert!(matches!(client.receive().unwrap().1, ClientResponse::Void), "deletes go on");
+    client.run("BEGIN BATCH DELETE FROM ks.t WHERE k = '0-1'; DELETE FROM ks.t WHERE k = '0-2'; APPLY BATCH");
+    acknowledged -= 3;
+    assert_eq!(count(&mut client, "ks.t"), acknowledged, "what was deleted is gone");
     server.kill();
 
     let server = Server::start(&data, &["--disk-reserve", "1MiB", "--memory-limit", "128MiB"]);
     let mut client = Client::connect(&server.address).unwrap();
     assert_eq!(count(&mut client, "ks.t"), acknowledged, "nothing was damaged");
     client.run("INSERT INTO ks.t (k, v) VALUES ('room again', 0x00)");
+    server.kill();
+
+    // What fills a disk can be dropped; then there is room.
+    let server = Server::start(&data, &limits);
+    let mut client = Client::connect(&server.address).unwrap();
+    client.run("TRUNCATE ks.t");
+    let start = std::time::Instant::now();
+    while client.query("INSERT INTO ks.t (k, v) VALUES ('again', 0x00)").is_err() {
+        assert!(start.elapsed() < std::time::Duration::from_secs(60), "space returns");
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
 }

@@ -26,6 +26,8 @@ struct Pending {
     tablet: TabletId,
     program: Program,
     explicit_us: Option<i64>,
+    /// Whether all its statements delete.
+    deletes_only: bool,
 }
 
 /// The writes of a statement or batch, gathered by tablet.
@@ -51,7 +53,7 @@ impl Writes {
         let next = self.pending.len();
         let at = *self.by_tablet.entry(tablet).or_insert(next);
         if at == next {
-            self.pending.push(Pending { tablet, program: Program::default(), explicit_us: None });
+            self.pending.push(Pending { tablet, program: Program::default(), explicit_us: None, deletes_only: true });
         }
         &mut self.pending[at]
     }
@@ -89,6 +91,7 @@ impl Writes {
             let tablet = super::select::tablet_of(tablets, partition.token);
             let mut target = Target { plan, bound, timing, partition: &partition.prefix };
             let pending = self.pending(tablet);
+            pending.deletes_only &= plan.kind == ModifyKind::Delete;
             match plan.scope {
                 Scope::Partition => pending.delete(&target, None),
                 Scope::Range => {
@@ -271,9 +274,17 @@ impl Pending {
     fn mutation(&self) -> (Mutation, bool) {
         let is_blind = self.program.conditions.is_empty()
             && self.program.operations.iter().all(|operation| matches!(operation, ProgramOperation::Row { .. }));
-        if !is_blind {
-            return (Mutation::evaluated(self.explicit_us, &self.program.encode()), true);
+        let mut mutation = match is_blind {
+            true => self.blind(),
+            false => Mutation::evaluated(self.explicit_us, &self.program.encode()),
+        };
+        if self.deletes_only {
+            mutation.mark_deletion();
         }
+        (mutation, !is_blind)
+    }
+
+    fn blind(&self) -> Mutation {
         let mut mutation = Mutation::blind(self.explicit_us);
         for operation in &self.program.operations {
             if let ProgramOperation::Row { is_overwrite, is_stamped, key, value } = operation {
@@ -281,7 +292,7 @@ impl Pending {
                 mutation.push(kind, *is_stamped, key, value);
             }
         }
-        (mutation, false)
+        mutation
     }
 }
 
