@@ -16,10 +16,11 @@ use std::collections::BTreeMap;
 /// What a replica counts for beyond its bytes, so that empty tablets are spread too, and small ones are not moved about for a few bytes.
 pub(super) const BYTES_PER_REPLICA: u64 = 16 << 20;
 
-/// How much the sum over nodes of squared loads by bytes, by number, and by number per table weigh against each other.
+/// How much the sum over nodes of squared loads by bytes, by number, and by number per table weigh against each other. A table of which one node has
+/// two tablets more than another is to be evened out although that makes bytes and numbers uneven by as much: the sweeps after it exchange another for it.
 const BYTES_WEIGHT: f64 = 1.0;
 const COUNT_WEIGHT: f64 = 0.25;
-const TABLE_WEIGHT: f64 = 0.25;
+const TABLE_WEIGHT: f64 = 1.5;
 
 /// How many of a zone's emptiest nodes are compared for a replica.
 pub(super) const CANDIDATES: usize = 4;
@@ -474,7 +475,8 @@ impl<'a> Ledger<'a> {
         live.min_by_key(|node| {
             let state = &self.nodes[*node as usize];
             let again = chosen.iter().filter(|other| *other == node).count() as u32;
-            (state.sending.copies + again, view.leader == Some(state.id), *node)
+            let is_leader = view.leader == Some(state.id);
+            (state.sending.copies + again, is_leader, state.sending.bytes, view.turn(state.id))
         })
     }
 

@@ -148,7 +148,10 @@ fn fill_scopes(ledger: &Ledger<'_>, tablet: u32, before: &[u32], plan: &mut Repa
                 }
                 Pick::TooFewNodes => {
                     plan.is_short = true;
-                    let (wanted, has) = (view.wanted.total(), plan.wanted.len() as u32);
+                    let scopes = ledger.scopes(tablet);
+                    let is_placed = |node: &&u32| scopes.iter().any(|(scope, _)| is_in_scope(ledger, **node, *scope));
+                    let has = plan.wanted.iter().filter(is_placed).count() as u32;
+                    let wanted = view.wanted.total();
                     plan.stuck = Some(Stuck::TooFewNodes { tablet: view.id, wanted, has });
                     break;
                 }

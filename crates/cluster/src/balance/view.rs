@@ -117,6 +117,12 @@ impl TabletView {
         settled.chain(self.leaving.iter()).copied()
     }
 
+    /// An order of nodes that differs from tablet to tablet, so that where all else is equal not always the same node comes first.
+    pub(crate) fn turn(&self, node: NodeId) -> (u64, NodeId) {
+        let mixed = (self.id.0 ^ node.0.rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        (mixed >> 32, node)
+    }
+
     /// The disk that the replica on `node` is on, if that is known.
     pub fn disk_on(&self, node: NodeId) -> Option<usize> {
         self.disks.iter().find(|(on, _)| *on == node).map(|(_, disk)| *disk)

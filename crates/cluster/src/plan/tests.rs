@@ -91,7 +91,7 @@ fn a_large_cluster_and_small_tablets() {
         data_bytes: 450 * TB,
         tablets: Some(50_000),
         add: 10,
-        lose: 20,
+        lose: 2,
         operations_per_second: Some(1_250_000),
         write_share: 0.2,
         ..Question::default()

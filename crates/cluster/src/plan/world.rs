@@ -34,6 +34,14 @@ struct Copying {
     rate: f64,
 }
 
+/// Copies that nodes send: how many, and what is left of them.
+type Sending = BTreeMap<NodeId, (u32, u64)>;
+
+fn add_copy(sending: &mut Sending, from: NodeId, bytes: u64) {
+    let entry = sending.entry(from).or_default();
+    *entry = (entry.0 + 1, entry.1 + bytes);
+}
+
 impl World {
     /// A cluster that looks like that.
     pub fn new(view: View) -> Self {
@@ -68,9 +76,9 @@ impl World {
             for which in 0..self.view.tablets[at].arriving.len() {
                 let arrival = &mut self.view.tablets[at].arriving[which];
                 if arrival.from.is_some_and(|from| !answering.contains(&from)) {
-                    let count = |voter: &NodeId| (sending.get(voter).copied().unwrap_or(0), *voter);
-                    arrival.from = answering.iter().copied().min_by_key(count);
-                    arrival.from.into_iter().for_each(|from| *sending.entry(from).or_insert(0) += 1);
+                    let busy = |voter: &NodeId| (sending.get(voter).copied().unwrap_or_default(), *voter);
+                    arrival.from = answering.iter().copied().min_by_key(busy);
+                    arrival.from.into_iter().for_each(|from| add_copy(&mut sending, from, arrival.bytes_left));
                 }
             }
         }
@@ -104,23 +112,23 @@ impl World {
         }
     }
 
-    /// How many copies each node sends.
-    fn sending(&self) -> BTreeMap<NodeId, u32> {
-        let mut sending = BTreeMap::new();
+    /// How many copies each node sends, and what is left of them.
+    fn sending(&self) -> Sending {
+        let mut sending = Sending::new();
         for at in &self.changing {
-            for from in self.view.tablets[*at].arriving.iter().filter_map(|arrival| arrival.from) {
-                *sending.entry(from).or_insert(0) += 1;
+            for arrival in &self.view.tablets[*at].arriving {
+                arrival.from.into_iter().for_each(|from| add_copy(&mut sending, from, arrival.bytes_left));
             }
         }
         sending
     }
 
-    fn place(&mut self, at: usize, replicas: &[NodeId], sending: &mut BTreeMap<NodeId, u32>) {
+    fn place(&mut self, at: usize, replicas: &[NodeId], sending: &mut Sending) {
         let voters: Vec<NodeId> = self.view.tablets[at].voters().collect();
         let was_changing = self.view.tablets[at].is_changing();
         let disks: Vec<(NodeId, usize)> = replicas
             .iter()
-            .filter(|node| !self.view.tablets[at].replicas.contains(node))
+            .filter(|node| self.view.tablets[at].disk_on(**node).is_none())
             .filter_map(|node| Some((*node, self.roomiest_disk(*node)?)))
             .collect();
         let answering: Vec<NodeId> = voters.iter().copied().filter(|node| self.answers(*node)).collect();
@@ -129,15 +137,16 @@ impl World {
             self.remainders.remove(&(at, gone.node));
         }
         tablet.arriving.retain(|arrival| replicas.contains(&arrival.node));
+        tablet.disks.retain(|(node, _)| voters.contains(node) || replicas.contains(node));
         for node in replicas.iter().filter(|node| !voters.contains(node)) {
             if tablet.arriving.iter().any(|arrival| arrival.node == *node) {
                 continue;
             }
-            let from = answering
-                .iter()
-                .copied()
-                .min_by_key(|voter| (sending.get(voter).copied().unwrap_or(0), tablet.leader == Some(*voter), *voter));
-            from.into_iter().for_each(|from| *sending.entry(from).or_insert(0) += 1);
+            let from = answering.iter().copied().min_by_key(|voter| {
+                let (copies, bytes) = sending.get(voter).copied().unwrap_or_default();
+                (copies, tablet.leader == Some(*voter), bytes, tablet.turn(*voter))
+            });
+            from.into_iter().for_each(|from| add_copy(sending, from, tablet.bytes));
             tablet.arriving.push(Arrival { node: *node, from, bytes_left: tablet.bytes });
         }
         tablet.leaving = voters.into_iter().filter(|node| !replicas.contains(node)).collect();

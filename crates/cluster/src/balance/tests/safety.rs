@@ -53,14 +53,12 @@ impl Judge<'_> {
         here.map(|node| (&node.data_center, &node.zone)).collect::<BTreeSet<_>>().len()
     }
 
+    fn data_center(&self, node: NodeId) -> Option<&str> {
+        self.nodes.get(&node).map(|node| node.data_center.as_str())
+    }
+
     fn check_zones(&self, tablet: &TabletView, replicas: &[NodeId]) {
-        let parts: Vec<(Option<&str>, u32)> = match &*tablet.wanted {
-            Replication::Anywhere(wanted) => vec![(None, *wanted)],
-            Replication::PerDataCenter(parts) => {
-                parts.iter().map(|(name, wanted)| (Some(name.as_str()), *wanted)).collect()
-            }
-        };
-        for (data_center, wanted) in parts {
+        for (data_center, wanted) in parts(tablet) {
             let [before, after] = [&tablet.replicas[..], replicas].map(|nodes| self.zones(tablet, nodes, data_center));
             assert!(after >= before.min(wanted as usize), "fewer zones: {replicas:?} instead of {tablet:?}");
         }
@@ -78,11 +76,17 @@ impl Judge<'_> {
         let voters: Vec<NodeId> = tablet.voters().collect();
         let answering = voters.iter().filter(|node| self.answers(tablet, **node)).count();
         assert!(answering > voters.len() / 2, "no quorum: {}", what());
-        let wanted = tablet.wanted.total() as usize;
         let live = |nodes: &[NodeId]| nodes.iter().filter(|node| self.stays(tablet, **node)).count();
         let answers = |nodes: &[NodeId]| nodes.iter().filter(|node| self.answers(tablet, **node)).count();
-        assert!(live(replicas) >= live(&tablet.replicas).min(wanted), "fewer live voters: {}", what());
-        assert!(answers(replicas) >= answers(&tablet.replicas).min(wanted), "fewer live voters: {}", what());
+        for (data_center, wanted) in parts(tablet) {
+            let here = |nodes: &[NodeId]| -> Vec<NodeId> {
+                let is_here = |node: &&NodeId| data_center.is_none_or(|name| self.data_center(**node) == Some(name));
+                nodes.iter().filter(is_here).copied().collect()
+            };
+            let (before, after) = (here(&tablet.replicas), here(replicas));
+            assert!(live(&after) >= live(&before).min(wanted as usize), "fewer live voters: {}", what());
+            assert!(answers(&after) >= answers(&before).min(wanted as usize), "fewer live voters: {}", what());
+        }
         assert!(2 * answers(replicas) > replicas.len(), "no quorum afterwards: {}", what());
         self.check_zones(tablet, replicas);
         for node in replicas.iter().filter(|node| !tablet.replicas.contains(node)) {
@@ -136,6 +140,16 @@ impl Judge<'_> {
         let is_small = copies.len() <= (most * Limits::SMALL_COPIES) as usize && but_last < window_bytes;
         assert!(limits.bytes_per_second > 0, "copies are switched off");
         assert!(copies.len() <= most as usize || is_small, "{} copies for {node}: {copies:?}", copies.len());
+    }
+}
+
+/// The parts of a tablet's replication: where, and how many.
+fn parts(tablet: &TabletView) -> Vec<(Option<&str>, u32)> {
+    match &*tablet.wanted {
+        Replication::Anywhere(wanted) => vec![(None, *wanted)],
+        Replication::PerDataCenter(parts) => {
+            parts.iter().map(|(name, wanted)| (Some(name.as_str()), *wanted)).collect()
+        }
     }
 }
 
