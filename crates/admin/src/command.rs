@@ -259,7 +259,7 @@ fn query(filter: &TabletFilter) -> String {
 }
 
 /// Percent-encoding of all that is not plain (RFC 3986, 2.3).
-fn encoded(text: &str) -> String {
+pub(crate) fn encoded(text: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
     text.bytes().map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()
 }

@@ -1,5 +1,5 @@
-//! What a node shows and does over HTTP: metrics in OpenMetrics text, health, the configuration in force, and the operations on the cluster
-//! ([`api`]), with the command line that asks for them ([`command`]).
+//! What a node shows and does over HTTP: metrics in OpenMetrics text, health, the configuration in force, the operations on the cluster
+//! ([`api`]) and pages for people, with the command line that asks for them ([`command`]).
 //!
 //! Always true: everything shown comes through [`NodeView`]; nothing here reaches into the server. Left out: authentication (the port is
 //! bound to loopback unless told otherwise).
@@ -7,6 +7,7 @@
 pub mod api;
 mod client;
 pub mod command;
+mod pages;
 mod routes;
 mod tables;
 
@@ -50,6 +51,7 @@ pub fn router(view: NodeView) -> Router {
         .route("/health/ready", get(|| async { "ready\n" }))
         .route("/api/v1/config", get(configuration))
         .merge(routes::operations())
+        .merge(pages::pages())
         .with_state(view)
 }
 

@@ -31,14 +31,18 @@ async fn answer(view: NodeView, ask: Ask) -> Response {
     }
 }
 
-fn failed(failure: &Failure) -> Response {
-    let status = match failure.kind {
+/// The status that tells a failure to a program.
+pub(crate) fn status_of(kind: FailureKind) -> StatusCode {
+    match kind {
         FailureKind::NotFound => StatusCode::NOT_FOUND,
         FailureKind::Refused => StatusCode::CONFLICT,
         FailureKind::Invalid => StatusCode::BAD_REQUEST,
         FailureKind::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
-    };
-    (status, Json(failure)).into_response()
+    }
+}
+
+fn failed(failure: &Failure) -> Response {
+    (status_of(failure.kind), Json(failure)).into_response()
 }
 
 async fn tablets(
