@@ -27,6 +27,11 @@ pub struct Recovered {
     pub last: (u64, u64),
     /// The last index applied to the durable state machine.
     pub applied: u64,
+    /// The last index that this replica may have acknowledged before its log was removed; 0 if it never was. As long as the log is shorter, the
+    /// replica is like one whose disk has lost what it promised: it may listen, but neither vote nor campaign. Term and vote it still knows. So a leader
+    /// that it hears is of no earlier term than any that it acknowledged anything to, and was elected by others; that leader's log holds
+    /// everything that was committed with its help, and once its own log reaches the floor again it holds that too.
+    pub floor: u64,
 }
 
 /// The log as the consensus core sees it.
@@ -42,6 +47,7 @@ pub(crate) struct LogView<L> {
     terms: VecDeque<(u64, u64)>,
     /// Members that lack entries which are no longer in the log.
     lacking: RefCell<BTreeSet<u64>>,
+    floor: u64,
 }
 
 impl<L: LogReader> LogView<L> {
@@ -56,7 +62,17 @@ impl<L: LogReader> LogView<L> {
             recent: VecDeque::new(),
             terms: VecDeque::from([recovered.last]),
             lacking: RefCell::default(),
+            floor: recovered.floor,
         }
+    }
+
+    pub(crate) fn floor(&self) -> u64 {
+        self.floor
+    }
+
+    /// Whether the durable log ends before what was acknowledged once.
+    pub(crate) fn is_below_floor(&self) -> bool {
+        self.last.0 < self.floor
     }
 
     /// Takes entries that have become durable; they replace any from the first one's index on.

@@ -1,6 +1,7 @@
 //! The Raft log of one data disk, shared by all its tablets, so that one fsync makes the entries of many groups durable.
 //!
-//! A group's records: its entries; `h` hard state; `c` configuration; `t` index and term of the last truncated entry.
+//! A group's records: its entries; `h` hard state; `c` configuration; `t` index and term of the last truncated entry; `f` of a
+//! replica that was here before, the last index that it may have acknowledged.
 
 use crate::engine::{Log, LogRecords};
 use crate::error::StorageError;
@@ -13,6 +14,7 @@ use std::sync::Arc;
 const HARD_STATE: &[u8] = b"h";
 const CONF_STATE: &[u8] = b"c";
 const TRUNCATED: &[u8] = b"t";
+const FLOOR: &[u8] = b"f";
 /// A log file is recycled as a whole, so its size is the grain in which space comes back.
 const FILE_BYTES: u64 = 16 << 20;
 
@@ -60,6 +62,12 @@ impl LogRecords for LogBatch {
 
     fn remove(&mut self, group: GroupId) {
         self.inner.add_command(group.0, Command::Clean);
+    }
+
+    fn retire(&mut self, group: GroupId, state: &HardState, floor: u64) -> Result<(), StorageError> {
+        self.remove(group);
+        self.set_hard_state(group, state)?;
+        Ok(self.inner.put(group.0, FLOOR.to_vec(), floor.to_le_bytes().to_vec())?)
     }
 
     fn is_empty(&self) -> bool {
@@ -117,6 +125,12 @@ impl RaftLog {
             }
             None => (0, 0),
         };
+        let floor = match self.engine.get(group.0, FLOOR) {
+            Some(value) => diorite_base::bytes::Reader::new(&value)
+                .u64()
+                .map_err(|_| StorageError::Corrupt(format!("record of what {group} had acknowledged")))?,
+            None => 0,
+        };
         let last = match self.engine.last_index(group.0).filter(|&index| index > truncated.0) {
             Some(index) => {
                 let entry = self.engine.get_entry::<Entries>(group.0, index)?;
@@ -131,6 +145,7 @@ impl RaftLog {
             truncated,
             last,
             applied: 0,
+            floor,
         })
     }
 
