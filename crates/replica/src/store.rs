@@ -1,7 +1,7 @@
 //! The store: what the node holds, opens, submits to and reads from.
 
 use crate::context::{Context, CopyRequests};
-use crate::copy::{Copies, CopyStatus, INCOMING, Installing, Openings, Requests};
+use crate::copy::{Copies, CopyStatus, INCOMING, Installing, Openings, Requests, wait_until_unused};
 use crate::handle::{TabletHandle, storage_error};
 use crate::heart::{self, Heart};
 use crate::liveness::Liveness;
@@ -22,9 +22,9 @@ use diorite_storage::{
     CompactionStyle, DataDirectory, LogBatch, LogRecords, RaftLog, Rocks, Shared, StorageError, Tablet, Values,
 };
 use parking_lot::Mutex;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -143,6 +143,8 @@ pub(crate) struct Inner {
     /// The log position at which the free space of the disks was last looked at.
     pub(crate) space_looked_at: AtomicU64,
     pub(crate) installing: Installing,
+    /// Files of closed replicas that somebody may still read: they go when the last reader does, and another cannot be opened in their place before.
+    going: Mutex<AHashMap<TabletId, Weak<()>>>,
 }
 
 impl Inner {
@@ -284,7 +286,12 @@ impl Inner {
         }
         for (handle, reply) in closing {
             match reply.recv() {
-                Ok(Ok(())) => handle.data.doom(),
+                Ok(Ok(())) => {
+                    handle.data.doom();
+                    let mut going = self.going.lock();
+                    going.retain(|_, files| files.strong_count() > 0);
+                    going.insert(handle.tablet, handle.data.in_use());
+                }
                 Ok(Err(error)) => {
                     let tablet = handle.tablet;
                     tracing::error!(%tablet, %error, "the data of a closed tablet stays until the next start");
@@ -293,6 +300,17 @@ impl Inner {
                 Err(_) => {}
             }
         }
+    }
+
+    /// Waits until the former replicas of these tablets are gone.
+    fn wait_until_gone(&self, tablets: &[TabletId]) -> Result<(), KvError> {
+        for tablet in tablets {
+            let going = self.going.lock().get(tablet).cloned();
+            if going.is_some_and(|files| !wait_until_unused(&files)) {
+                return Err(KvError::Storage(format!("somebody still reads the former replica of {tablet}")));
+            }
+        }
+        Ok(())
     }
 
     /// Holds a worker back while memtables are far over their limit.
@@ -370,6 +388,7 @@ impl Store {
             heart: Heart::default(),
             space_looked_at: AtomicU64::new(0),
             installing: Installing::default(),
+            going: Mutex::default(),
         });
         let copies = Arc::new(Copies::new(Arc::clone(&inner)));
         let mut threads = Vec::new();
@@ -393,6 +412,7 @@ impl Store {
     pub fn open(&self, mut wanted: Vec<OpenTablet>) -> Result<(), KvError> {
         let tablets: Vec<TabletId> = wanted.iter().map(|open| open.tablet).collect();
         self.inner.installing.wait_for(&tablets);
+        self.inner.wait_until_gone(&tablets)?;
         wanted.retain(|open| {
             let is_open = self.handle(open.tablet).is_some();
             if is_open {

@@ -11,13 +11,19 @@ use diorite_base::{GroupId, TabletId};
 use diorite_storage::{LogBatch, LogRecords, StorageError};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// How long readers of the old data are waited for.
+/// How long readers of data that is to go are waited for.
 const READER_CHECKS: u32 = 1_000;
 const READER_CHECK: Duration = Duration::from_millis(10);
+
+/// Waits until nobody uses the files of a tablet any more; whether that has come about.
+pub(crate) fn wait_until_unused(files: &Weak<()>) -> bool {
+    let (_never, wait) = sync_channel::<()>(1);
+    (0..READER_CHECKS).any(|_| files.strong_count() == 0 || wait.recv_timeout(READER_CHECK).is_ok())
+}
 
 /// Tablets in whose place a copy is being put, and whether they were closed meanwhile.
 #[derive(Default)]
@@ -93,10 +99,9 @@ impl Copies {
         // A copy that took long may be older than what the replica has got since, and than the beginning of its log.
         let is_newer = handle.data().applied_state().is_ok_and(|own| applied > own.index);
         // RocksDB must be closed before its files are replaced: whoever still reads finishes.
-        let data = Arc::downgrade(handle.data());
+        let files = handle.data().in_use();
         drop(handle);
-        let (_never, wait) = sync_channel::<()>(1);
-        let is_closed = (0..READER_CHECKS).any(|_| data.strong_count() == 0 || wait.recv_timeout(READER_CHECK).is_ok());
+        let is_closed = wait_until_unused(&files);
         if !is_newer {
             return Err("the replica has got further meanwhile".to_owned());
         }

@@ -25,7 +25,7 @@ mod source;
 mod staged;
 mod wire;
 
-pub(crate) use install::Installing;
+pub(crate) use install::{Installing, wait_until_unused};
 pub use meter::CopyStatus;
 pub(crate) use receive::INCOMING;
 
