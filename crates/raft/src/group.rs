@@ -143,6 +143,10 @@ impl<L: LogReader> Group<L> {
     /// A group that goes on from its durable state. What was applied was committed, even if the commit index recorded in the log, which is
     /// not waited for, is older.
     pub fn new(options: &GroupOptions, mut recovered: Recovered, log: L) -> Result<Self, GroupError> {
+        if recovered.last.0 < recovered.floor {
+            // It is of a log that is gone.
+            recovered.hard_state.commit = 0;
+        }
         recovered.hard_state.commit = recovered.hard_state.commit.max(recovered.applied).max(recovered.truncated.0);
         let config = Config {
             id: options.replica,

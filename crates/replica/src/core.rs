@@ -65,7 +65,7 @@ pub struct Core<E: Engine> {
     pub(crate) outcomes: Outcomes,
     refused: Vec<Refused>,
     /// What replicas had promised that were let go of and may be opened again, as long as it stands.
-    promised: BTreeMap<TabletId, Promise>,
+    pub(crate) promised: BTreeMap<TabletId, Promise>,
     applier: Applier<E>,
 }
 

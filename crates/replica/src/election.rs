@@ -321,8 +321,11 @@ impl<E: Engine> Core<E> {
             }
         }
         let leader = replica.group.leader();
-        if **replica.handle.voters.load() != replica.group.members().voters {
-            replica.handle.voters.store(replica.group.members().voters.clone().into());
+        // While two sets decide, those who come cannot do without those who go.
+        let members = replica.group.members();
+        let voters = if replica.group.is_joint() { &members.voters_outgoing } else { &members.voters };
+        if **replica.handle.voters.load() != *voters {
+            replica.handle.voters.store(voters.clone().into());
         }
         replica.note_settled();
         if replica.handle.leader.swap(leader, Ordering::AcqRel) != leader && leader != 0 {

@@ -51,7 +51,7 @@ pub struct TabletHandle<T = Tablet> {
     pub(crate) fresh_ns: AtomicU64,
     /// When the leader was last asked how far it is, for somebody who wants to read here.
     refreshed_ns: AtomicU64,
-    /// The members with a vote.
+    /// The members with a vote; while they change, those before.
     pub(crate) voters: ArcSwap<Vec<u64>>,
     /// Of a leader: the voters, if they are those that are wanted and no change is under way.
     pub(crate) settled: ArcSwapOption<Vec<NodeId>>,

@@ -587,7 +587,7 @@ impl Store {
         self.handle(tablet)?.settled()
     }
 
-    /// The voters of a tablet, as its replica on this node knows them.
+    /// The voters of a tablet, as its replica on this node knows them; while they change, those before.
     pub fn voters(&self, tablet: TabletId) -> Vec<NodeId> {
         let handle = self.handle(tablet);
         handle.map_or_else(Vec::new, |handle| handle.voters.load().iter().copied().map(NodeId).collect())

@@ -76,8 +76,9 @@ impl Staged {
         }
         self.wanted = files.into_iter().map(|file| (file.name, file.size)).collect();
         let wanted = &self.wanted;
-        self.held.retain(|name, (size, _)| is_lasting(name) && wanted.get(name) == Some(size));
+        self.held.retain(|name, (size, _)| is_lasting(name) && wanted.get(name) == Some(&*size));
         self.tidy().map_err(|error| error.to_string())?;
+        eprintln!("WANT {:?} HELD {:?}", self.wanted, self.held);
         let held = self.held.iter();
         Ok(held.map(|(name, (size, crc))| Held { name: name.clone(), size: *size, crc: *crc }).collect())
     }

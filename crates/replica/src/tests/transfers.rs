@@ -87,7 +87,7 @@ fn a_follower_sends_the_copy_and_its_progress_can_be_seen() {
     assert!(outgoing.iter().any(|copy| !copy.incoming && copy.to == NodeId(4) && copy.from == incoming.from));
     set_rate(&cluster, 1 << 30);
     cluster.settle(&[1, 2, 4]);
-    assert!(holds_all(&cluster, 4));
+    wait_for(|| holds_all(&cluster, 4));
     assert_eq!(sent(&cluster.stores[&1]), 0, "the leader has other things to do");
     wait_for(|| (1..=4).all(|node| cluster.stores[&node].copies().is_empty()));
     wait_for(|| [1, 2, 4].iter().all(|node| cluster.left(*node) == ["1000"]));
@@ -102,7 +102,7 @@ fn a_copy_goes_on_where_it_was_when_its_receiver_is_restarted() {
     set_rate(&cluster, 1 << 30);
     cluster.open(2, TABLET, &[1], &[2]);
     cluster.settle(&[2]);
-    assert!(holds_all(&cluster, 2));
+    wait_for(|| holds_all(&cluster, 2));
     // One file of which a part had come, and what was on its way.
     let all = FILES * FILE_BYTES;
     let again = sent_until_now(&cluster) - all;
@@ -140,7 +140,7 @@ fn a_connection_that_breaks_costs_no_more_than_a_file() {
     cluster.hub.cut.write().unwrap().clear();
     set_rate(&cluster, 1 << 30);
     cluster.settle(&[2]);
-    assert!(holds_all(&cluster, 2));
+    wait_for(|| holds_all(&cluster, 2));
     let again = sent_until_now(&cluster) - FILES * FILE_BYTES;
     assert!(again < 3 * FILE_BYTES / 2 + (1 << 20), "{again} bytes were sent again");
 }
@@ -189,7 +189,7 @@ fn a_tablet_that_is_dropped_while_a_copy_waits_for_readers_is_gone_and_can_come_
     drop(reader);
     cluster.open(2, TABLET, &[1], &[2]);
     cluster.settle(&[2]);
-    assert!(holds_all(&cluster, 2));
+    wait_for(|| holds_all(&cluster, 2));
 }
 
 #[test]
@@ -204,5 +204,5 @@ fn several_copies_keep_to_one_rate_that_can_be_changed_meanwhile() {
     assert!(!holds_all(&cluster, 2));
     set_rate(&cluster, 1 << 30);
     cluster.settle(&[2]);
-    assert!(holds_all(&cluster, 2));
+    wait_for(|| holds_all(&cluster, 2));
 }
