@@ -1,6 +1,6 @@
 //! A Raft group and its turn.
 
-use crate::log::{LogReader, LogView, Recovered};
+use crate::log::{LogReader, LogView, Recovered, is_behind};
 use crate::logger;
 use protobuf::Message as _;
 use raft::eraftpb::{
@@ -143,7 +143,7 @@ impl<L: LogReader> Group<L> {
     /// A group that goes on from its durable state. What was applied was committed, even if the commit index recorded in the log, which is
     /// not waited for, is older.
     pub fn new(options: &GroupOptions, mut recovered: Recovered, log: L) -> Result<Self, GroupError> {
-        if recovered.last.0 < recovered.floor {
+        if is_behind(recovered.last, recovered.floor) {
             // It is of a log that is gone.
             recovered.hard_state.commit = 0;
         }
@@ -319,10 +319,12 @@ impl<L: LogReader> Group<L> {
         self.node.store().is_below_floor()
     }
 
-    /// What is to be remembered of this replica when its log is removed: term and vote, and the last index that it may have acknowledged.
-    pub fn memory(&self) -> (HardState, u64) {
-        let floor = self.node.store().floor().max(self.last_index());
-        (self.node.raft.hard_state(), floor)
+    /// What is to be remembered of this replica when its log is removed: term and vote, and index and term of the last
+    /// entry that it may have acknowledged.
+    pub fn memory(&self) -> (HardState, (u64, u64)) {
+        let (log, floor) = (&self.node.raft.raft_log, self.node.store().floor());
+        let last = (log.last_index(), log.last_term());
+        (self.node.raft.hard_state(), if is_behind(last, floor) { floor } else { last })
     }
 
     /// A member says that it holds no entry after `held`, whatever it has acknowledged before: it is sent what it lacks. Believing less than

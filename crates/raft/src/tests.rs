@@ -192,12 +192,12 @@ fn changes_of_one_replica_in_an_old_log_are_carried_out() {
 #[test]
 fn a_replica_that_has_lost_its_log_is_recovering_until_it_holds_as_much_again() {
     let hard_state = HardState { term: 4, vote: 2, commit: 3, ..HardState::default() };
-    let mut recovered = Recovered { hard_state, floor: 2, ..recovered() };
+    let mut recovered = Recovered { hard_state, floor: (2, 4), ..recovered() };
     recovered.conf_state.voters = vec![1, 2];
     let log = TestLog::default();
     let mut group = Group::new(&options(), recovered, log.clone()).unwrap();
     assert!(group.is_recovering());
-    assert_eq!((group.memory().0.term, group.memory().0.vote, group.memory().1), (4, 2, 2));
+    assert_eq!((group.memory().0.term, group.memory().0.vote, group.memory().1), (4, 2, (2, 4)));
     // The leader believes that it holds what it has acknowledged.
     let mut heartbeat = Message::default();
     heartbeat.set_msg_type(MessageType::MsgHeartbeat);

@@ -210,7 +210,7 @@ impl<E: Engine> Applier<E> {
             tracing::info!(tablet = %replica.id(), voters = ?members.voters, outgoing = ?members.voters_outgoing, learners = ?members.learners, "members changed");
             let encoded = members.write_to_bytes().map_err(|error| StorageError::Corrupt(error.to_string()))?;
             self.batch.put(MEMBERS_KEY, &encoded);
-            replica.members_index = entry.index;
+            replica.members_index = replica.group.last_index();
         }
         Ok(())
     }

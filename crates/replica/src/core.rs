@@ -392,7 +392,8 @@ impl<E: Engine> Core<E> {
         for message in messages {
             let to = message.to;
             let promise = replica.promise.filter(|promise| promise.leader == to && is_acknowledgement(&message));
-            let epoch = promise.map_or(0, |promise| promise.epoch);
+            // A leader must not count on whoever cannot vote; this is also how it learns who can.
+            let epoch = promise.filter(|_| !replica.group.is_recovering()).map_or(0, |promise| promise.epoch);
             let envelope = Envelope::Raft { epoch, keep_from, message: Box::new(message) };
             put(&mut self.outbox, NodeId(to), replica.group_id, &envelope);
         }

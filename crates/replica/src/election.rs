@@ -110,6 +110,7 @@ impl<E: Engine> Core<E> {
         let now_ns = self.context.clock.monotonic_ns();
         let Some(replica) = self.replicas.get_mut(&tablet).filter(|replica| replica.group.is_leader()) else { return };
         replica.group.forget_progress(from.0, index);
+        replica.acknowledged.remove(&from.0);
         self.ping(tablet, now_ns);
         self.restless.insert(tablet);
     }
@@ -302,7 +303,8 @@ impl<E: Engine> Core<E> {
         })
     }
 
-    fn has_acknowledged(&self, replica: &Replica<E>, member: u64) -> bool {
+    /// Whether the member has acknowledged the leader under its current epoch, and may vote.
+    pub(crate) fn has_acknowledged(&self, replica: &Replica<E>, member: u64) -> bool {
         replica.acknowledged_term == replica.group.term()
             && replica
                 .acknowledged
@@ -334,7 +336,8 @@ impl<E: Engine> Core<E> {
         if leader != self.context.node.0 {
             replica.leading_since_ns = None;
         }
-        if replica.group.is_sole_voter() && replica.is_wanted_alone(self.context.node) {
+        let is_confirmed = replica.group.commit_index() > replica.members_index;
+        if replica.group.is_sole_voter() && replica.is_wanted_alone(self.context.node) && is_confirmed {
             self.restless.remove(&tablet);
             return;
         }

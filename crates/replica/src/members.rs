@@ -28,6 +28,8 @@ enum Due {
     Change(MemberChange),
     /// The first of these that can lead shall, once this node has led for so long, nanoseconds.
     HandOver(Vec<NodeId>, u64),
+    /// An entry after the last change, by which the members know that it is committed.
+    Confirm,
 }
 
 impl<E: Engine> Core<E> {
@@ -59,17 +61,19 @@ impl<E: Engine> Core<E> {
     /// What is due in a led group, if anything.
     fn due(&self, replica: &Replica<E>) -> Option<Due> {
         let (wanted, now) = (&replica.members, replica.group.members());
-        if wanted.voters.is_empty() {
-            return None;
-        }
         let me = self.context.node;
-        if replica.group.is_joint() {
-            if now.voters.contains(&me.0) {
-                return Some(Due::Change(MemberChange::LeaveJoint));
-            }
+        if !now.voters.contains(&me.0) {
+            // It was elected by those who go, or has carried out its own removal, which a leader before it had proposed.
             let preferred = wanted.voters.iter().copied().filter(|node| now.voters.contains(&node.0));
             let others = now.voters.iter().copied().map(NodeId).filter(|node| !wanted.voters.contains(node));
-            return Some(Due::HandOver(preferred.chain(others).collect(), HAND_OVER_UNWANTED_NS));
+            let after_ns = if replica.group.is_joint() { HAND_OVER_UNWANTED_NS } else { 0 };
+            return Some(Due::HandOver(preferred.chain(others).collect(), after_ns));
+        }
+        if replica.group.is_joint() {
+            return Some(Due::Change(MemberChange::LeaveJoint));
+        }
+        if wanted.voters.is_empty() {
+            return None;
         }
         if let Some(change) = self.change_of_learners(wanted, now) {
             return Some(Due::Change(change));
@@ -82,6 +86,9 @@ impl<E: Engine> Core<E> {
                 return Some(Due::Change(change));
             }
             return Some(Due::HandOver(others, HAND_OVER_UNWANTED_NS));
+        }
+        if replica.group.commit_index() <= replica.members_index {
+            return Some(Due::Confirm);
         }
         let preferred = wanted.voters.first().copied().filter(|node| *node != me && self.is_up(*node));
         preferred.map(|node| Due::HandOver(vec![node], HAND_OVER_AFTER_NS))
@@ -114,7 +121,15 @@ impl<E: Engine> Core<E> {
         match self.due(replica) {
             Some(Due::Change(change)) => self.change_members(tablet, &change),
             Some(Due::HandOver(nodes, after_ns)) if now_ns >= since_ns + after_ns => self.hand_over(tablet, &nodes),
-            Some(Due::HandOver(..)) | None => {}
+            Some(Due::Confirm) if replica.group.last_index() <= replica.members_index => self.confirm_members(tablet),
+            Some(Due::HandOver(..) | Due::Confirm) | None => {}
+        }
+    }
+
+    fn confirm_members(&mut self, tablet: TabletId) {
+        let Some(replica) = self.replicas.get_mut(&tablet) else { return };
+        if let Err(error) = replica.group.propose(Vec::new()) {
+            tracing::warn!(%tablet, %error, "could not confirm a change of members");
         }
     }
 
@@ -141,8 +156,9 @@ impl<E: Engine> Core<E> {
             MemberChange::RemoveLearner(_) | MemberChange::LeaveJoint => true,
             MemberChange::EnterJoint { add, demote, remove } => {
                 let last = replica.group.last_index();
-                let has_nearly_all =
-                    |member: &MemberProgress| member.matched + NEARLY >= last && self.is_up(NodeId(member.replica));
+                let has_nearly_all = |member: &MemberProgress| {
+                    member.matched + NEARLY >= last && self.has_acknowledged(replica, member.replica)
+                };
                 let able: Vec<u64> =
                     replica.group.progress().filter(has_nearly_all).map(|member| member.replica).collect();
                 let now = &replica.group.members().voters;
@@ -163,7 +179,8 @@ impl<E: Engine> Core<E> {
             let is_sent = |member: MemberProgress| {
                 member.replica == node.0 && member.sent >= last && member.matched + NEARLY >= last
             };
-            self.is_up(*node)
+            self.has_acknowledged(replica, node.0)
+                && self.is_up(*node)
                 && replica.group.members().voters.contains(&node.0)
                 && replica.group.progress().any(is_sent)
         };
@@ -230,24 +247,19 @@ impl<E: Engine> Replica<E> {
         }
     }
 
-    /// Whether this leader knows that the members are exactly those that are wanted, and that a quorum of them knows: whichever of them is left to
-    /// lead, those who were removed are not needed for it.
+    /// Whether this leader knows that the members are exactly those that are wanted, and that a quorum of them knows, also after a loss of power: whichever
+    /// of them is left to lead, those who were removed are not needed for it.
     fn is_settled(&self) -> bool {
         let (now, wanted) = (self.group.members(), &self.members);
         let same = |now: &[u64], wanted: &[NodeId]| {
             now.len() == wanted.len() && wanted.iter().all(|node| now.contains(&node.0))
         };
-        if wanted.voters.is_empty()
-            || !same(&now.voters, &wanted.voters)
-            || !same(&now.learners, &wanted.learners)
-            || self.group.is_joint()
-            || !self.group.is_established_leader()
-            || self.group.is_changing_members()
-        {
-            return false;
-        }
-        let knows =
-            |member: &MemberProgress| now.voters.contains(&member.replica) && member.committed >= self.members_index;
-        self.group.progress().filter(knows).count() >= now.voters.len() / 2
+        !wanted.voters.is_empty()
+            && same(&now.voters, &wanted.voters)
+            && same(&now.learners, &wanted.learners)
+            && !self.group.is_joint()
+            && self.group.is_established_leader()
+            && !self.group.is_changing_members()
+            && self.group.commit_index() > self.members_index
     }
 }

@@ -114,7 +114,8 @@ pub struct Replica<E: Engine> {
     pub(crate) announces_copy: bool,
     /// Of a follower: how far its leader was, and when this node asked; until that much is applied.
     pub(crate) position: Option<(u64, u64)>,
-    /// The last change of the members is at or before this index.
+    /// Entries after this one were proposed by leaders that had carried out the last change of the members: whoever holds one of them durably knows,
+    /// after a restart too, that the change is committed, as commit indexes are written with entries.
     pub(crate) members_index: u64,
 }
 

@@ -236,8 +236,8 @@ impl Inner {
         for (_, disk) in self.disks.iter().enumerate().filter(|(at, _)| *at != to) {
             let former = disk.log.recover(group).map_err(storage_error)?;
             let own = self.disks[to].log.recover(group).map_err(storage_error)?;
-            let floor = former.floor.max(former.last.0);
-            if floor > own.floor.max(own.last.0) {
+            let (floor, own) = (former.last_acknowledged(), own.last_acknowledged());
+            if (floor.1, floor.0) > (own.1, own.0) {
                 batch.retire(group, &former.hard_state, floor).map_err(storage_error)?;
             }
         }
@@ -459,8 +459,7 @@ impl Store {
     /// went down. What such a replica must remember, should the tablet come back, stays in the log.
     pub fn remove_departed(&self, has_departed: impl Fn(TabletId) -> bool) -> Result<(), StorageError> {
         self.remove_unopened(has_departed, |group, recovered, batch| {
-            let floor = recovered.floor.max(recovered.last.0);
-            batch.retire(group, &recovered.hard_state, floor)
+            batch.retire(group, &recovered.hard_state, recovered.last_acknowledged())
         })
     }
 

@@ -264,8 +264,7 @@ impl Disk {
         let Ok(recovered) = self.log.recover(group) else { return };
         if is_left && (recovered.last.0 > 0 || !recovered.conf_state.voters.is_empty()) {
             let mut records = MemoryRecords::default();
-            let floor = recovered.floor.max(recovered.last.0);
-            let retired = records.retire(group, &recovered.hard_state, floor);
+            let retired = records.retire(group, &recovered.hard_state, recovered.last_acknowledged());
             assert!(
                 retired.is_ok() && self.log.write(&mut records, true).is_ok(),
                 "a disk works while its node starts"

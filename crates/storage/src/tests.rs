@@ -202,14 +202,14 @@ fn a_replica_that_went_away_is_remembered_and_may_come_back_from_the_first_entry
         batch.append(group, &held(1..=10, 3)).unwrap();
         batch.truncate_to(group, 4, 3).unwrap();
         log.write(&mut batch, true).unwrap();
-        batch.retire(group, &vote, 10).unwrap();
+        batch.retire(group, &vote, (10, 3)).unwrap();
         log.write(&mut batch, true).unwrap();
         log.purge().unwrap();
     }
     {
         let log = RaftLog::open(home.path(), 64 << 20).unwrap();
         let recovered = log.recover(group).unwrap();
-        assert_eq!((recovered.truncated, recovered.last, recovered.floor), ((0, 0), (0, 0), 10));
+        assert_eq!((recovered.truncated, recovered.last, recovered.floor), ((0, 0), (0, 0), (10, 3)));
         assert_eq!(recovered.hard_state, vote);
         assert!(recovered.conf_state.voters.is_empty());
         let mut batch = LogBatch::default();
@@ -218,7 +218,7 @@ fn a_replica_that_went_away_is_remembered_and_may_come_back_from_the_first_entry
     }
     let log = RaftLog::open(home.path(), 64 << 20).unwrap();
     let recovered = log.recover(group).unwrap();
-    assert_eq!((recovered.truncated, recovered.last, recovered.floor), ((0, 0), (3, 4), 10));
+    assert_eq!((recovered.truncated, recovered.last, recovered.floor), ((0, 0), (3, 4), (10, 3)));
     assert_eq!(log.reader(group).entries(1, 4, u64::MAX).unwrap(), held(1..=3, 4));
 }
 

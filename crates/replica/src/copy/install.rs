@@ -125,7 +125,7 @@ impl Inner {
         let (group, disk) = (GroupId::from(tablet), &self.disks[disk]);
         let recovered = disk.log.recover(group)?;
         let mut batch = LogBatch::default();
-        batch.retire(group, &recovered.hard_state, recovered.floor.max(recovered.last.0))?;
+        batch.retire(group, &recovered.hard_state, recovered.last_acknowledged())?;
         disk.log.write(&mut batch, true)?;
         let path = disk.directory.tablet(tablet.0);
         if path.is_dir() {

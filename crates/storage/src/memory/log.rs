@@ -20,8 +20,8 @@ enum Record {
     /// Drops entries up to the first index; the log goes on after the second, which has that term.
     Restart(GroupId, u64, u64, u64),
     Remove(GroupId),
-    /// Drops everything but term, vote and the last index that was acknowledged.
-    Retire(GroupId, HardState, u64),
+    /// Drops everything but term, vote and what was acknowledged last.
+    Retire(GroupId, HardState, (u64, u64)),
 }
 
 impl Record {
@@ -73,7 +73,7 @@ impl LogRecords for MemoryRecords {
         self.records.push(Record::Remove(group));
     }
 
-    fn retire(&mut self, group: GroupId, state: &HardState, floor: u64) -> Result<(), StorageError> {
+    fn retire(&mut self, group: GroupId, state: &HardState, floor: (u64, u64)) -> Result<(), StorageError> {
         self.records.push(Record::Retire(group, state.clone(), floor));
         Ok(())
     }
@@ -90,7 +90,7 @@ struct GroupRecords {
     truncated: (u64, u64),
     /// Contiguous.
     entries: VecDeque<Entry>,
-    floor: u64,
+    floor: (u64, u64),
 }
 
 impl GroupRecords {

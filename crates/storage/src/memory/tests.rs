@@ -178,7 +178,7 @@ fn put(records: &mut impl LogRecords, group: GroupId, operation: &LogOperation, 
             records.restart_after(group, position.last, index, position.term + 1).unwrap();
         }
         LogOperation::Remove => records.remove(group),
-        LogOperation::Retire(term) => records.retire(group, &vote(*term), position.last).unwrap(),
+        LogOperation::Retire(term) => records.retire(group, &vote(*term), (position.last, *term)).unwrap(),
         LogOperation::Write(_) => {}
     }
 }
