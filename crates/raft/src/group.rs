@@ -1,10 +1,13 @@
 //! A Raft group and its turn.
 
-use crate::log::{LogReader, LogView, Recovered};
+use crate::log::{LogReader, LogView, Recovered, is_behind};
 use crate::logger;
 use protobuf::Message as _;
-use raft::eraftpb::{ConfChange, ConfChangeType, ConfState, Entry, EntryType, HardState, Message, MessageType};
-use raft::{Config, INVALID_ID, RawNode, Ready, StateRole};
+use raft::eraftpb::{
+    ConfChange, ConfChangeSingle, ConfChangeTransition, ConfChangeType, ConfChangeV2, ConfState, Entry, EntryType,
+    HardState, Message, MessageType,
+};
+use raft::{Config, INVALID_ID, ProgressState, RawNode, Ready, StateRole};
 use std::collections::BTreeSet;
 use thiserror::Error;
 
@@ -15,15 +18,51 @@ pub struct GroupOptions {
     pub replica: u64,
 }
 
-/// A change of a group's members, one replica at a time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// A change of a group's members. Voters change only by way of a joint configuration, in which both the old and the new ones decide.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MemberChange {
     /// Sends the log to the replica, which has no vote.
     AddLearner(u64),
-    /// Gives the replica a vote.
-    AddVoter(u64),
-    /// The replica is no longer a member.
-    Remove(u64),
+    /// The learner is no longer a member.
+    RemoveLearner(u64),
+    /// From now on the present voters and the coming ones decide together.
+    EnterJoint {
+        /// Replicas that get a vote.
+        add: Vec<u64>,
+        /// Voters that become learners.
+        demote: Vec<u64>,
+        /// Voters that are members no longer.
+        remove: Vec<u64>,
+    },
+    /// From now on the coming voters decide alone. It is not left to consensus to do this by itself: it would forget it when the leader changes in between.
+    LeaveJoint,
+}
+
+impl MemberChange {
+    fn encode(&self) -> ConfChangeV2 {
+        let mut changes = Vec::new();
+        let mut push = |kind, replicas: &[u64]| {
+            for replica in replicas {
+                let mut change = ConfChangeSingle { node_id: *replica, ..ConfChangeSingle::default() };
+                change.set_change_type(kind);
+                changes.push(change);
+            }
+        };
+        let mut encoded = ConfChangeV2::default();
+        match self {
+            Self::AddLearner(replica) => push(ConfChangeType::AddLearnerNode, &[*replica]),
+            Self::RemoveLearner(replica) => push(ConfChangeType::RemoveNode, &[*replica]),
+            Self::EnterJoint { add, demote, remove } => {
+                push(ConfChangeType::AddNode, add);
+                push(ConfChangeType::AddLearnerNode, demote);
+                push(ConfChangeType::RemoveNode, remove);
+                encoded.set_transition(ConfChangeTransition::Explicit);
+            }
+            Self::LeaveJoint => {}
+        }
+        encoded.set_changes(changes.into());
+        encoded
+    }
 }
 
 /// How far a member is, as its leader knows.
@@ -35,6 +74,8 @@ pub struct MemberProgress {
     pub matched: u64,
     /// The last commit index that it is known to have heard of.
     pub committed: u64,
+    /// The last entry that was sent to it, on the assumption that nothing was lost on the way.
+    pub sent: u64,
 }
 
 /// Why consensus refused.
@@ -102,6 +143,10 @@ impl<L: LogReader> Group<L> {
     /// A group that goes on from its durable state. What was applied was committed, even if the commit index recorded in the log, which is
     /// not waited for, is older.
     pub fn new(options: &GroupOptions, mut recovered: Recovered, log: L) -> Result<Self, GroupError> {
+        if is_behind(recovered.last, recovered.floor) {
+            // It is of a log that is gone.
+            recovered.hard_state.commit = 0;
+        }
         recovered.hard_state.commit = recovered.hard_state.commit.max(recovered.applied).max(recovered.truncated.0);
         let config = Config {
             id: options.replica,
@@ -141,7 +186,11 @@ impl<L: LogReader> Group<L> {
     }
 
     /// Takes a message from another replica.
-    pub fn step(&mut self, message: Message) -> Result<(), GroupError> {
+    pub fn step(&mut self, mut message: Message) -> Result<(), GroupError> {
+        if self.is_recovering() && message.get_msg_type() == MessageType::MsgHeartbeat {
+            // The leader may still believe what this replica has acknowledged before it lost it.
+            message.commit = message.commit.min(self.last_index());
+        }
         Ok(self.node.step(message)?)
     }
 
@@ -151,16 +200,8 @@ impl<L: LogReader> Group<L> {
     }
 
     /// Proposes a change of the members; nothing happens if another one is under way.
-    pub fn propose_member_change(&mut self, change: MemberChange) -> Result<(), GroupError> {
-        let (kind, replica) = match change {
-            MemberChange::AddLearner(replica) => (ConfChangeType::AddLearnerNode, replica),
-            MemberChange::AddVoter(replica) => (ConfChangeType::AddNode, replica),
-            MemberChange::Remove(replica) => (ConfChangeType::RemoveNode, replica),
-        };
-        let mut proposed = ConfChange::default();
-        proposed.set_change_type(kind);
-        proposed.node_id = replica;
-        match self.node.propose_conf_change(Vec::new(), proposed) {
+    pub fn propose_member_change(&mut self, change: &MemberChange) -> Result<(), GroupError> {
+        match self.node.propose_conf_change(Vec::new(), change.encode()) {
             Ok(()) => Ok(()),
             Err(raft::Error::ProposalDropped) => Err(GroupError::NotLeader),
             Err(other) => Err(other.into()),
@@ -169,11 +210,18 @@ impl<L: LogReader> Group<L> {
 
     /// Carries out a committed change of the members; returns the members from then on, `None` if `entry` is not such a change.
     pub fn apply_member_change(&mut self, entry: &Entry) -> Result<Option<ConfState>, GroupError> {
-        if entry.get_entry_type() != EntryType::EntryConfChange {
-            return Ok(None);
-        }
-        let change = ConfChange::parse_from_bytes(&entry.data).map_err(raft::Error::from)?;
-        let conf_state = self.node.apply_conf_change(&change)?;
+        let conf_state = match entry.get_entry_type() {
+            EntryType::EntryNormal => return Ok(None),
+            // Logs of earlier versions hold changes of one replica at a time.
+            EntryType::EntryConfChange => {
+                let change = ConfChange::parse_from_bytes(&entry.data).map_err(raft::Error::from)?;
+                self.node.apply_conf_change(&change)?
+            }
+            EntryType::EntryConfChangeV2 => {
+                let change = ConfChangeV2::parse_from_bytes(&entry.data).map_err(raft::Error::from)?;
+                self.node.apply_conf_change(&change)?
+            }
+        };
         self.node.mut_store().set_conf_state(conf_state.clone());
         Ok(Some(conf_state))
     }
@@ -253,12 +301,58 @@ impl<L: LogReader> Group<L> {
         self.node.store().conf_state()
     }
 
+    /// Whether two sets of voters decide together.
+    pub fn is_joint(&self) -> bool {
+        !self.members().voters_outgoing.is_empty()
+    }
+
+    /// Everybody with a vote, in either set while there are two.
+    pub fn all_voters(&self) -> impl Iterator<Item = u64> + '_ {
+        let members = self.members();
+        let only_outgoing = members.voters_outgoing.iter().filter(|voter| !members.voters.contains(voter));
+        members.voters.iter().chain(only_outgoing).copied()
+    }
+
+    /// Whether this replica has acknowledged more than its log holds, as it was closed and opened anew in between. It must neither vote nor
+    /// campaign until it holds as much again (see [`Recovered::floor`]).
+    pub fn is_recovering(&self) -> bool {
+        self.node.store().is_below_floor()
+    }
+
+    /// What is to be remembered of this replica when its log is removed: term and vote, and index and term of the last
+    /// entry that it may have acknowledged.
+    pub fn memory(&self) -> (HardState, (u64, u64)) {
+        let (log, floor) = (&self.node.raft.raft_log, self.node.store().floor());
+        let last = (log.last_index(), log.last_term());
+        (self.node.raft.hard_state(), if is_behind(last, floor) { floor } else { last })
+    }
+
+    /// A member says that it holds no entry after `held`, whatever it has acknowledged before: it is sent what it lacks. Believing less than
+    /// is true does no harm.
+    pub fn forget_progress(&mut self, member: u64, held: u64) {
+        if !self.is_leader() || member == self.node.raft.id {
+            return;
+        }
+        if let Some(progress) = self.node.raft.mut_prs().get_mut(member)
+            && progress.matched > held
+        {
+            progress.matched = held;
+            progress.become_probe();
+        }
+    }
+
     /// How far the other members are; empty unless leading.
     pub fn progress(&self) -> impl Iterator<Item = MemberProgress> + '_ {
         let me = self.node.raft.id;
         let is_leader = self.is_leader();
         self.node.raft.prs().iter().filter(move |(id, _)| is_leader && **id != me).map(|(id, progress)| {
-            MemberProgress { replica: *id, matched: progress.matched, committed: progress.committed_index }
+            let is_streaming = progress.state == ProgressState::Replicate;
+            MemberProgress {
+                replica: *id,
+                matched: progress.matched,
+                committed: progress.committed_index,
+                sent: if is_streaming { progress.next_idx.saturating_sub(1) } else { progress.matched },
+            }
         })
     }
 
@@ -288,7 +382,8 @@ impl<L: LogReader> Group<L> {
 
     /// Whether no other voter exists, so that nobody else can be elected.
     pub fn is_sole_voter(&self) -> bool {
-        self.node.store().conf_state().voters == [self.node.raft.id]
+        let members = self.members();
+        members.voters == [self.node.raft.id] && members.voters_outgoing.is_empty()
     }
 
     /// The current term.

@@ -27,6 +27,12 @@ pub struct Recovered {
     pub last: (u64, u64),
     /// The last index applied to the durable state machine.
     pub applied: u64,
+    /// Index and term of the last entry that this replica may have acknowledged before its log was removed; `(0, 0)` if it never was. As long as its log is
+    /// behind that, by term and then by index, the replica is like one whose disk has lost what it promised: it may listen, but neither vote nor
+    /// campaign. Term and vote it still knows. So a leader that it hears is of no earlier term than any that it acknowledged anything to, and was
+    /// elected by others; that leader's log holds everything that was committed with its help. Once its own log reaches the floor again, or has an entry of a later term than
+    /// that, it holds all of this too.
+    pub floor: (u64, u64),
 }
 
 /// The log as the consensus core sees it.
@@ -42,6 +48,19 @@ pub(crate) struct LogView<L> {
     terms: VecDeque<(u64, u64)>,
     /// Members that lack entries which are no longer in the log.
     lacking: RefCell<BTreeSet<u64>>,
+    floor: (u64, u64),
+}
+
+/// Whether a log that ends with the first entry is behind one that ends with the second, as votes compare them. Both are index and term.
+pub(crate) fn is_behind(last: (u64, u64), other: (u64, u64)) -> bool {
+    (last.1, last.0) < (other.1, other.0)
+}
+
+impl Recovered {
+    /// The later of what it may have acknowledged before and what its log holds: what a replica that goes away now must remember.
+    pub fn last_acknowledged(&self) -> (u64, u64) {
+        if is_behind(self.last, self.floor) { self.floor } else { self.last }
+    }
 }
 
 impl<L: LogReader> LogView<L> {
@@ -56,7 +75,17 @@ impl<L: LogReader> LogView<L> {
             recent: VecDeque::new(),
             terms: VecDeque::from([recovered.last]),
             lacking: RefCell::default(),
+            floor: recovered.floor,
         }
+    }
+
+    pub(crate) fn floor(&self) -> (u64, u64) {
+        self.floor
+    }
+
+    /// Whether the durable log ends before what was acknowledged once.
+    pub(crate) fn is_below_floor(&self) -> bool {
+        is_behind(self.last, self.floor)
     }
 
     /// Takes entries that have become durable; they replace any from the first one's index on.

@@ -123,3 +123,114 @@ fn whoever_holds_an_entry_knows_after_a_restart_what_was_committed_before_it() {
     let with_the_next = append(&[(2, b"the next change")], 1, 1).expect("written with the entry");
     assert_eq!((with_the_next.term, with_the_next.commit), (1, 1));
 }
+
+/// An acknowledgement by replica 2 of everything up to `index`.
+fn acknowledged(term: u64, index: u64) -> Message {
+    let mut message = Message::default();
+    message.set_msg_type(MessageType::MsgAppendResponse);
+    (message.from, message.to, message.term, message.index) = (2, 1, term, index);
+    message
+}
+
+/// Runs turns and carries out changes of the members as they are committed.
+fn drive_members(group: &mut Group<TestLog>, log: &TestLog) {
+    while let Some(mut step) = group.ready() {
+        log.entries.borrow_mut().extend(step.entries.iter().cloned());
+        let mut entries = std::mem::take(&mut step.committed);
+        entries.extend(group.persisted(step).0);
+        for entry in &entries {
+            group.apply_member_change(entry).unwrap();
+            group.applied(entry.index);
+        }
+    }
+}
+
+#[test]
+fn voters_change_by_way_of_a_joint_configuration_that_both_sets_have_to_leave() {
+    let log = TestLog::default();
+    let mut group = Group::new(&options(), recovered(), log.clone()).unwrap();
+    group.campaign().unwrap();
+    drive_members(&mut group, &log);
+    group.propose_member_change(&MemberChange::AddLearner(2)).unwrap();
+    drive_members(&mut group, &log);
+    assert_eq!((group.members().voters.as_slice(), group.members().learners.as_slice()), (&[1][..], &[2][..]));
+    let change = MemberChange::EnterJoint { add: vec![2], demote: Vec::new(), remove: vec![1] };
+    group.propose_member_change(&change).unwrap();
+    drive_members(&mut group, &log);
+    assert!(group.is_joint() && !group.is_sole_voter(), "the leader alone could decide that");
+    assert_eq!(group.members().voters, [2]);
+    assert_eq!(group.members().voters_outgoing, [1]);
+    assert_eq!(group.all_voters().collect::<Vec<_>>(), [2, 1]);
+    let joint = group.members().clone();
+    group.propose_member_change(&MemberChange::LeaveJoint).unwrap();
+    drive_members(&mut group, &log);
+    assert!(group.is_joint(), "not without the other");
+    assert!(group.is_changing_members());
+    group.step(acknowledged(group.term(), group.last_index())).unwrap();
+    drive_members(&mut group, &log);
+    assert_eq!((group.is_joint(), group.members().voters.as_slice()), (false, &[2][..]));
+    // A restart in between finds both sets.
+    let again = Recovered { conf_state: joint.clone(), ..recovered() };
+    let group = Group::new(&options(), again, TestLog::default()).unwrap();
+    assert!(group.is_joint());
+    assert_eq!(group.members(), &joint);
+}
+
+#[test]
+fn changes_of_one_replica_in_an_old_log_are_carried_out() {
+    let mut group = Group::new(&options(), recovered(), TestLog::default()).unwrap();
+    let mut change = raft::eraftpb::ConfChange::default();
+    change.set_change_type(raft::eraftpb::ConfChangeType::AddNode);
+    change.node_id = 2;
+    let data = protobuf::Message::write_to_bytes(&change).unwrap();
+    let mut entry = Entry { index: 1, term: 1, data: data.into(), ..Entry::default() };
+    entry.set_entry_type(EntryType::EntryConfChange);
+    assert_eq!(group.apply_member_change(&entry).unwrap().unwrap().voters, [1, 2]);
+    assert_eq!(group.apply_member_change(&Entry::default()).unwrap(), None);
+}
+
+#[test]
+fn a_replica_that_has_lost_its_log_is_recovering_until_it_holds_as_much_again() {
+    let hard_state = HardState { term: 4, vote: 2, commit: 3, ..HardState::default() };
+    let mut recovered = Recovered { hard_state, floor: (2, 4), ..recovered() };
+    recovered.conf_state.voters = vec![1, 2];
+    let log = TestLog::default();
+    let mut group = Group::new(&options(), recovered, log.clone()).unwrap();
+    assert!(group.is_recovering());
+    assert_eq!((group.memory().0.term, group.memory().0.vote, group.memory().1), (4, 2, (2, 4)));
+    // The leader believes that it holds what it has acknowledged.
+    let mut heartbeat = Message::default();
+    heartbeat.set_msg_type(MessageType::MsgHeartbeat);
+    (heartbeat.from, heartbeat.to, heartbeat.term, heartbeat.commit) = (2, 1, 4, 2);
+    group.step(heartbeat).unwrap();
+    drive_members(&mut group, &log);
+    for index in 1..=2 {
+        assert!(group.is_recovering());
+        let mut append = Message::default();
+        append.set_msg_type(MessageType::MsgAppend);
+        (append.from, append.to, append.term) = (2, 1, 4);
+        (append.index, append.log_term) = (index - 1, if index > 1 { 4 } else { 0 });
+        append.entries.push(Entry { index, term: 4, ..Entry::default() });
+        group.step(append).unwrap();
+        drive_members(&mut group, &log);
+    }
+    assert!(!group.is_recovering());
+}
+
+#[test]
+fn a_leader_believes_a_member_that_says_that_it_has_lost_its_log() {
+    let log = TestLog::default();
+    let mut group = Group::new(&options(), recovered(), log.clone()).unwrap();
+    group.campaign().unwrap();
+    drive_members(&mut group, &log);
+    group.propose_member_change(&MemberChange::AddLearner(2)).unwrap();
+    drive_members(&mut group, &log);
+    let last = group.last_index();
+    group.step(acknowledged(group.term(), last)).unwrap();
+    let matched = |group: &Group<TestLog>| group.progress().next().unwrap().matched;
+    assert_eq!(matched(&group), last);
+    group.forget_progress(2, last + 5);
+    assert_eq!(matched(&group), last, "it cannot have lost more than it had");
+    group.forget_progress(2, 0);
+    assert_eq!(matched(&group), 0);
+}

@@ -207,9 +207,10 @@ impl<E: Engine> Applier<E> {
         let changed = replica.group.apply_member_change(entry);
         let members = changed.map_err(|error| StorageError::Corrupt(error.to_string()))?;
         if let Some(members) = members {
-            tracing::info!(tablet = %replica.id(), voters = ?members.voters, learners = ?members.learners, "members changed");
+            tracing::info!(tablet = %replica.id(), voters = ?members.voters, outgoing = ?members.voters_outgoing, learners = ?members.learners, "members changed");
             let encoded = members.write_to_bytes().map_err(|error| StorageError::Corrupt(error.to_string()))?;
             self.batch.put(MEMBERS_KEY, &encoded);
+            replica.members_index = replica.group.last_index();
         }
         Ok(())
     }

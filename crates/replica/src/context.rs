@@ -28,8 +28,9 @@ pub struct Context {
 
 /// Hears of members that need a copy of the data.
 pub trait CopyRequests: Send + Sync + 'static {
-    /// `member` lacks entries of a tablet led here that are no longer in the log. Told again and again until it has got a copy. Must not wait.
-    fn lacks(&self, tablet: TabletId, member: NodeId);
+    /// `member` lacks entries of a tablet led here that are no longer in the log; the voters `able` have (nearly) all. Told again and again until it has got a
+    /// copy. Must not wait.
+    fn lacks(&self, tablet: TabletId, member: NodeId, able: &[NodeId]);
 }
 
 impl Context {

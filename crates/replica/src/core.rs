@@ -64,8 +64,8 @@ pub struct Core<E: Engine> {
     outbox: BTreeMap<NodeId, Vec<u8>>,
     pub(crate) outcomes: Outcomes,
     refused: Vec<Refused>,
-    /// What replicas had promised that were let go of to be opened again.
-    promised: BTreeMap<TabletId, Promise>,
+    /// What replicas had promised that were let go of and may be opened again, as long as it stands.
+    pub(crate) promised: BTreeMap<TabletId, Promise>,
     applier: Applier<E>,
 }
 
@@ -103,7 +103,8 @@ impl<E: Engine> Core<E> {
         self.restless.insert(tablet);
         self.advance();
         // Only now are the members known: the data may be of a time when there were fewer.
-        if let Some(replica) = self.replicas.get_mut(&tablet).filter(|replica| replica.group.is_sole_voter()) {
+        let leads_alone = |replica: &&mut Replica<E>| replica.group.is_sole_voter() && !replica.group.is_recovering();
+        if let Some(replica) = self.replicas.get_mut(&tablet).filter(leads_alone) {
             if let Err(error) = replica.group.campaign() {
                 replica.failure = Some(error.to_string());
             }
@@ -132,16 +133,32 @@ impl<E: Engine> Core<E> {
         handle.oldest_unflushed.fetch_min(position, Ordering::AcqRel);
     }
 
-    /// Lets go of a replica; its log records go with the next write.
-    pub fn close(&mut self, tablet: TabletId) {
-        let Some(mut replica) = self.replicas.remove(&tablet) else { return };
+    /// Lets go of a replica and its log, durably when this returns: its data may be removed then, and not before.
+    ///
+    /// The replica may come back, empty, under the same id: the tablet was moved away and is moved here again. Others may still stand on what it
+    /// said in its former life: acknowledgements that a leader counts (they may even be on their way still), a vote in a term that is not over, a promise
+    /// that a lease is made of. So these three are remembered: how far it may have acknowledged, with term and vote, in the log; the promise here,
+    /// for as long as it stands (after a restart of the process nobody votes until all promises have lapsed).
+    pub fn close(&mut self, tablet: TabletId) -> Result<(), KvError> {
+        let Some(mut replica) = self.replicas.remove(&tablet) else { return Ok(()) };
         replica.handle.lease.publish(None);
+        // These were proposed: what becomes of them others decide.
         for waiter in replica.take_all_waiters() {
-            self.outcomes.push(waiter, Err(KvError::NoSuchTablet(tablet)));
+            self.outcomes.push(waiter, Err(KvError::Timeout(0)));
         }
         self.restless.remove(&tablet);
-        self.records[replica.handle.disk].remove(replica.group_id);
+        self.keep_promise(&replica);
+        let (state, floor) = replica.group.memory();
+        let retired = self.records[replica.handle.disk].retire(replica.group_id, &state, floor);
+        let written = retired.and_then(|()| self.write_logs(true));
         self.outcomes.deliver();
+        written.map_err(|error| KvError::Storage(error.to_string()))
+    }
+
+    fn keep_promise(&mut self, replica: &Replica<E>) {
+        if let Some(promise) = replica.promise {
+            self.promised.insert(replica.id(), promise);
+        }
     }
 
     /// Lets go of a replica whose data is about to be replaced by a copy; its log records stay, and so does what it has promised to its
@@ -153,9 +170,7 @@ impl<E: Engine> Core<E> {
             self.outcomes.push(waiter, Err(KvError::Timeout(0)));
         }
         self.restless.remove(&tablet);
-        if let Some(promise) = replica.promise {
-            self.promised.insert(tablet, promise);
-        }
+        self.keep_promise(&replica);
         // A truncation that waits for the next write must not come after what the copy will write: it would take the log back behind it.
         if let Err(error) = self.write_logs(false) {
             tracing::error!(%tablet, %error, "the raft log cannot be written");
@@ -176,6 +191,7 @@ impl<E: Engine> Core<E> {
         replica.handle.log_held_back.store(index < wanted, Ordering::Relaxed);
         match replica.group.truncate_to(index) {
             Ok(Some(term)) => {
+                replica.handle.log_start.store(index, Ordering::Release);
                 let written = self.records[replica.handle.disk].truncate_to(replica.group_id, index, term);
                 if let Err(error) = written {
                     tracing::warn!(%tablet, %error, "could not record a log truncation");
@@ -361,6 +377,7 @@ impl<E: Engine> Core<E> {
             return;
         }
         if *replica.group.members() != members_before {
+            replica.forget_removed();
             self.restless.insert(tablet);
             // Before anything is sent that could let the new members act.
             self.publish_lease(tablet);
@@ -375,7 +392,8 @@ impl<E: Engine> Core<E> {
         for message in messages {
             let to = message.to;
             let promise = replica.promise.filter(|promise| promise.leader == to && is_acknowledgement(&message));
-            let epoch = promise.map_or(0, |promise| promise.epoch);
+            // A leader must not count on whoever cannot vote; this is also how it learns who can.
+            let epoch = promise.filter(|_| !replica.group.is_recovering()).map_or(0, |promise| promise.epoch);
             let envelope = Envelope::Raft { epoch, keep_from, message: Box::new(message) };
             put(&mut self.outbox, NodeId(to), replica.group_id, &envelope);
         }

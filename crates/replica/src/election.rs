@@ -6,9 +6,16 @@
 //! - For as long after a start as promises of the former life may last, nothing is voted for and nobody campaigns.
 //! - A lease is published only after an entry of the leader's own term is applied, and never again in a term in which it was given up.
 //! - A leader with a lease in force does not listen to candidates.
+//! - While a group changes from one set of voters to another, a lease takes a quorum of both. Whoever does not know of the change yet can be elected only
+//!   by a quorum of the old set, whoever knows that it is over only by one of the new: each meets one that the lease stands on.
+//! - A replica that came back without its log (it was moved away and has returned) neither votes nor campaigns until it holds as much as it had
+//!   acknowledged (`diorite_raft::Recovered::floor`). What it had promised is kept by its core for as long as the promise stands, and by the wait after a
+//!   start beyond that; a leader forgets the acknowledgements of members that are removed. So what it has forgotten nobody stands on.
+//! - A replica that was removed while it was away may campaign for as long as it likes: no voter that has acknowledged a leader listens, the others
+//!   find its log too short, and as it asks before it begins a term, no term is disturbed.
 
 use crate::core::Core;
-use crate::lease::Lease;
+use crate::lease::{Half, Lease};
 use crate::replica::{Promise, Replica};
 use crate::wire::Envelope;
 use diorite_base::{GroupId, NodeId, TabletId};
@@ -40,6 +47,12 @@ impl<E: Engine> Core<E> {
     /// Reacts to a change of support between this node and another.
     pub(crate) fn on_support_change(&mut self, change: SupportChange) {
         let now_ns = self.context.clock.monotonic_ns();
+        if let SupportChange::Withdrawn(node) = change {
+            // What was promised to it under the epoch that is over binds nobody.
+            let liveness = &self.context.liveness;
+            self.promised
+                .retain(|_, promise| promise.leader != node || liveness.given_epoch(node) == Some(promise.epoch));
+        }
         let mut concerned: Vec<TabletId> = match change {
             SupportChange::Withdrawn(node) => self.tablets_where(|replica| {
                 replica.group.leader() == node || replica.promise.is_some_and(|promise| promise.leader == node)
@@ -91,6 +104,35 @@ impl<E: Engine> Core<E> {
         replica.campaign_ns = now_ns + rank * RANK_DELAY_NS;
     }
 
+    /// A member has lost its log. It is sent what it lacks, and its word counts from then on only.
+    fn on_lost(&mut self, from: NodeId, tablet: TabletId, index: u64) {
+        let now_ns = self.context.clock.monotonic_ns();
+        let Some(replica) = self.replicas.get_mut(&tablet).filter(|replica| replica.group.is_leader()) else { return };
+        replica.group.forget_progress(from.0, index);
+        replica.acknowledged.remove(&from.0);
+        self.ping(tablet, now_ns);
+        self.restless.insert(tablet);
+    }
+
+    /// Tells those who may lead that this replica holds less than it has acknowledged, so that one of them sends it what it lacks.
+    fn tell_lost(&mut self, tablet: TabletId, now_ns: u64) {
+        let me = self.context.node;
+        let Some(replica) = self.replicas.get_mut(&tablet) else { return };
+        if now_ns < replica.pinged_ns + PING_NS {
+            return;
+        }
+        replica.pinged_ns = now_ns;
+        let (group, lost) = (replica.group_id, Envelope::Lost { index: replica.group.last_index() });
+        let leader = replica.leader_elsewhere(me);
+        let told: Vec<NodeId> = match leader {
+            Some(leader) => vec![leader],
+            None => replica.members.voters.iter().copied().filter(|node| *node != me).collect(),
+        };
+        for node in told {
+            self.post_envelope(node, group, &lost);
+        }
+    }
+
     /// Takes what a replica on another node says.
     pub(crate) fn receive(&mut self, from: NodeId, group: GroupId, envelope: Envelope) {
         let tablet = TabletId(group.0);
@@ -109,6 +151,7 @@ impl<E: Engine> Core<E> {
             Envelope::Released { term, candidate } => self.on_released(from, tablet, term, candidate),
             Envelope::Ask { asked_ns } => self.on_ask(from, tablet, asked_ns),
             Envelope::Position { asked_ns, index } => self.on_position(tablet, asked_ns, index),
+            Envelope::Lost { index } => self.on_lost(from, tablet, index),
         }
         self.touch(tablet);
     }
@@ -153,6 +196,7 @@ impl<E: Engine> Core<E> {
     fn must_not_vote(&self, tablet: TabletId, candidate: u64) -> bool {
         let Some(replica) = self.replicas.get(&tablet) else { return true };
         !self.context.may_vote()
+            || (replica.group.is_recovering() && !self.context.planted.forget_floor)
             || replica.promise.is_some_and(|promise| promise.leader != candidate && self.stands(promise))
             || replica.handle.lease.begin(|| self.context.clock.monotonic_ns()).is_some()
     }
@@ -197,9 +241,10 @@ impl<E: Engine> Core<E> {
         replica.handle.lease.publish(None);
         let term = replica.group.term();
         (replica.released_term, replica.released_ns) = (term, now_ns);
-        let (group, voters) = (replica.group_id, replica.group.members().voters.clone());
+        let group = replica.group_id;
+        let voters: Vec<u64> = replica.group.all_voters().filter(|voter| *voter != me.0).collect();
         let released = Envelope::Released { term, candidate: candidate.map_or(0, |node| node.0) };
-        for voter in voters.into_iter().filter(|voter| *voter != me.0) {
+        for voter in voters {
             self.post_envelope(NodeId(voter), group, &released);
         }
         self.restless.insert(tablet);
@@ -209,6 +254,9 @@ impl<E: Engine> Core<E> {
     pub(crate) fn look_after(&mut self, tablet: TabletId, now_ns: u64) {
         let Some(replica) = self.replicas.get(&tablet).filter(|replica| replica.failure.is_none()) else { return };
         if !replica.group.is_leader() {
+            if replica.group.is_recovering() {
+                self.tell_lost(tablet, now_ns);
+            }
             self.campaign_if_due(tablet, now_ns);
         } else if !replica.may_propose() {
             if now_ns >= replica.released_ns + RELEASE_PATIENCE_NS
@@ -230,8 +278,9 @@ impl<E: Engine> Core<E> {
         let may_vote = self.context.may_vote();
         let Some(replica) = self.replicas.get(&tablet) else { return };
         let is_bound = replica.promise.is_some_and(|promise| self.stands(promise));
-        let is_voter = replica.group.members().voters.contains(&me.0);
-        if is_bound || !is_voter || !may_vote || now_ns < replica.campaign_ns {
+        let is_voter = replica.group.all_voters().any(|voter| voter == me.0);
+        let has_forgotten = replica.group.is_recovering() && !self.context.planted.forget_floor;
+        if is_bound || !is_voter || !may_vote || has_forgotten || now_ns < replica.campaign_ns {
             return;
         }
         let Some(replica) = self.replicas.get_mut(&tablet) else { return };
@@ -253,7 +302,8 @@ impl<E: Engine> Core<E> {
         })
     }
 
-    fn has_acknowledged(&self, replica: &Replica<E>, member: u64) -> bool {
+    /// Whether the member has acknowledged the leader under its current epoch, and may vote.
+    pub(crate) fn has_acknowledged(&self, replica: &Replica<E>, member: u64) -> bool {
         replica.acknowledged_term == replica.group.term()
             && replica
                 .acknowledged
@@ -267,19 +317,26 @@ impl<E: Engine> Core<E> {
         self.note_freshness(tablet);
         let Some(replica) = self.replicas.get_mut(&tablet) else { return };
         if let Some(copies) = self.context.copies.get() {
-            replica.group.take_lacking().into_iter().for_each(|member| copies.lacks(tablet, NodeId(member)));
+            for member in replica.group.take_lacking() {
+                copies.lacks(tablet, NodeId(member), &replica.able());
+            }
         }
         let leader = replica.group.leader();
-        if **replica.handle.voters.load() != replica.group.members().voters {
-            replica.handle.voters.store(replica.group.members().voters.clone().into());
+        // While two sets decide, those who come cannot do without those who go.
+        let members = replica.group.members();
+        let voters = if replica.group.is_joint() { &members.voters_outgoing } else { &members.voters };
+        if **replica.handle.voters.load() != *voters {
+            replica.handle.voters.store(voters.clone().into());
         }
+        replica.note_settled();
         if replica.handle.leader.swap(leader, Ordering::AcqRel) != leader && leader != 0 {
             tracing::debug!(%tablet, leader, term = replica.group.term(), "leader changed");
         }
         if leader != self.context.node.0 {
             replica.leading_since_ns = None;
         }
-        if replica.group.is_sole_voter() && replica.members.voters.len() <= 1 && replica.members.learners.is_empty() {
+        let is_confirmed = replica.group.commit_index() > replica.members_index;
+        if replica.group.is_sole_voter() && replica.is_wanted_alone(self.context.node) && is_confirmed {
             self.restless.remove(&tablet);
             return;
         }
@@ -302,7 +359,10 @@ impl<E: Engine> Core<E> {
         if replica.group.is_leader() {
             replica.may_propose() && !self.has_laggard(replica) && self.is_as_wanted(replica)
         } else {
-            let is_member = replica.group.members().voters.contains(&self.context.node.0);
+            let is_member = replica.group.all_voters().any(|voter| voter == self.context.node.0);
+            if replica.group.is_recovering() {
+                return false;
+            }
             // A learner has nothing to do but to listen.
             !is_member || replica.promise.is_some_and(|promise| self.stands(promise))
         }
@@ -327,19 +387,14 @@ fn lease_of<E: Engine>(
 ) -> Option<Lease> {
     let members = replica.group.members();
     let term = replica.group.term();
-    if members.voters == [me.0] && members.voters_outgoing.is_empty() {
-        return Some(Lease::new(term, 0, Vec::new()));
-    }
-    // In a joint configuration two quorums would have to support the leader; changes are made one member at a time.
-    if !members.voters_outgoing.is_empty() || !members.voters.contains(&me.0) || replica.acknowledged_term != term {
+    if replica.acknowledged_term != term && !replica.group.is_sole_voter() {
         return None;
     }
-    let needed = members.voters.len() / 2;
-    let supporters: Vec<_> = members
-        .voters
-        .iter()
-        .filter(|voter| **voter != me.0)
-        .filter_map(|voter| supporter(*voter, *replica.acknowledged.get(voter)?))
-        .collect();
-    (supporters.len() >= needed).then(|| Lease::new(term, needed, supporters))
+    let known = |voter: u64| supporter(voter, *replica.acknowledged.get(&voter)?);
+    let voters = Half::of(&members.voters, me.0, known)?;
+    let outgoing = match members.voters_outgoing.as_slice() {
+        [] => None,
+        outgoing => Some(Half::of(outgoing, me.0, known)?),
+    };
+    Some(Lease::new(term, voters, outgoing))
 }

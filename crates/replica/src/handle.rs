@@ -2,7 +2,7 @@
 
 use crate::lease::LeaseSlot;
 use crate::planted::Planted;
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use diorite_base::write::KvError;
 use diorite_base::{Clock, NodeId, TabletId};
 use diorite_storage::{PinnedValue, ScanRange, StorageError, Tablet, TabletData};
@@ -51,8 +51,12 @@ pub struct TabletHandle<T = Tablet> {
     pub(crate) fresh_ns: AtomicU64,
     /// When the leader was last asked how far it is, for somebody who wants to read here.
     refreshed_ns: AtomicU64,
-    /// The members with a vote.
+    /// The members with a vote; while they change, those before.
     pub(crate) voters: ArcSwap<Vec<u64>>,
+    /// Of a leader: the voters, if they are those that are wanted and no change is under way.
+    pub(crate) settled: ArcSwapOption<Vec<NodeId>>,
+    /// The index of the last entry that was dropped from the log.
+    pub(crate) log_start: AtomicU64,
     pub(crate) flags: AtomicU64,
     /// Log bytes appended since start, of this tablet.
     pub(crate) logged_bytes: AtomicU64,
@@ -88,6 +92,8 @@ impl<T: TabletData> TabletHandle<T> {
             fresh_ns: AtomicU64::new(0),
             refreshed_ns: AtomicU64::new(0),
             voters: ArcSwap::default(),
+            settled: ArcSwapOption::default(),
+            log_start: AtomicU64::new(0),
             flags: AtomicU64::new(flags),
             logged_bytes: AtomicU64::new(0),
             flushed_bytes: AtomicU64::new(0),
@@ -140,6 +146,19 @@ impl<T: TabletData> TabletHandle<T> {
             leader if leader == self.node => Leadership::Unknown,
             leader => Leadership::Elsewhere(leader),
         }
+    }
+
+    /// Of a leader under a lease: the voters, if they are those that are wanted, with no change under way; see [`crate::Store::settled`].
+    pub fn settled(&self) -> Option<Vec<NodeId>> {
+        let term = self.begin_read().ok()?;
+        let voters = self.settled.load_full()?;
+        self.finish_read(term).ok()?;
+        Some(voters.to_vec())
+    }
+
+    /// The index of the last entry that is no longer in the log.
+    pub fn log_start(&self) -> u64 {
+        self.log_start.load(Ordering::Acquire)
     }
 
     /// Begins a read, if this replica may answer now; to be ended by [`Self::finish_read`] with what this returns.

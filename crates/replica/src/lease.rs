@@ -4,34 +4,65 @@ use arc_swap::ArcSwapOption;
 use diorite_raft::Supporter;
 use std::sync::Arc;
 
-/// A leader's right to answer reads, for as long as enough followers support it.
+/// The support of one set of voters.
 #[derive(Debug)]
-pub(crate) struct Lease {
-    /// The term of the leadership: a node leads at most once in a term, so equal terms are one uninterrupted reign.
-    term: u64,
-    /// How many supporters it takes, beside the leader itself.
+pub(crate) struct Half {
+    /// How many supporters it takes, beside the leader itself if that is one of the voters.
     needed: usize,
     supporters: Vec<Arc<Supporter>>,
 }
 
+impl Half {
+    /// The support that a leader has of `voters`; `None` if it is too little at any time. `supporter` knows who acknowledged the leader.
+    pub(crate) fn of(voters: &[u64], me: u64, supporter: impl Fn(u64) -> Option<Arc<Supporter>>) -> Option<Self> {
+        let needed = voters.len() / 2 + usize::from(!voters.contains(&me));
+        let supporters: Vec<_> = voters.iter().filter(|voter| **voter != me).filter_map(|id| supporter(*id)).collect();
+        (supporters.len() >= needed).then_some(Self { needed, supporters })
+    }
+
+    fn is_same(&self, other: &Self) -> bool {
+        let same = |(one, two): (&Arc<Supporter>, &Arc<Supporter>)| Arc::ptr_eq(one, two);
+        (self.needed, self.supporters.len()) == (other.needed, other.supporters.len())
+            && self.supporters.iter().zip(&other.supporters).all(same)
+    }
+
+    fn holds(&self, now_ns: u64) -> bool {
+        self.supporters.iter().filter(|supporter| now_ns < supporter.until_ns()).count() >= self.needed
+    }
+}
+
+/// A leader's right to answer reads, for as long as enough followers support it: a quorum of the voters, and of both sets of voters while there
+/// are two, because another leader could be elected by a quorum of either together with one of the other.
+#[derive(Debug)]
+pub(crate) struct Lease {
+    /// The term of the leadership: a node leads at most once in a term, so equal terms are one uninterrupted reign.
+    term: u64,
+    voters: Half,
+    /// The voters before, while the group changes from them to the others.
+    outgoing: Option<Half>,
+}
+
 impl Lease {
-    pub(crate) fn new(term: u64, needed: usize, supporters: Vec<Arc<Supporter>>) -> Self {
-        Self { term, needed, supporters }
+    pub(crate) fn new(term: u64, voters: Half, outgoing: Option<Half>) -> Self {
+        Self { term, voters, outgoing }
     }
 
     /// Whether it has the same supporters as `other`, in the same term.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
-        let same = |(one, two): (&Arc<Supporter>, &Arc<Supporter>)| Arc::ptr_eq(one, two);
-        (self.term, self.needed, self.supporters.len()) == (other.term, other.needed, other.supporters.len())
-            && self.supporters.iter().zip(&other.supporters).all(same)
+        let outgoing = match (&self.outgoing, &other.outgoing) {
+            (None, None) => true,
+            (Some(one), Some(two)) => one.is_same(two),
+            _ => false,
+        };
+        self.term == other.term && outgoing && self.voters.is_same(&other.voters)
     }
 
     fn holds(&self, now_ns: impl Fn() -> u64) -> bool {
-        if self.needed == 0 {
+        if self.voters.needed == 0 && self.outgoing.is_none() {
             return true;
         }
         let now_ns = now_ns();
-        self.supporters.iter().filter(|supporter| now_ns < supporter.until_ns()).count() >= self.needed
+        self.voters.holds(now_ns) && self.outgoing.as_ref().is_none_or(|half| half.holds(now_ns))
     }
 }
 

@@ -34,7 +34,7 @@ mod wire;
 mod worker;
 
 pub use context::{Context, CopyRequests};
-pub use copy::Openings;
+pub use copy::{CopyStatus, Openings};
 pub use core::{Core, Input, TICK_NS};
 pub use handle::{Leadership, Permit, TabletHandle};
 pub use liveness::{Liveness, PeerListener};

@@ -1,18 +1,36 @@
-//! Brings a group's members in line with what the catalog wants, one change at a time, and leads where the catalog prefers.
+//! Brings a group's members in line with what the catalog wants, and leads where the catalog prefers.
 //!
-//! A new voter starts as a learner and is given its vote once it has (nearly) all of the log; voters that are no longer wanted go last.
+//! New voters start as learners. When all of them have (nearly) everything, one change makes the wanted voters decide together with the present ones, and
+//! a second lets them decide alone. So no step of a move has fewer voters than the table asks for, or a number of them that is even.
+//!
+//! Always true: a leader never takes part in its own removal. One that is not wanted hands over to a voter that is, before the change if there is
+//! one, or between its two steps, while both sets decide; the next leader goes on. A change begins only if a quorum of the wanted voters is up and has everything, so
+//! that it will not be stuck half-way.
 
 use crate::core::Core;
 use crate::replica::{Members, Replica};
 use diorite_base::{NodeId, TabletId};
-use diorite_raft::MemberChange;
+use diorite_raft::{ConfState, MemberChange, MemberProgress};
 use diorite_storage::{Engine, StorageError};
+use std::sync::Arc;
 
 /// A learner that lacks no more than this many entries is given its vote.
 const NEARLY: u64 = 128;
 
 /// How long a leader leads, nanoseconds, before it hands over to the node that the catalog prefers.
 const HAND_OVER_AFTER_NS: u64 = 2_000_000_000;
+
+/// How long a leader that is not wanted leads, nanoseconds, before it hands over: if that has failed it is not tried again at once.
+const HAND_OVER_UNWANTED_NS: u64 = 500_000_000;
+
+/// What is due in a led group.
+enum Due {
+    Change(MemberChange),
+    /// The first of these that can lead shall, once this node has led for so long, nanoseconds.
+    HandOver(Vec<NodeId>, u64),
+    /// An entry after the last change, by which the members know that it is committed.
+    Confirm,
+}
 
 impl<E: Engine> Core<E> {
     /// Sets the members that the catalog wants.
@@ -37,36 +55,58 @@ impl<E: Engine> Core<E> {
 
     /// Whether the members and the leader are those that the catalog wants, as far as that can be brought about now.
     pub(crate) fn is_as_wanted(&self, replica: &Replica<E>) -> bool {
-        self.next_change(replica).is_none() && !self.should_hand_over(replica)
+        self.due(replica).is_none()
     }
 
-    /// The next change of a led group, if one is due.
-    fn next_change(&self, replica: &Replica<E>) -> Option<MemberChange> {
-        let wanted = &replica.members;
+    /// What is due in a led group, if anything.
+    fn due(&self, replica: &Replica<E>) -> Option<Due> {
+        let (wanted, now) = (&replica.members, replica.group.members());
+        let me = self.context.node;
+        if !now.voters.contains(&me.0) {
+            // It was elected by those who go, or has carried out its own removal, which a leader before it had proposed.
+            let preferred = wanted.voters.iter().copied().filter(|node| now.voters.contains(&node.0));
+            let others = now.voters.iter().copied().map(NodeId).filter(|node| !wanted.voters.contains(node));
+            let after_ns = if replica.group.is_joint() { HAND_OVER_UNWANTED_NS } else { 0 };
+            return Some(Due::HandOver(preferred.chain(others).collect(), after_ns));
+        }
+        if replica.group.is_joint() {
+            return Some(Due::Change(MemberChange::LeaveJoint));
+        }
         if wanted.voters.is_empty() {
             return None;
         }
-        let now = replica.group.members();
-        let is_member = |node: u64| now.voters.contains(&node) || now.learners.contains(&node);
-        let all = || wanted.voters.iter().chain(&wanted.learners).map(|node| node.0);
-        if let Some(missing) = all().find(|node| !is_member(*node)) {
-            return Some(MemberChange::AddLearner(missing));
+        if let Some(change) = self.change_of_learners(wanted, now) {
+            return Some(Due::Change(change));
         }
-        if let Some(unvoting) = wanted.voters.iter().map(|node| node.0).find(|node| !now.voters.contains(node)) {
-            return Some(MemberChange::AddVoter(unvoting));
+        if let Some(change) = change_of_voters(wanted, now) {
+            let others: Vec<NodeId> =
+                wanted.voters.iter().copied().filter(|node| *node != me && now.voters.contains(&node.0)).collect();
+            let is_first = wanted.voters.contains(&me) || others.iter().all(|node| !self.is_up(*node));
+            if is_first || !self.is_ready(replica, &change) {
+                return Some(Due::Change(change));
+            }
+            return Some(Due::HandOver(others, HAND_OVER_UNWANTED_NS));
         }
-        let me = self.context.node.0;
-        let surplus =
-            now.voters.iter().chain(&now.learners).copied().find(|&node| node != me && !wanted.contains(node));
-        surplus.map(MemberChange::Remove)
+        if replica.group.commit_index() <= replica.members_index {
+            return Some(Due::Confirm);
+        }
+        let preferred = wanted.voters.first().copied().filter(|node| *node != me && self.is_up(*node));
+        preferred.map(|node| Due::HandOver(vec![node], HAND_OVER_AFTER_NS))
     }
 
-    /// Whether another node should lead, is up and has everything.
-    fn should_hand_over(&self, replica: &Replica<E>) -> bool {
-        let Some(preferred) = replica.members.voters.first().filter(|node| **node != self.context.node) else {
-            return false;
-        };
-        replica.group.members().voters.contains(&preferred.0) && self.context.liveness.is_up(*preferred)
+    fn is_up(&self, node: NodeId) -> bool {
+        self.context.liveness.is_up(node)
+    }
+
+    /// The next learner to be removed or added. Removed first: what it lacks is kept in the log.
+    fn change_of_learners(&self, wanted: &Members, now: &ConfState) -> Option<MemberChange> {
+        if let Some(surplus) = now.learners.iter().find(|node| !wanted.contains(**node)) {
+            return Some(MemberChange::RemoveLearner(*surplus));
+        }
+        let is_member = |node: &NodeId| now.voters.contains(&node.0) || now.learners.contains(&node.0);
+        let mut missing = wanted.voters.iter().chain(&wanted.learners).copied().filter(|node| !is_member(node));
+        let first = missing.clone().next()?;
+        Some(MemberChange::AddLearner(missing.find(|node| self.is_up(*node)).unwrap_or(first).0))
     }
 
     /// Takes the next step towards the wanted members and leader.
@@ -78,30 +118,27 @@ impl<E: Engine> Core<E> {
         }
         let since_ns = *replica.leading_since_ns.get_or_insert(now_ns);
         let Some(replica) = self.replicas.get(&tablet) else { return };
-        if let Some(change) = self.next_change(replica) {
-            self.change_members(tablet, change);
-        } else if self.should_hand_over(replica) && now_ns >= since_ns + HAND_OVER_AFTER_NS {
-            self.hand_over(tablet);
+        match self.due(replica) {
+            Some(Due::Change(change)) => self.change_members(tablet, &change),
+            Some(Due::HandOver(nodes, after_ns)) if now_ns >= since_ns + after_ns => self.hand_over(tablet, &nodes),
+            Some(Due::Confirm) if replica.group.last_index() <= replica.members_index => self.confirm_members(tablet),
+            Some(Due::HandOver(..) | Due::Confirm) | None => {}
         }
     }
 
-    fn change_members(&mut self, tablet: TabletId, change: MemberChange) {
+    fn confirm_members(&mut self, tablet: TabletId) {
         let Some(replica) = self.replicas.get_mut(&tablet) else { return };
-        if replica.group.is_changing_members() {
+        if let Err(error) = replica.group.propose(Vec::new()) {
+            tracing::warn!(%tablet, %error, "could not confirm a change of members");
+        }
+    }
+
+    fn change_members(&mut self, tablet: TabletId, change: &MemberChange) {
+        let is_ready = |replica: &Replica<E>| !replica.group.is_changing_members() && self.is_ready(replica, change);
+        if !self.replicas.get(&tablet).is_some_and(is_ready) {
             return;
         }
-        let is_ready = match change {
-            // A node that cannot be reached would only hold back the log.
-            MemberChange::AddLearner(node) => self.context.liveness.is_up(NodeId(node)),
-            MemberChange::AddVoter(node) => {
-                let last = replica.group.last_index();
-                replica.group.progress().any(|member| member.replica == node && member.matched + NEARLY >= last)
-            }
-            MemberChange::Remove(_) => true,
-        };
-        if !is_ready {
-            return;
-        }
+        let Some(replica) = self.replicas.get_mut(&tablet) else { return };
         match replica.group.propose_member_change(change) {
             Ok(()) => tracing::info!(%tablet, ?change, "changing members"),
             Err(error) => {
@@ -111,17 +148,58 @@ impl<E: Engine> Core<E> {
         }
     }
 
-    /// Lets the preferred node lead, if it has everything: what is proposed meanwhile goes to it.
-    fn hand_over(&mut self, tablet: TabletId) {
-        let Some(replica) = self.replicas.get(&tablet) else { return };
-        let Some(preferred) = replica.members.voters.first().copied() else { return };
-        let last = replica.group.last_index();
-        let has_all = replica.group.progress().any(|member| member.replica == preferred.0 && member.matched == last);
-        if has_all {
-            tracing::debug!(%tablet, to = %preferred, "handing over");
-            self.release(tablet, Some(preferred));
+    /// Whether a change will not hold anything up.
+    fn is_ready(&self, replica: &Replica<E>, change: &MemberChange) -> bool {
+        match change {
+            // A node that cannot be reached would only hold back the log.
+            MemberChange::AddLearner(node) => self.is_up(NodeId(*node)),
+            MemberChange::RemoveLearner(_) | MemberChange::LeaveJoint => true,
+            MemberChange::EnterJoint { add, demote, remove } => {
+                let last = replica.group.last_index();
+                let has_nearly_all = |member: &MemberProgress| {
+                    member.matched + NEARLY >= last && self.has_acknowledged(replica, member.replica)
+                };
+                let able: Vec<u64> =
+                    replica.group.progress().filter(has_nearly_all).map(|member| member.replica).collect();
+                let now = &replica.group.members().voters;
+                let kept = now.iter().filter(|voter| !demote.contains(voter) && !remove.contains(voter));
+                let coming: Vec<u64> = kept.chain(add).copied().collect();
+                let is_able = |voter: &&u64| **voter == self.context.node.0 || able.contains(voter);
+                add.iter().all(|voter| able.contains(voter)) && coming.iter().filter(is_able).count() > coming.len() / 2
+            }
         }
     }
+
+    /// Lets the first of `nodes` lead that is up and has been sent everything: what is sent to it arrives before the word that it may lead. What is
+    /// proposed meanwhile goes to it.
+    fn hand_over(&mut self, tablet: TabletId, nodes: &[NodeId]) {
+        let Some(replica) = self.replicas.get(&tablet) else { return };
+        let last = replica.group.last_index();
+        let has_all = |node: &NodeId| {
+            let is_sent = |member: MemberProgress| {
+                member.replica == node.0 && member.sent >= last && member.matched + NEARLY >= last
+            };
+            self.has_acknowledged(replica, node.0)
+                && self.is_up(*node)
+                && replica.group.members().voters.contains(&node.0)
+                && replica.group.progress().any(is_sent)
+        };
+        if let Some(next) = nodes.iter().copied().find(has_all) {
+            tracing::debug!(%tablet, to = %next, "handing over");
+            self.release(tablet, Some(next));
+        }
+    }
+}
+
+/// The change from the present voters to the wanted ones, if they differ.
+fn change_of_voters(wanted: &Members, now: &ConfState) -> Option<MemberChange> {
+    let is_wanted = |voter: &u64| wanted.voters.contains(&NodeId(*voter));
+    let is_learner = |voter: &u64| wanted.learners.contains(&NodeId(*voter));
+    let add: Vec<u64> = wanted.voters.iter().map(|node| node.0).filter(|node| !now.voters.contains(node)).collect();
+    let (demote, remove): (Vec<u64>, Vec<u64>) =
+        now.voters.iter().copied().filter(|voter| !is_wanted(voter)).partition(is_learner);
+    let is_change = !add.is_empty() || !demote.is_empty() || !remove.is_empty();
+    is_change.then_some(MemberChange::EnterJoint { add, demote, remove })
 }
 
 impl<E: Engine> Replica<E> {
@@ -134,5 +212,54 @@ impl<E: Engine> Replica<E> {
         } else {
             self.keep_from
         }
+    }
+
+    /// Whether the catalog wants no other member than `me`, or has no opinion.
+    pub(crate) fn is_wanted_alone(&self, me: NodeId) -> bool {
+        self.members.learners.is_empty() && self.members.voters.iter().all(|node| *node == me)
+    }
+
+    /// The other voters that have nearly all that is committed.
+    pub(crate) fn able(&self) -> Vec<NodeId> {
+        let (commit, voters) = (self.group.commit_index(), &self.group.members().voters);
+        let is_able = |member: &MemberProgress| member.matched + NEARLY >= commit && voters.contains(&member.replica);
+        self.group.progress().filter(is_able).map(|member| NodeId(member.replica)).collect()
+    }
+
+    /// Forgets what members have acknowledged that are members no longer: should one come back it will not remember, so nothing may stand on it.
+    pub(crate) fn forget_removed(&mut self) {
+        let remaining: Vec<u64> = self.group.progress().map(|member| member.replica).collect();
+        self.acknowledged.retain(|member, _| remaining.contains(member));
+    }
+
+    /// Says whether the members are those that are wanted, with no change under way.
+    pub(crate) fn note_settled(&self) {
+        let is_settled = self.is_settled();
+        let noted = self.handle.settled.load();
+        let voters = &self.members.voters;
+        match &*noted {
+            None if is_settled => self.handle.settled.store(Some(Arc::new(voters.clone()))),
+            Some(noted) if is_settled && **noted != *voters => {
+                self.handle.settled.store(Some(Arc::new(voters.clone())));
+            }
+            Some(_) if !is_settled => self.handle.settled.store(None),
+            _ => {}
+        }
+    }
+
+    /// Whether this leader knows that the members are exactly those that are wanted, and that a quorum of them knows, also after a loss of power: whichever
+    /// of them is left to lead, those who were removed are not needed for it.
+    fn is_settled(&self) -> bool {
+        let (now, wanted) = (self.group.members(), &self.members);
+        let same = |now: &[u64], wanted: &[NodeId]| {
+            now.len() == wanted.len() && wanted.iter().all(|node| now.contains(&node.0))
+        };
+        !wanted.voters.is_empty()
+            && same(&now.voters, &wanted.voters)
+            && same(&now.learners, &wanted.learners)
+            && !self.group.is_joint()
+            && self.group.is_established_leader()
+            && !self.group.is_changing_members()
+            && self.group.commit_index() > self.members_index
     }
 }

@@ -11,6 +11,8 @@ pub struct Planted {
     pub apply_twice: bool,
     /// A node that led answers reads until it hears of another leader, whether its lease still lasts or not.
     pub answer_without_lease: bool,
+    /// A replica that came back without its log votes and campaigns at once.
+    pub forget_floor: bool,
 }
 
 impl Planted {

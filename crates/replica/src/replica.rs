@@ -12,6 +12,7 @@ use diorite_storage::{AppliedState, Engine, Log, LogRecords, MEMBERS_KEY, Storag
 use protobuf::Message as _;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// An entry is closed once it holds this much, so that neither memory nor replication messages grow with a burst.
 const ENTRY_BYTES: usize = 1 << 20;
@@ -113,6 +114,9 @@ pub struct Replica<E: Engine> {
     pub(crate) announces_copy: bool,
     /// Of a follower: how far its leader was, and when this node asked; until that much is applied.
     pub(crate) position: Option<(u64, u64)>,
+    /// Entries after this one were proposed by leaders that had carried out the last change of the members: whoever holds one of them durably knows,
+    /// after a restart too, that the change is committed, as commit indexes are written with entries.
+    pub(crate) members_index: u64,
 }
 
 /// Whether the data holds more than the log, or something else at the applied index.
@@ -174,12 +178,14 @@ impl<E: Engine> Replica<E> {
         }
         // An empty log after something: the leader may take this replica for one that holds nothing.
         let announces_copy = recovered.last == recovered.truncated && recovered.truncated.0 > 0;
+        let truncated = recovered.truncated.0;
         let options = GroupOptions { replica: context.node.0 };
         let group =
             Group::new(&options, recovered, log.reader(group_id)).map_err(|error| corrupt(error.to_string()))?;
         let clock = Arc::clone(&context.clock);
         let mut handle = TabletHandle::new(opening.tablet, data, place, applied.flags, context.node, clock);
         handle.planted = context.planted;
+        handle.log_start.store(truncated, Ordering::Relaxed);
         Ok(Self {
             group_id,
             handle: Arc::new(handle),
@@ -202,6 +208,7 @@ impl<E: Engine> Replica<E> {
             keep_from: 0,
             announces_copy,
             position: None,
+            members_index: applied.index,
         })
     }
 

@@ -1,7 +1,7 @@
 //! The store: what the node holds, opens, submits to and reads from.
 
 use crate::context::{Context, CopyRequests};
-use crate::copy::{Copies, Openings, Requests};
+use crate::copy::{Copies, CopyStatus, INCOMING, Installing, Openings, Requests, wait_until_unused};
 use crate::handle::{TabletHandle, storage_error};
 use crate::heart::{self, Heart};
 use crate::liveness::Liveness;
@@ -16,15 +16,15 @@ use diorite_base::bytes::Malformed;
 use diorite_base::mutation::{Evaluator, Mutation};
 use diorite_base::write::{KvError, WriteSink};
 use diorite_base::{Clock, GroupId, NodeId, TabletId, limits};
-use diorite_raft::{ConfState, SupportChange};
+use diorite_raft::{ConfState, Recovered, SupportChange};
 use diorite_rpc::{Lane, Transport};
 use diorite_storage::{
     CompactionStyle, DataDirectory, LogBatch, LogRecords, RaftLog, Rocks, Shared, StorageError, Tablet, Values,
 };
 use parking_lot::Mutex;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -96,9 +96,21 @@ pub struct StoreCounters {
     pub frames_lost: AtomicU64,
     /// Elections that replicas of this node have called.
     pub campaigns: AtomicU64,
+    /// Bytes of copies of replicas sent to other nodes.
+    pub copy_bytes_sent: AtomicU64,
+    /// Bytes of copies of replicas received.
+    pub copy_bytes_received: AtomicU64,
 }
 
 impl StoreCounters {
+    pub(crate) fn copied_out(&self, bytes: u64) {
+        self.copy_bytes_sent.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub(crate) fn copied_in(&self, bytes: u64) {
+        self.copy_bytes_received.fetch_add(bytes, Ordering::Relaxed);
+    }
+
     pub(crate) fn observe_log_write(&self, bytes: usize, elapsed_ns: u64, synced: bool) {
         self.log_writes.fetch_add(1, Ordering::Relaxed);
         self.log_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
@@ -130,6 +142,9 @@ pub(crate) struct Inner {
     pub(crate) heart: Heart,
     /// The log position at which the free space of the disks was last looked at.
     pub(crate) space_looked_at: AtomicU64,
+    pub(crate) installing: Installing,
+    /// Files of closed replicas that somebody may still read: they go when the last reader does, and another cannot be opened in their place before.
+    going: Mutex<AHashMap<TabletId, Weak<()>>>,
 }
 
 impl Inner {
@@ -150,6 +165,7 @@ impl Inner {
         let mut placed = Vec::new();
         for open in wanted {
             let disk = self.place(open.tablet, &mut counts);
+            self.move_memory(open.tablet, disk, &mut fresh[disk])?;
             let voters = open.founders.iter().map(|node| node.0).collect();
             let conf_state = ConfState { voters, ..ConfState::default() };
             let group = GroupId::from(open.tablet);
@@ -164,6 +180,7 @@ impl Inner {
                 disk.log.write(&mut batch, true).map_err(storage_error)?;
             }
         }
+        self.forget_elsewhere(&placed)?;
         let (handles, replies) = self.start_replicas(placed)?;
         for reply in replies {
             reply.recv().map_err(|_| KvError::Storage("the store is shutting down".to_owned()))??;
@@ -213,12 +230,87 @@ impl Inner {
         chosen
     }
 
+    /// A replica that was here before may come back on another disk: what it must remember goes with it, into `batch`.
+    fn move_memory(&self, tablet: TabletId, to: usize, batch: &mut LogBatch) -> Result<(), KvError> {
+        let group = GroupId::from(tablet);
+        for (_, disk) in self.disks.iter().enumerate().filter(|(at, _)| *at != to) {
+            let former = disk.log.recover(group).map_err(storage_error)?;
+            let own = self.disks[to].log.recover(group).map_err(storage_error)?;
+            let (floor, own) = (former.last_acknowledged(), own.last_acknowledged());
+            if (floor.1, floor.0) > (own.1, own.0) {
+                batch.retire(group, &former.hard_state, floor).map_err(storage_error)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes what other disks remember of tablets that are opened on one: that is durable there now.
+    fn forget_elsewhere(&self, placed: &[(OpenTablet, usize)]) -> Result<(), KvError> {
+        for (at, disk) in self.disks.iter().enumerate().filter(|_| self.disks.len() > 1) {
+            let known = disk.log.groups();
+            let mut batch = LogBatch::default();
+            let elsewhere = placed.iter().filter(|(_, place)| *place != at).map(|(open, _)| GroupId::from(open.tablet));
+            elsewhere.filter(|group| known.contains(group)).for_each(|group| batch.remove(group));
+            if !batch.is_empty() {
+                disk.log.write(&mut batch, true).map_err(storage_error)?;
+            }
+        }
+        Ok(())
+    }
+
     pub(crate) fn update_tablets(&self, change: impl Fn(&mut TabletMap)) {
         self.tablets.rcu(|tablets| {
             let mut tablets = TabletMap::clone(tablets);
             change(&mut tablets);
             tablets
         });
+    }
+
+    /// Lets go of tablets and removes their data. One that a copy is being installed of goes when that is over.
+    pub(crate) fn close(&self, tablets: &[TabletId]) {
+        let mut closing = Vec::new();
+        {
+            // An installation sees either that it comes too late, or the note.
+            let mut installing = self.installing.lock();
+            for tablet in tablets {
+                if let Some(is_closed) = installing.get_mut(tablet) {
+                    *is_closed = true;
+                    continue;
+                }
+                let Some(handle) = self.tablets.load().get(tablet).cloned() else { continue };
+                let (sender, receiver) = sync_channel(1);
+                self.queues[handle.worker].command(Command::Close(*tablet, sender));
+                closing.push((handle, receiver));
+            }
+            self.update_tablets(|map| map.retain(|tablet, _| !tablets.contains(tablet)));
+        }
+        for (handle, reply) in closing {
+            match reply.recv() {
+                Ok(Ok(())) => {
+                    handle.data.doom();
+                    let mut going = self.going.lock();
+                    going.retain(|_, files| files.strong_count() > 0);
+                    going.insert(handle.tablet, handle.data.in_use());
+                }
+                Ok(Err(error)) => {
+                    let tablet = handle.tablet;
+                    tracing::error!(%tablet, %error, "the data of a closed tablet stays until the next start");
+                }
+                // A worker that is shutting down: the next start sees what is to go.
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// Waits until the former replicas of these tablets are gone.
+    fn wait_until_gone(&self, tablets: &[TabletId]) -> Result<(), KvError> {
+        for tablet in tablets {
+            let going = self.going.lock().get(tablet).cloned();
+            if going.is_some_and(|files| !wait_until_unused(&files)) {
+                return Err(KvError::Storage(format!("somebody still reads the former replica of {tablet}")));
+            }
+        }
+        Ok(())
     }
 
     /// Holds a worker back while memtables are far over their limit.
@@ -270,7 +362,7 @@ impl Store {
         assert!(options.workers > 0 && !directories.is_empty(), "a store has a thread and a disk");
         let mut disks = Vec::new();
         for directory in directories {
-            directory.tidy()?;
+            directory.tidy(clock.wall_us())?;
             let log = RaftLog::open(&directory.log(), shared.options().log_bytes)?;
             let (free_bytes, total_bytes) = directory.space_bytes()?;
             disks.push(Disk {
@@ -295,17 +387,19 @@ impl Store {
             memory: MemoryGate::default(),
             heart: Heart::default(),
             space_looked_at: AtomicU64::new(0),
+            installing: Installing::default(),
+            going: Mutex::default(),
         });
+        let copies = Arc::new(Copies::new(Arc::clone(&inner)));
         let mut threads = Vec::new();
         for number in 0..inner.options.workers {
             let worker = Worker::new(Arc::clone(&inner), number);
             threads.push(spawn(format!("store-{number}"), move || worker.run())?);
         }
-        let for_upkeep = Arc::clone(&inner);
-        threads.push(spawn("upkeep".to_owned(), move || upkeep::run(&for_upkeep))?);
+        let (for_upkeep, copies_of_upkeep) = (Arc::clone(&inner), Arc::clone(&copies));
+        threads.push(spawn("upkeep".to_owned(), move || upkeep::run(&for_upkeep, &copies_of_upkeep))?);
         let for_heart = Arc::clone(&inner);
         threads.push(spawn("heartbeat".to_owned(), move || heart::run(&for_heart))?);
-        let copies = Arc::new(Copies::new(Arc::clone(&inner)));
         let requests: Arc<dyn CopyRequests> = Arc::new(Requests(Arc::downgrade(&copies)));
         if inner.context.copies.set(requests).is_err() {
             tracing::error!("a fresh context has no copies");
@@ -314,7 +408,18 @@ impl Store {
     }
 
     /// Opens tablets, making those that do not exist yet, and returns when all of them serve: what the log holds is applied.
-    pub fn open(&self, wanted: Vec<OpenTablet>) -> Result<(), KvError> {
+    /// One that is open already stays so, and hears what is wanted of it.
+    pub fn open(&self, mut wanted: Vec<OpenTablet>) -> Result<(), KvError> {
+        let tablets: Vec<TabletId> = wanted.iter().map(|open| open.tablet).collect();
+        self.inner.installing.wait_for(&tablets);
+        self.inner.wait_until_gone(&tablets)?;
+        wanted.retain(|open| {
+            let is_open = self.handle(open.tablet).is_some();
+            if is_open {
+                self.set_members(open.tablet, open.members.clone());
+            }
+            !is_open
+        });
         self.inner.open(wanted)
     }
 
@@ -323,47 +428,64 @@ impl Store {
         self.copies.set_openings(openings);
     }
 
-    /// How fast copies are sent from this node, bytes per second over all of them.
+    /// The copies of replicas that this node sends and receives now.
+    pub fn copies(&self) -> Vec<CopyStatus> {
+        self.copies.statuses()
+    }
+
+    /// How fast copies are sent from this node, and received by it, bytes per second over all of them in either direction. Holds from now on, for those
+    /// under way too.
     pub fn set_copy_rate(&self, bytes_per_second: u64) {
         self.copies.set_rate(bytes_per_second);
     }
 
-    /// Lets go of tablets and removes their data and log records.
+    /// Lets go of tablets, which were dropped or moved away, and removes their data and log. What a replica must remember should it ever come back stays in
+    /// the log, a few bytes; of dropped tablets [`Store::remove_orphans`] removes that too, at the next start.
     pub fn close(&self, tablets: &[TabletId]) {
-        let mut closing = Vec::new();
-        for tablet in tablets {
-            let Some(handle) = self.handle(*tablet) else { continue };
-            let (sender, receiver) = sync_channel(1);
-            self.inner.queues[handle.worker].command(Command::Close(*tablet, sender));
-            closing.push((handle, receiver));
-        }
-        self.inner.update_tablets(|map| map.retain(|tablet, _| !tablets.contains(tablet)));
-        for (handle, reply) in closing {
-            // A worker that is shutting down has let go already.
-            let _ = reply.recv();
-            handle.data.doom();
-        }
+        self.copies.abandon(tablets);
+        self.inner.close(tablets);
     }
 
-    /// Removes data and log records of tablets that `is_orphan` says are gone: left by a crash between a drop and its clean-up.
+    /// Removes data and log records of tablets that `is_orphan` says are gone for ever: left by a crash between a drop and its clean-up, and what
+    /// [`Store::close`] keeps. Not for tablets that are placed on other nodes now: see [`Store::remove_departed`].
     pub fn remove_orphans(&self, is_orphan: impl Fn(TabletId) -> bool) -> Result<(), StorageError> {
+        self.remove_unopened(is_orphan, |group, _, batch| {
+            batch.remove(group);
+            Ok(())
+        })
+    }
+
+    /// Removes data and log of replicas that are not open and that `has_departed` says were moved to other nodes, while this one was down or just before it
+    /// went down. What such a replica must remember, should the tablet come back, stays in the log.
+    pub fn remove_departed(&self, has_departed: impl Fn(TabletId) -> bool) -> Result<(), StorageError> {
+        self.remove_unopened(has_departed, |group, recovered, batch| {
+            batch.retire(group, &recovered.hard_state, recovered.last_acknowledged())
+        })
+    }
+
+    fn remove_unopened(
+        &self,
+        is_meant: impl Fn(TabletId) -> bool,
+        forget: impl Fn(GroupId, &Recovered, &mut LogBatch) -> Result<(), StorageError>,
+    ) -> Result<(), StorageError> {
+        let is_meant = |tablet| is_meant(tablet) && self.handle(tablet).is_none();
         for disk in &self.inner.disks {
             let mut batch = LogBatch::default();
             for group in disk.log.groups() {
-                if is_orphan(TabletId(group.0)) {
-                    batch.remove(group);
+                if is_meant(TabletId(group.0)) {
+                    forget(group, &disk.log.recover(group)?, &mut batch)?;
                 }
             }
             disk.log.write(&mut batch, true)?;
-            for id in disk.directory.tablet_ids()? {
-                if is_orphan(TabletId(id)) {
-                    let path = disk.directory.tablet(id);
-                    std::fs::remove_dir_all(&path).map_err(|source| StorageError::Io {
-                        action: "cannot remove",
-                        path,
-                        source,
-                    })?;
-                }
+            let data = disk.directory.tablet_ids()?.into_iter().map(|id| (id, disk.directory.tablet(id)));
+            let staged = disk.directory.staged_ids(INCOMING)?.into_iter();
+            let staged = staged.map(|id| (id, disk.directory.staged(id, INCOMING)));
+            for (_, path) in data.chain(staged).filter(|(id, _)| is_meant(TabletId(*id))) {
+                std::fs::remove_dir_all(&path).map_err(|source| StorageError::Io {
+                    action: "cannot remove",
+                    path,
+                    source,
+                })?;
             }
         }
         Ok(())
@@ -460,13 +582,13 @@ impl Store {
         }
     }
 
-    /// The voters of a tablet that this node leads.
+    /// The voters of a tablet, if this node leads it under a lease and they are exactly those that [`Store::set_members`] has named last, with the
+    /// learners: committed, applied, known to a quorum of them, and with no change under way. What other nodes hold of the tablet is not needed any more.
     pub fn settled(&self, tablet: TabletId) -> Option<Vec<NodeId>> {
-        let handle = self.handle(tablet)?;
-        (handle.leadership() == crate::Leadership::Here).then(|| self.voters(tablet))
+        self.handle(tablet)?.settled()
     }
 
-    /// The voters of a tablet, as its replica on this node knows them.
+    /// The voters of a tablet, as its replica on this node knows them; while they change, those before.
     pub fn voters(&self, tablet: TabletId) -> Vec<NodeId> {
         let handle = self.handle(tablet);
         handle.map_or_else(Vec::new, |handle| handle.voters.load().iter().copied().map(NodeId).collect())

@@ -3,6 +3,8 @@
 
 mod cluster;
 mod copied;
+mod moves;
+mod transfers;
 
 use super::*;
 use diorite_base::mutation::{

@@ -4,6 +4,7 @@
 //! The tablet whose unflushed writes are oldest is flushed first: that frees the log. One thread, woken ten times a second or when a
 //! worker waits for memory.
 
+use crate::copy::Copies;
 use crate::handle::TabletHandle;
 use crate::store::{Durability, Inner};
 use crate::worker::Command;
@@ -16,6 +17,9 @@ use std::time::Duration;
 
 /// How often upkeep looks around.
 const PERIOD: Duration = Duration::from_millis(100);
+
+/// How often it looks for copies that were not finished, nanoseconds.
+const SWEEP_NS: u64 = 10_000_000_000;
 
 #[derive(Default)]
 struct GateState {
@@ -61,13 +65,13 @@ impl MemoryGate {
 }
 
 /// Runs until the store closes.
-pub(crate) fn run(inner: &Inner) {
+pub(crate) fn run(inner: &Inner, copies: &Copies) {
     let mut seen_flushes: AHashMap<TabletId, u64> = AHashMap::default();
     let period = match inner.options.durability {
         Durability::Fsync => PERIOD,
         Durability::Interval(every_ms) => PERIOD.min(Duration::from_millis(every_ms.max(1))),
     };
-    let mut last_space_ns = 0;
+    let (mut last_space_ns, mut swept_ns) = (0, 0);
     let mut rounds = 0u64;
     while inner.memory.next(period) {
         if inner.options.durability != Durability::Fsync {
@@ -80,6 +84,10 @@ pub(crate) fn run(inner: &Inner) {
         if now_ns.saturating_sub(last_space_ns) >= 250_000_000 {
             last_space_ns = now_ns;
             watch_space(inner);
+        }
+        if now_ns.saturating_sub(swept_ns) >= SWEEP_NS {
+            swept_ns = now_ns;
+            copies.sweep();
         }
         inner.memory.workers.notify_all();
     }

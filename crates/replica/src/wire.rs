@@ -7,6 +7,7 @@
 //! released (2): term varint · candidate varint
 //! ask      (3): asked ns varint (on the asker's clock)
 //! position (4): asked ns varint (as asked) · index varint
+//! lost     (5): index varint
 //! ```
 //!
 //! `epoch`: of an acknowledgement, the support epoch that the promise to the leader stands under, or 0. `keep_from`: of a leader's message, the
@@ -22,6 +23,7 @@ const RAFT: u8 = 1;
 const RELEASED: u8 = 2;
 const ASK: u8 = 3;
 const POSITION: u8 = 4;
+const LOST: u8 = 5;
 
 /// One message between replicas.
 #[derive(Debug, Clone)]
@@ -52,6 +54,11 @@ pub enum Envelope {
         /// As asked.
         asked_ns: u64,
         /// Everything that was acknowledged before it was asked is at or before this index.
+        index: u64,
+    },
+    /// A replica that was closed and opened anew holds no entry after this one, whatever it has acknowledged before.
+    Lost {
+        /// The last entry that it holds.
         index: u64,
     },
 }
@@ -87,6 +94,10 @@ pub(crate) fn put_envelope(out: &mut Vec<u8>, group: GroupId, envelope: &Envelop
             put_varint(out, *asked_ns);
             put_varint(out, *index);
         }
+        Envelope::Lost { index } => {
+            out.push(LOST);
+            put_varint(out, *index);
+        }
     }
 }
 
@@ -108,6 +119,7 @@ pub fn envelopes(frame: &[u8]) -> Result<Vec<(GroupId, Envelope)>, Malformed> {
             RELEASED => Envelope::Released { term: reader.varint()?, candidate: reader.varint()? },
             ASK => Envelope::Ask { asked_ns: reader.varint()? },
             POSITION => Envelope::Position { asked_ns: reader.varint()?, index: reader.varint()? },
+            LOST => Envelope::Lost { index: reader.varint()? },
             _ => return Err(Malformed),
         };
         found.push((group, envelope));
@@ -128,6 +140,7 @@ mod tests {
             Envelope::Released { term: 4, candidate: 2 },
             Envelope::Ask { asked_ns: 1 << 50 },
             Envelope::Position { asked_ns: 1 << 50, index: 12 },
+            Envelope::Lost { index: 1 << 33 },
         ];
         let mut frame = Vec::new();
         begin_frame(&mut frame);

@@ -76,8 +76,7 @@ impl Worker {
                 let _ = reply.send(self.core.open(*replica));
             }
             Command::Close(tablet, reply) => {
-                self.core.close(tablet);
-                let _ = reply.send(Ok(()));
+                let _ = reply.send(self.core.close(tablet));
             }
             Command::Detach(tablet, reply) => {
                 self.core.detach(tablet);

@@ -11,20 +11,24 @@ use crate::dice::Dice;
 use crate::nemesis::{Fault, Nemesis};
 use crate::network::{Network, Parcel};
 use crate::node::{Node, Quirks, Setting};
+use crate::placement::{self, Placement};
 use crate::program;
 use crate::queue::EventQueue;
 use crate::run::{Options, Planting};
 use crate::scenario::Scenario;
 use crate::text;
 use crate::trace::Trace;
-use diorite_base::write::WriteReply;
+use diorite_base::write::{KvError, WriteReply};
 use diorite_base::{NodeId, TabletId};
-use diorite_replica::{Liveness, Members, TICK_NS};
+use diorite_replica::{Liveness, TICK_NS};
 use diorite_storage::{MemoryTablet, TabletData};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 const US: u64 = 1_000;
+
+/// How often it is looked whether moves are done, nanoseconds.
+const SETTLE_NS: u64 = 60_000_000;
 
 /// Something that happens.
 #[derive(Clone)]
@@ -43,8 +47,10 @@ pub enum Event {
     Act(u32),
     /// Something goes wrong, or is mended.
     Fault(Fault),
-    /// The members that the catalog wants are told to a node.
-    Members(NodeId, TabletId, Members),
+    /// A node hears where a tablet is wanted.
+    Placement(NodeId, TabletId, Placement),
+    /// It is looked whether moves are done.
+    Settle,
     /// A copy of a tablet's data has come to a node.
     Copied(NodeId, TabletId, Arc<MemoryTablet>),
     /// The run is looked at: has it recovered?
@@ -122,7 +128,8 @@ impl Cluster {
         let scenario = Scenario::new(&mut dice);
         let time = TrueTime::default();
         let network = Network::new(time.clone(), scenario.weather, Dice::new(seed, 2));
-        let (tablets, founders) = placement(&scenario, &mut dice);
+        let (tablets, founders) = placement::first(&scenario, &mut dice);
+        let heard = tablets.clone();
         let planted = options.bug.map_or_else(Default::default, Planting::in_the_core);
         let setting =
             Setting { nodes: scenario.nodes.clone(), tablets, founders, planted, network, time: time.clone() };
@@ -136,7 +143,7 @@ impl Cluster {
                 wall_error_us: dice.range(0, 1_000_000) as i64 - 500_000,
                 sync_us: scenario.sync_us,
             };
-            (id, Node::new(id, quirks))
+            (id, Node::new(id, quirks, heard.clone()))
         });
         let nodes = nodes.collect();
         let clients = Clients::new(scenario.clients + scenario.tablets.len() as u32, time);
@@ -172,6 +179,7 @@ impl Cluster {
         }
         let first = self.nemesis.first_ns();
         self.queue.schedule(first, Event::Fault(Fault::Next));
+        self.queue.schedule(SETTLE_NS, Event::Settle);
         self.queue.schedule(self.scenario.chaos_ns, Event::Fault(Fault::Calm));
     }
 
@@ -192,7 +200,7 @@ impl Cluster {
     fn happen(&mut self, event: Event) {
         let place = match &event {
             Event::Arrive(parcel) => Some(parcel.link.1),
-            Event::Process(node, ..) | Event::Members(node, ..) | Event::Copied(node, ..) => Some(*node),
+            Event::Process(node, ..) | Event::Placement(node, ..) | Event::Copied(node, ..) => Some(*node),
             Event::Request(asked) => Some(asked.node),
             _ => None,
         };
@@ -214,12 +222,8 @@ impl Cluster {
             Event::GiveUp(client, request) => self.answered(client, request, None),
             Event::Act(client) => self.act(client),
             Event::Fault(fault) => self.fault(fault),
-            Event::Members(node, tablet, members) => {
-                if let Some(life) = self.life(node) {
-                    life.core.set_members(tablet, members);
-                }
-                self.after_core(node);
-            }
+            Event::Placement(node, tablet, placement) => self.hear(node, tablet, placement),
+            Event::Settle => self.settle(),
             Event::Copied(node, tablet, copy) => self.copied(node, tablet, &copy),
             Event::Look => self.look(),
         }
@@ -248,7 +252,38 @@ impl Cluster {
             let after_ns = self.dice.range(1, self.scenario.flush_every_ns);
             self.schedule(now_ns + after_ns, id, Step::Flush(tablet));
         }
+        self.brief(id);
         self.after_core(id);
+    }
+
+    fn hear(&mut self, id: NodeId, tablet: TabletId, placement: Placement) {
+        let Some(node) = self.nodes.get_mut(&id) else { return };
+        if node.hear(&self.setting, tablet, placement) {
+            self.replicas.forget_one(id, tablet);
+            let now_ns = self.setting.time.now_ns();
+            self.trace.event(now_ns, id.0, "closed", &tablet.0.to_le_bytes(), || format!("{tablet}"));
+        }
+        self.after_core(id);
+    }
+
+    /// Lets replicas go that leaders say are not needed any more.
+    fn settle(&mut self) {
+        let now_ns = self.now_ns();
+        self.queue.schedule(now_ns + SETTLE_NS, Event::Settle);
+        for tablet in self.scenario.tablets.clone() {
+            if self.setting.tablets[&tablet].leaving.is_empty() {
+                continue;
+            }
+            let running = self.nodes.values().filter(|node| !node.is_paused).filter_map(|node| node.life.as_ref());
+            let settled = running.filter_map(|life| life.handles.get(&tablet)?.settled()).next();
+            if let (Some(voters), Some(placement)) = (settled, self.setting.tablets.get_mut(&tablet)) {
+                let before = placement.version;
+                placement.settle(&voters);
+                if placement.version != before {
+                    self.announce(tablet);
+                }
+            }
+        }
     }
 
     /// Ends a node's process; with `power_loss` its disk's tail may be lost.
@@ -396,7 +431,7 @@ impl Cluster {
         let after_ns = self.dice.range(1, self.scenario.flush_every_ns);
         self.schedule(now_ns + after_ns, node, Step::Flush(tablet));
         let Some(life) = self.life(node) else { return };
-        let handle = &life.handles[&tablet];
+        let Some(handle) = life.handles.get(&tablet) else { return };
         handle.data().flush();
         let flushed = handle.data().flushed_state().index;
         life.core.truncate(tablet, flushed, hard);
@@ -405,24 +440,37 @@ impl Cluster {
     /// Begins a copy of a tablet's data for a member that the log can no longer help, unless one is under way.
     fn copy(&mut self, from: NodeId, tablet: TabletId, member: NodeId) {
         let now_ns = self.now_ns();
-        if !self.copying.insert((tablet, member)) {
+        if self.copying.contains(&(tablet, member)) {
             return;
         }
-        let Some(life) = self.life(from) else { return };
-        let copy = Arc::new(life.handles[&tablet].data().checkpoint());
-        self.trace.event(now_ns, from.0, "copy", &member.0.to_le_bytes(), || format!("{tablet} to {member}"));
+        let source = if self.dice.chance(500) { self.follower(from, tablet, member) } else { from };
+        let Some(handle) = self.life(source).and_then(|life| life.handles.get(&tablet)) else { return };
+        let copy = Arc::new(handle.data().checkpoint());
+        self.copying.insert((tablet, member));
+        self.trace.event(now_ns, source.0, "copy", &member.0.to_le_bytes(), || format!("{tablet} to {member}"));
         // Now and then it takes so long that much has changed when it is there.
         let longest_ms = if self.dice.chance(200) { 2_000 } else { 100 };
         let arrives_ns = now_ns + self.dice.milliseconds(1, longest_ms);
         self.queue.schedule(arrives_ns, Event::Copied(member, tablet, copy));
     }
 
+    /// A follower that may send a copy in the place of its leader, or the leader.
+    fn follower(&mut self, leader: NodeId, tablet: TabletId, member: NodeId) -> NodeId {
+        let start = self.life(leader).and_then(|life| life.handles.get(&tablet)).map_or(0, |handle| handle.log_start());
+        let holds = |node: &Node| {
+            let handle = node.life.as_ref().and_then(|life| life.handles.get(&tablet));
+            handle.is_some_and(|handle| handle.data().applied_state().is_ok_and(|state| state.index >= start))
+        };
+        let others = self.nodes.values().filter(|node| node.id != leader && node.id != member && holds(node));
+        let others: Vec<NodeId> = others.map(|node| node.id).collect();
+        if others.is_empty() { leader } else { *self.dice.pick(&others) }
+    }
+
     fn copied(&mut self, node: NodeId, tablet: TabletId, copy: &MemoryTablet) {
         let now_ns = self.now_ns();
         self.copying.remove(&(tablet, node));
-        let members = self.setting.tablets[&tablet].clone();
         let Some(place) = self.nodes.get_mut(&node) else { return };
-        let installed = place.install(tablet, members, copy.checkpoint());
+        let installed = place.install(tablet, copy.checkpoint());
         self.trace
             .event(now_ns, node.0, "copied", &[u8::from(installed)], || format!("{tablet}, installed: {installed}"));
         self.after_core(node);
@@ -443,8 +491,8 @@ impl Cluster {
         for &tablet in &self.scenario.tablets {
             let mut holders = Vec::new();
             for (id, node) in &self.nodes {
-                let Some(life) = &node.life else { continue };
-                let handle = &life.handles[&tablet];
+                let handle = node.life.as_ref().and_then(|life| life.handles.get(&tablet));
+                let Some(handle) = handle else { continue };
                 if handle.begin_read().is_ok() {
                     holders.push(*id);
                 }
@@ -493,7 +541,7 @@ impl Cluster {
                 self.waiting.insert(asked.request, asked);
                 self.wake(asked.node);
             }
-            None => match life.handles[&asked.tablet].begin_read() {
+            None => match begin_read(life, asked.tablet) {
                 Ok(term) => {
                     let at_ns = now_ns + self.read_pause_ns();
                     self.schedule(at_ns, asked.node, Step::ReadValue(asked, term));
@@ -531,10 +579,10 @@ impl Cluster {
 
     fn read_value(&mut self, asked: Asked, term: u64) {
         let Some(life) = self.life(asked.node) else { return };
-        let found = life.handles[&asked.tablet].data().get(&program::key(match asked.ask {
-            Ask::Read(key) => key,
-            _ => return,
-        }));
+        let Ask::Read(key) = asked.ask else { return };
+        // A replica that was closed meanwhile says nothing more.
+        let Some(handle) = life.handles.get(&asked.tablet) else { return };
+        let found = handle.data().get(&program::key(key));
         let found = found.unwrap_or_else(|error| panic!("memory cannot be read: {error}"));
         let value = found.and_then(|bytes| program::decode(&bytes));
         let at_ns = self.now_ns() + self.read_pause_ns();
@@ -545,9 +593,10 @@ impl Cluster {
     fn read_end(&mut self, asked: Asked, term: u64, value: program::Value) {
         let now_ns = self.now_ns();
         let Some(life) = self.life(asked.node) else { return };
-        let answer = match life.handles[&asked.tablet].finish_read(term) {
-            Ok(()) => Answer::Found(value),
-            Err(error) => Answer::Failed(error),
+        let answer = match life.handles.get(&asked.tablet).map(|handle| handle.finish_read(term)) {
+            Some(Ok(())) => Answer::Found(value),
+            Some(Err(error)) => Answer::Failed(error),
+            None => Answer::Failed(KvError::NoSuchTablet(asked.tablet)),
         };
         self.send_answer(now_ns, asked, answer);
     }
@@ -592,16 +641,6 @@ impl Cluster {
     }
 }
 
-/// Who votes in the beginning, and the members that are wanted.
-fn placement(scenario: &Scenario, dice: &mut Dice) -> (BTreeMap<TabletId, Members>, BTreeMap<TabletId, Vec<NodeId>>) {
-    let (mut wanted, mut founders) = (BTreeMap::new(), BTreeMap::new());
-    for tablet in &scenario.tablets {
-        let mut voters = scenario.nodes.clone();
-        let turns = dice.range(0, voters.len() as u64) as usize;
-        voters.rotate_left(turns);
-        let first = if dice.chance(700) { voters.len() } else { dice.range(1, voters.len() as u64) as usize };
-        founders.insert(*tablet, voters[..first].to_vec());
-        wanted.insert(*tablet, Members { voters, learners: Vec::new() });
-    }
-    (wanted, founders)
+fn begin_read(life: &crate::node::Life, tablet: TabletId) -> Result<u64, KvError> {
+    life.handles.get(&tablet).ok_or(KvError::NoSuchTablet(tablet))?.begin_read()
 }

@@ -15,6 +15,7 @@ mod engine;
 mod nemesis;
 mod network;
 mod node;
+mod placement;
 mod program;
 mod queue;
 mod run;

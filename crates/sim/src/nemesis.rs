@@ -4,7 +4,6 @@ use crate::cluster::{Cluster, Event, Phase};
 use crate::dice::Dice;
 use crate::scenario::{CALM, FaultKind, Scenario};
 use diorite_base::{NodeId, TabletId};
-use diorite_replica::Members;
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -179,6 +178,7 @@ impl Cluster {
                 }
             }
             FaultKind::Members => self.prefer(node),
+            FaultKind::Move => self.relocate(),
             FaultKind::Stop => {
                 if let Some(life) = self.life(node) {
                     life.core.release_all();
@@ -222,15 +222,47 @@ impl Cluster {
     /// The catalog wants `node` to lead a tablet; the nodes hear of it at different times.
     fn prefer(&mut self, node: NodeId) {
         let tablet: TabletId = *self.nemesis.dice.pick(&self.scenario.tablets);
-        let Some(members) = self.setting.tablets.get_mut(&tablet) else { return };
-        if let Some(at) = members.voters.iter().position(|voter| *voter == node) {
-            members.voters.rotate_left(at);
+        let Some(placement) = self.setting.tablets.get_mut(&tablet) else { return };
+        let voters = &mut placement.members.voters;
+        if let Some(at) = voters.iter().position(|voter| *voter == node) {
+            voters.rotate_left(at);
+            placement.version += 1;
+            self.announce(tablet);
         }
-        let members: Members = members.clone();
+    }
+
+    /// The catalog wants replicas of a tablet on other nodes. Usually only when the last such change is done.
+    fn relocate(&mut self) {
+        let tablet: TabletId = *self.nemesis.dice.pick(&self.scenario.tablets);
+        let is_rash = self.nemesis.dice.chance(200);
+        let Some(placement) = self.setting.tablets.get_mut(&tablet) else { return };
+        if !placement.leaving.is_empty() && !is_rash {
+            return;
+        }
+        let voters = placement.other_voters(&self.scenario.nodes, &mut self.nemesis.dice);
+        placement.want(voters);
+        self.announce(tablet);
+    }
+
+    /// All nodes that run hear where a tablet is wanted, at different times, some of them late.
+    pub fn announce(&mut self, tablet: TabletId) {
         let now_ns = self.now_ns();
+        let placement = self.setting.tablets[&tablet].clone();
+        self.trace
+            .event(now_ns, 0, "placement", &placement.version.to_le_bytes(), || format!("{tablet} {placement:?}"));
         for node in self.scenario.nodes.clone() {
-            let at_ns = now_ns + self.nemesis.dice.milliseconds(0, 200);
-            self.queue.schedule(at_ns, Event::Members(node, tablet, members.clone()));
+            let longest_ms = if self.nemesis.dice.chance(100) { 2_000 } else { 150 };
+            let at_ns = now_ns + self.nemesis.dice.milliseconds(0, longest_ms);
+            self.queue.schedule(at_ns, Event::Placement(node, tablet, placement.clone()));
+        }
+    }
+
+    /// A node that has started hears, after a while, where all tablets are wanted now.
+    pub fn brief(&mut self, node: NodeId) {
+        let now_ns = self.now_ns();
+        for (tablet, placement) in self.setting.tablets.clone() {
+            let at_ns = now_ns + self.nemesis.dice.milliseconds(0, 400);
+            self.queue.schedule(at_ns, Event::Placement(node, tablet, placement));
         }
     }
 
@@ -245,6 +277,7 @@ impl Cluster {
             self.start(node);
             self.resume(node);
             self.fault(Fault::DiskMended(node));
+            self.brief(node);
         }
         self.phase = Phase::Recovery;
         for at in 0..self.scenario.tablets.len() as u32 {

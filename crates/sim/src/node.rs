@@ -7,6 +7,7 @@ use crate::clock::{NodeClock, TrueTime};
 use crate::dice::Dice;
 use crate::engine::{SimEngine, SimLog};
 use crate::network::Network;
+use crate::placement::Placement;
 use crate::program::Programs;
 use diorite_base::write::{Completion, WriteSink};
 use diorite_base::{Clock, GroupId, NodeId, TabletId};
@@ -38,8 +39,8 @@ pub struct Quirks {
 pub struct Setting {
     /// The nodes.
     pub nodes: Vec<NodeId>,
-    /// The tablets and the members that are wanted of each.
-    pub tablets: BTreeMap<TabletId, Members>,
+    /// The tablets and where they are wanted.
+    pub tablets: BTreeMap<TabletId, Placement>,
     /// The voters that each tablet begins with.
     pub founders: BTreeMap<TabletId, Vec<NodeId>>,
     /// Bugs to be planted.
@@ -65,7 +66,7 @@ impl WriteSink for Sink {
 struct Lacking(Mutex<BTreeSet<(TabletId, NodeId)>>);
 
 impl CopyRequests for Lacking {
-    fn lacks(&self, tablet: TabletId, member: NodeId) {
+    fn lacks(&self, tablet: TabletId, member: NodeId, _: &[NodeId]) {
         self.0.lock().insert((tablet, member));
     }
 }
@@ -116,14 +117,17 @@ pub struct Node {
     pub pauses_in_read: Option<(bool, u64)>,
     /// What is wrong with it.
     pub quirks: Quirks,
+    /// What it has heard of where tablets are wanted; not lost when it ends.
+    heard: BTreeMap<TabletId, Placement>,
     disk: Disk,
     lives: u64,
 }
 
 impl Node {
-    /// A node that was never started.
-    pub fn new(id: NodeId, quirks: Quirks) -> Self {
-        Self { id, life: None, is_paused: false, pauses_in_read: None, quirks, disk: Disk::default(), lives: 0 }
+    /// A node that was never started, and knows where tablets are wanted in the beginning.
+    pub fn new(id: NodeId, quirks: Quirks, heard: BTreeMap<TabletId, Placement>) -> Self {
+        let disk = Disk::default();
+        Self { id, life: None, is_paused: false, pauses_in_read: None, quirks, heard, disk, lives: 0 }
     }
 
     /// Starts the process: it finds what its disk holds.
@@ -163,11 +167,41 @@ impl Node {
             lacking: Arc::default(),
         };
         life.context.set_copies(Arc::clone(&life.lacking) as Arc<dyn CopyRequests>);
-        for (tablet, members) in &setting.tablets {
-            self.disk.found(*tablet, &setting.founders[tablet]);
-            life.open(*tablet, members.clone(), &self.disk.tablets[tablet]);
+        for (tablet, placement) in &self.heard {
+            if placement.is_on(self.id) {
+                self.disk.found(*tablet, &setting.founders[tablet]);
+                life.open(*tablet, placement.members.clone(), &self.disk.tablets[tablet]);
+            } else {
+                self.disk.depart(*tablet);
+            }
         }
         self.life = Some(life);
+    }
+
+    /// Hears where a tablet is wanted: takes it, lets go of it, or tells its replica. Returns whether it has let go of it.
+    pub fn hear(&mut self, setting: &Setting, tablet: TabletId, placement: Placement) -> bool {
+        let Some(life) = &mut self.life else { return false };
+        if self.heard[&tablet].version >= placement.version {
+            return false;
+        }
+        self.heard.insert(tablet, placement.clone());
+        match (placement.is_on(self.id), life.handles.contains_key(&tablet)) {
+            (true, true) => life.core.set_members(tablet, placement.members),
+            (true, false) => {
+                self.disk.found(tablet, &setting.founders[&tablet]);
+                life.open(tablet, placement.members, &self.disk.tablets[&tablet]);
+            }
+            (false, true) => {
+                life.handles.remove(&tablet);
+                // Otherwise the power is gone, and the next start sees to it.
+                if life.core.close(tablet).is_ok() {
+                    self.disk.tablets.remove(&tablet);
+                }
+                return true;
+            }
+            (false, false) => {}
+        }
+        false
     }
 
     /// Ends the process. `surviving`: how many of the log's batches that were not synced are found afterwards.
@@ -182,8 +216,9 @@ impl Node {
     }
 
     /// Puts a copy in the place of a tablet's data, if it is newer. Returns whether it was.
-    pub fn install(&mut self, tablet: TabletId, members: Members, copy: MemoryTablet) -> bool {
+    pub fn install(&mut self, tablet: TabletId, copy: MemoryTablet) -> bool {
         let (Some(life), Some(data)) = (&mut self.life, self.disk.tablets.get_mut(&tablet)) else { return false };
+        let members = self.heard[&tablet].members.clone();
         let index = |data: &MemoryTablet| data.applied_state().map_or(0, |state| state.index);
         if index(&copy) <= index(data) {
             return false;
@@ -217,8 +252,24 @@ impl Disk {
         let mut records = MemoryRecords::default();
         let voters = founders.iter().map(|node| node.0).collect();
         let noted = records.set_conf_state(group, &ConfState { voters, ..ConfState::default() });
+        // If the power goes meanwhile, the replica that is opened next finds out.
         let written = self.log.write(&mut records, true);
-        assert!(noted.is_ok() && written.is_ok(), "a disk works while its node starts");
+        assert!(noted.is_ok(), "{written:?}");
+    }
+
+    /// Removes what is left of a replica that was moved away while its node was down.
+    fn depart(&mut self, tablet: TabletId) {
+        let group = GroupId::from(tablet);
+        let is_left = self.tablets.remove(&tablet).is_some();
+        let Ok(recovered) = self.log.recover(group) else { return };
+        if is_left && (recovered.last.0 > 0 || !recovered.conf_state.voters.is_empty()) {
+            let mut records = MemoryRecords::default();
+            let retired = records.retire(group, &recovered.hard_state, recovered.last_acknowledged());
+            assert!(
+                retired.is_ok() && self.log.write(&mut records, true).is_ok(),
+                "a disk works while its node starts"
+            );
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use crate::checkers::{Finding, acknowledged, linearizable, recovery};
 use crate::client::{REGISTERS, Tally};
 use crate::cluster::{Cluster, Event, Phase};
 use crate::program;
-use diorite_base::TabletId;
+use diorite_base::{NodeId, TabletId};
 use diorite_replica::Planted;
 use diorite_storage::{MemoryTablet, ScanRange, TabletData};
 use std::any::Any;
@@ -36,16 +36,19 @@ pub enum Planting {
     AnswerWithoutLease,
     /// Clocks are off by more than leases allow for.
     FastClock,
+    /// A replica that was moved away and has come back, without its log, votes and campaigns at once.
+    ForgetFloor,
 }
 
 impl Planting {
     /// All of them, with the names by which they are asked for.
-    pub const ALL: [(&'static str, Planting); 5] = [
+    pub const ALL: [(&'static str, Planting); 6] = [
         ("skip-fsync", Planting::SkipFsync),
         ("ignore-restart-wait", Planting::IgnoreRestartWait),
         ("apply-twice", Planting::ApplyTwice),
         ("answer-without-lease", Planting::AnswerWithoutLease),
         ("fast-clock", Planting::FastClock),
+        ("forget-floor", Planting::ForgetFloor),
     ];
 
     pub(crate) fn in_the_core(self) -> Planted {
@@ -54,6 +57,7 @@ impl Planting {
             ignore_restart_wait: self == Planting::IgnoreRestartWait,
             apply_twice: self == Planting::ApplyTwice,
             answer_without_lease: self == Planting::AnswerWithoutLease,
+            forget_floor: self == Planting::ForgetFloor,
         }
     }
 }
@@ -136,12 +140,20 @@ fn play(cluster: &mut Cluster, recovery_ns: &mut Option<u64>) -> Result<(), Find
 /// What all tablets look like.
 fn states(cluster: &Cluster) -> Vec<State> {
     let state = |tablet: &TabletId| {
-        let lives = || cluster.nodes.values().filter_map(|node| node.life.as_ref());
+        let placement = &cluster.setting.tablets[tablet];
+        let handles =
+            || cluster.nodes.values().filter_map(|node| Some((node.id, node.life.as_ref()?.handles.get(tablet)?)));
+        let holders: Vec<NodeId> = handles().map(|(node, _)| node).collect();
+        let wanted = &placement.members.voters;
+        let is_wanted =
+            |nodes: &[NodeId]| nodes.len() == wanted.len() && nodes.iter().all(|node| wanted.contains(node));
         State {
             tablet: *tablet,
-            has_leaseholder: lives().any(|life| life.handles[tablet].begin_read().is_ok()),
-            applied: lives()
-                .map(|life| life.handles[tablet].data().applied_state().map_or(0, |state| state.index))
+            has_leaseholder: handles().any(|(_, handle)| handle.begin_read().is_ok()),
+            is_placed: is_wanted(&holders)
+                && handles().any(|(_, handle)| handle.settled().is_some_and(|voters| is_wanted(&voters))),
+            applied: handles()
+                .map(|(_, handle)| handle.data().applied_state().map_or(0, |state| state.index))
                 .collect(),
             takes_writes: cluster.recovered.contains(tablet),
         }
@@ -174,7 +186,8 @@ fn judge(cluster: &Cluster) -> Result<(), Finding> {
     let now_ns = cluster.now_ns();
     for tablet in &cluster.scenario.tablets {
         // Whoever leads has everything that was acknowledged; what followers have is compared with that while it is applied.
-        let handles = cluster.nodes.values().filter_map(|node| node.life.as_ref()).map(|life| &life.handles[tablet]);
+        let lives = cluster.nodes.values().filter_map(|node| node.life.as_ref());
+        let handles = lives.filter_map(|life| life.handles.get(tablet));
         for handle in handles.filter(|handle| handle.begin_read().is_ok()) {
             let (inserts, counters) = (cluster.clients.inserts(*tablet), cluster.clients.counters(*tablet));
             acknowledged::check(now_ns, inserts, &counters, &contents(handle.data()))?;

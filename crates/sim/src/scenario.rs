@@ -36,13 +36,15 @@ pub enum FaultKind {
     WallJump,
     /// A monotonic clock changes its rate, within what leases allow for.
     Rate,
-    /// The catalog wants other voters, or another leader.
+    /// The catalog wants another leader.
     Members,
+    /// The catalog wants replicas on other nodes.
+    Move,
     /// A node is stopped in an orderly way and started again.
     Stop,
 }
 
-const KINDS: [FaultKind; 11] = [
+const KINDS: [FaultKind; 12] = [
     FaultKind::Crash,
     FaultKind::TornWrite,
     FaultKind::Blackout,
@@ -53,6 +55,7 @@ const KINDS: [FaultKind; 11] = [
     FaultKind::WallJump,
     FaultKind::Rate,
     FaultKind::Members,
+    FaultKind::Move,
     FaultKind::Stop,
 ];
 
@@ -61,8 +64,10 @@ const KINDS: [FaultKind; 11] = [
 pub struct Scenario {
     /// The nodes.
     pub nodes: Vec<NodeId>,
-    /// The tablets; each has a replica on every node.
+    /// The tablets.
     pub tablets: Vec<TabletId>,
+    /// How many voters each tablet has in the beginning.
+    pub replicas: usize,
     /// Clients.
     pub clients: u32,
     /// The longest time for which a client does nothing between two requests, nanoseconds.
@@ -88,16 +93,21 @@ pub struct Scenario {
 impl Scenario {
     /// The scenario of a seed.
     pub fn new(dice: &mut Dice) -> Self {
-        let nodes = if dice.chance(700) { 3 } else { 5 };
+        let nodes = *dice.pick(&[3, 3, 3, 3, 4, 4, 5, 5]);
+        let replicas = if nodes > 3 && dice.chance(700) { 3 } else { *dice.pick(&[nodes, nodes, nodes, 1]) };
         let tablets = dice.range(1, 4);
         let many = dice.range(2, KINDS.len() as u64);
         let mut kinds: Vec<FaultKind> = (0..many).map(|_| *dice.pick(&KINDS)).collect();
         if !kinds.contains(&FaultKind::Crash) && dice.chance(700) {
             kinds.push(FaultKind::Crash);
         }
+        if !kinds.contains(&FaultKind::Move) && dice.chance(300) {
+            kinds.push(FaultKind::Move);
+        }
         Self {
             nodes: (1..=nodes).map(NodeId).collect(),
             tablets: (0..tablets).map(|n| TabletId(FIRST_TABLET + n)).collect(),
+            replicas: replicas as usize,
             clients: dice.range(2, 6) as u32,
             think_ns: dice.milliseconds(2, 30),
             chaos_ns: dice.range(3 * SECOND, 7 * SECOND),

@@ -76,6 +76,11 @@ fn answers_without_a_lease_are_found_in_the_leases_and_by_clients() {
 }
 
 #[test]
+fn a_replica_that_comes_back_empty_and_votes_is_found() {
+    found_by(Planting::ForgetFloor, false);
+}
+
+#[test]
 fn clocks_that_drift_beyond_the_bound_are_found() {
     assert_eq!(found_by(Planting::FastClock, false), "leaseholder");
 }

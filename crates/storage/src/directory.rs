@@ -16,6 +16,10 @@ const FORMAT: u32 = 1;
 const MARKER: &str = "DIORITE";
 /// What a tablet's directory is called while a copy takes its place.
 const OLD: &str = "old";
+/// What a tablet's directory is called while a copy is gathered in it.
+const INCOMING: &str = "incoming";
+/// How long such a copy is kept that nobody adds to, microseconds.
+const STAGED_US: i64 = 86_400_000_000;
 /// The host id of a node that has asked to join a cluster and may not have heard the answer.
 const JOINING: &str = "JOINING";
 
@@ -143,8 +147,9 @@ impl DataDirectory {
         Ok(())
     }
 
-    /// Removes copies that a crash has left half sent, received or installed.
-    pub fn tidy(&self) -> Result<(), StorageError> {
+    /// Removes copies that a crash has left half sent or installed, and those half received that nobody has added to for a day: at `now_us` by the wall
+    /// clock. Others may be finished yet.
+    pub fn tidy(&self, now_us: i64) -> Result<(), StorageError> {
         let io = |source| StorageError::Io { action: "cannot tidy", path: self.tablets(), source };
         for entry in fs::read_dir(self.tablets()).map_err(io)? {
             let path = entry.map_err(io)?.path();
@@ -154,11 +159,24 @@ impl DataDirectory {
             let place = self.tablets().join(id);
             if purpose == OLD && !place.is_dir() {
                 fs::rename(&path, &place).map_err(io)?;
-            } else {
+            } else if purpose != INCOMING || age_us(&path, now_us).map_err(io)? > STAGED_US {
                 fs::remove_dir_all(&path).map_err(io)?;
             }
         }
         Ok(())
+    }
+
+    /// The tablets of which something is staged here.
+    pub fn staged_ids(&self, purpose: &str) -> Result<Vec<u64>, StorageError> {
+        let io = |source| StorageError::Io { action: "cannot list", path: self.tablets(), source };
+        let mut ids = Vec::new();
+        for entry in fs::read_dir(self.tablets()).map_err(io)? {
+            let name = entry.map_err(io)?.file_name();
+            let parts = name.to_str().and_then(|name| name.split_once('.'));
+            ids.extend(parts.filter(|(_, found)| *found == purpose).and_then(|(id, _)| id.parse::<u64>().ok()));
+        }
+        ids.sort_unstable();
+        Ok(ids)
     }
 
     /// The tablets found here.
@@ -182,6 +200,13 @@ impl DataDirectory {
         })?;
         Ok((space.f_bavail * space.f_frsize, space.f_blocks * space.f_frsize))
     }
+}
+
+/// How long ago something was added to or removed from a directory, microseconds.
+fn age_us(directory: &Path, now_us: i64) -> std::io::Result<i64> {
+    let changed = fs::metadata(directory)?.modified()?;
+    let changed_us = changed.duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_micros());
+    Ok(now_us.saturating_sub(i64::try_from(changed_us).unwrap_or(i64::MAX)))
 }
 
 /// A directory without our marker must be empty (but for what a first start that failed may have left).

@@ -57,6 +57,9 @@ pub trait LogRecords: Default + Send {
     fn restart_after(&mut self, group: GroupId, last: u64, index: u64, term: u64) -> Result<(), StorageError>;
     /// Drops all of a group's records.
     fn remove(&mut self, group: GroupId);
+    /// Drops all of a group's records but what a replica that goes away must be remembered for, should it ever come back: its term and vote, and index
+    /// and term of the last entry that it may have acknowledged.
+    fn retire(&mut self, group: GroupId, state: &HardState, floor: (u64, u64)) -> Result<(), StorageError>;
     /// Whether there is nothing to write.
     fn is_empty(&self) -> bool;
 }

@@ -1,6 +1,7 @@
 //! The Raft log of one data disk, shared by all its tablets, so that one fsync makes the entries of many groups durable.
 //!
-//! A group's records: its entries; `h` hard state; `c` configuration; `t` index and term of the last truncated entry.
+//! A group's records: its entries; `h` hard state; `c` configuration; `t` index and term of the last truncated entry; `f` of a
+//! replica that was here before, index and term of the last entry that it may have acknowledged.
 
 use crate::engine::{Log, LogRecords};
 use crate::error::StorageError;
@@ -13,6 +14,7 @@ use std::sync::Arc;
 const HARD_STATE: &[u8] = b"h";
 const CONF_STATE: &[u8] = b"c";
 const TRUNCATED: &[u8] = b"t";
+const FLOOR: &[u8] = b"f";
 /// A log file is recycled as a whole, so its size is the grain in which space comes back.
 const FILE_BYTES: u64 = 16 << 20;
 
@@ -25,6 +27,12 @@ impl MessageExt for Entries {
     fn index(entry: &Entry) -> u64 {
         entry.index
     }
+}
+
+fn position((index, term): (u64, u64)) -> Vec<u8> {
+    let mut value = index.to_le_bytes().to_vec();
+    value.extend_from_slice(&term.to_le_bytes());
+    value
 }
 
 /// Records of any number of groups, to be written with one fsync.
@@ -51,15 +59,19 @@ impl LogRecords for LogBatch {
     }
 
     fn restart_after(&mut self, group: GroupId, last: u64, index: u64, term: u64) -> Result<(), StorageError> {
-        let mut value = index.to_le_bytes().to_vec();
-        value.extend_from_slice(&term.to_le_bytes());
-        self.inner.put(group.0, TRUNCATED.to_vec(), value)?;
+        self.inner.put(group.0, TRUNCATED.to_vec(), position((index, term)))?;
         self.inner.add_command(group.0, Command::Compact { index: last.max(index) + 1 });
         Ok(())
     }
 
     fn remove(&mut self, group: GroupId) {
         self.inner.add_command(group.0, Command::Clean);
+    }
+
+    fn retire(&mut self, group: GroupId, state: &HardState, floor: (u64, u64)) -> Result<(), StorageError> {
+        self.remove(group);
+        self.set_hard_state(group, state)?;
+        Ok(self.inner.put(group.0, FLOOR.to_vec(), position(floor))?)
     }
 
     fn is_empty(&self) -> bool {
@@ -109,14 +121,7 @@ impl RaftLog {
 
     /// What the log holds of a group, but for `applied`, which the state machine knows.
     pub fn recover(&self, group: GroupId) -> Result<Recovered, StorageError> {
-        let truncated = match self.engine.get(group.0, TRUNCATED) {
-            Some(value) => {
-                let mut reader = diorite_base::bytes::Reader::new(&value);
-                let corrupt = |_| StorageError::Corrupt(format!("truncation record of {group}"));
-                (reader.u64().map_err(corrupt)?, reader.u64().map_err(corrupt)?)
-            }
-            None => (0, 0),
-        };
+        let (truncated, floor) = (self.position(group, TRUNCATED)?, self.position(group, FLOOR)?);
         let last = match self.engine.last_index(group.0).filter(|&index| index > truncated.0) {
             Some(index) => {
                 let entry = self.engine.get_entry::<Entries>(group.0, index)?;
@@ -131,7 +136,16 @@ impl RaftLog {
             truncated,
             last,
             applied: 0,
+            floor,
         })
+    }
+
+    /// An index and a term; `(0, 0)` if there is no such record.
+    fn position(&self, group: GroupId, key: &[u8]) -> Result<(u64, u64), StorageError> {
+        let Some(value) = self.engine.get(group.0, key) else { return Ok((0, 0)) };
+        let mut reader = diorite_base::bytes::Reader::new(&value);
+        let corrupt = |_| StorageError::Corrupt(format!("record {} of {group}", key.escape_ascii()));
+        Ok((reader.u64().map_err(corrupt)?, reader.u64().map_err(corrupt)?))
     }
 
     /// All groups that have records here.

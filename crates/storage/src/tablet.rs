@@ -15,8 +15,8 @@ use rust_rocksdb::{
 };
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
+use std::sync::{Arc, Weak};
 
 /// Where the applied state is kept; sorts before all data.
 pub(crate) const META_KEY: &[u8] = &[0];
@@ -156,6 +156,8 @@ pub struct Tablet {
     events: Arc<TabletEvents>,
     rules: Arc<ExpiryRules>,
     doomed: AtomicBool,
+    /// Dropped last, when RocksDB is closed.
+    open: Arc<()>,
 }
 
 /// Sizes of a tablet, for metrics.
@@ -196,6 +198,7 @@ impl Tablet {
             events,
             rules,
             doomed: AtomicBool::new(false),
+            open: Arc::new(()),
         };
         let state = tablet.applied_state()?;
         tablet.rules.newest_explicit_us.store(state.newest_explicit_us, Ordering::Release);
@@ -373,6 +376,11 @@ impl Tablet {
     /// The tablet's files are removed when the last user of it lets go.
     pub fn doom(&self) {
         self.doomed.store(true, Ordering::Release);
+    }
+
+    /// As long as this can be upgraded the files are in use: another may be opened in their place afterwards.
+    pub fn in_use(&self) -> Weak<()> {
+        Arc::downgrade(&self.open)
     }
 
     /// Where it lives.

@@ -191,6 +191,38 @@ fn the_log_keeps_truncates_and_forgets() {
 }
 
 #[test]
+fn a_replica_that_went_away_is_remembered_and_may_come_back_from_the_first_entry() {
+    let home = tempfile::tempdir().unwrap();
+    let group = GroupId(1);
+    let held = |range: std::ops::RangeInclusive<u64>, term| range.map(|index| entry(index, term)).collect::<Vec<_>>();
+    let vote = diorite_raft::HardState { term: 3, vote: 2, commit: 9, ..Default::default() };
+    {
+        let log = RaftLog::open(home.path(), 64 << 20).unwrap();
+        let mut batch = LogBatch::default();
+        batch.append(group, &held(1..=10, 3)).unwrap();
+        batch.truncate_to(group, 4, 3).unwrap();
+        log.write(&mut batch, true).unwrap();
+        batch.retire(group, &vote, (10, 3)).unwrap();
+        log.write(&mut batch, true).unwrap();
+        log.purge().unwrap();
+    }
+    {
+        let log = RaftLog::open(home.path(), 64 << 20).unwrap();
+        let recovered = log.recover(group).unwrap();
+        assert_eq!((recovered.truncated, recovered.last, recovered.floor), ((0, 0), (0, 0), (10, 3)));
+        assert_eq!(recovered.hard_state, vote);
+        assert!(recovered.conf_state.voters.is_empty());
+        let mut batch = LogBatch::default();
+        batch.append(group, &held(1..=3, 4)).unwrap();
+        log.write(&mut batch, true).unwrap();
+    }
+    let log = RaftLog::open(home.path(), 64 << 20).unwrap();
+    let recovered = log.recover(group).unwrap();
+    assert_eq!((recovered.truncated, recovered.last, recovered.floor), ((0, 0), (3, 4), (10, 3)));
+    assert_eq!(log.reader(group).entries(1, 4, u64::MAX).unwrap(), held(1..=3, 4));
+}
+
+#[test]
 fn a_directory_is_held_by_one_process_at_a_time() {
     let home = tempfile::tempdir().unwrap();
     let mut first = DataDirectory::open(home.path()).unwrap();

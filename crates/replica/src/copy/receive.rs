@@ -1,231 +1,342 @@
-//! Receiving copies: a thread writes what arrives, and puts a complete copy in the place of the replica.
+//! Receiving copies: one thread per copy, a few at a time. Each gives its sender credit as fast as this node may receive, and writes what comes.
 
-use super::Copies;
+use super::meter::{CopyStatus, Meter};
+use super::pace::Credit;
+use super::staged::Staged;
 use super::wire::Frame;
-use crate::worker::Command;
-use ahash::AHashMap;
+use super::{ALIVE_NS, Copies, LOOK_NS, PIECE_BYTES, WINDOW_BYTES};
+use ahash::{AHashMap, AHashSet};
 use diorite_base::{NodeId, TabletId};
-use parking_lot::Mutex;
-use std::fs::{self, File, OpenOptions};
-use std::io::Write;
+use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Frames that wait to be written; senders keep to their windows, so that it takes many copies at once to fill it.
-const WAITING_FRAMES: usize = 256;
 /// Copies received at a time.
 const AT_A_TIME: usize = 8;
-/// How long readers of the old data are waited for.
-const READER_CHECKS: u32 = 1_000;
-const READER_CHECK: Duration = Duration::from_millis(10);
+/// Frames of a copy that wait to be written: its window, and as many small ones.
+const WAITING_FRAMES: usize = 2 * (WINDOW_BYTES as usize / PIECE_BYTES);
+/// How long what a broken copy has brought is held for another attempt, nanoseconds.
+pub(super) const KEEP_NS: u64 = 1_800_000_000_000;
+/// What staged copies are called, see `DataDirectory::staged`.
+pub(crate) const INCOMING: &str = "incoming";
 
-/// A frame and who sent it.
-type Arrived = (NodeId, Vec<u8>);
-
-/// The receiving thread, which starts with the first copy.
-#[derive(Default)]
-enum Thread {
-    #[default]
-    NotStarted,
-    Running(SyncSender<Arrived>, JoinHandle<()>),
-    Closed,
+/// A copy that is being received, as others see it.
+struct Incoming {
+    tablet: TabletId,
+    inbox: SyncSender<Vec<u8>>,
+    abandoned: Arc<AtomicBool>,
+    meter: Arc<Meter>,
 }
 
+/// The copies that are being received.
 #[derive(Default)]
 pub(super) struct Receiving {
-    thread: Mutex<Thread>,
+    under_way: AHashMap<(NodeId, u64), Incoming>,
+    /// The tablets that a thread stages a copy of, or has not ended doing so.
+    staging: AHashSet<TabletId>,
+    threads: Vec<JoinHandle<()>>,
+    closed: bool,
+    /// Staged copies that nobody adds to, and since when, monotonic nanoseconds.
+    idle_ns: AHashMap<TabletId, u64>,
 }
 
 impl Receiving {
-    /// Takes nothing more; returns the thread, which ends soon.
-    pub(super) fn close(&self) -> Option<JoinHandle<()>> {
-        match std::mem::replace(&mut *self.thread.lock(), Thread::Closed) {
-            Thread::Running(_, thread) => Some(thread),
-            Thread::NotStarted | Thread::Closed => None,
-        }
+    /// Takes nothing more; returns the threads, which end soon.
+    pub(super) fn close(&mut self) -> Vec<JoinHandle<()>> {
+        self.closed = true;
+        self.under_way.clear();
+        std::mem::take(&mut self.threads)
     }
-}
 
-/// Hands a frame to the receiving thread.
-pub(super) fn take(copies: &Arc<Copies>, from: NodeId, frame: &Frame<'_>) {
-    let mut bytes = Vec::new();
-    frame.encode(&mut bytes);
-    let mut thread = copies.receiving.thread.lock();
-    if matches!(*thread, Thread::NotStarted) {
-        match start(copies) {
-            Ok(running) => *thread = running,
-            Err(error) => tracing::warn!(%error, "could not start a thread for copies"),
-        }
-    }
-    let Thread::Running(inbox, _) = &*thread else { return };
-    // A lost piece shows: offsets would not fit, and the sender is told.
-    if let Err(TrySendError::Full(_)) = inbox.try_send((from, bytes)) {
-        tracing::warn!(%from, "too many pieces of copies wait to be written");
-    }
-}
-
-#[allow(clippy::disallowed_methods, reason = "the receiving thread; joined when the store stops")]
-fn start(copies: &Arc<Copies>) -> std::io::Result<Thread> {
-    let (sender, receiver) = sync_channel(WAITING_FRAMES);
-    let weak = Arc::downgrade(copies);
-    let thread = std::thread::Builder::new().name("copy-in".to_owned()).spawn(move || run(&weak, &receiver))?;
-    Ok(Thread::Running(sender, thread))
-}
-
-/// A copy that is being received.
-struct Incoming {
-    tablet: TabletId,
-    /// The log index up to which it holds everything, at least.
-    applied: u64,
-    directory: PathBuf,
-    disk: usize,
-    file: Option<(String, File, u64)>,
-    files: u64,
-    bytes: u64,
-}
-
-fn run(copies: &std::sync::Weak<Copies>, inbox: &Receiver<Arrived>) {
-    let mut under_way: AHashMap<(NodeId, u64), Incoming> = AHashMap::default();
-    while let Ok((from, bytes)) = inbox.recv() {
-        let (Some(copies), Ok(frame)) = (copies.upgrade(), Frame::decode(&bytes)) else { continue };
-        let (Frame::Begin { copy, .. } | Frame::Piece { copy, .. } | Frame::End { copy, .. }) = frame else { continue };
-        let answer = match copies.step(&mut under_way, from, &frame) {
-            Ok(None) => continue,
-            Ok(Some(answer)) => answer,
-            Err(failure) => {
-                if let Some(incoming) = under_way.remove(&(from, copy)) {
-                    tracing::warn!(tablet = %incoming.tablet, %from, failure, "a copy could not be taken");
-                    // What cannot be removed now goes at the next start.
-                    let _ = fs::remove_dir_all(&incoming.directory);
-                }
-                if copies.put(from, &Frame::Ended { copy, failure: &failure }).is_err() {
-                    tracing::debug!(%from, "the sender of a copy is gone");
-                }
-                continue;
-            }
+    pub(super) fn statuses(&self, me: NodeId, now_ns: u64) -> Vec<CopyStatus> {
+        let status = |((from, _), incoming): (&(NodeId, u64), &Incoming)| {
+            incoming.meter.status(incoming.tablet, *from, me, true, now_ns)
         };
-        // A sender that does not hear it gives up after a while.
-        let _ = copies.put(from, &answer);
+        self.under_way.iter().map(status).collect()
     }
+
+    fn has(&self, tablet: TabletId) -> bool {
+        self.under_way.values().any(|incoming| incoming.tablet == tablet)
+    }
+}
+
+/// Why a copy ended that was not installed.
+pub(super) enum Failure {
+    /// What has come may be of use to another attempt.
+    Held(String),
+    /// It is of no use.
+    Useless(String),
 }
 
 impl Copies {
-    fn step(
-        &self,
-        under_way: &mut AHashMap<(NodeId, u64), Incoming>,
-        from: NodeId,
-        frame: &Frame<'_>,
-    ) -> Result<Option<Frame<'static>>, String> {
-        match *frame {
-            Frame::Begin { copy, tablet, applied } => {
-                // A former attempt from anybody is void.
-                under_way.retain(|_, incoming| incoming.tablet != tablet);
-                if under_way.len() >= AT_A_TIME {
-                    return Err("too many copies at a time".to_owned());
+    /// Hands a frame to the thread of its copy; the first one starts the thread.
+    pub(super) fn arrived(self: &Arc<Self>, from: NodeId, copy: u64, begins: Option<TabletId>, bytes: &[u8]) {
+        let refused = {
+            let mut receiving = self.receiving.lock();
+            if let (Some(tablet), false) = (begins, receiving.under_way.contains_key(&(from, copy))) {
+                self.start(&mut receiving, from, copy, tablet).err()
+            } else {
+                None
+            }
+            .or_else(|| {
+                let Some(incoming) = receiving.under_way.get(&(from, copy)) else {
+                    return Some("the copy is not known here".to_owned());
+                };
+                match incoming.inbox.try_send(bytes.to_vec()) {
+                    // A lost frame shows: what follows does not fit, and the sender is told.
+                    Err(TrySendError::Full(_)) => tracing::warn!(%from, "too many pieces of a copy wait to be written"),
+                    Ok(()) | Err(TrySendError::Disconnected(_)) => {}
                 }
-                under_way.insert((from, copy), self.prepare(tablet, applied)?);
-                Ok(None)
-            }
-            Frame::Piece { copy, name, offset, data } => {
-                let incoming = under_way.get_mut(&(from, copy)).ok_or("the copy is not known here")?;
-                incoming.write(name, offset, data)?;
-                Ok(Some(Frame::Taken { copy, bytes: incoming.bytes }))
-            }
-            Frame::End { copy, files, bytes } => {
-                let incoming = under_way.get_mut(&(from, copy)).ok_or("the copy is not known here")?;
-                incoming.finish(files, bytes)?;
-                self.install(incoming)?;
-                under_way.remove(&(from, copy));
-                Ok(Some(Frame::Ended { copy, failure: "" }))
-            }
-            _ => Ok(None),
-        }
-    }
-
-    fn prepare(&self, tablet: TabletId, applied: u64) -> Result<Incoming, String> {
-        let handle = self.inner.tablets.load().get(&tablet).cloned().ok_or("there is no such replica here")?;
-        let directory = self.inner.disks[handle.disk].directory.staged(tablet.0, "incoming");
-        if directory.is_dir() {
-            fs::remove_dir_all(&directory).map_err(|error| error.to_string())?;
-        }
-        fs::create_dir_all(&directory).map_err(|error| error.to_string())?;
-        Ok(Incoming { tablet, applied, directory, disk: handle.disk, file: None, files: 0, bytes: 0 })
-    }
-
-    /// Puts a complete copy in the place of the replica.
-    fn install(&self, incoming: &Incoming) -> Result<(), String> {
-        let tablet = incoming.tablet;
-        let openings = self.openings.get().ok_or("this node takes no copies yet")?;
-        let opening = openings.opening(tablet).ok_or("there is no such replica here any more")?;
-        let handle = self.inner.tablets.load().get(&tablet).cloned().ok_or("there is no such replica here")?;
-        let (sender, receiver) = sync_channel(1);
-        self.inner.queues[handle.worker].command(Command::Detach(tablet, sender));
-        receiver.recv().map_err(|_| "the node is stopping")?.map_err(|error| error.to_string())?;
-        self.inner.update_tablets(|tablets| {
-            tablets.remove(&tablet);
-        });
-        // A copy that took long may be older than what the replica has got since, and than the beginning of its log.
-        let is_newer = handle.data().applied_state().is_ok_and(|own| incoming.applied > own.index);
-        // RocksDB must be closed before its files are replaced: whoever still reads finishes.
-        let data = Arc::downgrade(handle.data());
-        drop(handle);
-        let (_never, wait) = sync_channel::<()>(1);
-        let is_closed = (0..READER_CHECKS).any(|_| data.strong_count() == 0 || wait.recv_timeout(READER_CHECK).is_ok());
-        let directory = &self.inner.disks[incoming.disk].directory;
-        let installed = if !is_newer {
-            Err("the replica has got further meanwhile".to_owned())
-        } else if is_closed {
-            directory.install(tablet.0, &incoming.directory).map_err(|error| error.to_string())
-        } else {
-            Err("somebody still reads the old data".to_owned())
+                None
+            })
         };
-        // The old data or the new: the replica goes on.
-        self.inner.open(vec![opening]).map_err(|error| error.to_string())?;
-        if installed.is_ok() {
-            tracing::info!(%tablet, bytes = incoming.bytes, "a copy has taken the place of the replica");
+        if let Some(failure) = refused {
+            // A sender that does not hear it gives up after a while.
+            let _ = self.put(from, &Frame::Ended { copy, failure: &failure });
         }
-        installed
     }
-}
 
-impl Incoming {
-    fn write(&mut self, name: &str, offset: u64, data: &[u8]) -> Result<(), String> {
-        let is_plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_'));
-        if !is_plain || name.is_empty() || name.starts_with('.') {
-            return Err(format!("{name:?} is no name of a file of a copy"));
+    #[allow(clippy::disallowed_methods, reason = "a bounded number of threads, joined when the store stops")]
+    fn start(
+        self: &Arc<Self>,
+        receiving: &mut Receiving,
+        from: NodeId,
+        copy: u64,
+        tablet: TabletId,
+    ) -> Result<(), String> {
+        // A former attempt of the same node is void; it will be over soon.
+        receiving.under_way.retain(|(sender, _), incoming| incoming.tablet != tablet || *sender != from);
+        receiving.threads.retain(|thread| !thread.is_finished());
+        if receiving.closed || receiving.threads.len() >= AT_A_TIME || receiving.has(tablet) {
+            return Err("enough copies are being received".to_owned());
         }
-        let is_next = self.file.as_ref().is_some_and(|(open, _, length)| open == name && *length == offset);
-        if !is_next {
-            if offset != 0 {
-                return Err(format!("a piece of {name} is missing before {offset}"));
+        let handle = self.inner.tablets.load().get(&tablet).cloned().ok_or("there is no such replica here")?;
+        let directory = self.inner.disks[handle.disk].directory.staged(tablet.0, INCOMING);
+        if !receiving.staging.insert(tablet) {
+            return Err("the last attempt is not over yet".to_owned());
+        }
+        let (inbox, frames) = sync_channel(WAITING_FRAMES);
+        let (abandoned, meter) = (Arc::new(AtomicBool::new(false)), Arc::new(Meter::default()));
+        let mut taking = Taking {
+            copies: Arc::clone(self),
+            from,
+            copy,
+            tablet,
+            disk: handle.disk,
+            directory,
+            staged: None,
+            applied: 0,
+            credit: Credit::default(),
+            abandoned: Arc::clone(&abandoned),
+            meter: Arc::clone(&meter),
+            heard_ns: self.now_ns(),
+            told_ns: 0,
+        };
+        drop(handle);
+        let spawned = std::thread::Builder::new().name("copy-in".to_owned()).spawn(move || taking.run(&frames));
+        match spawned {
+            Ok(thread) => receiving.threads.push(thread),
+            Err(error) => {
+                receiving.staging.remove(&tablet);
+                return Err(format!("cannot start a thread: {error}"));
             }
-            self.sync()?;
-            let file = OpenOptions::new().create_new(true).write(true).open(self.directory.join(name));
-            self.file = Some((name.to_owned(), file.map_err(|error| error.to_string())?, 0));
-            self.files += 1;
         }
-        let Some((_, file, length)) = &mut self.file else { return Err("no file is open".to_owned()) };
-        file.write_all(data).map_err(|error| error.to_string())?;
-        *length += data.len() as u64;
-        self.bytes += data.len() as u64;
+        receiving.under_way.insert((from, copy), Incoming { tablet, inbox, abandoned, meter });
         Ok(())
     }
 
-    fn sync(&mut self) -> Result<(), String> {
-        match self.file.take() {
-            Some((_, file, _)) => file.sync_all().map_err(|error| error.to_string()),
-            None => Ok(()),
+    /// Nothing is taken for these tablets any more, and nothing held.
+    pub(super) fn abandon_received(&self, tablets: &[TabletId]) {
+        let mut receiving = self.receiving.lock();
+        for incoming in receiving.under_way.values().filter(|incoming| tablets.contains(&incoming.tablet)) {
+            incoming.abandoned.store(true, Ordering::Release);
+        }
+        receiving.under_way.retain(|_, incoming| !tablets.contains(&incoming.tablet));
+        // Threads remove what they write to.
+        for tablet in tablets.iter().filter(|tablet| !receiving.staging.contains(tablet)) {
+            self.remove_staged(*tablet);
         }
     }
 
-    fn finish(&mut self, files: u64, bytes: u64) -> Result<(), String> {
-        self.sync()?;
-        if (self.files, self.bytes) != (files, bytes) {
-            return Err(format!("{} files of {} bytes came, not {files} of {bytes}", self.files, self.bytes));
+    /// Removes staged copies that nobody has added to for long. To be called from time to time.
+    pub(crate) fn sweep(&self) {
+        let now_ns = self.now_ns();
+        let mut receiving = self.receiving.lock();
+        let mut idle: Vec<TabletId> = Vec::new();
+        for disk in &self.inner.disks {
+            let found = disk.directory.staged_ids(INCOMING).unwrap_or_default();
+            idle.extend(found.into_iter().map(TabletId).filter(|tablet| !receiving.staging.contains(tablet)));
         }
-        File::open(&self.directory).and_then(|directory| directory.sync_all()).map_err(|error| error.to_string())
+        receiving.idle_ns.retain(|tablet, _| idle.contains(tablet));
+        for tablet in idle {
+            let since_ns = *receiving.idle_ns.entry(tablet).or_insert(now_ns);
+            if now_ns >= since_ns + KEEP_NS {
+                tracing::info!(%tablet, "a copy that was not finished is given up");
+                self.remove_staged(tablet);
+            }
+        }
+    }
+
+    fn remove_staged(&self, tablet: TabletId) {
+        for disk in &self.inner.disks {
+            let directory = disk.directory.staged(tablet.0, INCOMING);
+            if directory.is_dir()
+                && let Err(error) = fs::remove_dir_all(&directory)
+            {
+                tracing::warn!(%tablet, %error, "a staged copy could not be removed");
+            }
+        }
+    }
+}
+
+/// A copy that is being received, as its thread sees it.
+struct Taking {
+    copies: Arc<Copies>,
+    from: NodeId,
+    copy: u64,
+    tablet: TabletId,
+    disk: usize,
+    directory: PathBuf,
+    staged: Option<Staged>,
+    /// The log index up to which it holds everything, at least.
+    applied: u64,
+    credit: Credit,
+    abandoned: Arc<AtomicBool>,
+    meter: Arc<Meter>,
+    heard_ns: u64,
+    told_ns: u64,
+}
+
+impl Taking {
+    fn run(&mut self, frames: &Receiver<Vec<u8>>) {
+        let outcome = self.take_all(frames);
+        self.copies.pace_in.lock().refund(self.credit.unused());
+        self.staged = None;
+        let is_abandoned = self.abandoned.load(Ordering::Acquire);
+        if is_abandoned || !matches!(outcome, Err(Failure::Held(_))) {
+            // After the installation it is gone. What cannot be removed now goes at the next start.
+            let _ = fs::remove_dir_all(&self.directory);
+        }
+        let mut receiving = self.copies.receiving.lock();
+        receiving.under_way.remove(&(self.from, self.copy));
+        receiving.staging.remove(&self.tablet);
+        drop(receiving);
+        let failure = match outcome {
+            Ok(()) => String::new(),
+            Err(Failure::Held(failure) | Failure::Useless(failure)) => {
+                tracing::warn!(tablet = %self.tablet, from = %self.from, failure, "a copy could not be taken");
+                failure
+            }
+        };
+        // A sender that does not hear it gives up after a while.
+        let _ = self.copies.put(self.from, &Frame::Ended { copy: self.copy, failure: &failure });
+    }
+
+    fn take_all(&mut self, frames: &Receiver<Vec<u8>>) -> Result<(), Failure> {
+        loop {
+            let wait_ns = self.give_credit()?;
+            match frames.recv_timeout(Duration::from_nanos(wait_ns)) {
+                Ok(bytes) => {
+                    self.heard_ns = self.copies.now_ns();
+                    if self.step(&bytes)? {
+                        return Ok(());
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) => {
+                    if self.copies.is_silent(self.from, self.heard_ns) {
+                        return Err(Failure::Held("the sender is silent".to_owned()));
+                    }
+                }
+                Err(RecvTimeoutError::Disconnected) => return Err(Failure::Held("it was called off".to_owned())),
+            }
+        }
+    }
+
+    /// Takes a frame; returns whether the copy is installed.
+    fn step(&mut self, bytes: &[u8]) -> Result<bool, Failure> {
+        let malformed = |_| Failure::Held("a malformed frame".to_owned());
+        match Frame::decode(bytes).map_err(malformed)? {
+            Frame::Begin { applied, files, .. } => {
+                let total = files.iter().map(|file| file.size).sum();
+                self.check_room(total)?;
+                let staged = match self.staged.take() {
+                    Some(staged) => staged,
+                    None => {
+                        let opened = Staged::open(&self.directory, self.from);
+                        opened.map_err(|error| Failure::Useless(format!("cannot stage a copy: {error}")))?
+                    }
+                };
+                let staged = self.staged.insert(staged);
+                let held = staged.want(files).map_err(Failure::Useless)?;
+                self.applied = applied;
+                self.credit.expected = self.credit.taken + total;
+                self.meter.begin(total, held.iter().map(|file| file.size).sum());
+                self.say(&Frame::Have { copy: self.copy, files: held })?;
+            }
+            Frame::Piece { name, offset, data, .. } => {
+                self.staged()?.write(name, offset, data).map_err(Failure::Held)?;
+                self.credit.taken += data.len() as u64;
+                self.meter.moved(data.len() as u64, self.copies.now_ns());
+                self.copies.inner.context.counters.copied_in(data.len() as u64);
+            }
+            Frame::Complete { name, size, crc, .. } => {
+                self.staged()?.complete(name, size, crc).map_err(Failure::Held)?
+            }
+            Frame::End { .. } => {
+                let bytes = self.staged()?.finish().map_err(Failure::Held)?;
+                self.staged = None;
+                self.copies.install(self.tablet, &self.directory, self.disk, self.applied).map_err(Failure::Useless)?;
+                tracing::info!(tablet = %self.tablet, from = %self.from, bytes, "a copy has taken the place of the replica");
+                return Ok(true);
+            }
+            _ => {}
+        }
+        Ok(false)
+    }
+
+    fn staged(&mut self) -> Result<&mut Staged, Failure> {
+        self.staged.as_mut().ok_or_else(|| Failure::Held("the copy has not begun".to_owned()))
+    }
+
+    fn check_room(&self, total: u64) -> Result<(), Failure> {
+        let free = self.copies.inner.disks[self.disk].free_bytes.load(Ordering::Relaxed);
+        let reserve = self.copies.inner.options.disk_reserve_bytes;
+        if free < total.saturating_add(reserve) {
+            return Err(Failure::Held(format!("{total} bytes do not fit on the disk")));
+        }
+        Ok(())
+    }
+
+    /// Lets more come if it is time for that; returns when to look again, nanoseconds from now.
+    fn give_credit(&mut self) -> Result<u64, Failure> {
+        let (now_ns, mut wait_ns) = (self.copies.now_ns(), LOOK_NS);
+        let allowed_before = self.credit.allowed;
+        loop {
+            let bytes = self.credit.wanted(PIECE_BYTES as u64, WINDOW_BYTES);
+            if bytes == 0 {
+                break;
+            }
+            match self.copies.pace_in.lock().ask(bytes, now_ns) {
+                Ok(()) => self.credit.allowed += bytes,
+                Err(paced_ns) => {
+                    wait_ns = wait_ns.min(paced_ns);
+                    break;
+                }
+            }
+        }
+        if self.credit.allowed > allowed_before || now_ns >= self.told_ns + ALIVE_NS {
+            self.told_ns = now_ns;
+            let Credit { allowed, taken, .. } = self.credit;
+            self.say(&Frame::Credit { copy: self.copy, allowed, taken })?;
+        }
+        Ok(wait_ns)
+    }
+
+    fn say(&self, frame: &Frame<'_>) -> Result<(), Failure> {
+        self.copies.put(self.from, frame).map_err(|error| Failure::Held(format!("the sender cannot be told: {error}")))
     }
 }

@@ -1,42 +1,61 @@
 //! Sending copies: one thread per copy, a few at a time.
 
-use super::Copies;
-use super::wire::Frame;
+use super::meter::{CopyStatus, Meter};
+use super::source::PAUSE_NS;
+use super::staged;
+use super::wire::{Frame, Held, Listed, State};
+use super::{ALIVE_NS, Copies, LOOK_NS, PIECE_BYTES};
+use crate::handle::Leadership;
 use ahash::AHashMap;
-use diorite_base::{GroupId, NodeId, TabletId};
-use diorite_rpc::{Lane, SendError};
+use crc32fast::Hasher;
+use diorite_base::{Clock, NodeId, TabletId};
 use parking_lot::{Condvar, Mutex};
 use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// Copies sent at a time.
 const AT_A_TIME: usize = 4;
-/// A file is sent in pieces of this size.
-const PIECE_BYTES: usize = 256 << 10;
-/// Bytes in flight per copy.
-const WINDOW_BYTES: u64 = 8 << 20;
-/// After a copy, the replica is given this long, nanoseconds, to say how far it is before it is sent another.
-const PAUSE_NS: u64 = 3_000_000_000;
-/// How long a receiver that does not answer is waited for.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Checkpoints made for one copy, at most: each has only what has changed since the one before.
+const ROUNDS: usize = 4;
 
-/// What the receiver of a copy has said so far.
+/// A copy to be sent.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Job {
+    pub(super) tablet: TabletId,
+    pub(super) to: NodeId,
+    pub(super) copy: u64,
+    /// The leader that has asked for it, if that is another node.
+    pub(super) asked_by: Option<NodeId>,
+}
+
+/// What others have said of a copy so far.
 #[derive(Default)]
 struct Progress {
-    taken_bytes: u64,
+    have: Option<Vec<Held>>,
+    allowed: u64,
+    reached: Option<u64>,
     ended: Option<Result<(), String>>,
+    heard_ns: u64,
+    told_ns: u64,
 }
 
 /// A copy that is being sent, as seen from the thread that hears the answers.
 #[derive(Default)]
-struct Outgoing {
+pub(super) struct Outgoing {
     progress: Mutex<Progress>,
     changed: Condvar,
+    meter: Meter,
+}
+
+impl Outgoing {
+    fn end(&self, failure: &str) {
+        self.progress.lock().ended = Some(Err(failure.to_owned()));
+        self.changed.notify_all();
+    }
 }
 
 /// The copies that are being sent.
@@ -54,185 +73,53 @@ impl Sending {
     /// Ends all; returns the threads, which end soon.
     pub(super) fn close(&mut self) -> Vec<JoinHandle<()>> {
         self.closed = true;
-        for (_, outgoing) in self.under_way.values() {
-            outgoing.progress.lock().ended = Some(Err("the node is stopping".to_owned()));
-            outgoing.changed.notify_all();
-        }
+        self.under_way.values().for_each(|(_, outgoing)| outgoing.end("the node is stopping"));
         std::mem::take(&mut self.threads)
     }
-}
 
-/// Spreads bytes over time.
-pub(super) struct Pace {
-    bytes_per_second: AtomicU64,
-    /// The monotonic time at which all that was let through so far is paid for; `u64::MAX` when closed.
-    paid_ns: Mutex<u64>,
-    wake: Condvar,
-}
-
-impl Pace {
-    pub(super) fn new(bytes_per_second: u64) -> Self {
-        Self { bytes_per_second: AtomicU64::new(bytes_per_second), paid_ns: Mutex::new(0), wake: Condvar::new() }
+    /// Ends the copies of these tablets.
+    pub(super) fn abandon(&mut self, tablets: &[TabletId]) {
+        let of_these = self.under_way.iter().filter(|((tablet, _), _)| tablets.contains(tablet));
+        of_these.for_each(|(_, (_, outgoing))| outgoing.end("the replica was closed"));
     }
 
-    pub(super) fn set_rate(&self, bytes_per_second: u64) {
-        self.bytes_per_second.store(bytes_per_second.max(1), Ordering::Relaxed);
-        self.wake.notify_all();
-    }
-
-    pub(super) fn close(&self) {
-        *self.paid_ns.lock() = u64::MAX;
-        self.wake.notify_all();
-    }
-
-    /// Waits until `bytes` may be sent; false when closed.
-    fn wait(&self, bytes: u64, now_ns: impl Fn() -> u64) -> bool {
-        let mut paid_ns = self.paid_ns.lock();
-        loop {
-            let now = now_ns();
-            if *paid_ns == u64::MAX {
-                return false;
-            }
-            if *paid_ns <= now {
-                let price_ns = bytes.saturating_mul(1_000_000_000) / self.bytes_per_second.load(Ordering::Relaxed);
-                *paid_ns = now + price_ns;
-                return true;
-            }
-            let left = Duration::from_nanos(*paid_ns - now);
-            self.wake.wait_for(&mut paid_ns, left);
-        }
-    }
-}
-
-impl Copies {
-    /// Starts a copy, unless it is under way or enough others are. Whoever needs it will ask again.
-    #[allow(
-        clippy::disallowed_methods,
-        reason = "a bounded number of threads, each ends with its copy or when the store closes"
-    )]
-    pub(super) fn begin(self: &Arc<Self>, tablet: TabletId, to: NodeId) {
-        if GroupId::from(tablet) == GroupId::CATALOG {
-            return;
-        }
-        let Some(handle) = self.inner.tablets.load().get(&tablet).cloned() else { return };
-        let mut sending = self.sending.lock();
-        let now_ns = self.inner.context.clock.monotonic_ns();
-        sending.ended_ns.retain(|_, ended_ns| now_ns < *ended_ns + PAUSE_NS);
-        if sending.ended_ns.contains_key(&(tablet, to)) {
-            return;
-        }
-        if sending.closed || sending.under_way.len() >= AT_A_TIME || sending.under_way.contains_key(&(tablet, to)) {
-            return;
-        }
-        if sending.next == 0 {
+    /// A number for another copy.
+    pub(super) fn number(&mut self, clock: &dyn Clock) -> u64 {
+        if self.next == 0 {
             // Another life of this node must not be taken for this one.
-            sending.next = self.inner.context.clock.wall_us().unsigned_abs();
+            self.next = clock.wall_us().unsigned_abs();
         }
-        sending.next += 1;
-        let (copy, outgoing) = (sending.next, Arc::new(Outgoing::default()));
-        sending.under_way.insert((tablet, to), (copy, Arc::clone(&outgoing)));
-        let copies = Arc::clone(self);
-        let disk = handle.disk;
-        let body = move || {
-            let staged = copies.inner.disks[disk].directory.staged(tablet.0, &format!("outgoing-{copy}"));
-            // Asked before, so that the copy holds at least that.
-            let applied = handle.data.applied_state().map_err(|error| error.to_string());
-            let made = handle.data.checkpoint(&staged).map_err(|error| error.to_string());
-            drop(handle);
-            let outcome = applied.and_then(|applied| {
-                made?;
-                let begin = Frame::Begin { copy, tablet, applied: applied.index };
-                copies.send_files(to, &begin, copy, &staged, &outgoing)
-            });
-            // It may not have come to be.
-            let _ = fs::remove_dir_all(&staged);
-            let mut sending = copies.sending.lock();
-            sending.under_way.remove(&(tablet, to));
-            sending.ended_ns.insert((tablet, to), copies.inner.context.clock.monotonic_ns());
-            drop(sending);
-            match outcome {
-                Ok(bytes) => tracing::info!(%tablet, %to, bytes, "a copy of the replica was sent"),
-                Err(error) => tracing::warn!(%tablet, %to, error, "a copy of the replica could not be sent"),
-            }
+        self.next += 1;
+        self.next
+    }
+
+    /// Whether this node sends such a copy, or has done so a moment ago.
+    pub(super) fn has(&mut self, tablet: TabletId, to: NodeId, now_ns: u64) -> bool {
+        self.ended_ns.retain(|_, ended_ns| now_ns < *ended_ns + PAUSE_NS);
+        self.under_way.contains_key(&(tablet, to)) || self.ended_ns.contains_key(&(tablet, to))
+    }
+
+    pub(super) fn statuses(&self, me: NodeId, now_ns: u64) -> Vec<CopyStatus> {
+        let status = |((tablet, to), (_, outgoing)): (&(TabletId, NodeId), &(u64, Arc<Outgoing>))| {
+            outgoing.meter.status(*tablet, me, *to, false, now_ns)
         };
-        sending.threads.retain(|thread| !thread.is_finished());
-        match std::thread::Builder::new().name("copy".to_owned()).spawn(body) {
-            Ok(thread) => sending.threads.push(thread),
-            Err(error) => {
-                sending.under_way.remove(&(tablet, to));
-                tracing::warn!(%error, "could not start a thread for a copy");
-            }
-        }
+        self.under_way.iter().map(status).collect()
     }
 
-    fn send_files(
-        &self,
-        to: NodeId,
-        begin: &Frame<'_>,
-        copy: u64,
-        staged: &Path,
-        outgoing: &Outgoing,
-    ) -> Result<u64, String> {
-        tracing::info!(?begin, %to, "sending a copy of a replica");
-        self.put(to, begin)?;
-        let (mut files, mut sent) = (0, 0);
-        for (name, path) in files_of(staged).map_err(|error| error.to_string())? {
-            files += 1;
-            sent = self.send_file(to, copy, &name, &path, sent, outgoing)?;
-        }
-        self.put(to, &Frame::End { copy, files, bytes: sent })?;
-        outgoing.wait(|progress| progress.ended.is_some())?;
-        Ok(sent)
-    }
-
-    fn send_file(
-        &self,
-        to: NodeId,
-        copy: u64,
-        name: &str,
-        path: &Path,
-        mut sent: u64,
-        outgoing: &Outgoing,
-    ) -> Result<u64, String> {
-        let clock = &self.inner.context.clock;
-        let mut file = File::open(path).map_err(|error| format!("cannot open {name}: {error}"))?;
-        let mut piece = vec![0; PIECE_BYTES];
-        let mut offset = 0;
-        loop {
-            let count = file.read(&mut piece).map_err(|error| format!("cannot read {name}: {error}"))?;
-            // An empty file is told by one empty piece.
-            if count == 0 && offset > 0 {
-                return Ok(sent);
-            }
-            if !self.pace.wait(count as u64, || clock.monotonic_ns()) {
-                return Err("the node is stopping".to_owned());
-            }
-            outgoing.wait(|progress| progress.taken_bytes + WINDOW_BYTES >= sent)?;
-            self.put(to, &Frame::Piece { copy, name, offset, data: &piece[..count] })?;
-            offset += count as u64;
-            sent += count as u64;
-            if count == 0 {
-                return Ok(sent);
-            }
-        }
-    }
-
-    pub(super) fn put(&self, to: NodeId, frame: &Frame<'_>) -> Result<(), String> {
-        let mut bytes = Vec::with_capacity(PIECE_BYTES + 128);
-        frame.encode(&mut bytes);
-        let sent = self.inner.context.transport.send(to, Lane::Bulk, &bytes);
-        sent.map_err(|error: SendError| error.to_string())
-    }
-
-    /// Takes what the receiver of a copy says.
-    pub(super) fn answered(&self, from: NodeId, frame: &Frame<'_>) {
-        let (Frame::Taken { copy, .. } | Frame::Ended { copy, .. }) = frame else { return };
-        let sending = self.sending.lock();
-        let found = sending.under_way.iter().find(|((_, to), (known, _))| *to == from && known == copy);
-        let Some((_, (_, outgoing))) = found else { return };
+    /// Takes what the receiver of a copy, or its leader, says.
+    pub(super) fn answered(&self, from: NodeId, frame: &Frame<'_>, now_ns: u64) {
+        let found = self.under_way.iter().find(|(_, (known, _))| *known == frame.copy());
+        let Some(((_, to), (_, outgoing))) = found else { return };
         let mut progress = outgoing.progress.lock();
+        if let Frame::Reached { start, .. } = frame {
+            progress.reached = Some(*start);
+        } else if *to != from {
+            return;
+        }
+        progress.heard_ns = now_ns;
         match frame {
-            Frame::Taken { bytes, .. } => progress.taken_bytes = progress.taken_bytes.max(*bytes),
+            Frame::Have { files, .. } => progress.have = Some(files.clone()),
+            Frame::Credit { allowed, .. } => progress.allowed = progress.allowed.max(*allowed),
             Frame::Ended { failure, .. } => {
                 progress.ended = Some(if failure.is_empty() { Ok(()) } else { Err((*failure).to_owned()) });
             }
@@ -243,31 +130,221 @@ impl Copies {
     }
 }
 
-impl Outgoing {
-    /// Waits until `is_so`, or until the receiver has refused.
-    fn wait(&self, is_so: impl Fn(&Progress) -> bool) -> Result<(), String> {
-        let mut progress = self.progress.lock();
+/// A checkpoint, which is removed when this goes.
+struct Checkpoint {
+    directory: PathBuf,
+}
+
+impl Drop for Checkpoint {
+    fn drop(&mut self) {
+        // It may not have come to be; what cannot be removed now goes at the next start.
+        let _ = fs::remove_dir_all(&self.directory);
+    }
+}
+
+impl Copies {
+    /// Starts a copy, unless it is under way or enough others are.
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "a bounded number of threads, each ends with its copy or when the store closes"
+    )]
+    pub(super) fn send(self: &Arc<Self>, job: Job) -> Result<(), String> {
+        let key = (job.tablet, job.to);
+        let mut sending = self.sending.lock();
+        if sending.closed || sending.under_way.len() >= AT_A_TIME || sending.under_way.contains_key(&key) {
+            return Err("enough copies are being sent".to_owned());
+        }
+        let outgoing = Arc::new(Outgoing::default());
+        outgoing.progress.lock().heard_ns = self.now_ns();
+        sending.under_way.insert(key, (job.copy, Arc::clone(&outgoing)));
+        let copies = Arc::clone(self);
+        let body = move || {
+            let outcome = copies.send_copy(&job, &outgoing);
+            let mut sending = copies.sending.lock();
+            sending.under_way.remove(&key);
+            sending.ended_ns.insert(key, copies.now_ns());
+            drop(sending);
+            copies.tell_outcome(&job, &outcome);
+        };
+        sending.threads.retain(|thread| !thread.is_finished());
+        match std::thread::Builder::new().name("copy-out".to_owned()).spawn(body) {
+            Ok(thread) => sending.threads.push(thread),
+            Err(error) => {
+                sending.under_way.remove(&key);
+                return Err(format!("cannot start a thread: {error}"));
+            }
+        }
+        Ok(())
+    }
+
+    fn tell_outcome(&self, job: &Job, outcome: &Result<u64, String>) {
+        let Job { tablet, to, copy, asked_by } = *job;
+        eprintln!("OUTCOME {outcome:?}");
+        let (state, failure) = match outcome {
+            Ok(bytes) => {
+                tracing::info!(%tablet, %to, bytes, "a copy of the replica was sent");
+                (State::Done, "")
+            }
+            Err(failure) => {
+                tracing::warn!(%tablet, %to, failure, "a copy of the replica could not be sent");
+                (State::Broken, failure.as_str())
+            }
+        };
+        if let Some(leader) = asked_by {
+            // A leader that does not hear it gives up after a while.
+            let _ = self.put(leader, &Frame::Answer { copy, state, failure });
+        }
+    }
+
+    /// Sends checkpoints until one is there while the log still reaches back to it. Returns the bytes sent.
+    fn send_copy(&self, job: &Job, outgoing: &Outgoing) -> Result<u64, String> {
+        let mut sent = 0;
+        for _ in 0..ROUNDS {
+            let (checkpoint, applied) = self.checkpoint(job)?;
+            let files = files_of(&checkpoint.directory).map_err(|error| error.to_string())?;
+            let listed = |(name, _, size): &(String, PathBuf, u64)| Listed { name: name.clone(), size: *size };
+            outgoing.meter.begin(files.iter().map(|(_, _, size)| size).sum(), 0);
+            outgoing.progress.lock().have = None;
+            let files_listed = files.iter().map(listed).collect();
+            self.put(job.to, &Frame::Begin { copy: job.copy, tablet: job.tablet, applied, files: files_listed })?;
+            self.wait(job, outgoing, |progress| progress.have.is_some())?;
+            let have = outgoing.progress.lock().have.take().unwrap_or_default();
+            for (name, path, size) in &files {
+                if self.is_held(job, outgoing, &have, name, path)? {
+                    outgoing.meter.spared(*size);
+                } else {
+                    sent = self.send_file(job, outgoing, name, path, sent)?;
+                }
+            }
+            if self.log_start(job, outgoing)? <= applied {
+                self.put(job.to, &Frame::End { copy: job.copy })?;
+                self.wait(job, outgoing, |progress| progress.ended.is_some())?;
+                return Ok(sent);
+            }
+            tracing::info!(tablet = %job.tablet, to = %job.to, applied, "the log was cut meanwhile: what has changed is sent");
+        }
+        Err("the log is cut faster than a copy can be sent".to_owned())
+    }
+
+    fn checkpoint(&self, job: &Job) -> Result<(Checkpoint, u64), String> {
+        let handle = self.inner.tablets.load().get(&job.tablet).cloned().ok_or("the replica is gone")?;
+        let staged = self.inner.disks[handle.disk].directory.staged(job.tablet.0, &format!("outgoing-{}", job.copy));
+        let checkpoint = Checkpoint { directory: staged };
+        // Asked before, so that the copy holds at least that.
+        let applied = handle.data().applied_state().map_err(|error| error.to_string())?;
+        handle.data().checkpoint(&checkpoint.directory).map_err(|error| error.to_string())?;
+        Ok((checkpoint, applied.index))
+    }
+
+    /// Whether the receiver holds this file: of the same name and size, and, as it is read here now, with the same checksum.
+    fn is_held(&self, job: &Job, outgoing: &Outgoing, have: &[Held], name: &str, path: &Path) -> Result<bool, String> {
+        let Some(held) = have.iter().find(|held| held.name == name && staged::is_lasting(name)) else {
+            return Ok(false);
+        };
+        let found = staged::checksum(path).map_err(|error| format!("cannot read {name}: {error}"))?;
+        // That may have taken a while.
+        self.put(job.to, &Frame::Alive { copy: job.copy })?;
+        outgoing.progress.lock().heard_ns = self.now_ns();
+        Ok(found == (held.size, held.crc))
+    }
+
+    fn send_file(&self, job: &Job, outgoing: &Outgoing, name: &str, path: &Path, mut sent: u64) -> Result<u64, String> {
+        let mut file = File::open(path).map_err(|error| format!("cannot open {name}: {error}"))?;
+        let (mut piece, mut hasher) = (vec![0; PIECE_BYTES], Hasher::new());
+        let mut offset = 0;
         loop {
+            let count = file.read(&mut piece).map_err(|error| format!("cannot read {name}: {error}"))?;
+            // An empty file is told by one empty piece.
+            if count > 0 || offset == 0 {
+                hasher.update(&piece[..count]);
+                self.wait(job, outgoing, |progress| progress.allowed >= sent + count as u64)?;
+                self.wait_for_pace(job, outgoing, count as u64)?;
+                self.put(job.to, &Frame::Piece { copy: job.copy, name, offset, data: &piece[..count] })?;
+                offset += count as u64;
+                sent += count as u64;
+                outgoing.meter.moved(count as u64, self.now_ns());
+                self.inner.context.counters.copied_out(count as u64);
+            }
+            if count == 0 {
+                let crc = hasher.finalize();
+                self.put(job.to, &Frame::Complete { copy: job.copy, name, size: offset, crc })?;
+                return Ok(sent);
+            }
+        }
+    }
+
+    /// Where the log of the leader begins: what this replica holds must reach there.
+    fn log_start(&self, job: &Job, outgoing: &Outgoing) -> Result<u64, String> {
+        let handle = self.inner.tablets.load().get(&job.tablet).cloned().ok_or("the replica is gone")?;
+        let leader = match handle.leadership() {
+            Leadership::Here => return Ok(handle.log_start()),
+            Leadership::Elsewhere(leader) => leader,
+            Leadership::Unknown => job.asked_by.ok_or("it is not known who leads the tablet")?,
+        };
+        outgoing.progress.lock().reached = None;
+        self.put(leader, &Frame::Reach { copy: job.copy, tablet: job.tablet })?;
+        self.wait(job, outgoing, |progress| progress.reached.is_some())?;
+        outgoing.progress.lock().reached.ok_or_else(|| "the leader does not answer".to_owned())
+    }
+
+    fn wait_for_pace(&self, job: &Job, outgoing: &Outgoing, bytes: u64) -> Result<(), String> {
+        loop {
+            let asked = self.pace_out.lock().ask(bytes, self.now_ns());
+            let Err(wait_ns) = asked else { return Ok(()) };
+            let mut progress = outgoing.progress.lock();
+            outgoing.changed.wait_for(&mut progress, Duration::from_nanos(wait_ns.min(LOOK_NS)));
+            // It is this side that waits.
+            progress.heard_ns = self.now_ns();
+            drop(progress);
+            self.keep_alive(job, outgoing)?;
+        }
+    }
+
+    /// Waits until `is_so`, or until the copy is refused or broken off.
+    fn wait(&self, job: &Job, outgoing: &Outgoing, is_so: impl Fn(&Progress) -> bool) -> Result<(), String> {
+        loop {
+            let mut progress = outgoing.progress.lock();
             if let Some(Err(error)) = &progress.ended {
                 return Err(error.clone());
             }
             if is_so(&progress) {
                 return Ok(());
             }
-            let before = progress.taken_bytes;
-            if self.changed.wait_for(&mut progress, PATIENCE).timed_out() && progress.taken_bytes == before {
-                return Err("the receiver does not answer".to_owned());
+            if self.is_silent(job.to, progress.heard_ns) {
+                return Err("no answer".to_owned());
             }
+            outgoing.changed.wait_for(&mut progress, Duration::from_nanos(LOOK_NS));
+            drop(progress);
+            self.keep_alive(job, outgoing)?;
         }
+    }
+
+    /// Lets the others know from time to time that this side is at work; an error if the copy has ended.
+    fn keep_alive(&self, job: &Job, outgoing: &Outgoing) -> Result<(), String> {
+        let now_ns = self.now_ns();
+        let mut progress = outgoing.progress.lock();
+        if let Some(Err(error)) = &progress.ended {
+            return Err(error.clone());
+        }
+        if now_ns < progress.told_ns + ALIVE_NS {
+            return Ok(());
+        }
+        progress.told_ns = now_ns;
+        drop(progress);
+        if let Some(leader) = job.asked_by {
+            // It will hear it the next time.
+            let _ = self.put(leader, &Frame::Answer { copy: job.copy, state: State::UnderWay, failure: "" });
+        }
+        self.put(job.to, &Frame::Alive { copy: job.copy })
     }
 }
 
-/// The files of a checkpoint by name.
-fn files_of(directory: &Path) -> std::io::Result<Vec<(String, PathBuf)>> {
+/// The files of a checkpoint by name: name, path and size.
+fn files_of(directory: &Path) -> std::io::Result<Vec<(String, PathBuf, u64)>> {
     let mut files = Vec::new();
     for entry in fs::read_dir(directory)? {
         let entry = entry?;
-        files.push((entry.file_name().to_string_lossy().into_owned(), entry.path()));
+        files.push((entry.file_name().to_string_lossy().into_owned(), entry.path(), entry.metadata()?.len()));
     }
     files.sort();
     Ok(files)

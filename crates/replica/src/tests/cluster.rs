@@ -9,9 +9,13 @@ use std::time::Duration;
 
 /// Carries frames between the stores of one process, on the sender's thread. A node that is not there, or is cut off, is down.
 #[derive(Default)]
-struct Hub {
+pub(super) struct Hub {
     stores: RwLock<BTreeMap<u64, Weak<Store>>>,
-    cut: RwLock<Vec<u64>>,
+    pub(super) cut: RwLock<Vec<u64>>,
+    /// Founders and wanted voters of tablets that are not of three.
+    pub(super) placed: RwLock<BTreeMap<u64, (Vec<u64>, Vec<u64>)>>,
+    /// What is done when a store asks how a tablet is opened.
+    pub(super) on_opening: RwLock<Option<Box<dyn Fn(u64) + Send + Sync>>>,
 }
 
 struct Port {
@@ -31,13 +35,26 @@ impl Transport for Port {
     }
 }
 
-/// Opens every tablet as one of three founders.
-struct Founded;
+/// Opens every tablet where it was placed last, or as one of three founders.
+struct Founded {
+    node: u64,
+    hub: Arc<Hub>,
+}
 
 impl Openings for Founded {
     fn opening(&self, tablet: TabletId) -> Option<OpenTablet> {
-        Some(of_three(tablet.0))
+        if let Some(on_opening) = &*self.hub.on_opening.read().unwrap() {
+            on_opening(self.node);
+        }
+        let placed = self.hub.placed.read().unwrap().get(&tablet.0).cloned();
+        Some(placed.map_or_else(|| of_three(tablet.0), |(founders, voters)| placed_on(tablet.0, &founders, &voters)))
     }
+}
+
+fn placed_on(tablet: u64, founders: &[u64], voters: &[u64]) -> OpenTablet {
+    let nodes = |ids: &[u64]| ids.iter().copied().map(NodeId).collect::<Vec<_>>();
+    let members = Members { voters: nodes(voters), learners: Vec::new() };
+    OpenTablet { founders: nodes(founders), members, ..plain(tablet) }
 }
 
 fn of_three(tablet: u64) -> OpenTablet {
@@ -46,75 +63,75 @@ fn of_three(tablet: u64) -> OpenTablet {
     OpenTablet { founders: nodes, members, ..plain(tablet) }
 }
 
-struct Cluster {
-    hub: Arc<Hub>,
-    homes: Vec<tempfile::TempDir>,
-    stores: BTreeMap<u64, Arc<Store>>,
+pub(super) struct Cluster {
+    pub(super) hub: Arc<Hub>,
+    pub(super) homes: Vec<tempfile::TempDir>,
+    pub(super) stores: BTreeMap<u64, Arc<Store>>,
 }
 
 impl Cluster {
-    fn start(nodes: u64) -> Self {
+    pub(super) fn start(nodes: u64) -> Self {
         let homes = (0..nodes).map(|_| tempfile::tempdir().unwrap()).collect();
         let mut cluster = Self { hub: Arc::default(), homes, stores: BTreeMap::new() };
         (1..=nodes).for_each(|node| cluster.start_node(node));
         cluster
     }
 
-    fn start_node(&mut self, node: u64) {
+    pub(super) fn start_node(&mut self, node: u64) {
         let port = Port { node: NodeId(node), hub: Arc::clone(&self.hub) };
         let store = Arc::new(start_as(self.homes[node as usize - 1].path(), LOG_BYTES, node, Arc::new(port)));
         let others = (1..=self.homes.len() as u64).filter(|other| *other != node).map(NodeId);
         self.hub.stores.write().unwrap().insert(node, Arc::downgrade(&store));
-        store.set_openings(Arc::new(Founded));
+        store.set_openings(Arc::new(Founded { node, hub: Arc::clone(&self.hub) }));
         store.set_peers(others.collect());
         self.stores.insert(node, store);
     }
 
-    fn stop_node(&mut self, node: u64) {
+    pub(super) fn stop_node(&mut self, node: u64) {
         self.hub.stores.write().unwrap().remove(&node);
         let store = self.stores.remove(&node).unwrap();
         wait_for(|| Arc::strong_count(&store) == 1);
     }
 
-    fn open(&self, node: u64, tablet: u64, founders: &[u64], voters: &[u64]) {
-        let nodes = |ids: &[u64]| ids.iter().copied().map(NodeId).collect::<Vec<_>>();
-        let members = Members { voters: nodes(voters), learners: Vec::new() };
-        let open = OpenTablet { founders: nodes(founders), members, ..plain(tablet) };
+    pub(super) fn open(&self, node: u64, tablet: u64, founders: &[u64], voters: &[u64]) {
+        let open = placed_on(tablet, founders, voters);
         self.stores[&node].open(vec![open]).unwrap();
     }
 
-    fn leader(&self, tablet: u64) -> Option<u64> {
-        let leads = |store: &Arc<Store>| store.handle(TabletId(tablet)).unwrap().leadership() == Leadership::Here;
+    pub(super) fn leader(&self, tablet: u64) -> Option<u64> {
+        let leads = |store: &Arc<Store>| {
+            store.handle(TabletId(tablet)).is_some_and(|handle| handle.leadership() == Leadership::Here)
+        };
         self.stores.iter().find(|(_, store)| leads(store)).map(|(node, _)| *node)
     }
 
-    fn wait_for_leader(&self, tablet: u64) -> u64 {
+    pub(super) fn wait_for_leader(&self, tablet: u64) -> u64 {
         wait_for(|| self.leader(tablet).is_some());
         self.leader(tablet).unwrap_or_else(|| self.wait_for_leader(tablet))
     }
 
     /// Adds one to a counter, wherever the leader is, until it is acknowledged.
-    fn add(&self, tablet: u64, n: u64) {
+    pub(super) fn add(&self, tablet: u64, n: u64) {
         wait_for(|| {
             let Some(leader) = self.leader(tablet) else { return false };
             write_all(&self.stores[&leader], vec![(tablet, add(n, 1))]).iter().all(Result::is_ok)
         });
     }
 
-    fn read(&self, tablet: u64, n: u64) -> u64 {
+    pub(super) fn read(&self, tablet: u64, n: u64) -> u64 {
         let leader = self.wait_for_leader(tablet);
         read(&self.stores[&leader], tablet, n)
     }
 
     /// What the replica on `node` has applied, whoever leads.
-    fn stored(&self, node: u64, tablet: u64, n: u64) -> u64 {
+    pub(super) fn stored(&self, node: u64, tablet: u64, n: u64) -> u64 {
         let handle = self.stores[&node].handle(TabletId(tablet)).unwrap();
         handle.data().get(&key(n)).unwrap().map_or(0, |value| number(&value))
     }
 }
 
 /// Waits for something that must come about. The bound is generous and asserts nothing about speed.
-fn wait_for(mut is_so: impl FnMut() -> bool) {
+pub(super) fn wait_for(mut is_so: impl FnMut() -> bool) {
     let (_never, wait) = sync_channel::<()>(1);
     let come = (0..3_000).any(|_| is_so() || wait.recv_timeout(Duration::from_millis(10)).is_ok());
     assert!(come, "waited in vain");

@@ -10,6 +10,8 @@ pub struct State {
     pub tablet: TabletId,
     /// Whether a node would answer reads of it.
     pub has_leaseholder: bool,
+    /// Whether its replicas are where they are wanted, and nowhere else.
+    pub is_placed: bool,
     /// The applied indexes of its replicas.
     pub applied: Vec<u64>,
     /// Whether a write that was submitted after the last fault was acknowledged.
@@ -18,7 +20,10 @@ pub struct State {
 
 /// Whether the tablet has recovered.
 pub fn has_recovered(state: &State) -> bool {
-    state.has_leaseholder && state.takes_writes && state.applied.windows(2).all(|pair| pair[0] == pair[1])
+    state.has_leaseholder
+        && state.takes_writes
+        && state.is_placed
+        && state.applied.windows(2).all(|pair| pair[0] == pair[1])
 }
 
 /// Says which tablets have not recovered in the time they had.

@@ -29,6 +29,11 @@ impl Replicas {
         self.last.retain(|(of, _), _| *of != node);
     }
 
+    /// The replica was closed: the next one begins with nothing.
+    pub fn forget_one(&mut self, node: NodeId, tablet: TabletId) {
+        self.last.remove(&(node, tablet));
+    }
+
     /// Looks at a replica, if it has moved since it was looked at last.
     pub fn observe(&mut self, at_ns: u64, node: NodeId, tablet: TabletId, data: &MemoryTablet) -> Result<(), Finding> {
         let finding = |message| Err(Finding { checker: "replicas", at_ns, message });

@@ -20,6 +20,8 @@ enum Record {
     /// Drops entries up to the first index; the log goes on after the second, which has that term.
     Restart(GroupId, u64, u64, u64),
     Remove(GroupId),
+    /// Drops everything but term, vote and what was acknowledged last.
+    Retire(GroupId, HardState, (u64, u64)),
 }
 
 impl Record {
@@ -29,7 +31,7 @@ impl Record {
                 Record::Append(_, entries) => entries.iter().map(|entry| entry.compute_size() as usize).sum(),
                 Record::HardState(_, state) => state.compute_size() as usize,
                 Record::ConfState(_, state) => state.compute_size() as usize,
-                Record::Restart(..) | Record::Remove(_) => 0,
+                Record::Restart(..) | Record::Remove(_) | Record::Retire(..) => 0,
             }
     }
 }
@@ -71,6 +73,11 @@ impl LogRecords for MemoryRecords {
         self.records.push(Record::Remove(group));
     }
 
+    fn retire(&mut self, group: GroupId, state: &HardState, floor: (u64, u64)) -> Result<(), StorageError> {
+        self.records.push(Record::Retire(group, state.clone(), floor));
+        Ok(())
+    }
+
     fn is_empty(&self) -> bool {
         self.records.is_empty()
     }
@@ -83,6 +90,7 @@ struct GroupRecords {
     truncated: (u64, u64),
     /// Contiguous.
     entries: VecDeque<Entry>,
+    floor: (u64, u64),
 }
 
 impl GroupRecords {
@@ -106,6 +114,7 @@ impl GroupRecords {
             truncated: self.truncated,
             last: newest.filter(|last| last.0 > self.truncated.0).unwrap_or(self.truncated),
             applied: 0,
+            floor: self.floor,
         }
     }
 }
@@ -129,6 +138,10 @@ impl Groups {
                 }
                 Record::Remove(group) => {
                     self.0.remove(group);
+                }
+                Record::Retire(group, state, floor) => {
+                    let kept = GroupRecords { hard_state: state.clone(), floor: *floor, ..GroupRecords::default() };
+                    self.0.insert(*group, kept);
                 }
             }
         }

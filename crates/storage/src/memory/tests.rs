@@ -131,6 +131,7 @@ enum LogOperation {
     Truncate(u64),
     Restart(u64),
     Remove,
+    Retire(u64),
     Write(bool),
 }
 
@@ -142,6 +143,7 @@ fn log_operation() -> impl Strategy<Value = LogOperation> {
         1 => (0..8u64).prop_map(LogOperation::Truncate),
         1 => (0..8u64).prop_map(LogOperation::Restart),
         1 => Just(LogOperation::Remove),
+        1 => (1..9u64).prop_map(LogOperation::Retire),
         4 => any::<bool>().prop_map(LogOperation::Write),
     ]
 }
@@ -176,6 +178,7 @@ fn put(records: &mut impl LogRecords, group: GroupId, operation: &LogOperation, 
             records.restart_after(group, position.last, index, position.term + 1).unwrap();
         }
         LogOperation::Remove => records.remove(group),
+        LogOperation::Retire(term) => records.retire(group, &vote(*term), (position.last, *term)).unwrap(),
         LogOperation::Write(_) => {}
     }
 }
@@ -192,7 +195,9 @@ impl Position {
                 self.truncated += ahead;
                 (self.last, self.term) = (self.truncated, self.term + 1);
             }
-            LogOperation::Remove => *self = Position { term: self.term, ..Position::default() },
+            LogOperation::Remove | LogOperation::Retire(_) => {
+                *self = Position { term: self.term, ..Position::default() };
+            }
             LogOperation::Vote(_) | LogOperation::Voters(_) | LogOperation::Write(_) => {}
         }
     }
@@ -203,6 +208,7 @@ fn expect_same(real: &RaftLog, memory: &MemoryLog, group: GroupId) {
     assert_eq!(expected.hard_state, found.hard_state);
     assert_eq!(expected.conf_state, found.conf_state);
     assert_eq!((expected.truncated, expected.last), (found.truncated, found.last));
+    assert_eq!(expected.floor, found.floor);
     let (end, expected, found) = (expected.last.0 + 2, Log::reader(real, group), memory.reader(group));
     for (low, max_bytes) in (0..=end).flat_map(|low| [(low, 0), (low, 500), (low, u64::MAX)]) {
         for high in low..=end {
