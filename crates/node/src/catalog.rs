@@ -8,7 +8,6 @@
 
 use crate::error::StartError;
 use crate::peers::{Notice, Peers};
-use ahash::AHashSet;
 use arc_swap::ArcSwap;
 use diorite_base::mutation::{Evaluator, Mutation};
 use diorite_base::write::{KvError, WriteReply};
@@ -172,10 +171,11 @@ impl CatalogFollower {
     /// what it knows to be gone may go, which are tablets that were numbered once and are not placed here. A replica that was opened since is
     /// known to the copy, as that was made durable before.
     fn remove_orphans(&self, catalog: &Catalog) -> Result<(), StartError> {
-        let placed: AHashSet<TabletId> = catalog.tablets_on(self.node).map(|(tablet, _)| tablet).collect();
-        let is_orphan =
-            |tablet| tablet != CATALOG_TABLET && catalog.identity().has_numbered(tablet) && !placed.contains(&tablet);
-        Ok(self.store.remove_orphans(is_orphan)?)
+        let is_numbered = |tablet: TabletId| tablet != CATALOG_TABLET && catalog.identity().has_numbered(tablet);
+        self.store.remove_orphans(|tablet| is_numbered(tablet) && catalog.placement(tablet).is_none())?;
+        let is_elsewhere =
+            |tablet: TabletId| catalog.placement(tablet).is_some_and(|placement| !placement.is_held_by(self.node));
+        Ok(self.store.remove_departed(is_elsewhere)?)
     }
 
     /// The newest snapshot that this node serves.

@@ -138,7 +138,7 @@ impl<T: TabletData> TabletHandle<T> {
 
     /// Who leads the tablet.
     pub fn leadership(&self) -> Leadership {
-        if self.begin_read().is_ok() {
+        if self.lease.begin(|| self.lease_clock_ns()).is_some() {
             return Leadership::Here;
         }
         match NodeId(self.leader.load(Ordering::Acquire)) {
@@ -161,9 +161,10 @@ impl<T: TabletData> TabletHandle<T> {
         self.log_start.load(Ordering::Acquire)
     }
 
-    /// Begins a read, if this replica may answer now; to be ended by [`Self::finish_read`] with what this returns.
+    /// Begins a read on a replica that has been given a lease; whether that still holds is looked at, once for the whole read, when it ends:
+    /// [`Self::finish_read`], with what this returns.
     pub fn begin_read(&self) -> Result<u64, KvError> {
-        self.lease.begin(|| self.lease_clock_ns()).ok_or_else(|| self.not_leader())
+        self.lease.term().ok_or_else(|| self.not_leader())
     }
 
     /// Ends a read: an error if what was read may have been out of date. A process that was paused meanwhile must not answer with what was

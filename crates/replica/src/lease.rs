@@ -92,7 +92,12 @@ impl LeaseSlot {
         lease.as_ref().filter(|lease| lease.holds(now_ns)).map(|lease| lease.term)
     }
 
-    /// Whether the lease of `term` still holds: what was read since [`Self::begin`] was current. The process may have been paused at
+    /// The term in which a read may begin whose end looks at the lease again: whether it holds now does not matter.
+    pub(crate) fn term(&self) -> Option<u64> {
+        self.lease.load().as_ref().map(|lease| lease.term)
+    }
+
+    /// Whether the lease of `term` still holds: what was read since [`Self::term`] or [`Self::begin`] was current. The process may have been paused at
     /// any point in between, so the clock is read now.
     pub(crate) fn still_holds(&self, term: u64, now_ns: impl Fn() -> u64) -> bool {
         let lease = self.lease.load();

@@ -20,7 +20,7 @@ use crate::text;
 use crate::trace::Trace;
 use diorite_base::write::{KvError, WriteReply};
 use diorite_base::{NodeId, TabletId};
-use diorite_replica::{Liveness, TICK_NS};
+use diorite_replica::{Liveness, Permit, TICK_NS};
 use diorite_storage::{MemoryTablet, TabletData};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -493,7 +493,7 @@ impl Cluster {
             for (id, node) in &self.nodes {
                 let handle = node.life.as_ref().and_then(|life| life.handles.get(&tablet));
                 let Some(handle) = handle else { continue };
-                if handle.begin_read().is_ok() {
+                if handle.check(Permit::Lease).is_ok() {
                     holders.push(*id);
                 }
                 self.replicas.observe(now_ns, *id, tablet, handle.data())?;

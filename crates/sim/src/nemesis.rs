@@ -4,6 +4,7 @@ use crate::cluster::{Cluster, Event, Phase};
 use crate::dice::Dice;
 use crate::scenario::{CALM, FaultKind, Scenario};
 use diorite_base::{NodeId, TabletId};
+use diorite_replica::Permit;
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -193,7 +194,9 @@ impl Cluster {
     /// Whom it befalls: usually a node that leads something.
     fn victim(&mut self) -> NodeId {
         let leads = |node: &crate::node::Node| {
-            node.life.as_ref().is_some_and(|life| life.handles.values().any(|handle| handle.begin_read().is_ok()))
+            node.life
+                .as_ref()
+                .is_some_and(|life| life.handles.values().any(|handle| handle.check(Permit::Lease).is_ok()))
         };
         let leaders: Vec<NodeId> = self.nodes.values().filter(|node| leads(node)).map(|node| node.id).collect();
         if leaders.is_empty() || self.nemesis.dice.chance(400) {

@@ -6,7 +6,7 @@ use crate::client::{REGISTERS, Tally};
 use crate::cluster::{Cluster, Event, Phase};
 use crate::program;
 use diorite_base::{NodeId, TabletId};
-use diorite_replica::Planted;
+use diorite_replica::{Permit, Planted};
 use diorite_storage::{MemoryTablet, ScanRange, TabletData};
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -149,7 +149,7 @@ fn states(cluster: &Cluster) -> Vec<State> {
             |nodes: &[NodeId]| nodes.len() == wanted.len() && nodes.iter().all(|node| wanted.contains(node));
         State {
             tablet: *tablet,
-            has_leaseholder: handles().any(|(_, handle)| handle.begin_read().is_ok()),
+            has_leaseholder: handles().any(|(_, handle)| handle.check(Permit::Lease).is_ok()),
             is_placed: is_wanted(&holders)
                 && handles().any(|(_, handle)| handle.settled().is_some_and(|voters| is_wanted(&voters))),
             applied: handles()
@@ -188,7 +188,7 @@ fn judge(cluster: &Cluster) -> Result<(), Finding> {
         // Whoever leads has everything that was acknowledged; what followers have is compared with that while it is applied.
         let lives = cluster.nodes.values().filter_map(|node| node.life.as_ref());
         let handles = lives.filter_map(|life| life.handles.get(tablet));
-        for handle in handles.filter(|handle| handle.begin_read().is_ok()) {
+        for handle in handles.filter(|handle| handle.check(Permit::Lease).is_ok()) {
             let (inserts, counters) = (cluster.clients.inserts(*tablet), cluster.clients.counters(*tablet));
             acknowledged::check(now_ns, inserts, &counters, &contents(handle.data()))?;
         }

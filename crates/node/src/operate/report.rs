@@ -5,7 +5,7 @@
 
 use crate::catalog::CATALOG_TABLET;
 use diorite_base::{NodeId, TabletId};
-use diorite_replica::{Leadership, Store};
+use diorite_replica::{CopyStatus, Leadership, Store};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -80,6 +80,18 @@ pub(super) struct CopyReport {
     pub(super) rate_bytes: u64,
 }
 
+impl From<CopyStatus> for CopyReport {
+    fn from(copy: CopyStatus) -> Self {
+        Self {
+            tablet: copy.tablet,
+            source: copy.from,
+            bytes_done: copy.bytes_done,
+            bytes_total: copy.bytes_total,
+            rate_bytes: copy.rate,
+        }
+    }
+}
+
 /// This node's report.
 pub(super) fn make(store: &Store, uptime_s: u64, move_reserve_percent: u64) -> Report {
     let handles = store.tablets();
@@ -110,7 +122,7 @@ pub(super) fn make(store: &Store, uptime_s: u64, move_reserve_percent: u64) -> R
         cpu_s: cpu_seconds(),
         disks: disks.collect(),
         tablets,
-        copies: Vec::new(),
+        copies: store.copies().into_iter().filter(|copy| copy.incoming).map(CopyReport::from).collect(),
     }
 }
 
