@@ -169,7 +169,7 @@ impl Node {
         life.context.set_copies(Arc::clone(&life.lacking) as Arc<dyn CopyRequests>);
         for (tablet, placement) in &self.heard {
             if placement.is_on(self.id) {
-                if self.disk.found(&*life.log, *tablet, &setting.founders[tablet]) {
+                if self.disk.found(&life.log, *tablet, &setting.founders[tablet]) {
                     life.open(*tablet, placement.members.clone(), &self.disk.tablets[tablet]);
                 }
             } else {
@@ -189,7 +189,7 @@ impl Node {
         match (placement.is_on(self.id), life.handles.contains_key(&tablet)) {
             (true, true) => life.core.set_members(tablet, placement.members),
             (true, false) => {
-                if self.disk.found(&*life.log, tablet, &setting.founders[&tablet]) {
+                if self.disk.found(&life.log, tablet, &setting.founders[&tablet]) {
                     life.open(tablet, placement.members, &self.disk.tablets[&tablet]);
                 }
             }
