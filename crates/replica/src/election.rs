@@ -335,8 +335,7 @@ impl<E: Engine> Core<E> {
         if leader != self.context.node.0 {
             replica.leading_since_ns = None;
         }
-        let is_confirmed = replica.group.commit_index() > replica.members_index;
-        if replica.group.is_sole_voter() && replica.is_wanted_alone(self.context.node) && is_confirmed {
+        if replica.is_alone_for_good(self.context.node) {
             self.restless.remove(&tablet);
             return;
         }

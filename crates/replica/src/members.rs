@@ -214,9 +214,13 @@ impl<E: Engine> Replica<E> {
         }
     }
 
-    /// Whether the catalog wants no other member than `me`, or has no opinion.
-    pub(crate) fn is_wanted_alone(&self, me: NodeId) -> bool {
-        self.members.learners.is_empty() && self.members.voters.iter().all(|node| *node == me)
+    /// Whether `me` is the only member, nobody else is wanted, and nothing is left to be done about that.
+    pub(crate) fn is_alone_for_good(&self, me: NodeId) -> bool {
+        self.group.is_sole_voter()
+            && self.group.members().learners.is_empty()
+            && self.members.learners.is_empty()
+            && self.members.voters.iter().all(|node| *node == me)
+            && self.group.commit_index() > self.members_index
     }
 
     /// The other voters that have nearly all that is committed.

@@ -169,8 +169,9 @@ impl Node {
         life.context.set_copies(Arc::clone(&life.lacking) as Arc<dyn CopyRequests>);
         for (tablet, placement) in &self.heard {
             if placement.is_on(self.id) {
-                self.disk.found(*tablet, &setting.founders[tablet]);
-                life.open(*tablet, placement.members.clone(), &self.disk.tablets[tablet]);
+                if self.disk.found(&life.log, *tablet, &setting.founders[tablet]) {
+                    life.open(*tablet, placement.members.clone(), &self.disk.tablets[tablet]);
+                }
             } else {
                 self.disk.depart(*tablet);
             }
@@ -188,8 +189,9 @@ impl Node {
         match (placement.is_on(self.id), life.handles.contains_key(&tablet)) {
             (true, true) => life.core.set_members(tablet, placement.members),
             (true, false) => {
-                self.disk.found(tablet, &setting.founders[&tablet]);
-                life.open(tablet, placement.members, &self.disk.tablets[&tablet]);
+                if self.disk.found(&life.log, tablet, &setting.founders[&tablet]) {
+                    life.open(tablet, placement.members, &self.disk.tablets[&tablet]);
+                }
             }
             (false, true) => {
                 life.handles.remove(&tablet);
@@ -241,20 +243,19 @@ impl Node {
 }
 
 impl Disk {
-    /// Makes a tablet that is not there, and writes its first members to the log.
-    fn found(&mut self, tablet: TabletId, founders: &[NodeId]) {
+    /// Makes a tablet that is not there, and writes its first members to the log. Returns whether they are there: the power may go meanwhile.
+    fn found(&mut self, log: &SimLog, tablet: TabletId, founders: &[NodeId]) -> bool {
         self.tablets.entry(tablet).or_insert_with(|| Arc::new(MemoryTablet::new(None)));
         let group = GroupId::from(tablet);
-        let is_known = self.log.recover(group).is_ok_and(|recovered| !recovered.conf_state.voters.is_empty());
+        let is_known = log.recover(group).is_ok_and(|recovered| !recovered.conf_state.voters.is_empty());
         if is_known {
-            return;
+            return true;
         }
         let mut records = MemoryRecords::default();
         let voters = founders.iter().map(|node| node.0).collect();
         let noted = records.set_conf_state(group, &ConfState { voters, ..ConfState::default() });
-        // If the power goes meanwhile, the replica that is opened next finds out.
-        let written = self.log.write(&mut records, true);
-        assert!(noted.is_ok(), "{written:?}");
+        assert!(noted.is_ok(), "memory takes everything");
+        log.write(&mut records, true).is_ok()
     }
 
     /// Removes what is left of a replica that was moved away while its node was down.
@@ -285,7 +286,8 @@ impl Life {
         };
         self.handles.insert(tablet, Arc::clone(replica.handle()));
         // Fails only if the log does, which is seen there.
-        let _ = self.core.open(replica);
+        let opened = self.core.open(replica);
+        assert!(opened.is_ok() || self.log.has_failed(), "{tablet} cannot be opened: {opened:?}");
     }
 
     /// Takes a frame; returns whether the core has something to do with it.

@@ -223,6 +223,28 @@ fn a_replica_that_went_away_is_remembered_and_may_come_back_from_the_first_entry
 }
 
 #[test]
+fn copies_that_a_crash_has_left_go_at_the_start_but_for_what_may_be_finished_yet() {
+    let home = tempfile::tempdir().unwrap();
+    let mut directory = DataDirectory::open(home.path()).unwrap();
+    directory.claim(Uuid::from_u128(1), 1, Uuid::from_u128(2)).unwrap();
+    for name in ["7", "7.old", "7.incoming", "8.outgoing-3", "9.old"] {
+        std::fs::create_dir(directory.tablets().join(name)).unwrap();
+    }
+    let left = |directory: &DataDirectory| {
+        let entries = std::fs::read_dir(directory.tablets()).unwrap();
+        let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    };
+    let now_us = SystemClock::new().wall_us();
+    directory.tidy(now_us).unwrap();
+    assert_eq!(left(&directory), ["7", "7.incoming", "9"], "what was to be replaced is back in its place");
+    assert_eq!(directory.staged_ids("incoming").unwrap(), [7]);
+    directory.tidy(now_us + 2 * 86_400_000_000).unwrap();
+    assert_eq!(left(&directory), ["7", "9"]);
+}
+
+#[test]
 fn a_directory_is_held_by_one_process_at_a_time() {
     let home = tempfile::tempdir().unwrap();
     let mut first = DataDirectory::open(home.path()).unwrap();

@@ -179,7 +179,6 @@ impl Copies {
 
     fn tell_outcome(&self, job: &Job, outcome: &Result<u64, String>) {
         let Job { tablet, to, copy, asked_by } = *job;
-        eprintln!("OUTCOME {outcome:?}");
         let (state, failure) = match outcome {
             Ok(bytes) => {
                 tracing::info!(%tablet, %to, bytes, "a copy of the replica was sent");

@@ -78,7 +78,6 @@ impl Staged {
         let wanted = &self.wanted;
         self.held.retain(|name, (size, _)| is_lasting(name) && wanted.get(name) == Some(&*size));
         self.tidy().map_err(|error| error.to_string())?;
-        eprintln!("WANT {:?} HELD {:?}", self.wanted, self.held);
         let held = self.held.iter();
         Ok(held.map(|(name, (size, crc))| Held { name: name.clone(), size: *size, crc: *crc }).collect())
     }

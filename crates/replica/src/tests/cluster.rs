@@ -7,15 +7,19 @@ use std::collections::BTreeMap;
 use std::sync::{RwLock, Weak};
 use std::time::Duration;
 
+/// Founders and wanted voters.
+type Placed = (Vec<u64>, Vec<u64>);
+type OnOpening = Box<dyn Fn(u64) + Send + Sync>;
+
 /// Carries frames between the stores of one process, on the sender's thread. A node that is not there, or is cut off, is down.
 #[derive(Default)]
 pub(super) struct Hub {
     stores: RwLock<BTreeMap<u64, Weak<Store>>>,
     pub(super) cut: RwLock<Vec<u64>>,
     /// Founders and wanted voters of tablets that are not of three.
-    pub(super) placed: RwLock<BTreeMap<u64, (Vec<u64>, Vec<u64>)>>,
+    pub(super) placed: RwLock<BTreeMap<u64, Placed>>,
     /// What is done when a store asks how a tablet is opened.
-    pub(super) on_opening: RwLock<Option<Box<dyn Fn(u64) + Send + Sync>>>,
+    pub(super) on_opening: RwLock<Option<OnOpening>>,
 }
 
 struct Port {

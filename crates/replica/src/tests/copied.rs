@@ -54,3 +54,28 @@ fn what_a_replica_has_promised_outlasts_the_data_that_a_copy_replaces() {
     core.open(replica_at(9)).unwrap();
     assert_eq!(core.replicas[&TABLET].promise, Some(promise));
 }
+
+#[test]
+fn a_replica_that_was_closed_comes_back_bound_by_what_it_has_said_and_does_not_lead() {
+    let (mut core, log, replica_at) = core();
+    core.open(replica_at(0)).unwrap();
+    assert!(core.replicas[&TABLET].group.is_leader(), "it is the only voter");
+    let promise = Promise { leader: 2, epoch: 5 };
+    core.replicas.get_mut(&TABLET).unwrap().promise = Some(promise);
+    core.close(TABLET).unwrap();
+    let recovered = log.recover(GroupId::from(TABLET)).unwrap();
+    assert_eq!((recovered.last, recovered.floor), ((0, 0), (1, 1)), "durable when it is closed");
+    let mut records = MemoryRecords::default();
+    let founders = ConfState { voters: vec![1], ..ConfState::default() };
+    records.set_conf_state(GroupId::from(TABLET), &founders).unwrap();
+    log.write(&mut records, true).unwrap();
+    core.open(replica_at(0)).unwrap();
+    let replica = &core.replicas[&TABLET];
+    assert!(replica.group.is_recovering() && !replica.group.is_leader());
+    assert_eq!(replica.promise, Some(promise));
+    // With data that holds as much again it is a voter like before, here the only one.
+    core.detach(TABLET);
+    core.open(replica_at(9)).unwrap();
+    let replica = &core.replicas[&TABLET];
+    assert!(!replica.group.is_recovering() && replica.group.is_leader());
+}
