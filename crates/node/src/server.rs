@@ -256,8 +256,9 @@ async fn start_node(
     catalog.start(Arc::new(RoutedWriter(Arc::clone(&router))))?;
     tokio::spawn(Arc::clone(&membership).follow());
     tokio::spawn(operations.run());
-    if let Some(joined) = &joined {
-        membership.copied(joined).await?;
+    match &joined {
+        Some(joined) => membership.copied(joined).await?,
+        None => membership.caught_up().await?,
     }
     let node = node_info(options, &identity);
     let shards_per_node = options.shards_per_node;

@@ -89,7 +89,7 @@ fn opening(dialled: &mut TcpStream, meddling: Meddling) -> io::Result<Vec<u8>> {
 
 /// CRC-32 (IEEE), bit by bit.
 fn crc32(bytes: &[u8]) -> u32 {
-    let step = |crc: u32| if crc & 1 == 1 { crc >> 1 ^ 0xEDB8_8320 } else { crc >> 1 };
+    let step = |crc: u32| if crc & 1 == 1 { (crc >> 1) ^ 0xEDB8_8320 } else { crc >> 1 };
     let add = |crc: u32, byte: &u8| (0..8).fold(crc ^ u32::from(*byte), |crc, _| step(crc));
     !bytes.iter().fold(!0, add)
 }

@@ -88,7 +88,7 @@ impl Changes<'_> {
                     return;
                 }
                 // A drop follows only what is certainly there.
-                let creation = statement.strip_prefix("DROP TABLE ").map(|table| create(table));
+                let creation = statement.strip_prefix("DROP TABLE ").map(create);
                 let is_certain =
                     creation.is_none_or(|create| self.answers.lock().unwrap().get(&create) == Some(&Answer::Done));
                 if is_certain && self.ask(&mut client, node, &statement).is_none() {

@@ -47,6 +47,8 @@ const ADMISSION_PATIENCE: Duration = Duration::from_secs(2);
 const REGISTER_PATIENCE: Duration = Duration::from_secs(3);
 /// How long a node that has just joined waits for its copy of the catalog.
 const COPY_PATIENCE: Duration = Duration::from_secs(60);
+/// How long a node that was away waits for what the catalog has become meanwhile, before it serves what it has on disk.
+const CATCH_UP_PATIENCE: Duration = Duration::from_secs(10);
 /// The pause between two attempts at what did not work.
 const RETRY: Duration = Duration::from_millis(200);
 
@@ -172,7 +174,7 @@ impl Membership {
                     Err(KvError::Unavailable(_) | KvError::NotLeader { .. } | KvError::Timeout(_)) => {
                         pause(RETRY).await
                     }
-                    outcome => return outcome,
+                    outcome => return outcome.map(|_| ()),
                 }
             }
         };
@@ -201,7 +203,7 @@ impl Membership {
         let mut is_logged = false;
         loop {
             match self.write(&command).await {
-                Ok(()) => return Ok(()),
+                Ok(_) => return Ok(()),
                 Err(error) if !std::mem::replace(&mut is_logged, true) => {
                     tracing::info!(%error, "the catalog cannot be told this node's address yet");
                 }
@@ -211,12 +213,43 @@ impl Membership {
         }
     }
 
-    async fn write(&self, command: &Command) -> Result<(), KvError> {
+    /// Returns the catalog's version that includes the command.
+    async fn write(&self, command: &Command) -> Result<u64, KvError> {
         let reply = self.router.write(CATALOG_TABLET, Mutation::evaluated(None, &command.encode())).await?;
         match Outcome::decode(&reply) {
             Ok(Outcome::Rejected { message, .. }) => Err(KvError::Storage(message)),
-            Ok(_) => Ok(()),
+            Ok(outcome) => Ok(outcome.version()),
             Err(error) => Err(KvError::Storage(error.to_string())),
+        }
+    }
+
+    /// A member that comes back serves nothing before its copy of the catalog has all that was acknowledged before: clients would be told that
+    /// what they have made does not exist. Its disk may not know of the last changes that they were committed, even of those that it served. If the
+    /// catalog's leader cannot be asked for a while, what there is has to do.
+    pub(crate) async fn caught_up(&self) -> Result<(), StartError> {
+        // Changes nothing, as the catalog knows this node or is being told; the answer names the version that says so.
+        let command = Command::RegisterNode { node: self.description.clone() };
+        let mut versions = self.catalog.versions();
+        let catching_up = async {
+            let newest = loop {
+                match self.write(&command).await {
+                    Ok(version) => break version,
+                    Err(error) => tracing::debug!(%error, "the catalog's leader cannot be asked yet"),
+                }
+                pause(RETRY).await;
+            };
+            // The sender lives as long as the catalog's follower.
+            let _ = versions.wait_for(|served| *served >= newest).await;
+        };
+        tokio::select! {
+            waited = timeout(CATCH_UP_PATIENCE, catching_up) => {
+                if waited.is_err() {
+                    let version = self.catalog.served_version();
+                    tracing::warn!(version, "the catalog's leader cannot be reached: serving the copy on disk");
+                }
+                Ok(())
+            }
+            refused = self.admission.refused() => Err(refused),
         }
     }
 
