@@ -27,7 +27,7 @@ build: ## build the diorite binary
 	@. scripts/env; echo "built $$CARGO_TARGET_DIR/release/diorite"
 
 .PHONY: bench
-bench: ## build, load and read a scaled-down large data set, report under bench-results/
+bench: ## build; load, read and write a large data set on four nodes, add and lose one; report under bench-results/
 	@scripts/setup bench
 	@. scripts/env; cargo build --release --locked --package diorite
 	@. scripts/env; "$$CARGO_TARGET_DIR/release/diorite" bench large-dataset $(BENCH_ARGS)

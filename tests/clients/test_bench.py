@@ -1,6 +1,6 @@
-"""`diorite bench large-dataset`, the job of `make bench`, at its smallest scale: every phase runs without an error, a table is
-printed, and a report in HTML and JSON is written where it was asked for. Then the benchmarks of clusters, just as small, on
-three nodes.
+"""`diorite bench large-dataset`, the job of `make bench`, at its smallest scale: every phase runs, with a node more and a node less, and without an
+error where there may be none; a table is printed, and a report in HTML and JSON is written where it was asked for. The same on servers that run
+already, and on one. Then the benchmarks of clusters, just as small, on three nodes.
 """
 
 import json
@@ -8,37 +8,90 @@ import subprocess
 
 import conftest
 
-PHASES = ["load", "random-read-heavy", "recent-read-heavy", "write-heavy"]
-
+PHASES = ["load", "random-read-heavy", "recent-read-heavy", "write-heavy", "mixed-load"]
+CHANGES = ["add-node", "lose-node"]
+CHARTS = ["Throughput", "Read latency", "Server CPU", "Server memory", "Disk operations", "SSTable bytes per node", "Tablets per node", "Leaders per node"]
 
 SHORT = ["--phase-duration", "1s"]
 SMALL = ["--records", "2000", "--warm-up", "500ms", *SHORT]
 
 
-def bench(folder, *arguments, scenario=("large-dataset", "--scale", "tiny"), nodes=1):
+def bench(folder, *arguments, scenario=("large-dataset", "--scale", "tiny"), nodes=5, starts=True):
     report = folder / "report"
     command = [str(conftest.binary()), "bench", *scenario, "--report", str(report), *arguments]
-    command += ["--listen", conftest.free_address(nodes)]
+    if starts:
+        command += ["--listen", conftest.free_address(nodes)]
     done = subprocess.run(command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout, report
 
 
-def test_table_and_report(tmp_path):
+def errors_of(phase):
+    return phase["reads"]["errors"] + phase["writes"]["errors"]
+
+
+def test_the_whole_scenario(tmp_path):
     table, report = bench(tmp_path)
-    for phase in PHASES:
-        assert phase in table, table
-    assert "published" in table and "durability: fsync" in table
     page = (report / "report.html").read_text()
-    assert "<html" in page and all(phase in page for phase in PHASES)
+    for phase in PHASES + CHANGES:
+        assert phase in table and phase in page, table
+    assert "published" in table and "durability: fsync on a quorum" in table
+    assert "26 TB in about 8 h" in table and "2 h 10 min" in table and "left out" not in table
     # The page works without a network.
-    assert "<script src=" not in page and "<link rel=\"stylesheet\" href=\"http" not in page
-    assert json.loads((report / "report.json").read_text())
+    assert "<html" in page and "<script src=" not in page and "<link rel=\"stylesheet\" href=\"http" not in page
+    assert all(chart in page for chart in CHARTS)
+    result = json.loads((report / "report.json").read_text())
+    phases = {phase["name"]: phase for phase in result["phases"]}
+    assert list(phases) == PHASES + CHANGES and result["unfinished"] == []
+    for name, phase in phases.items():
+        assert phase["server_cpu_seconds"] > 0, name
+        assert errors_of(phase) == 0 or name == "lose-node", name
+        assert phase["reads"]["operations"] > 0 or name in ("load", "write-heavy"), name
+    assert phases["load"]["writes"]["operations"] == 20_000
+    check_changes({figure["name"]: figure["value"] for figure in result["figures"]})
+    check_nodes(result["nodes"], phases["lose-node"]["end_s"])
+    assert not (report / "data").exists()
 
 
-def test_json_alone_on_standard_output(tmp_path):
-    text, _ = bench(tmp_path, "--json")
-    assert isinstance(json.loads(text), dict)
+def check_changes(figures):
+    assert figures["add: failed requests"] == 0
+    assert 0 < figures["add: the new node leads its first tablet"] <= figures["add: balanced, nothing moves"]
+    assert 0 < figures["add: the new node has its first replica"] <= figures["add: balanced, nothing moves"]
+    assert figures["add: bytes copied"] > 0 and figures["add: limit of copies, per node"] == 10
+    # 20 tablets on five nodes: four each, or one more or less.
+    assert figures["add: leaders per node, farthest from the mean"] <= 25
+    assert figures["add: bytes per node, farthest from the mean"] is not None
+    assert figures["add: p99 of writes, of that of the mixed load before"] > 0
+    assert 0 < figures["lose: every tablet takes writes again"] < 30_000
+    # It is missed at once, but given up only later.
+    assert figures["lose: every tablet has all its replicas again"] > figures["lose: a silent node is given up after"] == 2
+    assert figures["lose: bytes copied"] > 0 and figures["lose: failed requests"] >= 0
+
+
+def check_nodes(samples, end_s):
+    assert [node["node"] for node in samples[0]["nodes"]] == [1, 2, 3, 4]
+    assert 0 < samples[0]["at_s"] < samples[-1]["at_s"] <= end_s + 2
+    fifth = [node for sample in samples for node in sample["nodes"] if node["node"] == 5]
+    assert 10 <= max(node["replicas"] for node in fifth) <= 14 and fifth[-1]["replicas"] == 0
+    assert any(node["sst_bytes"] and node["tablet_bytes"] and node["leaders"] for node in fifth)
+    assert not fifth[-1]["is_up"] and fifth[-1]["sst_bytes"] is None
+
+
+def test_json_alone_on_standard_output_and_one_node_on_its_own(tmp_path):
+    text, _ = bench(tmp_path, "--nodes", "1", "--json", nodes=1)
+    result = json.loads(text)
+    assert [phase["name"] for phase in result["phases"]] == PHASES and result["figures"] == []
+    assert [omission.split(":")[0] for omission in result["omissions"]] == ["adding a node", "losing a node"]
+
+
+def test_servers_that_run_already(server, tmp_path):
+    table, report = bench(tmp_path, "--nodes", server.address, "--keyspace", "bench_of_others", starts=False)
+    assert "left out: adding a node: the servers were not started by the benchmark" in table
+    result = json.loads((report / "report.json").read_text())
+    assert [phase["name"] for phase in result["phases"]] == PHASES
+    # Nobody said which processes the servers are.
+    assert all(phase["operations_per_server_cpu_second"] is None and errors_of(phase) == 0 for phase in result["phases"])
+    assert any(node["tablet_bytes"] for sample in result["nodes"] for node in sample["nodes"])
 
 
 def cluster_report(folder, *scenario):

@@ -17,7 +17,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 
-use crate::node::{NodeOptions, check_ports, membership, nth_address, wait_until_ready};
+use crate::node::{NodeOptions, check_ports, membership, nth_address, wait_until_ready, zone};
 use crate::process::{NodeProcess, ProcessIdentity};
 use crate::status::{NodeStatus, node_status};
 use crate::{FIRST_ADDRESS, LocalError, pause};
@@ -230,9 +230,7 @@ impl Cluster {
     fn spawn(&self, number: u32, executable: &Path) -> Result<(NodeOptions, NodeProcess), LocalError> {
         let directory = self.node_directory(number);
         let mut arguments = membership(number, self.description.first_address, self.description.replication);
-        if let Some(zones) = self.description.zones {
-            arguments.extend(["--zone".to_owned(), format!("zone{}", (number - 1) % zones + 1)]);
-        }
+        arguments.extend(zone(number, self.description.zones));
         arguments.extend_from_slice(&self.description.arguments);
         std::fs::create_dir_all(&directory).map_err(|error| LocalError::file(&directory, error))?;
         let options = NodeOptions {

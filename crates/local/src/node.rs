@@ -71,6 +71,12 @@ pub fn membership(number: u32, first: Ipv4Addr, replication: u32) -> Vec<String>
     }
 }
 
+/// The arguments of `start` that put node `number`, from 1, into one of so many zones, which the nodes take in turn.
+pub fn zone(number: u32, zones: Option<u32>) -> Vec<String> {
+    let zones = zones.filter(|&zones| zones > 0);
+    zones.map_or_else(Vec::new, |zones| vec!["--zone".to_owned(), format!("zone{}", (number - 1) % zones + 1)])
+}
+
 /// The address of node `number`, from 1, of a cluster that begins at `first`.
 pub fn nth_address(first: Ipv4Addr, number: u32) -> Result<IpAddr, LocalError> {
     let address = first.to_bits().checked_add(number.saturating_sub(1)).map(Ipv4Addr::from_bits);
@@ -189,5 +195,7 @@ mod tests {
         assert_eq!(membership(1, first, 1), Vec::<String>::new());
         assert_eq!(membership(1, first, 3), ["--rf", "3"]);
         assert_eq!(membership(2, first, 3), ["--join", "127.0.0.254"]);
+        assert_eq!(zone(5, Some(3)), ["--zone", "zone2"]);
+        assert_eq!(zone(5, None), Vec::<String>::new());
     }
 }

@@ -17,14 +17,18 @@ use crate::report::Report;
 use crate::runner::interruption;
 use crate::status::say;
 
+pub mod changes;
 pub mod failover;
 pub mod idle;
 pub mod large_dataset;
 pub mod measure;
+pub mod operator;
 pub mod point;
+pub mod probes;
 pub mod published;
 pub mod servers;
 pub mod tablets;
+pub mod watch;
 
 use failover::FailoverArguments;
 use idle::IdleArguments;
@@ -43,7 +47,7 @@ pub struct BenchArguments {
 /// The scenarios.
 #[derive(Debug, Clone, clap::Subcommand)]
 pub enum Scenario {
-    /// Load, random reads, recent reads and writes, as in the published runs on tens of billions of records.
+    /// Load, random reads, recent reads, writes, one node more and one node less, as in the published runs on tens of billions of records.
     LargeDataset(LargeDatasetArguments),
     /// Point reads in cache and fsynced inserts, the two figures of the project's efficiency target.
     Point(PointArguments),
@@ -69,14 +73,15 @@ impl Scenario {
     /// How many servers are started if the command line does not say.
     fn default_nodes(&self) -> u32 {
         match self {
-            Self::LargeDataset(_) | Self::Point(_) => 1,
+            Self::Point(_) => 1,
+            Self::LargeDataset(_) => 4,
             Self::Tablets(_) | Self::Idle(_) | Self::Failover(_) => 3,
         }
     }
 
-    /// Whether requests that fail are a result and not a mistake.
-    fn expects_errors(&self) -> bool {
-        matches!(self, Self::Failover(_))
+    /// How many addresses beside the servers' must be free, for nodes that are added.
+    fn spare_addresses(&self, nodes: u32) -> u32 {
+        u32::from(matches!(self, Self::LargeDataset(_)) && nodes > 1)
     }
 }
 
@@ -94,6 +99,9 @@ pub struct CommonArguments {
     /// Replication factor of the cluster that is started, and of the keyspace [default: 3, or fewer if there are fewer nodes].
     #[arg(long, value_name = "N")]
     pub rf: Option<u32>,
+    /// Zones that the servers that are started are in by turns [default: all in the same].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=99))]
+    pub zones: Option<u32>,
     /// Where the servers that are started keep their data [default: in the report's directory, removed afterwards].
     #[arg(long)]
     pub data_dir: Option<PathBuf>,
@@ -147,7 +155,7 @@ pub struct Target {
 impl Target {
     /// Samples its processes and directories.
     pub fn sampler(&self) -> Sampler {
-        Sampler { process_ids: self.process_ids.clone(), data_directories: self.data_directories.clone() }
+        Sampler::new(&self.process_ids, &self.data_directories)
     }
 
     /// How many nodes the benchmark talks to.
@@ -171,15 +179,21 @@ pub async fn run(arguments: BenchArguments, executable: &Path) -> Result<ExitCod
     std::fs::create_dir_all(&directory).map_err(|error| WorkloadError::file(&directory, error))?;
     let (target, mut servers) = match common.nodes_to_start(scenario.default_nodes())? {
         Some(nodes) => {
-            let options = server_options(common, nodes, executable, &directory);
+            let options = ServersOptions {
+                spare: scenario.spare_addresses(nodes),
+                ..server_options(common, nodes, executable, &directory)
+            };
             let servers = Servers::start(&options).await?;
             (local_target(common, &servers, options.replication), Some(servers))
+        }
+        None if common.zones.is_some() => {
+            return Err(WorkloadError::Arguments("--zones is for servers that are started here".into()));
         }
         None => (remote_target(common), None),
     };
     // Ctrl-C ends the phase under way, not the process, so the servers are always stopped below.
     let result = match scenario {
-        Scenario::LargeDataset(scenario) => large_dataset::run(scenario, &target).await,
+        Scenario::LargeDataset(scenario) => large_dataset::run(scenario, &target, servers.as_mut()).await,
         Scenario::Point(scenario) => point::run(scenario, &target).await,
         Scenario::Tablets(scenario) => tablets::run(scenario, &target).await,
         Scenario::Idle(scenario) => interruptible(idle::run(scenario, &target)).await,
@@ -194,8 +208,7 @@ pub async fn run(arguments: BenchArguments, executable: &Path) -> Result<ExitCod
     }
     let report = result?;
     conclude(&report, &directory, common.json)?;
-    let failed = report.has_errors() && !scenario.expects_errors();
-    Ok(if failed { ExitCode::from(1) } else { ExitCode::SUCCESS })
+    Ok(if report.has_failed() { ExitCode::from(1) } else { ExitCode::SUCCESS })
 }
 
 /// For scenarios that are more than phases: Ctrl-C ends them without a report.
@@ -252,6 +265,8 @@ fn server_options(common: &CommonArguments, nodes: u32, executable: &Path, direc
         data_directory: common.data_dir.clone().unwrap_or_else(|| directory.join("data")),
         listen: common.listen,
         nodes,
+        spare: 0,
+        zones: common.zones,
         replication: common.rf.unwrap_or(DEFAULT_REPLICATION.min(nodes)),
         extra_arguments: common.server_arg.clone(),
         log_directory: directory.to_path_buf(),

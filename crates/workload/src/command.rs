@@ -139,6 +139,7 @@ async fn run_with_report(
         connections: arguments.connection.connections,
         durability: arguments.durability_label.clone(),
         notes: Vec::new(),
+        omissions: Vec::new(),
     };
     let report = Report::new(header, measurement);
     report.write(directory)?;

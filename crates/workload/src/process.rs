@@ -2,12 +2,15 @@
 //!
 //! Always true: the parsers take text and return `None` for what they do not understand; a number that cannot be read
 //! (another user's process, a file system without a block device, a remote server) is absent from a report, never 0.
+//! Sums over processes never shrink: what a process had used when it was last seen stays in them after its end, and one that is added later
+//! counts from its own beginning.
 //!
 //! Left out: other operating systems.
 
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use diorite_local::parse_stat;
+use diorite_local::{ProcessStat, parse_stat};
 use serde::{Deserialize, Serialize};
 
 /// What a set of processes and their data directories have used up to now.
@@ -26,39 +29,110 @@ pub struct Usage {
     pub sst_bytes: Option<u64>,
 }
 
-/// Reads the [`Usage`] of some processes.
+/// Reads the [`Usage`] of some processes. Copies share what they watch, so that processes can come and go during a phase.
 #[derive(Debug, Clone, Default)]
 pub struct Sampler {
-    pub process_ids: Vec<u32>,
-    pub data_directories: Vec<PathBuf>,
+    watched: Arc<Mutex<Watched>>,
+}
+
+#[derive(Debug, Default)]
+struct Watched {
+    processes: Vec<Process>,
+    data_directories: Vec<PathBuf>,
+}
+
+/// A process, and what it had used when it was last seen.
+#[derive(Debug)]
+struct Process {
+    id: u32,
+    seen: Option<Seen>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Seen {
+    /// Tells the process from one that is given its number later.
+    start_ticks: u64,
+    cpu_seconds: f64,
+    /// 0 once the process has ended.
+    resident_bytes: u64,
+    /// Bytes read from and written to block devices.
+    io: Option<(u64, u64)>,
+}
+
+impl Process {
+    fn new(id: u32) -> Self {
+        Self { id, seen: None }
+    }
+
+    /// Looks again; what is known now.
+    fn look(&mut self) -> Option<Seen> {
+        let id = self.id;
+        let stat = read(&format!("/proc/{id}/stat")).and_then(|text| parse_stat(&text));
+        self.take(stat, || read(&format!("/proc/{id}/io")).and_then(|text| parse_io(&text)))
+    }
+
+    fn take(&mut self, stat: Option<ProcessStat>, io: impl Fn() -> Option<(u64, u64)>) -> Option<Seen> {
+        let is_same = |stat: &ProcessStat| self.seen.is_none_or(|seen| seen.start_ticks == stat.start_ticks);
+        self.seen = match stat.filter(is_same) {
+            Some(stat) => Some(Seen {
+                start_ticks: stat.start_ticks,
+                cpu_seconds: stat.cpu_seconds,
+                resident_bytes: stat.resident_bytes,
+                // Of a process that has ended and that nobody has waited for, the rest can still be read.
+                io: io().or(self.seen.and_then(|seen| seen.io)),
+            }),
+            None => self.seen.map(|seen| Seen { resident_bytes: 0, ..seen }),
+        };
+        self.seen
+    }
 }
 
 impl Sampler {
-    /// The usage now. Processes that have ended make every process number absent.
+    /// Watches some processes and the directories in which they keep their data.
+    pub fn new(process_ids: &[u32], data_directories: &[PathBuf]) -> Self {
+        let processes = process_ids.iter().copied().map(Process::new).collect();
+        let data_directories = data_directories.to_vec();
+        Self { watched: Arc::new(Mutex::new(Watched { processes, data_directories })) }
+    }
+
+    /// Watches one more process and its directory.
+    pub fn add(&self, process_id: u32, data_directory: PathBuf) {
+        let mut watched = self.lock();
+        watched.processes.push(Process::new(process_id));
+        watched.data_directories.push(data_directory);
+    }
+
+    /// Leaves a directory out of the sizes from now on: nobody serves what is in it.
+    pub fn forget_directory(&self, data_directory: &Path) {
+        self.lock().data_directories.retain(|directory| directory != data_directory);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Watched> {
+        self.watched.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The usage now. A process that was never seen makes every process number absent.
     pub fn sample(&self) -> Usage {
-        let stats = self.each(|id| parse_stat(&read(&format!("/proc/{id}/stat"))?));
-        let io = self.each(|id| parse_io(&read(&format!("/proc/{id}/io"))?));
-        let devices = devices(&self.data_directories);
+        let mut watched = self.lock();
+        let directories = watched.data_directories.clone();
+        let looked = watched.processes.iter_mut().map(Process::look);
+        let seen: Option<Vec<Seen>> = looked.collect::<Option<Vec<_>>>().filter(|all| !all.is_empty());
+        drop(watched);
+        let io = seen.as_ref().and_then(|all| all.iter().map(|seen| seen.io).collect::<Option<Vec<_>>>());
+        let devices = devices(&directories);
         let device_usage = (!devices.is_empty())
             .then(|| read("/proc/diskstats").map(|text| parse_diskstats(&text, &devices)))
             .flatten();
         Usage {
-            cpu_seconds: stats.as_ref().map(|all| all.iter().map(|stat| stat.cpu_seconds).sum()),
-            resident_bytes: stats.as_ref().map(|all| all.iter().map(|stat| stat.resident_bytes).sum()),
+            cpu_seconds: seen.as_ref().map(|all| all.iter().map(|seen| seen.cpu_seconds).sum()),
+            resident_bytes: seen.as_ref().map(|all| all.iter().map(|seen| seen.resident_bytes).sum()),
             disk_read_bytes: io.as_ref().map(|all| all.iter().map(|io| io.0).sum()),
             disk_write_bytes: io.as_ref().map(|all| all.iter().map(|io| io.1).sum()),
             device_reads: device_usage.map(|usage| usage.0),
             device_writes: device_usage.map(|usage| usage.1),
-            sst_bytes: (!self.data_directories.is_empty())
-                .then(|| self.data_directories.iter().map(|directory| bytes_of(directory, Some("sst"))).sum()),
+            sst_bytes: (!directories.is_empty())
+                .then(|| directories.iter().map(|directory| bytes_of(directory, Some("sst"))).sum()),
         }
-    }
-
-    fn each<T>(&self, read: impl Fn(u32) -> Option<T>) -> Option<Vec<T>> {
-        if self.process_ids.is_empty() {
-            return None;
-        }
-        self.process_ids.iter().map(|&id| read(id)).collect()
     }
 }
 

@@ -10,6 +10,7 @@ use serde::Serialize;
 use crate::WorkloadError;
 use crate::bench::measure::{Measurement, PhaseSpec, date_time};
 use crate::bench::published::Reference;
+use crate::bench::watch::NodesSample;
 use crate::latency::Summary;
 use crate::process::{Environment, Usage};
 use crate::runner::{Interval, Outcome};
@@ -31,6 +32,8 @@ pub struct Header {
     /// How the servers acknowledge writes.
     pub durability: String,
     pub notes: Vec<String>,
+    /// What the scenario has and this run had not, with the reason.
+    pub omissions: Vec<String>,
 }
 
 /// One benchmark run.
@@ -49,6 +52,10 @@ pub struct Report {
     pub figures: Vec<Figure>,
     pub phases: Vec<PhaseResult>,
     pub samples: Vec<Sample>,
+    /// What each node held and led, once a second; empty where nobody watched.
+    pub nodes: Vec<NodesSample>,
+    /// What did not come to its end, in words. Empty in a good run.
+    pub unfinished: Vec<String>,
 }
 
 /// What one phase came to. Server numbers are over all server processes and are absent if those are not known.
@@ -57,6 +64,7 @@ pub struct PhaseResult {
     pub name: String,
     pub description: String,
     pub is_result: bool,
+    pub expects_errors: bool,
     pub start_s: f64,
     pub end_s: f64,
     pub writers: usize,
@@ -87,6 +95,7 @@ impl PhaseResult {
             name: spec.name.clone(),
             description: spec.description.clone(),
             is_result: spec.is_result,
+            expects_errors: spec.expects_errors,
             start_s,
             end_s,
             writers: spec.plan.writers,
@@ -234,6 +243,8 @@ impl Report {
             figures: Vec::new(),
             phases: measurement.phases,
             samples: measurement.samples,
+            nodes: measurement.nodes,
+            unfinished: Vec::new(),
         }
     }
 
@@ -242,9 +253,15 @@ impl Report {
         Self { figures, ..self }
     }
 
-    /// Whether any request failed.
-    pub fn has_errors(&self) -> bool {
-        self.phases.iter().any(|phase| phase.reads.errors + phase.writes.errors > 0)
+    /// The same with what did not come to its end.
+    pub fn with_unfinished(self, unfinished: Vec<String>) -> Self {
+        Self { unfinished, ..self }
+    }
+
+    /// Whether something did not end, or a request failed in a phase in which none may.
+    pub fn has_failed(&self) -> bool {
+        let strict = self.phases.iter().filter(|phase| !phase.expects_errors);
+        !self.unfinished.is_empty() || strict.into_iter().any(|phase| phase.reads.errors + phase.writes.errors > 0)
     }
 
     /// Writes `report.html` and `report.json` into `directory`.
@@ -335,6 +352,9 @@ impl Report {
             text.push('\n');
         }
         text.push_str(&table(&self.figure_cells()));
+        for unfinished in &self.unfinished {
+            text.push_str(&format!("\nnot finished: {unfinished}\n"));
+        }
         text.push_str(&format!("\ndurability: {}\n", self.header.durability));
         let (environment, header) = (&self.environment, &self.header);
         text.push_str(&format!(
@@ -348,6 +368,9 @@ impl Report {
         ));
         for cluster in self.clusters() {
             text.push_str(&format!("published on {cluster}\n"));
+        }
+        for omission in &self.header.omissions {
+            text.push_str(&format!("left out: {omission}\n"));
         }
         text
     }

@@ -16,13 +16,10 @@ use std::time::Duration;
 
 use diorite_base::clock::{Clock, SystemClock};
 use futures::future::join_all;
-use scylla::client::session::Session;
-use scylla::routing::partitioner::{Murmur3Partitioner, Partitioner};
-use scylla::statement::Consistency;
-use scylla::statement::prepared::PreparedStatement;
 
 use super::large_dataset::check;
 use super::measure::{Measurement, PhaseSpec};
+use super::probes::Probes;
 use super::servers::Servers;
 use super::{CommonArguments, Target};
 use crate::WorkloadError;
@@ -33,7 +30,6 @@ use crate::key_state::KeyState;
 use crate::process::Sampler;
 use crate::report::{Figure, Header, Report};
 use crate::runner::{Plan, pause};
-use crate::session::{Statements, connect, prepare, use_keyspace};
 use crate::status::say;
 use crate::workloads::RowSet;
 
@@ -42,11 +38,6 @@ const TABLE: &str = "failover";
 const TABLETS_PER_NODE: u32 = 8;
 /// The metric of a node that says how many tablets it leads.
 const LEADERS: &str = "diorite_tablets_led";
-/// A probe that is not answered by then is sent again.
-const PROBE_TIMEOUT_MS: u64 = 300;
-const PROBE_STEP: Duration = Duration::from_millis(5);
-/// A tablet that takes no write for this long has failed over in vain.
-const PATIENCE_NS: u64 = 30_000_000_000;
 
 /// `diorite bench failover`.
 #[derive(Debug, Clone, clap::Args)]
@@ -115,9 +106,9 @@ pub async fn run(
         start_ms: clock.wall_us() / 1_000,
     };
     let executor = setup.executor(&rows).await?;
-    let probes = Probes::connect(common, target, tablets).await?;
+    let probes = Probes::connect(&common.connection(target), TABLE, tablets).await?;
     // Processes come and go, so their processor time has no meaning.
-    let sampler = Sampler { process_ids: Vec::new(), ..target.sampler() };
+    let sampler = Sampler::new(&[], &target.data_directories);
     let mut measurement = Measurement::new(sampler, common.json);
     let until = Arc::new(AtomicBool::new(false));
     let load = measurement.phase(load(arguments, &until), &executor);
@@ -143,7 +134,7 @@ fn load(arguments: &FailoverArguments, until: &Arc<AtomicBool>) -> PhaseSpec {
         until: Some(Arc::clone(until)),
     };
     let description = format!("{} operations/s, {} kills", arguments.rate, arguments.kills);
-    PhaseSpec::new("load-under-kills", description, plan)
+    PhaseSpec { expects_errors: true, ..PhaseSpec::new("load-under-kills", description, plan) }
 }
 
 async fn rounds(
@@ -185,67 +176,6 @@ async fn most_leaders(addresses: &[IpAddr], round: u32) -> (usize, Option<u64>) 
     }
 }
 
-/// A key in each tablet, and the means to write it.
-struct Probes {
-    session: Session,
-    insert: PreparedStatement,
-    keys: Vec<String>,
-}
-
-impl Probes {
-    async fn connect(common: &CommonArguments, target: &Target, tablets: u32) -> Result<Self, WorkloadError> {
-        let connection = ConnectionArguments { cql_read_timeout_ms: PROBE_TIMEOUT_MS, ..common.connection(target) };
-        let session = connect(&connection, 1).await?;
-        use_keyspace(&session, &connection).await?;
-        let statements = Statements::new(WorkloadKind::KeyValue, TABLE, None, None);
-        let insert = prepare(&session, &statements.insert, Consistency::Quorum).await?;
-        Ok(Self { session, insert, keys: key_per_tablet(tablets) })
-    }
-
-    /// Writes to every tablet until it takes the write; milliseconds since `since_ns`, by tablet.
-    async fn all_writable_ms(&self, clock: &SystemClock, since_ns: u64) -> Result<Vec<f64>, WorkloadError> {
-        let probes = join_all(self.keys.iter().map(|key| self.writable_ms(key, clock, since_ns))).await;
-        probes.into_iter().collect()
-    }
-
-    async fn writable_ms(&self, key: &str, clock: &SystemClock, since_ns: u64) -> Result<f64, WorkloadError> {
-        loop {
-            let answer = self.session.execute_unpaged(&self.insert, (key, &b"probe"[..])).await;
-            let waited_ns = clock.monotonic_ns() - since_ns;
-            match answer {
-                Ok(_) => return Ok(waited_ns as f64 / 1e6),
-                Err(error) if waited_ns > PATIENCE_NS => {
-                    let message =
-                        format!("the tablet of {key} took no write for {} s: {error}", waited_ns / 1_000_000_000);
-                    return Err(WorkloadError::Server(message));
-                }
-                Err(_) => pause(PROBE_STEP).await,
-            }
-        }
-    }
-}
-
-/// A key in each of a table's tablets, which split the ring evenly.
-fn key_per_tablet(tablets: u32) -> Vec<String> {
-    let mut keys = vec![None; tablets as usize];
-    let mut missing = tablets;
-    for number in 0_u64.. {
-        if missing == 0 {
-            break;
-        }
-        let key = format!("probe:{number}");
-        let token = Murmur3Partitioner.hash_one(key.as_bytes()).value();
-        // Tokens begin at the lowest number: flipping the sign bit makes that 0.
-        let place = u128::from(token as u64 ^ 1 << 63);
-        let slot = &mut keys[((place * u128::from(tablets)) >> 64) as usize];
-        if slot.is_none() {
-            *slot = Some(key);
-            missing -= 1;
-        }
-    }
-    keys.into_iter().flatten().collect()
-}
-
 impl Round {
     fn name(&self) -> String {
         match self.led {
@@ -262,10 +192,7 @@ fn figures(rounds: &[Round], errors: &BTreeMap<String, u64>) -> Vec<Figure> {
         Figure::new("every tablet takes writes again, median", median(&times), "ms").with_goal("at most 1,500"),
         Figure::new("every tablet takes writes again, slowest kill", times.last().copied(), "ms"),
     ];
-    let mut kinds = BTreeMap::<&str, u64>::new();
-    for (message, times) in errors {
-        *kinds.entry(kind(message)).or_default() += times;
-    }
+    let kinds = errors_by_kind(errors);
     let total: u64 = kinds.values().sum();
     figures.push(Figure::new("errors that reached the load", total as f64, "").with_goal("timeouts only"));
     figures.extend(kinds.into_iter().map(|(kind, times)| Figure::new(format!("errors: {kind}"), times as f64, "")));
@@ -281,6 +208,15 @@ fn figures(rounds: &[Round], errors: &BTreeMap<String, u64>) -> Vec<Figure> {
 fn median(sorted: &[f64]) -> Option<f64> {
     let (lower, upper) = (sorted.get(sorted.len().checked_sub(1)? / 2)?, sorted.get(sorted.len() / 2)?);
     Some((lower + upper) / 2.0)
+}
+
+/// How many errors of each sort there were.
+pub(super) fn errors_by_kind(errors: &BTreeMap<String, u64>) -> BTreeMap<&'static str, u64> {
+    let mut kinds = BTreeMap::new();
+    for (message, times) in errors {
+        *kinds.entry(kind(message)).or_default() += times;
+    }
+    kinds
 }
 
 /// What sort of error a message tells of, without the addresses and numbers in it.
@@ -318,21 +254,13 @@ fn header(arguments: &FailoverArguments, target: &Target, tablets: u32) -> Heade
             "The load goes through the driver with its default retries; every row that it reads is checked against what was acknowledged."
                 .to_owned(),
         ],
+        omissions: Vec::new(),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn every_tablet_has_a_probe() {
-        let keys = key_per_tablet(24);
-        assert_eq!(keys.len(), 24);
-        let tokens: Vec<i64> = keys.iter().map(|key| Murmur3Partitioner.hash_one(key.as_bytes()).value()).collect();
-        assert!(tokens.is_sorted(), "one in each part, in their order");
-        assert!(tokens[0] < i64::MIN + (u64::MAX / 24) as i64);
-    }
 
     #[test]
     fn the_slowest_tablet_counts_in_a_kill_and_the_median_over_kills() {

@@ -123,7 +123,7 @@ async fn measure(
 ) -> Result<Vec<NodeCost>, WorkloadError> {
     pause(arguments.settle).await;
     let sample = || -> Vec<Usage> {
-        let one = |&pid: &u32| Sampler { process_ids: vec![pid], data_directories: Vec::new() }.sample();
+        let one = |&pid: &u32| Sampler::new(&[pid], &[]).sample();
         target.process_ids.iter().map(one).collect()
     };
     let (first, start_ns) = (sample(), clock.monotonic_ns());
@@ -187,6 +187,7 @@ fn header(arguments: &IdleArguments, target: &Target) -> Header {
             "Memory is the resident set; what a replica needs is the difference divided by the number of replicas."
                 .to_owned(),
         ],
+        omissions: Vec::new(),
     }
 }
 

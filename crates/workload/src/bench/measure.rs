@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use diorite_base::clock::{Clock, SystemClock};
 
 use super::published::Reference;
+use super::watch::NodesSample;
 use crate::WorkloadError;
 use crate::process::{Sampler, Usage};
 use crate::report::{PhaseResult, Sample};
@@ -23,13 +24,30 @@ pub struct PhaseSpec {
     pub reference: Reference,
     /// Whether it stands in the result table; a warm-up does not.
     pub is_result: bool,
+    /// Whether requests that fail are a result and not a mistake.
+    pub expects_errors: bool,
 }
 
 impl PhaseSpec {
     /// A phase that is compared with nothing.
     pub fn new(name: impl Into<String>, description: impl Into<String>, plan: Plan) -> Self {
         let reference = Reference::default();
-        Self { name: name.into(), description: description.into(), plan, reference, is_result: true }
+        let (name, description) = (name.into(), description.into());
+        Self { name, description, plan, reference, is_result: true, expects_errors: false }
+    }
+}
+
+/// Time since the first phase began.
+#[derive(Debug, Clone, Default)]
+pub struct Stopwatch {
+    // Its monotonic time starts when it is made.
+    clock: SystemClock,
+}
+
+impl Stopwatch {
+    /// Seconds.
+    pub fn elapsed_s(&self) -> f64 {
+        self.clock.monotonic_ns() as f64 / 1e9
     }
 }
 
@@ -37,19 +55,31 @@ impl PhaseSpec {
 pub struct Measurement {
     pub phases: Vec<PhaseResult>,
     pub samples: Vec<Sample>,
+    /// What the nodes held and led, where somebody watched.
+    pub nodes: Vec<NodesSample>,
     pub started_wall_us: i64,
     sampler: Sampler,
-    clock: SystemClock,
-    start_ns: u64,
+    stopwatch: Stopwatch,
     json: bool,
 }
 
 impl Measurement {
     /// A measurement that begins now.
     pub fn new(sampler: Sampler, json: bool) -> Self {
-        let clock = SystemClock::new();
-        let (start_ns, started_wall_us) = (clock.monotonic_ns(), clock.wall_us());
-        Self { phases: Vec::new(), samples: Vec::new(), started_wall_us, sampler, clock, start_ns, json }
+        let stopwatch = Stopwatch::default();
+        let started_wall_us = stopwatch.clock.wall_us();
+        let (phases, samples, nodes) = (Vec::new(), Vec::new(), Vec::new());
+        Self { phases, samples, nodes, started_wall_us, sampler, stopwatch, json }
+    }
+
+    /// What samples the servers: processes that come later are added to it.
+    pub fn sampler(&self) -> Sampler {
+        self.sampler.clone()
+    }
+
+    /// The time that samples are stamped with.
+    pub fn stopwatch(&self) -> Stopwatch {
+        self.stopwatch.clone()
     }
 
     /// Runs one phase.
@@ -79,7 +109,7 @@ impl Measurement {
     }
 
     fn elapsed_s(&self) -> f64 {
-        (self.clock.monotonic_ns() - self.start_ns) as f64 / 1e9
+        self.stopwatch.elapsed_s()
     }
 }
 

@@ -178,5 +178,6 @@ fn header(arguments: &PointArguments, target: &Target) -> Header {
             ),
             super::large_dataset::replication_note(target.replication),
         ],
+        omissions: Vec::new(),
     }
 }

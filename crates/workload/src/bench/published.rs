@@ -64,6 +64,16 @@ pub fn write_heavy(replication: u32) -> Reference {
     Reference { published: "20–25k writes/s, 3–4 ms", cluster: NETWORK_SSD, ..load(replication) }
 }
 
+/// A fifth node for 26 TB, copies limited to 200 MB/s.
+pub fn add_node() -> Reference {
+    Reference { published: "4 → 5 nodes, 26 TB in about 8 h at 200 MB/s", cluster: NVME, ..Reference::default() }
+}
+
+/// One of five nodes gone for good.
+pub fn lose_node() -> Reference {
+    Reference { published: "5 → 4 nodes, rebalanced in 2 h 10 min", cluster: NVME, ..Reference::default() }
+}
+
 /// Point reads in memory.
 pub fn point_read() -> Reference {
     Reference { published: "2.6M reads/s, 65 % CPU", cluster: FIFTY_NODES, ..random_read() }

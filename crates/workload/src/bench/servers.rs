@@ -1,14 +1,14 @@
-//! The servers that a benchmark starts, measures, perhaps kills, and stops: one node, or a cluster on neighbouring addresses.
+//! The servers that a benchmark starts, measures, perhaps adds to or kills, and stops: one node, or a cluster on neighbouring addresses.
 //!
 //! Always true: no server outlives its handle; servers are ready when they serve requests, not when they have started; what
 //! they say is in log files beside the report. A node on its own keeps its data in the directory given, the nodes of a
 //! cluster in `node-1`, `node-2`, … below it.
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 
 use diorite_local::{
-    CQL_PORT, LocalError, NodeOptions, NodeProcess, free_address, membership, nth_address, wait_until_ready,
+    CQL_PORT, LocalError, NodeOptions, NodeProcess, free_address, membership, nth_address, wait_until_ready, zone,
 };
 use rustix::process::Signal;
 
@@ -23,6 +23,10 @@ pub struct ServersOptions {
     /// The address of the first one, or `None` for the first free one from 127.0.0.1.
     pub listen: Option<Ipv4Addr>,
     pub nodes: u32,
+    /// Addresses after theirs that must be free too, for nodes that are added later.
+    pub spare: u32,
+    /// Zones that the nodes are in by turns.
+    pub zones: Option<u32>,
     /// Replication factor of the cluster.
     pub replication: u32,
     pub extra_arguments: Vec<String>,
@@ -33,7 +37,17 @@ pub struct ServersOptions {
 /// Running servers.
 pub struct Servers {
     nodes: Vec<(NodeOptions, NodeProcess)>,
-    data_directory: PathBuf,
+    options: ServersOptions,
+    first: Ipv4Addr,
+    /// How many have been started, of whatever became of them.
+    started: u32,
+}
+
+/// A server that was lost for good.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lost {
+    pub address: IpAddr,
+    pub data_directory: PathBuf,
 }
 
 impl Servers {
@@ -41,13 +55,11 @@ impl Servers {
     pub async fn start(options: &ServersOptions) -> Result<Self, WorkloadError> {
         let first = match options.listen {
             Some(address) => address,
-            None => free_address(options.nodes)?,
+            None => free_address(options.nodes + options.spare)?,
         };
-        let mut servers = Self { nodes: Vec::new(), data_directory: options.data_directory.clone() };
+        let mut servers = Self { nodes: Vec::new(), options: options.clone(), first, started: 0 };
         for number in 1..=options.nodes {
-            let node = node_options(options, number, first)?;
-            let process = node.spawn()?;
-            servers.nodes.push((node, process));
+            servers.spawn_next()?;
             if number == 1 {
                 wait_until_ready(&mut servers.nodes).await?;
             }
@@ -56,13 +68,34 @@ impl Servers {
         Ok(servers)
     }
 
+    /// Starts one more, which joins the others; its index. It does not serve yet: see [`Servers::ready`].
+    pub fn spawn_next(&mut self) -> Result<usize, WorkloadError> {
+        let node = node_options(&self.options, self.started + 1, self.first)?;
+        let process = node.spawn()?;
+        self.started += 1;
+        self.nodes.push((node, process));
+        Ok(self.nodes.len() - 1)
+    }
+
+    /// Waits until a server serves requests.
+    pub async fn ready(&mut self, index: usize) -> Result<(), WorkloadError> {
+        Ok(wait_until_ready(&mut self.nodes[index..=index]).await?)
+    }
+
+    /// `kill -9`, and the server is none of these any more.
+    pub async fn lose(&mut self, index: usize) -> Result<Lost, WorkloadError> {
+        self.kill(index).await?;
+        let (options, _) = self.nodes.remove(index);
+        Ok(Lost { address: options.address, data_directory: options.data_directory })
+    }
+
     /// How many there are.
     pub fn count(&self) -> usize {
         self.nodes.len()
     }
 
     /// Their addresses.
-    pub fn addresses(&self) -> Vec<std::net::IpAddr> {
+    pub fn addresses(&self) -> Vec<IpAddr> {
         self.nodes.iter().map(|(options, _)| options.address).collect()
     }
 
@@ -89,7 +122,7 @@ impl Servers {
     /// Starts a killed server again and waits until it serves.
     pub async fn restart(&mut self, index: usize) -> Result<(), WorkloadError> {
         self.nodes[index].1 = self.nodes[index].0.spawn()?;
-        Ok(wait_until_ready(&mut self.nodes[index..=index]).await?)
+        self.ready(index).await
     }
 
     /// Stops the servers with SIGTERM and waits for their end; removes their data unless it is to be kept.
@@ -100,8 +133,9 @@ impl Servers {
             ended.push(stopped.map(|()| process.exit_status()));
         }
         if !keep_data {
-            let removed = std::fs::remove_dir_all(&self.data_directory);
-            removed.map_err(|error| WorkloadError::file(&self.data_directory, error))?;
+            let data_directory = &self.options.data_directory;
+            let removed = std::fs::remove_dir_all(data_directory);
+            removed.map_err(|error| WorkloadError::file(data_directory, error))?;
         }
         for status in ended {
             match status? {
@@ -129,6 +163,7 @@ fn node_options(options: &ServersOptions, number: u32, first: Ipv4Addr) -> Resul
     let name = format!("node-{number}");
     let below = |directory: &Path, name: &str| directory.join(name);
     let mut arguments = membership(number, first, options.replication);
+    arguments.extend(zone(number, options.zones));
     arguments.extend_from_slice(&options.extra_arguments);
     Ok(NodeOptions {
         executable: options.executable.clone(),

@@ -88,6 +88,7 @@ fn header(arguments: &TabletsArguments, target: &Target) -> Header {
             ),
             large_dataset::replication_note(target.replication),
         ],
+        omissions: Vec::new(),
     }
 }
 
@@ -104,6 +105,7 @@ mod tests {
             name: name.into(),
             description: String::new(),
             is_result: true,
+            expects_errors: false,
             start_s: 0.0,
             end_s: 1.0,
             writers: 0,

@@ -34,9 +34,7 @@ fn this_process_has_used_memory_and_its_files_are_counted_by_extension() {
     std::fs::write(inner.join("000013.log"), vec![0; 500]).unwrap();
     assert_eq!(bytes_of(directory.path(), Some("sst")), 1_000);
     assert_eq!(bytes_of(directory.path(), None), 1_500);
-    let sampler =
-        Sampler { process_ids: vec![std::process::id()], data_directories: vec![directory.path().to_path_buf()] };
-    let usage = sampler.sample();
+    let usage = Sampler::new(&[std::process::id()], &[directory.path().to_path_buf()]).sample();
     assert!(usage.resident_bytes.unwrap() > 1 << 20);
     assert!(usage.cpu_seconds.is_some());
     assert_eq!(usage.sst_bytes, Some(1_000));
@@ -45,8 +43,43 @@ fn this_process_has_used_memory_and_its_files_are_counted_by_extension() {
 #[test]
 fn what_is_not_known_is_absent() {
     assert_eq!(Sampler::default().sample(), Usage::default());
-    let gone = Sampler { process_ids: vec![u32::MAX], data_directories: Vec::new() };
+    let gone = Sampler::new(&[std::process::id(), u32::MAX], &[]);
     assert_eq!(gone.sample().cpu_seconds, None);
+}
+
+#[test]
+fn what_a_dead_process_has_used_stays_and_a_namesake_does_not_count() {
+    let stat = |start_ticks, cpu_seconds| {
+        Some(ProcessStat { state: 'S', cpu_seconds, resident_bytes: 4_096, threads: 1, start_ticks })
+    };
+    let mut process = Process::new(7);
+    assert!(process.take(None, || None).is_none(), "it was never seen");
+    assert_eq!(process.take(stat(100, 2.0), || Some((10, 20))).unwrap().cpu_seconds, 2.0);
+    // Its end, and another process that has been given its number.
+    for stat in [None, stat(200, 0.1)] {
+        let seen = process.take(stat, || Some((0, 0))).unwrap();
+        assert_eq!((seen.cpu_seconds, seen.resident_bytes, seen.io), (2.0, 0, Some((10, 20))));
+    }
+}
+
+#[test]
+fn processes_come_and_go_while_differences_grow() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("1.sst"), vec![0; 1_000]).unwrap();
+    let sampler = Sampler::new(&[std::process::id()], &[]);
+    let shared = sampler.clone();
+    let before = sampler.sample();
+    let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+    shared.add(child.id(), directory.path().to_path_buf());
+    let both = sampler.sample();
+    assert!(both.resident_bytes > before.resident_bytes && both.cpu_seconds >= before.cpu_seconds);
+    assert_eq!(both.sst_bytes, Some(1_000), "copies share what they watch");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    shared.forget_directory(directory.path());
+    let after = sampler.sample();
+    assert!(after.cpu_seconds >= both.cpu_seconds && after.resident_bytes.is_some());
+    assert_eq!(after.sst_bytes, None);
 }
 
 #[test]

@@ -7,6 +7,7 @@
 //!
 //! Left out: zooming. The JSON beside the page has every sample.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 
 const WIDTH: f64 = 960.0;
@@ -36,9 +37,13 @@ pub enum Axis {
     Logarithmic,
 }
 
+/// Colours that lines are told apart by; further lines begin again.
+pub const COLOURS: usize = 8;
+
 /// One line.
+#[derive(Clone)]
 pub struct Series {
-    pub name: &'static str,
+    pub name: Cow<'static, str>,
     /// One value per sample; `None` was not measured.
     pub values: Vec<Option<f64>>,
 }
@@ -76,7 +81,7 @@ impl Chart<'_> {
         self.draw_phases(&mut svg, x);
         self.draw_axes(&mut svg, x, &scale, end_s);
         for (index, line) in series.iter().enumerate() {
-            draw_line(&mut svg, index, &times, &line.values, x, &scale);
+            draw_line(&mut svg, index % COLOURS, &times, &line.values, x, &scale);
         }
         self.draw_tooltips(&mut svg, &times, &series, x);
         svg.push_str("</svg>");
@@ -152,7 +157,7 @@ impl Chart<'_> {
             }
             for line in series {
                 let value = line.values[index].map_or_else(|| "–".to_owned(), self.show);
-                put(&mut text, format_args!("\n{}: {value}", escape(line.name)));
+                put(&mut text, format_args!("\n{}: {value}", escape(&line.name)));
             }
             // A column reaches back to the sample before, but not over the pause between two phases.
             let from_s = left_s.max(at_s - 2.0 * (at_s - left_s).min(1.0)).max(0.0);
@@ -180,10 +185,10 @@ impl Chart<'_> {
                 Join::Max => Some(present.iter().copied().fold(f64::MIN, f64::max)),
             }
         };
-        let series = self
-            .series
-            .iter()
-            .map(|series| Series { name: series.name, values: series.values.chunks(group).map(join).collect() });
+        let series = self.series.iter().map(|series| Series {
+            name: series.name.clone(),
+            values: series.values.chunks(group).map(join).collect(),
+        });
         (times, series.collect())
     }
 }
@@ -340,7 +345,7 @@ mod tests {
             join: Join::Max,
             show: |value| format!("{value}"),
             times_s: &times,
-            series: vec![Series { name: "line", values }],
+            series: vec![Series { name: "line".into(), values }],
             phases: &[("load & read".into(), 0.0, 5_000.0)],
         };
         let svg = chart.render();

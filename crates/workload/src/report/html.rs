@@ -3,10 +3,13 @@
 //! Always true: everything variable is escaped (by `maud`, or by the chart module); the page follows the reader's choice
 //! of a light or dark scheme.
 
+use std::collections::BTreeSet;
+
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use super::chart::{Axis, Chart, Join, Series};
+use super::chart::{Axis, COLOURS, Chart, Join, Series};
 use super::{PhaseResult, Report, Sample, optional};
+use crate::bench::watch::{NodeSample, NodesSample};
 use crate::latency::Summary;
 use crate::status::{bytes, count, duration_us};
 
@@ -31,6 +34,7 @@ pub fn render(report: &Report) -> String {
                 (highlights(report))
                 section {
                     h2 { "Result" }
+                    @for unfinished in &report.unfinished { p.warning { "Not finished: " (unfinished) "." } }
                     (cell_table(&report.figure_cells()))
                     @if report.has_phases() { (cell_table(&report.cells())) }
                     (notes(report))
@@ -86,6 +90,7 @@ fn cell_table(cells: &[Vec<String>]) -> Markup {
 fn notes(report: &Report) -> Markup {
     html! {
         ul.notes {
+            @for omission in &report.header.omissions { li { strong { "Left out: " } (omission) "." } }
             @for note in &report.header.notes { li { (note) } }
             @for cluster in report.clusters() { li { "Published on " (cluster) "." } }
             @if report.has_phases() { li {
@@ -168,55 +173,63 @@ struct ChartOf {
     axis: Axis,
     join: Join,
     show: fn(f64) -> String,
+    times_s: Vec<f64>,
     series: Vec<Series>,
+    /// Why it may be empty.
+    missing: &'static str,
 }
 
 fn charts(report: &Report) -> Markup {
-    let times: Vec<f64> = report.samples.iter().map(|sample| sample.at_s).collect();
     let phases: Vec<(String, f64, f64)> =
         report.phases.iter().map(|phase| (phase.name.clone(), phase.start_s, phase.end_s)).collect();
-    let rendered = chart_list(&report.samples).into_iter().map(|of| {
+    let all = chart_list(report);
+    let rendered = all.iter().map(|of| {
         let chart = Chart {
             title: of.title,
             axis: of.axis,
             join: of.join,
             show: of.show,
-            times_s: &times,
-            series: of.series,
+            times_s: &of.times_s,
+            series: of.series.clone(),
             phases: &phases,
         };
-        (of.note, chart)
+        (of, chart)
     });
     html! {
-        @for (note, chart) in rendered {
+        @for (of, chart) in rendered {
             figure {
                 figcaption {
-                    strong { (chart.title) } span.note { " " (note) }
+                    strong { (chart.title) } span.note { " " (of.note) }
                     span.legend {
                         @for (index, series) in chart.series.iter().enumerate() {
-                            span.key { i class={ "swatch s" (index) } {} (series.name) }
+                            span.key { i class={ "swatch s" (index % COLOURS) } {} (series.name) }
                         }
                     }
                 }
-                @if chart.has_data() { (PreEscaped(chart.render())) } @else { p.none { "not measured: no server process or directory was given" } }
+                @if chart.has_data() { (PreEscaped(chart.render())) } @else { p.none { "not measured: " (of.missing) } }
             }
         }
     }
 }
 
-fn chart_list(samples: &[Sample]) -> Vec<ChartOf> {
-    let mut charts = client_charts(samples);
-    charts.extend(server_charts(samples));
+fn chart_list(report: &Report) -> Vec<ChartOf> {
+    let mut charts = client_charts(&report.samples);
+    charts.extend(server_charts(&report.samples));
+    let times_s: Vec<f64> = report.samples.iter().map(|sample| sample.at_s).collect();
+    charts.iter_mut().for_each(|chart| chart.times_s.clone_from(&times_s));
+    charts.extend(node_charts(&report.nodes));
     charts
 }
 
 /// One line of a chart.
 fn series(samples: &[Sample], name: &'static str, value: impl Fn(&Sample) -> Option<f64>) -> Series {
-    Series { name, values: samples.iter().map(value).collect() }
+    Series { name: name.into(), values: samples.iter().map(value).collect() }
 }
 
+/// A chart whose times are still to be filled in.
 fn linear(title: &'static str, note: &'static str, show: fn(f64) -> String, series: Vec<Series>) -> ChartOf {
-    ChartOf { title, note, axis: Axis::Linear, join: Join::Mean, show, series }
+    let missing = "no server process or directory was given";
+    ChartOf { title, note, axis: Axis::Linear, join: Join::Mean, show, times_s: Vec::new(), series, missing }
 }
 
 fn binary(title: &'static str, note: &'static str, show: fn(f64) -> String, series: Vec<Series>) -> ChartOf {
@@ -228,17 +241,14 @@ fn per_second(number: f64) -> String {
 }
 
 fn client_charts(samples: &[Sample]) -> Vec<ChartOf> {
-    let latency = |title, kind: fn(&Sample) -> &Summary| ChartOf {
-        title,
-        note: "seen by the client, logarithmic",
-        axis: Axis::Logarithmic,
-        join: Join::Max,
-        show: duration_us,
-        series: vec![
+    let latency = |title, kind: fn(&Sample) -> &Summary| {
+        let lines = vec![
             series(samples, "p50", |sample| percentile(kind(sample), |summary| summary.p50_us)),
             series(samples, "p99", |sample| percentile(kind(sample), |summary| summary.p99_us)),
             series(samples, "p99.9", |sample| percentile(kind(sample), |summary| summary.p999_us)),
-        ],
+        ];
+        let chart = linear(title, "seen by the client, logarithmic", duration_us, lines);
+        ChartOf { axis: Axis::Logarithmic, join: Join::Max, missing: "there were no such operations", ..chart }
     };
     let throughput = vec![
         series(samples, "reads", |sample| Some(sample.reads.operations_per_second)),
@@ -271,6 +281,48 @@ fn server_charts(samples: &[Sample]) -> Vec<ChartOf> {
         linear("Disk operations", "of the whole device", per_second, disk_operations),
         binary("SSTables on disk", "all *.sst files", bytes, one("SSTables", |sample| sample.sst_bytes)),
     ]
+}
+
+/// What each node held and led; none where nobody watched.
+fn node_charts(samples: &[NodesSample]) -> Vec<ChartOf> {
+    if samples.is_empty() {
+        return Vec::new();
+    }
+    let nodes: BTreeSet<u64> = samples.iter().flat_map(|sample| sample.nodes.iter().map(|node| node.node)).collect();
+    let lines = |value: fn(&NodeSample) -> Option<f64>| -> Vec<Series> {
+        let at = |sample: &NodesSample, node| sample.nodes.iter().find(|found| found.node == node).and_then(value);
+        let line = |&node: &u64| Series {
+            name: format!("node {node}").into(),
+            values: samples.iter().map(|sample| at(sample, node)).collect(),
+        };
+        nodes.iter().map(line).collect()
+    };
+    let are_here = samples.iter().any(|sample| sample.nodes.iter().any(|node| node.sst_bytes.is_some()));
+    let sizes = if are_here {
+        let sizes = lines(|node| node.sst_bytes.map(|size| size as f64));
+        binary("SSTable bytes per node", "all *.sst files of each node that is up", bytes, sizes)
+    } else {
+        let sizes = lines(|node| node.tablet_bytes.map(|size| size as f64));
+        binary(
+            "SSTable bytes per node",
+            "as the nodes report: live SSTables, and what is still in memory",
+            bytes,
+            sizes,
+        )
+    };
+    let replicas = lines(|node| Some(node.replicas as f64));
+    let leaders = lines(|node| node.leaders.map(|leaders| leaders as f64));
+    let mut charts = vec![
+        sizes,
+        linear("Tablets per node", "replicas that each node holds or is given", count, replicas),
+        linear("Leaders per node", "tablets that each node leads", count, leaders),
+    ];
+    let times_s: Vec<f64> = samples.iter().map(|sample| sample.at_s).collect();
+    charts.iter_mut().for_each(|chart| {
+        chart.times_s.clone_from(&times_s);
+        chart.missing = "no node said so";
+    });
+    charts
 }
 
 /// A percentile, if there were operations to have one.

@@ -3,6 +3,7 @@
 
 use super::*;
 use crate::bench::published;
+use crate::bench::watch::NodeSample;
 
 fn summary(operations: u64) -> Summary {
     Summary {
@@ -40,6 +41,7 @@ fn phase(name: &str, start_s: f64, reads: u64, writes: u64, reference: Reference
         name: name.into(),
         description: "a <phase>".into(),
         is_result: true,
+        expects_errors: false,
         start_s,
         end_s: start_s + 10.0,
         writers: if writes > reads { 256 } else { 2 },
@@ -69,6 +71,7 @@ fn report() -> Report {
             connections: 4,
             durability: "fsync <always>".into(),
             notes: vec!["a note".into()],
+            omissions: Vec::new(),
         },
         version: "0.1.0",
         started_at: "2026-11-21 01:02:03".into(),
@@ -86,7 +89,23 @@ fn report() -> Report {
             phase("random-read-heavy", 10.0, 150_000, 0, published::random_read()),
         ],
         samples: (1..=20).map(|second| sample(second, usize::from(second > 10))).collect(),
+        nodes: Vec::new(),
+        unfinished: Vec::new(),
     }
+}
+
+/// Five nodes, of which the last comes after five seconds and is gone after fifteen.
+fn nodes(second: usize) -> NodesSample {
+    let node = |node: u64| NodeSample {
+        node,
+        is_up: node < 5 || second <= 15,
+        replicas: 12,
+        leaders: Some(4),
+        tablet_bytes: Some(node << 20),
+        sst_bytes: (node < 5 || second <= 15).then_some(node * 3 << 20),
+    };
+    let there = if second < 5 { 4 } else { 5 };
+    NodesSample { at_s: second as f64 + 0.5, nodes: (1..=there).map(node).collect() }
 }
 
 #[test]
@@ -150,6 +169,48 @@ fn figures_stand_in_all_three_forms_with_or_without_phases() {
     assert!(page.contains("CPU &lt;idle&gt;") && !page.contains("Over time"), "{page}");
     let value: serde_json::Value = serde_json::from_str(&report.to_json()).unwrap();
     assert_eq!(value["figures"][0]["value"], 1.234);
+}
+
+#[test]
+fn charts_per_node_have_a_line_for_each_that_begins_and_ends_with_it() {
+    let mut report = report();
+    report.nodes = (1..=20).map(nodes).collect();
+    let page = html::render(&report);
+    for title in ["SSTable bytes per node", "Tablets per node", "Leaders per node"] {
+        let chart = page.split("<figure>").find(|chart| chart.contains(title)).unwrap();
+        assert_eq!(chart.matches(r#"class="line s"#).count(), 5, "{title}");
+        assert!(chart.contains("node 5") && chart.contains(r#"class="line s4""#), "{title}");
+    }
+    let chart = page.split("<figure>").find(|chart| chart.contains("SSTable bytes per node")).unwrap();
+    assert!(
+        chart.contains("node 5: 15.0 MiB") && chart.contains("node 5: –"),
+        "it is not there at first, and not in the end"
+    );
+    let fifth = chart.split(r#"class="line s4" d=""#).nth(1).unwrap().split('"').next().unwrap();
+    assert_eq!(fifth.matches(['M', 'L']).count(), 11, "{fifth}");
+    let value: serde_json::Value = serde_json::from_str(&report.to_json()).unwrap();
+    assert_eq!(value["nodes"][19]["nodes"][4]["replicas"], 12);
+    // Servers that are not on this machine: what they say themselves.
+    report.nodes.iter_mut().flat_map(|sample| &mut sample.nodes).for_each(|node| node.sst_bytes = None);
+    let page = html::render(&report);
+    assert!(page.contains("as the nodes report") && page.contains("node 5: 5.0 MiB"));
+}
+
+#[test]
+fn what_was_left_out_or_did_not_end_is_said_and_errors_count_where_none_may_be() {
+    let mut report = report();
+    assert!(!report.has_failed());
+    report.phases[1].reads.errors = 3;
+    assert!(report.has_failed());
+    report.phases[1].expects_errors = true;
+    assert!(!report.has_failed());
+    report.header.omissions.push("adding a <node>: no".into());
+    assert!(report.table().contains("left out: adding a <node>: no"));
+    assert!(html::render(&report).contains("adding a &lt;node&gt;: no"));
+    let report = report.with_unfinished(vec!["adding a node has made no progress".into()]);
+    assert!(report.has_failed());
+    assert!(report.table().contains("not finished: adding a node has made no progress"));
+    assert!(html::render(&report).contains("Not finished: adding a node has made no progress"));
 }
 
 #[test]
