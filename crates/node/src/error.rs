@@ -43,6 +43,9 @@ pub enum StartError {
         /// Its reason.
         reason: String,
     },
+    /// The certificate or key for TLS cannot be used.
+    #[error("cannot use TLS: {0}")]
+    Tls(String),
     /// What was given differs from what the cluster was founded with.
     #[error("--rf {given} was given, but this cluster was first started with --rf {decided}: leave it out")]
     ReplicationFactor {

@@ -12,16 +12,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The reason a command is turned down, on its way out.
-struct Rejected(Rejection, String);
+pub(super) struct Rejected(pub Rejection, pub String);
 
 /// What a command that was not turned down did.
-enum Done {
+pub(super) enum Done {
     Changed,
     Registered(NodeId),
     Nothing,
 }
 
-type Step = Result<Done, Rejected>;
+pub(super) type Step = Result<Done, Rejected>;
 
 impl Catalog {
     /// The snapshot after `command` and the answer to it. What nodes have to do about it says [`Catalog::changes_since`].
@@ -61,6 +61,7 @@ impl Catalog {
             Command::CreateType { user_type, if_not_exists } => self.create_type(user_type, *if_not_exists),
             Command::AlterType { expected, changed } => self.alter_type(expected, changed),
             Command::DropType { keyspace, name, if_exists } => self.drop_type(keyspace, name, *if_exists),
+            Command::Roles { change } => self.change_roles(change),
         }
     }
 
@@ -169,6 +170,7 @@ impl Catalog {
         }
         self.toggle_digest(&*keyspace);
         Arc::make_mut(&mut self.keyspaces).remove(name);
+        self.forget_permissions(&format!("data/{name}"));
         Ok(Done::Changed)
     }
 
@@ -244,6 +246,7 @@ impl Catalog {
             return missing(if_exists, || no_such_table(keyspace, name));
         };
         self.remove_table(&entry);
+        self.forget_permissions(&format!("data/{keyspace}/{name}"));
         Ok(Done::Changed)
     }
 

@@ -3,6 +3,7 @@
 //! Commands and outcomes travel as JSON in an envelope with a format number: `{"v":1,"command":{…}}`. A replica that meets a newer number
 //! stops instead of guessing, as its state would part from its peers'.
 
+use super::roles::RoleCommand;
 use diorite_base::{NodeId, TableId, TabletId};
 use diorite_model::schema::{Keyspace, Table};
 use diorite_model::types::UserType;
@@ -147,6 +148,11 @@ pub enum Command {
         name: String,
         /// Its absence is no error.
         if_exists: bool,
+    },
+    /// Roles, their memberships and permissions.
+    Roles {
+        /// What is to change.
+        change: RoleCommand,
     },
 }
 
