@@ -459,7 +459,7 @@ impl<K: Kv> QueryEngine<K> {
                 return Err(failed(missing));
             }
         }
-        let answer = plans[0].answer;
+        let answer = plans.first().map(|plan| plan.answer).unwrap_or_default();
         let mut response = match answer.status_row && !is_batch {
             true => Response::Rows(outcome::status(&plans[0].table, true, None, None)?),
             false => Response::Void,
