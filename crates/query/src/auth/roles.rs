@@ -233,10 +233,10 @@ impl Asked<'_> {
             Resource::Role(name) if self.catalog.role(name).is_some() => Ok(role_resource(name)),
             Resource::Role(name) => missing(&shown(&role_resource(name))),
             Resource::AllFunctions | Resource::AllFunctionsIn(_) | Resource::Function(_) => {
-                Err(not_supported("permissions on functions"))
+                Err(not_supported("a permission on functions"))
             }
             Resource::AllMbeans | Resource::Mbeans(_) | Resource::Mbean(_) => {
-                Err(not_supported("permissions on MBeans"))
+                Err(not_supported("a permission on MBeans"))
             }
         }
     }

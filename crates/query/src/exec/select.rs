@@ -380,6 +380,8 @@ impl<K: Kv> Read<'_, K> {
         };
         let last = match upper {
             None => i64::MAX,
+            // Below the first hash there is nothing.
+            Some((term, _)) if term.is_token_of_hash() && token(term)? == i64::MIN => return Ok(None),
             // The ring's smallest token as an upper end means its end, as tools that split the ring write it.
             Some((term, is_inclusive)) => match (token(term)?, is_inclusive) {
                 (i64::MIN, _) => i64::MAX,

@@ -108,7 +108,7 @@ impl Planner<'_> {
     /// Resolves a relation. `BETWEEN` gives two rules.
     pub fn rules(&mut self, relation: &Relation) -> Result<Vec<Rule>, CqlError> {
         match relation {
-            relation if needs_predicate(relation) => {
+            relation if needs_predicate(relation) || self.is_other_element(relation) => {
                 let predicate = self.row_relation(relation)?;
                 let mut first = None;
                 predicate.visit_columns(&mut |at| first = Some(first.map_or(at, |known: usize| known.min(at))));
@@ -153,6 +153,15 @@ impl Planner<'_> {
             ))),
             Relation::IndexExpression { .. } => Err(not_supported("expr(index, value)")),
         }
+    }
+
+    /// Whether a comparison is about an element that is no entry of a map stored by element.
+    fn is_other_element(&self, relation: &Relation) -> bool {
+        let Relation::Compare { left: Operand::Target(Target::Element { column, .. }), .. } = relation else {
+            return false;
+        };
+        let column = self.context().position(column).map(|at| self.context().column(at));
+        column.is_some_and(|column| !matches!(column.data_type, CqlType::Map(_, _, Frozen::No)))
     }
 
     fn operand_column(&self, operand: &Operand) -> Result<usize, CqlError> {
@@ -211,17 +220,11 @@ impl Planner<'_> {
     ) -> Result<Rule, CqlError> {
         let at = self.column_position(column)?;
         let column = self.context().column(at).clone();
-        let CqlType::Map(key_type, value_type, frozen) = &column.data_type else {
+        let CqlType::Map(key_type, value_type, _) = &column.data_type else {
             return Err(invalid(format!("Column {} cannot be used as a map", column.name)));
         };
         if operator != ComparisonOperator::Equal {
             return Err(invalid("Only EQ relations are supported on map entries"));
-        }
-        if *frozen == Frozen::Yes {
-            return Err(invalid(format!(
-                "Map-entry equality predicates on frozen map column {} are not supported",
-                column.name
-            )));
         }
         let key = self.term(key, &Receiver::new(format!("key({})", column.name), key_type))?;
         let value = self.term(right, &Receiver::new(format!("value({})", column.name), value_type))?;

@@ -65,6 +65,9 @@ impl Planner<'_> {
     /// Plans a `SELECT`.
     pub fn select(&mut self, select: &ast::Select) -> Result<(SelectPlan, Arc<ResultMetadata>), CqlError> {
         self.use_table(&select.from)?;
+        if select.order_by.iter().any(|ordering| matches!(ordering.kind, OrderingKind::NearestNeighbours(_))) {
+            return Err(not_supported("ORDER BY … ANN OF"));
+        }
         let selection = self.selection(&select.selection, select.json)?;
         let mut restrictions = self.restrictions(&select.where_clause, WhereOf::Select(select.allow_filtering))?;
         if let Some(filter) = &select.filter {

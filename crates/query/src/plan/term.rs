@@ -133,6 +133,11 @@ impl Term {
         }
     }
 
+    /// Whether it is the token that a `partition_hash` stands for.
+    pub fn is_token_of_hash(&self) -> bool {
+        matches!(self, Term::Call(call) if matches!(call.function, Function::TokenOfHash(_)))
+    }
+
     /// The value.
     #[inline]
     pub fn evaluate<'a>(&'a self, bound: &Bound<'a>) -> Result<Evaluated<'a>, CqlError> {
@@ -473,6 +478,9 @@ impl Planner<'_> {
                 "token" => Signature { function: Function::Token, arguments, returns: CqlType::Bigint },
                 _ => Signature { function: Function::PartitionHash, arguments, returns: CqlType::Int },
             }]);
+        }
+        if lower.replace('_', "") == "maskhash" {
+            return Err(not_supported("mask_hash"));
         }
         if generic::is_generic(&lower.replace('_', "")) {
             let types = arguments.iter().map(|argument| self.operand_type(argument)).collect::<Result<Vec<_>, _>>()?;
