@@ -1,4 +1,4 @@
-//! The catalog: keyspaces, tables, user types, nodes, tablets and where their replicas are.
+//! The catalog: keyspaces, tables, user types, roles, nodes, tablets and where their replicas are.
 //!
 //! It is the state machine of the Raft group `GroupId::CATALOG`. A [`Catalog`] is an immutable snapshot that clones cheaply; a
 //! [`Command`] makes the next one out of it ([`Catalog::apply`]), together with an [`Outcome`] for whoever asked. What has to be done to get from
@@ -23,6 +23,7 @@ mod operations;
 mod persist;
 mod placement;
 mod replication;
+mod roles;
 #[cfg(test)]
 mod tests;
 
@@ -34,6 +35,7 @@ pub use evaluator::{CatalogEvaluator, CatalogListener};
 pub use persist::{LoadError, Put};
 pub use placement::part_of_ring;
 pub use replication::Replication;
+pub use roles::{FIRST_SUPERUSER, Role, RoleCommand};
 
 use diorite_base::{NodeId, TableId, TabletId};
 use diorite_model::schema::{Keyspace, TableEntry};
@@ -255,6 +257,7 @@ pub struct Catalog {
     nodes: Map<NodeId, Node>,
     tablets: Map<TabletId, Placement>,
     dropped: Map<TabletId, Placement>,
+    roles: Map<String, Role>,
     /// Keyspace → table name → id; follows from `tables`.
     names: Arc<BTreeMap<String, BTreeMap<String, TableId>>>,
     /// Exclusive or of the digests of all schema objects; follows from them.

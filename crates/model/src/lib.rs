@@ -36,6 +36,7 @@
 
 pub mod deletions;
 pub mod entry;
+pub mod json;
 pub mod key;
 pub mod row;
 pub mod schema;

@@ -36,6 +36,8 @@ pub enum CqlType {
     Inet,
     /// `int`
     Int,
+    /// YCQL's `jsonb`: a JSON document, stored as its text without spaces and with the members of objects in order
+    Jsonb,
     /// `smallint`
     Smallint,
     /// `text`, `varchar`

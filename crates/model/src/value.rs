@@ -3,9 +3,11 @@
 //! Always true: the wire form is protocol v3 and later; [`compare`] agrees with the byte order of the key codec; what [`CqlType::validate`](crate::types::CqlType::validate)
 //! accepted never fails later. Left out: null, which is the absence of bytes and the caller's to represent.
 
+pub mod calendar;
 mod canonical;
 pub mod collection;
 mod decoded;
+pub mod json;
 pub mod literal;
 mod order;
 mod render;
@@ -52,6 +54,8 @@ pub enum Value {
     Float(f32),
     Inet(IpAddr),
     Int(i32),
+    /// The text of the document.
+    Jsonb(String),
     Smallint(i16),
     Text(String),
     Time(i64),

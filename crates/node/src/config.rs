@@ -222,6 +222,23 @@ pub struct StartOptions {
     #[arg(long)]
     pub client_timestamps: bool,
 
+    /// Clients have to log in with a role's name and password, and may do what the role may. In a new cluster that is "cassandra" with the password
+    /// "cassandra", which lets clients in from this machine only until it is changed. Give it to all nodes.
+    #[arg(long)]
+    pub auth: bool,
+
+    /// Certificate chain (PEM) for TLS with clients. A new one is taken while the node runs, when the file changes.
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    pub tls_certificate: Option<PathBuf>,
+
+    /// Private key (PEM) of the certificate.
+    #[arg(long, value_name = "FILE", requires = "tls_certificate")]
+    pub tls_key: Option<PathBuf>,
+
+    /// Clients need a certificate that one of these authorities (PEM) has signed.
+    #[arg(long, value_name = "FILE", requires = "tls_certificate")]
+    pub tls_client_authorities: Option<PathBuf>,
+
     /// Log level, or directives such as info,diorite_storage=debug.
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     pub log_level: String,

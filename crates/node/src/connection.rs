@@ -6,7 +6,9 @@
 //! bounded; an unfinished message and an unread reply are given a bounded time.
 
 use crate::inbox::Inbox;
+use crate::login;
 use crate::shared::{InWork, Shared};
+use crate::socket::Socket;
 use diorite_base::write::{Completion, WriteSink};
 use diorite_cql::protocol::envelope::Role;
 use diorite_cql::protocol::event::EventSet;
@@ -27,7 +29,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::io::Interest;
-use tokio::net::TcpStream;
 use tokio::sync::broadcast;
 
 /// Requests of one connection that may be in flight; past that nothing more is read from it.
@@ -41,11 +42,22 @@ const MAX_UNSENT_BYTES: usize = 4 << 20;
 /// How long an unfinished message, an unread reply or a missing STARTUP is waited for.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// How often a client may try to log in before it has to connect anew.
+const MAX_LOGINS: u32 = 3;
+
 /// A request that ran as a future, and its answer.
 struct Answer {
     stream: i16,
     tracing_id: Option<[u8; 16]>,
-    outcome: Result<Reply, CqlError>,
+    outcome: Result<Outcome, CqlError>,
+}
+
+/// What became of it.
+enum Outcome {
+    /// A request was carried out.
+    Reply(Reply),
+    /// The client has logged in.
+    LoggedIn,
 }
 
 type Running = Pin<Box<dyn Future<Output = Answer> + Send>>;
@@ -54,6 +66,8 @@ type Running = Pin<Box<dyn Future<Output = Answer> + Send>>;
 enum Next {
     Nothing,
     Start(Version, Option<Compression>, i16),
+    /// The client tries to log in.
+    LogIn(Running),
     Register(EventSet),
     Run(Running),
     Close,
@@ -62,7 +76,7 @@ enum Next {
 /// A client connection.
 pub(crate) struct Connection {
     shared: Arc<Shared>,
-    stream: TcpStream,
+    socket: Socket,
     inbound: Inbound,
     outbound: Outbound,
     session: Arc<Session>,
@@ -79,18 +93,20 @@ pub(crate) struct Connection {
     /// Since when, on the monotonic clock, the client has owed something without any progress: the rest of a message, a read of its
     /// replies, its STARTUP. Single bytes of a message are no progress, or a peer that sends one now and then would be waited for forever.
     stuck_since_ns: Option<u64>,
+    /// How often the client tried to log in.
+    logins: u32,
     closing: bool,
 }
 
 impl Connection {
-    pub(crate) fn new(shared: Arc<Shared>, stream: TcpStream) -> Self {
+    pub(crate) fn new(shared: Arc<Shared>, socket: Socket) -> Self {
         let inbox = Arc::new(Inbox::default());
         Self {
+            session: if shared.asks_passwords { Session::guarded() } else { Session::new() },
             shared,
-            stream,
+            socket,
             inbound: Inbound::new(Role::Server),
             outbound: Outbound::new(),
-            session: Session::new(),
             sink: Arc::clone(&inbox) as Arc<dyn WriteSink>,
             inbox,
             submitted: 0,
@@ -101,6 +117,7 @@ impl Connection {
             registered: EventSet::default(),
             events: None,
             stuck_since_ns: None,
+            logins: 0,
             closing: false,
         }
     }
@@ -111,13 +128,18 @@ impl Connection {
             self.answer_requests();
             self.answer_completions();
             self.flush()?;
-            if self.closing && self.outbound.is_empty() {
+            if self.closing && self.outbound.is_empty() && self.running.is_empty() && !self.socket.has_unsent() {
                 return Ok(());
             }
             if !self.wait().await? {
                 return Ok(());
             }
         }
+    }
+
+    /// Whether the client has done what it has to before it is served.
+    fn is_served(&self) -> bool {
+        self.started && (self.session.is_open() || self.session.role().is_some())
     }
 
     /// Whether more requests may be taken in.
@@ -134,21 +156,21 @@ impl Connection {
         if self.has_room() {
             interest = Some(Interest::READABLE);
         }
-        if !self.outbound.is_empty() {
+        if !self.outbound.is_empty() || self.socket.has_unsent() {
             interest = Some(interest.map_or(Interest::WRITABLE, |interest| interest | Interest::WRITABLE));
         }
         // A client that is in the middle of something is not waited for forever; an idle one is.
-        let stuck = !self.started || !self.outbound.is_empty() || (self.has_room() && !self.inbound.is_idle());
+        let stuck = !self.is_served() || !self.outbound.is_empty() || (self.has_room() && !self.inbound.is_idle());
         let patience_left = if stuck { self.patience_left() } else { PATIENCE };
         if !stuck {
             self.stuck_since_ns = None;
         } else if patience_left.is_zero() {
             return Ok(false);
         }
-        let stream = &self.stream;
+        let socket = &self.socket;
         let ready = async move {
             match interest {
-                Some(interest) => stream.ready(interest).await.map(Some),
+                Some(interest) => socket.ready(interest).await.map(Some),
                 None => std::future::pending().await,
             }
         };
@@ -184,7 +206,7 @@ impl Connection {
         if !self.has_room() {
             return Ok(true);
         }
-        match self.stream.try_read_buf(self.inbound.input()) {
+        match self.socket.try_read(self.inbound.input()) {
             Ok(0) => Ok(false),
             Ok(_) => Ok(true),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(true),
@@ -197,9 +219,9 @@ impl Connection {
         loop {
             let bytes = self.outbound.wire_bytes();
             if bytes.is_empty() {
-                return Ok(());
+                return self.socket.flush();
             }
-            match self.stream.try_write(bytes) {
+            match self.socket.try_write(bytes) {
                 Ok(count) => {
                     self.outbound.advance(count);
                     self.stuck_since_ns = None;
@@ -224,6 +246,7 @@ impl Connection {
                         outbound: &mut self.outbound,
                         submitted: &mut self.submitted,
                         started: self.started,
+                        is_served: self.started && (self.session.is_open() || self.session.role().is_some()),
                     };
                     let before = *requests.submitted;
                     let next = requests.take(&envelope);
@@ -238,6 +261,12 @@ impl Connection {
                 Next::Start(version, compression, stream) => self.start(version, compression, stream),
                 Next::Register(events) => self.register(events),
                 Next::Run(running) => self.running.push(running),
+                Next::LogIn(running) => {
+                    self.logins += 1;
+                    // Whoever sends more before the answers are there is not waited for.
+                    self.closing |= self.logins > MAX_LOGINS;
+                    self.running.push(running);
+                }
                 Next::Close => self.closing = true,
             }
         }
@@ -260,7 +289,11 @@ impl Connection {
 
     /// Answers STARTUP: the answer is the last message in the plain framing.
     fn start(&mut self, version: Version, compression: Option<Compression>, stream: i16) {
-        response::encode_ready(self.outbound.buffer(), &ReplyHead::new(version, stream));
+        let head = ReplyHead::new(version, stream);
+        match self.session.is_open() {
+            true => response::encode_ready(self.outbound.buffer(), &head),
+            false => response::encode_authenticate(self.outbound.buffer(), &head, login::AUTHENTICATOR),
+        }
         self.outbound.commit();
         self.inbound.start(version, compression);
         self.outbound.start(version, compression);
@@ -300,12 +333,16 @@ impl Connection {
         head.extras.tracing_id = answer.tracing_id;
         let out = self.outbound.buffer();
         match &answer.outcome {
-            Ok(reply) => {
+            Ok(Outcome::Reply(reply)) => {
                 head.extras.warnings = &reply.warnings;
                 head.extras.custom_payload = &reply.custom_payload;
                 reply.encode(out, &head);
             }
-            Err(error) => response::encode_error(out, &head, error),
+            Ok(Outcome::LoggedIn) => response::encode_auth_success(out, &head, None),
+            Err(error) => {
+                response::encode_error(out, &head, error);
+                self.closing |= self.logins >= MAX_LOGINS && !self.session.is_open() && self.session.role().is_none();
+            }
         }
         self.outbound.commit();
     }
@@ -340,6 +377,8 @@ struct Requests<'c> {
     outbound: &'c mut Outbound,
     submitted: &'c mut usize,
     started: bool,
+    /// It has also logged in, where that is asked for.
+    is_served: bool,
 }
 
 impl Requests<'_> {
@@ -349,7 +388,7 @@ impl Requests<'_> {
             Err(error) => return self.fail(envelope, &error),
         };
         match &message.request {
-            Request::Execute(execute) if self.started && !message.wants_tracing => {
+            Request::Execute(execute) if self.is_served && !message.wants_tracing => {
                 self.shared.counters.executes.fetch_add(1, Ordering::Relaxed);
                 let reply = ReplyTo {
                     version: envelope.version,
@@ -373,18 +412,25 @@ impl Requests<'_> {
                 self.outbound.commit();
                 Next::Nothing
             }
-            Request::Register(events) if self.started => {
+            Request::AuthResponse(token) if self.started && !self.session.is_open() => {
+                self.log_in(envelope, token.unwrap_or_default())
+            }
+            Request::Register(events) if self.is_served => {
                 response::encode_ready(self.outbound.buffer(), &ReplyHead::new(envelope.version, envelope.stream));
                 self.outbound.commit();
                 Next::Register(*events)
             }
-            Request::Query(_) | Request::Prepare(_) | Request::Execute(_) | Request::Batch(_) if self.started => {
+            Request::Query(_) | Request::Prepare(_) | Request::Execute(_) | Request::Batch(_) if self.is_served => {
                 self.run(envelope, &message, false)
             }
             _ => {
                 let name = envelope.opcode.name();
-                let order = if self.started { "after" } else { "before" };
-                self.fail(envelope, &CqlError::protocol(format!("unexpected {name} message {order} STARTUP")))
+                let order = match (self.started, self.is_served) {
+                    (false, _) => "before STARTUP",
+                    (true, false) => "before the client has logged in",
+                    (true, true) => "after STARTUP",
+                };
+                self.fail(envelope, &CqlError::protocol(format!("unexpected {name} message {order}")))
             }
         }
     }
@@ -408,6 +454,16 @@ impl Requests<'_> {
             }
             Err(error) => self.fail(envelope, &error),
         }
+    }
+
+    /// Checks a password, which takes a while.
+    fn log_in(&mut self, envelope: &Envelope<'_>, token: &[u8]) -> Next {
+        let (stream, session) = (envelope.stream, Arc::clone(self.session));
+        let checking = login::log_in(Arc::clone(self.shared), session, token.to_vec());
+        Next::LogIn(Box::pin(async move {
+            let outcome = checking.await.map(|()| Outcome::LoggedIn);
+            Answer { stream, tracing_id: None, outcome }
+        }))
     }
 
     /// Makes a future of a request that may have to wait. It owns a copy of the body, as the input buffer goes on.
@@ -437,7 +493,7 @@ impl Requests<'_> {
         Next::Run(Box::pin(async move {
             // Closed only when the node is gone; then nobody waits for the answer.
             let _turn = shared.turns.acquire().await;
-            let outcome = answer.await;
+            let outcome = answer.await.map(Outcome::Reply);
             drop(in_work);
             Answer { stream, tracing_id, outcome }
         }))

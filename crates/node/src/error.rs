@@ -46,6 +46,9 @@ pub enum StartError {
     /// An operator has removed this node.
     #[error("node {0} was removed from the cluster; to join again it needs an empty data directory")]
     Removed(NodeId),
+    /// The certificate or key for TLS cannot be used.
+    #[error("cannot use TLS: {0}")]
+    Tls(String),
     /// What was given differs from what the cluster was founded with.
     #[error("--rf {given} was given, but this cluster was first started with --rf {decided}: leave it out")]
     ReplicationFactor {

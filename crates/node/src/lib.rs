@@ -14,6 +14,7 @@ mod inbox;
 mod kv;
 mod listener;
 mod logging;
+mod login;
 mod membership;
 mod metrics;
 mod operate;
@@ -22,6 +23,8 @@ mod route;
 mod semantics;
 mod server;
 mod shared;
+mod socket;
+mod tls;
 
 pub use config::{DurabilityOption, NodeAddress, Size, StartOptions};
 pub use error::StartError;

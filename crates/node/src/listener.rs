@@ -1,7 +1,10 @@
 //! Accepts CQL connections, up to a limit.
 
 use crate::connection::Connection;
+use crate::login;
 use crate::shared::Shared;
+use crate::socket::Socket;
+use diorite_query::kv::Kv;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tokio::net::TcpListener;
@@ -40,13 +43,28 @@ pub(crate) async fn run(listener: TcpListener, shared: Arc<Shared>, mut stop: wa
             shared.counters.connections_refused.fetch_add(1, Ordering::Relaxed);
             continue;
         }
+        if shared.asks_passwords && !login::lets_in(&shared.kv.catalog(), &stream) {
+            shared.counters.connections_refused.fetch_add(1, Ordering::Relaxed);
+            tracing::debug!("refused a client from elsewhere: the first superuser has its initial password");
+            continue;
+        }
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "cannot set TCP_NODELAY");
         }
+        let socket = match &shared.tls {
+            None => Socket::Plain(stream),
+            Some(tls) => match Socket::tls(stream, tls.config()) {
+                Ok(socket) => socket,
+                Err(error) => {
+                    tracing::warn!(%error, "cannot begin TLS with a client");
+                    continue;
+                }
+            },
+        };
         shared.connections.fetch_add(1, Ordering::Relaxed);
         let counted = Counted(Arc::clone(&shared));
         connections.spawn(async move {
-            if let Err(error) = Connection::new(Arc::clone(&counted.0), stream).serve().await {
+            if let Err(error) = Connection::new(Arc::clone(&counted.0), socket).serve().await {
                 tracing::debug!(%error, "a connection ended");
             }
         });

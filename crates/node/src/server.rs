@@ -9,8 +9,9 @@ use crate::membership::{self, Admission, Applicant, Arrivals, JOIN_PATIENCE, Joi
 use crate::operate::{AnyNode, Operations};
 use crate::route::{CatalogSource, RouteOptions, Router};
 use crate::semantics::RowSemantics;
-use crate::shared::{ConnectionLimits, Shared as Connections};
-use crate::{http, logging};
+use crate::shared::{Access, ConnectionLimits, Shared as Connections};
+use crate::tls::Tls;
+use crate::{http, logging, login};
 use diorite_base::random::{Random, SplitMix64};
 use diorite_base::{Clock, NodeId, SystemClock};
 use diorite_cluster::catalog::NodeDescription;
@@ -54,6 +55,7 @@ pub fn run(options: StartOptions) -> Result<(), StartError> {
 async fn serve(options: StartOptions) -> Result<(), StartError> {
     // Before anything else: a signal that arrives during the start must stop the node in order as well, not kill it.
     let mut signals = StopSignals::listen()?;
+    let tls = Tls::open(&options)?;
     let cql_address = SocketAddr::new(options.listen, options.cql_port);
     let http_address = SocketAddr::new(options.listen, options.http_port);
     // Ports first: a second node on the same address must not touch any data.
@@ -86,10 +88,17 @@ async fn serve(options: StartOptions) -> Result<(), StartError> {
         running: (memory_bytes / 8 / PAGE_BYTES).clamp(32, 4_096),
         work_bytes: memory_bytes / 16,
     };
-    let connections = Arc::new(Connections::new(kv, engine, limits));
+    if options.auth {
+        tokio::spawn(login::found_roles(Arc::clone(&kv)));
+    }
+    let access = Access { asks_passwords: options.auth, tls: tls.clone() };
+    let connections = Arc::new(Connections::new(kv, engine, limits, access));
     let transport = Arc::clone(&membership.transport);
     let operator = Arc::new(AnyNode(Arc::clone(&membership.operations)));
     let (stop, stopped) = watch::channel(false);
+    if let Some(tls) = tls {
+        tokio::spawn(tls.follow(stopped.clone()));
+    }
     let serving_http =
         tokio::spawn(http::run(http, Arc::clone(&connections), transport, operator, options.clone(), stopped.clone()));
     let serving_cql = tokio::spawn(listener::run(cql, Arc::clone(&connections), stopped));

@@ -1,6 +1,7 @@
 //! What the connections of a node share: the engine, counters, and limits on what they take on together.
 
 use crate::kv::NodeKv;
+use crate::tls::Tls;
 use diorite_base::random::{Random, SplitMix64};
 use diorite_query::QueryEngine;
 use parking_lot::Mutex;
@@ -54,6 +55,15 @@ pub(crate) struct ConnectionLimits {
     pub(crate) work_bytes: usize,
 }
 
+/// How clients get in.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Access {
+    /// They have to log in.
+    pub(crate) asks_passwords: bool,
+    /// They have to speak TLS.
+    pub(crate) tls: Option<Arc<Tls>>,
+}
+
 /// What all connections share.
 pub(crate) struct Shared {
     pub(crate) kv: Arc<NodeKv>,
@@ -61,6 +71,10 @@ pub(crate) struct Shared {
     pub(crate) counters: RequestCounters,
     pub(crate) connections: AtomicUsize,
     pub(crate) max_connections: usize,
+    /// Clients have to log in.
+    pub(crate) asks_passwords: bool,
+    /// Clients have to speak TLS.
+    pub(crate) tls: Option<Arc<Tls>>,
     /// One permit for each request that may run at a time: what a request gathers for its answer is bounded by a page, so this bounds them all.
     pub(crate) turns: Semaphore,
     work_bytes: AtomicUsize,
@@ -69,13 +83,20 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(kv: Arc<NodeKv>, engine: Arc<QueryEngine<NodeKv>>, limits: ConnectionLimits) -> Self {
+    pub(crate) fn new(
+        kv: Arc<NodeKv>,
+        engine: Arc<QueryEngine<NodeKv>>,
+        limits: ConnectionLimits,
+        access: Access,
+    ) -> Self {
         Self {
             kv,
             engine,
             counters: RequestCounters::default(),
             connections: AtomicUsize::new(0),
             max_connections: limits.connections,
+            asks_passwords: access.asks_passwords,
+            tls: access.tls,
             turns: Semaphore::new(limits.running),
             work_bytes: AtomicUsize::new(0),
             work_limit_bytes: limits.work_bytes,

@@ -7,6 +7,7 @@
 //! was refused because its tablets are gone (`TRUNCATE` came between) is carried out once more with the current ones. Left out: encoding answers
 //! (the node), other retries (the client's: what may be retried says so by its error).
 
+use crate::auth;
 use crate::ddl;
 use crate::error::{invalid, kv_error};
 use crate::exec::modify::{Defaults, Writes};
@@ -220,7 +221,9 @@ impl<K: Kv> QueryEngine<K> {
     async fn query(&self, session: &Session, query: &Query<'_>) -> Result<Reply, CqlError> {
         let current = session.keyspace();
         let keyspace = query.parameters.keyspace.or(current.as_ref().map(|keyspace| keyspace.as_str()));
-        let planned = self.plan_text(&self.kv.catalog(), keyspace, query.statement)?;
+        let catalog = self.kv.catalog();
+        let planned = self.plan_text(&catalog, keyspace, query.statement)?;
+        auth::check(&catalog, session, &planned)?;
         let values = bind(&planned, &query.parameters.values)?;
         let mut reply = self
             .run(session, keyspace, &planned, Run { values: &values, parameters: &query.parameters, needs_disk: false })
@@ -292,6 +295,7 @@ impl<K: Kv> QueryEngine<K> {
         if statement.would_mislead(version, execute.parameters.skip_metadata) {
             return Err(CqlError::unprepared(execute.id));
         }
+        auth::check(&self.kv.catalog(), session, &current.planned)?;
         let values = bind(&current.planned, &execute.parameters.values)?;
         let session_keyspace = session.keyspace();
         let keyspace = statement.keyspace.as_deref().or(session_keyspace.as_ref().map(|keyspace| keyspace.as_str()));
@@ -355,6 +359,9 @@ impl<K: Kv> QueryEngine<K> {
                     Ok(writes)
                 };
                 let plans: Vec<&ModifyPlan> = batch.statements.iter().collect();
+                if plans.iter().any(|plan| plan.answer.status_row) {
+                    return self.status_batch(&plans, |_| bound, defaults, batch_write_type(batch.kind)).await;
+                }
                 self.write(gather, &plans, batch_write_type(batch.kind), true).await
             }
             Plan::Use(name) => self.define(session, keyspace, &Statement::Use(name.clone())).await,
@@ -368,10 +375,17 @@ impl<K: Kv> QueryEngine<K> {
         keyspace: Option<&str>,
         statement: &Statement,
     ) -> Result<Reply, CqlError> {
+        if auth::handles(statement) {
+            return auth::execute(&*self.kv, session, keyspace, statement).await.map(Reply::plain);
+        }
+        auth::check_definition(&self.kv.catalog(), session, keyspace, statement)?;
         let defaults = ddl::Defaults { shards_per_node: self.config.shards_per_node };
         let (response, warnings) = ddl::execute(&*self.kv, defaults, keyspace, statement).await?;
         if let Response::SetKeyspace(name) = &response {
             session.set_keyspace(name);
+        }
+        if let (Response::SchemaChange(_), Some(resource)) = (&response, auth::made_by(keyspace, statement)) {
+            auth::grant_to_maker(&*self.kv, session, &resource).await?;
         }
         Ok(Reply { warnings, ..Reply::plain(response) })
     }
@@ -448,12 +462,32 @@ impl<K: Kv> QueryEngine<K> {
                 return Err(failed(missing));
             }
         }
-        let mut response = Response::Void;
+        let answer = plans.first().map(|plan| plan.answer).unwrap_or_default();
+        let mut response = match answer.status_row && !is_batch {
+            true => Response::Rows(outcome::status(&plans[0].table, true, None, None)?),
+            false => Response::Void,
+        };
         for reply in sent.replies {
             let reply = ProgramReply::decode(&reply)
                 .map_err(|_| CqlError::server("the answer of a conditional write cannot be decoded"))?;
             match reply {
+                ProgramReply::Failed(message) if answer.status_row && !is_batch => {
+                    response = Response::Rows(outcome::status(&plans[0].table, false, Some(&message), None)?);
+                }
                 ProgramReply::Failed(message) => return Err(invalid(message)),
+                ProgramReply::Applied if answer.status_row && !is_batch => {}
+                ProgramReply::Refused(_) if plans.iter().any(|plan| plan.answer.error) => {
+                    return Err(invalid(format!(
+                        "Condition on table {} was not satisfied.",
+                        plans[0].table.full_name()
+                    )));
+                }
+                ProgramReply::Refused(seen) if answer.status_row && !is_batch => {
+                    let mut shown = outcome::shown_columns(plans, true);
+                    shown.sort_unstable();
+                    let seen = Some((shown.as_slice(), &seen));
+                    response = Response::Rows(outcome::status(&plans[0].table, false, None, seen)?);
+                }
                 ProgramReply::Applied if is_conditional => {
                     response = Response::Rows(outcome::applied(&plans[0].table));
                 }
@@ -506,6 +540,7 @@ impl<K: Kv> QueryEngine<K> {
                 BatchStatementSource::Text(text) => Arc::new(self.plan_text(&catalog, keyspace, text)?),
                 BatchStatementSource::Prepared(id) => Arc::clone(&self.current(id)?.1.planned),
             };
+            auth::check(&catalog, session, &plan)?;
             planned.push((plan, statement.values));
         }
         let mut plans = Vec::with_capacity(planned.len());
@@ -545,7 +580,46 @@ impl<K: Kv> QueryEngine<K> {
             }
             Ok(writes)
         };
+        if plans.iter().any(|plan| plan.answer.status_row) {
+            let bound = |at: usize| Bound { values: &values[at], environment };
+            return self.status_batch(&plans, bound, defaults, batch_write_type(kind)).await;
+        }
         self.write(gather, &plans, batch_write_type(kind), true).await
+    }
+
+    /// A batch whose statements return their status: each is carried out by itself, in order, and gives one row.
+    async fn status_batch<'v>(
+        &self,
+        plans: &[&ModifyPlan],
+        bound: impl Fn(usize) -> Bound<'v> + Send + Sync,
+        defaults: Defaults,
+        write_type: WriteType,
+    ) -> Result<Reply, CqlError> {
+        let table = &plans[0].table;
+        if plans.iter().any(|plan| !plan.answer.status_row) {
+            return Err(invalid(
+                "batch execution mixing statements with and without RETURNS STATUS AS ROW is not supported",
+            ));
+        }
+        if plans.iter().any(|plan| plan.table.table().id != table.table().id) {
+            return Err(invalid(
+                "batch execution with RETURNS STATUS AS ROW of statements on different tables is not supported",
+            ));
+        }
+        let mut rows = outcome::status_rows(table);
+        for (at, plan) in plans.iter().enumerate() {
+            let gather = || {
+                let mut writes = Writes::default();
+                writes.add(plan, &bound(at), &self.entry(&plan.table)?.tablets, defaults)?;
+                Ok(writes)
+            };
+            let reply = self.write(gather, &[plan], write_type, false).await?;
+            if let Response::Rows(one) = reply.response {
+                rows.body.extend_from_slice(&one.body);
+                rows.row_count += one.row_count;
+            }
+        }
+        Ok(Reply::plain(Response::Rows(rows)))
     }
 }
 

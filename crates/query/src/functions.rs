@@ -4,19 +4,34 @@
 //! null, except where a signature says otherwise. Time and randomness come from the [`Environment`]. Left out: aggregates
 //! ([`crate::exec`]), user-defined functions, and the functions of how a cell was written, which need the cell.
 
+pub mod arithmetic;
 mod cast;
+mod collections;
+pub mod document;
+pub mod generic;
+pub mod mask;
+pub mod math;
+pub mod number;
+pub mod vector;
 
 pub use cast::{cast, is_castable};
 
 use crate::error::invalid;
 use crate::exec::evaluate::now_seconds;
+use arithmetic::apply as calculate;
 use diorite_base::random::{Random, SplitMix64};
+use diorite_cql::language::ast::ArithmeticOperator;
 use diorite_cql::protocol::CqlError;
 use diorite_model::token;
 use diorite_model::types::CqlType;
+use diorite_model::value::calendar::{self, Span};
+use document::Step;
+use mask::Mask;
+use math::MathFunction;
 use parking_lot::Mutex;
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicI64, Ordering};
+use vector::Similarity;
 
 /// Ticks of 100 ns between the start of the Gregorian calendar (what UUIDs count from) and 1970.
 const GREGORIAN_OFFSET: i64 = 0x01B2_1DD2_1381_4000;
@@ -145,8 +160,40 @@ pub enum Function {
     BlobAs(CqlType),
     /// `token(partition key)`
     Token,
+    /// `partition_hash(partition key)`: the token's upper 16 bits, from 0 on
+    PartitionHash,
+    /// The first or (`true`) last token with a `partition_hash`
+    TokenOfHash(bool),
     /// `CAST(x AS type)`
     Cast(CqlType, CqlType),
+    /// An operator, and the types of its operands
+    Arithmetic(ArithmeticOperator, CqlType, CqlType),
+    /// The sign
+    Negate(CqlType),
+    /// `abs(x)` and its like
+    Math(MathFunction, CqlType),
+    /// `floor(moment, duration[, start])`
+    Floor(CqlType),
+    /// `map_keys(map)`
+    MapKeys(CqlType),
+    /// `map_values(map)`
+    MapValues(CqlType),
+    /// `collection_count(collection)`
+    CollectionCount(CqlType),
+    /// `collection_min(collection)`, `collection_max(collection)` (`true`)
+    CollectionExtreme(CqlType, bool),
+    /// `collection_sum(collection)`, `collection_avg(collection)` (`true`)
+    CollectionSum(CqlType, bool),
+    /// `similarity_…(vector, vector)` of vectors of this many floats
+    Similarity(Similarity, u16),
+    /// `mask_…(value, …)`
+    Mask(Mask, CqlType),
+    /// `to_json(value)`
+    ToJson(CqlType),
+    /// `from_json(text)`
+    FromJson(CqlType),
+    /// `document->step…`, as text with `->>` (`true`)
+    JsonPath(Vec<Step>, bool),
 }
 
 /// An overload: what it takes and what it gives.
@@ -284,8 +331,14 @@ impl Function {
         arguments: &[Option<Cow<'_, [u8]>>],
         environment: &Environment<'_>,
     ) -> Result<Option<Vec<u8>>, CqlError> {
-        if arguments.iter().any(Option::is_none) {
-            return Ok(None);
+        match self {
+            Function::ToJson(of) => {
+                return document::to_json(of, arguments.first().and_then(|value| value.as_deref())).map(Some);
+            }
+            Function::Mask(mask, of) => return mask::apply(*mask, of, arguments),
+            Function::JsonPath(steps, as_text) => return document::follow(steps, *as_text, arguments),
+            _ if arguments.iter().any(Option::is_none) => return Ok(None),
+            _ => {}
         }
         let first = arguments.first().and_then(|argument| argument.as_deref()).unwrap_or_default();
         let now_ms = environment.now_us.div_euclid(1_000);
@@ -313,9 +366,90 @@ impl Function {
                 let components: Vec<&[u8]> = arguments.iter().flatten().map(|argument| &**argument).collect();
                 Some(token_of(components.into_iter()).to_be_bytes().to_vec())
             }
+            Function::PartitionHash => {
+                let components: Vec<&[u8]> = arguments.iter().flatten().map(|argument| &**argument).collect();
+                Some(partition_hash(token_of(components.into_iter())).to_be_bytes().to_vec())
+            }
             Function::Cast(from, to) => cast(from, to, first)?,
+            _ => {
+                let second = arguments.get(1).and_then(|argument| argument.as_deref()).unwrap_or_default();
+                let third = arguments.get(2).and_then(|argument| argument.as_deref());
+                return self.call_generic(first, second, third);
+            }
         })
     }
+
+    /// The functions whose types depend on their arguments.
+    fn call_generic(&self, first: &[u8], second: &[u8], third: Option<&[u8]>) -> Result<Option<Vec<u8>>, CqlError> {
+        match self {
+            Function::Arithmetic(operator, left, right) => calculate(*operator, (left, first), (right, second)),
+            Function::Negate(of) => arithmetic::negate(of, first),
+            Function::Math(function, of) => function.apply(of, first),
+            Function::Floor(of) => floor(of, first, second, third),
+            Function::MapKeys(of) => collections::of_map(of, first, false).map(Some),
+            Function::MapValues(of) => collections::of_map(of, first, true).map(Some),
+            Function::CollectionCount(of) => collections::count(of, first).map(Some),
+            Function::CollectionExtreme(of, greatest) => collections::extreme(of, first, *greatest),
+            Function::CollectionSum(of, is_mean) => collections::sum(of, first, *is_mean).map(Some),
+            Function::Similarity(measure, dimension) => measure.apply(*dimension, first, second).map(Some),
+            Function::FromJson(to) => document::parse(to, first),
+            Function::TokenOfHash(is_last) => {
+                let hash = i32::from_be_bytes(first.try_into().map_err(|_| invalid("Invalid partition_hash"))?);
+                Ok(Some(token_of_hash(hash, *is_last).to_be_bytes().to_vec()))
+            }
+            _ => Err(invalid("a function was called in a way that it does not know")),
+        }
+    }
+}
+
+/// The hash of YCQL's `partition_hash`: as the partitions are laid out here, 0 to 65,535 over the ring of tokens.
+pub fn partition_hash(token: i64) -> i32 {
+    ((token as u64 ^ (1 << 63)) >> 48) as i32
+}
+
+/// The first or last token with a hash; of hashes that no token has, the end of the ring on their side.
+fn token_of_hash(hash: i32, is_last: bool) -> i64 {
+    match u16::try_from(hash) {
+        Ok(hash) => {
+            let first = u64::from(hash) << 48;
+            let token = if is_last { first | ((1 << 48) - 1) } else { first };
+            (token ^ (1 << 63)) as i64
+        }
+        Err(_) if hash < 0 => i64::MIN,
+        Err(_) => i64::MAX,
+    }
+}
+
+/// A moment cut down to a multiple of a duration.
+fn floor(of: &CqlType, moment: &[u8], duration: &[u8], start: Option<&[u8]>) -> Result<Option<Vec<u8>>, CqlError> {
+    if moment.is_empty() {
+        return Ok(None);
+    }
+    let span = Span::from_wire(duration).ok_or_else(|| invalid("the duration cannot be read"))?;
+    if span.is_negative() {
+        return Err(invalid("Negative durations are not supported by the floor function"));
+    }
+    if *of == CqlType::Time {
+        let since_midnight = i64::from_be_bytes(moment.try_into().map_err(|_| invalid("Invalid time"))?);
+        if span.months != 0 || span.days != 0 {
+            return Err(invalid("For time values, the floor can only be computed for durations smaller than a day"));
+        }
+        let cut = if span.nanoseconds == 0 { 0 } else { since_midnight % span.nanoseconds };
+        return Ok(Some((since_midnight - cut).to_be_bytes().to_vec()));
+    }
+    let returns = if *of == CqlType::Date { CqlType::Date } else { CqlType::Timestamp };
+    if returns == CqlType::Date && span.nanoseconds != 0 {
+        return Err(invalid(
+            "The floor on date values cannot be computed for durations with a precision smaller than a day",
+        ));
+    }
+    let Some(moment) = moment_ms(of, moment) else { return Ok(None) };
+    let start = start.map_or(Some(0), |start| moment_ms(&returns, start)).unwrap_or(0);
+    if start > moment {
+        return Err(invalid("The floor function starting time is greater than the provided time"));
+    }
+    let found = calendar::floor(moment, span, start).ok_or_else(|| invalid("the result is out of range"))?;
+    Ok(Some(moment_from_ms(&returns, found)))
 }
 
 fn bounding_timeuuid(timestamp: &[u8], ticks: i64, fill: u8) -> Option<Vec<u8>> {

@@ -12,7 +12,7 @@ use crate::exec::evaluate::now_seconds;
 use crate::exec::select::tablet_of;
 use crate::exec::write::{Timing, expiry, explicit_timestamp, pack_row};
 use crate::kv::{Kv, KvError, Now, WriteSink};
-use crate::plan::modify::{ModifyKind, ModifyPlan, Scope};
+use crate::plan::modify::{AnswerAs, ModifyKind, ModifyPlan, Scope};
 use crate::plan::restrictions::{ClusteringRestriction, PartitionRestriction, Restrictions, Values};
 use crate::plan::select::SelectPlan;
 use crate::plan::term::{Bound, Term};
@@ -121,6 +121,7 @@ fn is_hot_select(plan: &SelectPlan) -> bool {
 
 fn is_hot_modify(plan: &ModifyPlan) -> bool {
     plan.condition.is_none()
+        && plan.answer == AnswerAs::default()
         && plan.scope == Scope::Rows
         && !plan.reads_row
         && !plan.operations.iter().any(|operation| plan.table.is_static(operation.column))
@@ -177,6 +178,13 @@ impl HotPlan {
     }
 }
 
+/// Whether the session's role was found to be allowed this before, by this version of the catalog.
+#[cold]
+fn is_approved(session: &Session, planned: &Planned, resolved: &Resolved) -> bool {
+    let is_write = matches!(planned.plan, Plan::Modify(_));
+    session.is_approved(resolved.catalog_version, resolved.entry.table.id, is_write)
+}
+
 impl<K: Kv> QueryEngine<K> {
     /// Answers or submits EXECUTE, if that needs no waiting. What it appends to `out` is one whole message, or nothing.
     pub fn execute_now(
@@ -195,6 +203,10 @@ impl<K: Kv> QueryEngine<K> {
             let resolved = current.resolved.as_ref().ok_or(Declined)?;
             if resolved.catalog_version != self.kv.catalog_version() {
                 self.refresh(statement, &current);
+                return Err(Declined);
+            }
+            if !session.is_trusted(resolved.catalog_version) && !is_approved(session, &current.planned, resolved) {
+                // The general way checks, and remembers that it did.
                 return Err(Declined);
             }
             let mut few = [Value::Unset; MAX_VALUES];

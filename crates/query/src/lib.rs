@@ -8,6 +8,7 @@
 //! it runs; nothing here waits except on the [`kv::Kv`] seam; every error that a client sees is a [`diorite_cql::protocol::CqlError`].
 //! What is left out: replication and storage (below the seam), connections, frames and authentication (the node).
 
+pub mod auth;
 pub mod ddl;
 pub mod engine;
 pub mod error;

@@ -7,6 +7,7 @@
 //! timestamp of its log entry as the current time, so that all replicas agree. Left out: programs over several tablets.
 
 mod codec;
+mod document;
 mod evaluate;
 mod test_value;
 #[cfg(test)]
@@ -53,6 +54,32 @@ pub enum RowTest {
     NotExists,
     /// Its columns have certain values.
     Columns(Vec<ColumnTest>),
+    /// A boolean expression of such questions.
+    Tree(TestTree),
+}
+
+/// A boolean expression of questions about a row.
+#[derive(Debug, Clone, PartialEq)]
+pub enum TestTree {
+    /// A column has a certain value.
+    Column(Box<ColumnTest>),
+    /// All hold.
+    All(Vec<TestTree>),
+    /// One holds.
+    Any(Vec<TestTree>),
+    /// It does not hold.
+    Not(Box<TestTree>),
+    /// The row exists.
+    Exists,
+}
+
+/// One step into a document.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PathStep {
+    /// To a member of an object.
+    Member(String),
+    /// To an element of an array.
+    Element(i32),
 }
 
 /// What is asked of a column.
@@ -79,6 +106,8 @@ pub enum TestedPart {
     Element(Vec<u8>),
     /// A field of a user-defined type.
     Field(u16),
+    /// A place in a document; as text (`true`) or as a document.
+    Path(Vec<PathStep>, bool),
 }
 
 /// What is asked of a value. Null is `None`.
@@ -127,6 +156,21 @@ pub enum ProgramOperation {
         column: ColumnId,
         /// What is done.
         edit: ListEdit,
+        /// `USING TIMESTAMP`
+        explicit_us: Option<i64>,
+        /// `USING TTL`
+        expiry: Option<Expiry>,
+    },
+    /// Changes of places in a document.
+    Document {
+        /// The row's key.
+        key: Vec<u8>,
+        /// Token and partition columns are this much of it.
+        partition_len: usize,
+        /// The column.
+        column: ColumnId,
+        /// The places, and the text of what they become; carried out in this order.
+        edits: Vec<(Vec<PathStep>, Vec<u8>)>,
         /// `USING TIMESTAMP`
         explicit_us: Option<i64>,
         /// `USING TTL`

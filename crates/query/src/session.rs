@@ -1,23 +1,104 @@
-//! What the server remembers about one connection: its current keyspace and what its client asked for.
+//! What the server remembers about one connection: its current keyspace, what its client asked for, and who it is.
 //!
-//! Always true: requests of one connection run concurrently, so everything here may be read and set from any thread. Left out: the
-//! protocol version (it comes with every request), authentication (the node's).
+//! Always true: requests of one connection run concurrently, so everything here may be read and set from any thread; what the role may do is remembered for
+//! one version of the catalog. Left out: the protocol version (it comes with every request), logging in (the node's).
 
 use arc_swap::ArcSwapOption;
+use diorite_base::TableId;
+use parking_lot::Mutex;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// Stands for every version of the catalog: the node asks nobody who they are.
+const ALWAYS: u64 = u64::MAX;
 
 /// One connection's state.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Session {
     keyspace: ArcSwapOption<String>,
     learns_tablets: AtomicBool,
+    role: ArcSwapOption<String>,
+    /// The version of the catalog by which the role may do everything.
+    trusted_at: AtomicU64,
+    approved: Mutex<Approved>,
 }
 
+/// What a role was allowed by one version of the catalog: tables, and whether they may be written (or else read).
+#[derive(Debug, Default)]
+struct Approved {
+    version: u64,
+    tables: Vec<(TableId, bool)>,
+}
+
+/// The most tables that are remembered.
+const MAX_APPROVED: usize = 64;
+
 impl Session {
-    /// A new connection: no keyspace chosen.
+    fn with_trust(trusted_at: u64) -> Arc<Session> {
+        Arc::new(Session {
+            keyspace: ArcSwapOption::empty(),
+            learns_tablets: AtomicBool::new(false),
+            role: ArcSwapOption::empty(),
+            trusted_at: AtomicU64::new(trusted_at),
+            approved: Mutex::default(),
+        })
+    }
+
+    /// A new connection to a node that asks nobody who they are: it may do everything.
     pub fn new() -> Arc<Session> {
-        Arc::new(Session::default())
+        Session::with_trust(ALWAYS)
+    }
+
+    /// A new connection to a node that does: it may do nothing before [`log_in`](Self::log_in).
+    pub fn guarded() -> Arc<Session> {
+        // The catalog's first version is 1.
+        Session::with_trust(0)
+    }
+
+    /// The client has shown that it is `role`.
+    pub fn log_in(&self, role: &str) {
+        self.role.store(Some(Arc::new(role.to_owned())));
+    }
+
+    /// Who the client is.
+    pub fn role(&self) -> Option<Arc<String>> {
+        self.role.load_full()
+    }
+
+    /// Whether nobody is asked who they are.
+    pub fn is_open(&self) -> bool {
+        self.trusted_at.load(Ordering::Relaxed) == ALWAYS
+    }
+
+    /// Whether the session may do everything, as far as this version of the catalog says.
+    #[inline]
+    pub fn is_trusted(&self, version: u64) -> bool {
+        let trusted_at = self.trusted_at.load(Ordering::Relaxed);
+        trusted_at == ALWAYS || trusted_at == version
+    }
+
+    /// By this version of the catalog the role may do everything.
+    pub fn trust(&self, version: u64) {
+        if !self.is_open() {
+            self.trusted_at.store(version, Ordering::Relaxed);
+        }
+    }
+
+    /// By this version of the catalog the role may write (or else read) a table.
+    pub fn approve(&self, version: u64, table: TableId, is_write: bool) {
+        let mut approved = self.approved.lock();
+        if approved.version != version {
+            *approved = Approved { version, tables: Vec::new() };
+        }
+        if approved.tables.len() < MAX_APPROVED && !approved.tables.contains(&(table, is_write)) {
+            approved.tables.push((table, is_write));
+        }
+    }
+
+    /// Whether that was found before.
+    pub fn is_approved(&self, version: u64, table: TableId, is_write: bool) -> bool {
+        let approved = self.approved.lock();
+        approved.version == version && approved.tables.contains(&(table, is_write))
     }
 
     /// The keyspace that unqualified names belong to.

@@ -7,6 +7,8 @@
 
 #![allow(clippy::unwrap_used, reason = "for tests only, whose data is known")]
 
+mod conformance;
+mod differential;
 mod golden;
 mod memory;
 mod paging;
@@ -26,7 +28,7 @@ use diorite_cql::protocol::envelope::HEADER_BYTES;
 use diorite_cql::protocol::request::{Message, Request};
 use diorite_cql::protocol::response::{self, ReplyHead};
 use diorite_cql::protocol::{CqlError, Envelope, NativeType, Opcode, TypeOption, Value, Version};
-use diorite_model::types::{CqlType, Frozen};
+use diorite_model::types::{CqlType, Frozen, UserType};
 use diorite_model::value::literal_text;
 use parking_lot::Mutex;
 use std::future::Future;
@@ -202,7 +204,13 @@ pub fn type_of(option: &TypeOption) -> CqlType {
         TypeOption::Set(element) => CqlType::Set(boxed(element), Frozen::No),
         TypeOption::Map(key, value) => CqlType::Map(boxed(key), boxed(value), Frozen::No),
         TypeOption::Tuple(elements) => CqlType::Tuple(elements.iter().map(type_of).collect()),
-        other => panic!("{other:?}"),
+        TypeOption::UserDefined(user) => {
+            let fields = user.fields.iter().map(|(name, field)| (name.clone(), type_of(field))).collect();
+            let user = UserType { keyspace: user.keyspace.clone(), name: user.name.clone(), fields };
+            CqlType::UserDefined(Arc::new(user), Frozen::No)
+        }
+        // Vectors: shown as their bytes.
+        TypeOption::Custom(_) => CqlType::Blob,
     }
 }
 

@@ -2,7 +2,6 @@
 //!
 //! Always true: every resolved type has a description that every protocol version can carry. Left out: values.
 
-use crate::error::invalid;
 use diorite_cql::language::ast;
 use diorite_cql::protocol::{CqlError, NativeType, TypeOption, UserTypeOption};
 use diorite_model::types::CqlType;
@@ -50,6 +49,8 @@ fn native_of(data_type: &CqlType) -> Option<NativeType> {
         CqlType::Tinyint => NativeType::Tinyint,
         CqlType::Uuid => NativeType::Uuid,
         CqlType::Varint => NativeType::Varint,
+        // What drivers know of a document is its text.
+        CqlType::Jsonb => NativeType::Varchar,
         CqlType::List(..)
         | CqlType::Set(..)
         | CqlType::Map(..)
@@ -75,7 +76,7 @@ fn class_name(data_type: &CqlType) -> String {
         CqlType::Inet => "InetAddressType",
         CqlType::Int => "Int32Type",
         CqlType::Smallint => "ShortType",
-        CqlType::Text => "UTF8Type",
+        CqlType::Text | CqlType::Jsonb => "UTF8Type",
         CqlType::Time => "TimeType",
         CqlType::Timestamp => "TimestampType",
         CqlType::Timeuuid => "TimeUUIDType",
@@ -118,7 +119,7 @@ pub fn native_type(name: ast::NativeType) -> Result<CqlType, CqlError> {
         ast::NativeType::Float => CqlType::Float,
         ast::NativeType::Inet => CqlType::Inet,
         ast::NativeType::Int => CqlType::Int,
-        ast::NativeType::Jsonb => return Err(invalid("the type jsonb is not supported yet")),
+        ast::NativeType::Jsonb => CqlType::Jsonb,
         ast::NativeType::Smallint => CqlType::Smallint,
         ast::NativeType::Text => CqlType::Text,
         ast::NativeType::Time => CqlType::Time,

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The reason a command is turned down, on its way out.
-pub(super) struct Rejected(pub(super) Rejection, pub(super) String);
+pub(super) struct Rejected(pub Rejection, pub String);
 
 /// What a command that was not turned down did.
 pub(super) enum Done {
@@ -68,6 +68,7 @@ impl Catalog {
             Command::CreateType { user_type, if_not_exists } => self.create_type(user_type, *if_not_exists),
             Command::AlterType { expected, changed } => self.alter_type(expected, changed),
             Command::DropType { keyspace, name, if_exists } => self.drop_type(keyspace, name, *if_exists),
+            Command::Roles { change } => self.change_roles(change),
         }
     }
 
@@ -135,6 +136,7 @@ impl Catalog {
         }
         self.toggle_digest(&*keyspace);
         Arc::make_mut(&mut self.keyspaces).remove(name);
+        self.forget_permissions(&format!("data/{name}"));
         Ok(Done::Changed)
     }
 
@@ -210,6 +212,7 @@ impl Catalog {
             return missing(if_exists, || no_such_table(keyspace, name));
         };
         self.remove_table(&entry);
+        self.forget_permissions(&format!("data/{keyspace}/{name}"));
         Ok(Done::Changed)
     }
 

@@ -4,6 +4,7 @@
 //! stops instead of guessing, as its state would part from its peers'.
 
 use super::NodeState;
+use super::roles::RoleCommand;
 use diorite_base::{NodeId, TableId, TabletId};
 use diorite_model::schema::{Keyspace, Table};
 use diorite_model::types::UserType;
@@ -228,6 +229,11 @@ pub enum Command {
         name: String,
         /// Its absence is no error.
         if_exists: bool,
+    },
+    /// Roles, their memberships and permissions.
+    Roles {
+        /// What is to change.
+        change: RoleCommand,
     },
 }
 

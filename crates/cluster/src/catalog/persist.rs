@@ -1,7 +1,7 @@
 //! The catalog as keys and values: one key per object, JSON values.
 //!
 //! Keys are text: `cluster`, `keyspace/<name>`, `table/<id>`, `type/<keyspace>/<name>`, `node/<id>`, `tablet/<id>`,
-//! `dropped/<id>`; ids are 16 hexadecimal digits. `cluster` carries the format number and is written with every change. An unknown key or
+//! `dropped/<id>`, `role/<name>`; ids are 16 hexadecimal digits. `cluster` carries the format number and is written with every change. An unknown key or
 //! a newer format is an error that names it: serving half a catalog would drop what it does not see.
 
 use super::{Catalog, Identity, Map};
@@ -59,6 +59,7 @@ impl Catalog {
         differences(&older.nodes, &self.nodes, |id| format!("node/{:016x}", id.0), &mut puts);
         differences(&older.tablets, &self.tablets, |id| format!("tablet/{:016x}", id.0), &mut puts);
         differences(&older.dropped, &self.dropped, |id| format!("dropped/{:016x}", id.0), &mut puts);
+        differences(&older.roles, &self.roles, |name| format!("role/{name}"), &mut puts);
         puts
     }
 
@@ -87,6 +88,7 @@ impl Catalog {
         let (kind, name) = key.split_once('/').ok_or_else(|| damaged("unknown kind of object"))?;
         let id = || u64::from_str_radix(name, 16).map_err(|_| damaged("not an id"));
         match kind {
+            "role" => insert(&mut self.roles, name.to_owned(), key, value),
             "keyspace" => insert(&mut self.keyspaces, name.to_owned(), key, value),
             "type" => {
                 let (keyspace, name) = name.split_once('/').ok_or_else(|| damaged("not a type's name"))?;

@@ -190,7 +190,9 @@ fn uuid_back(ordered: u128) -> [u8; 16] {
 /// Appends a non-empty value (or an empty one of a type whose values are never empty).
 pub(crate) fn push_value(data_type: &CqlType, wire: &[u8], out: &mut Vec<u8>) -> Result<(), ValueError> {
     match data_type {
-        CqlType::Text | CqlType::Ascii | CqlType::Blob | CqlType::Inet | CqlType::Duration => push_escaped(wire, out),
+        CqlType::Text | CqlType::Ascii | CqlType::Blob | CqlType::Inet | CqlType::Duration | CqlType::Jsonb => {
+            push_escaped(wire, out)
+        }
         CqlType::Bigint | CqlType::Counter | CqlType::Timestamp | CqlType::Time => {
             let value = u64::from_be_bytes(fixed(data_type, wire)?);
             out.extend_from_slice(&(value ^ (1 << 63)).to_be_bytes());
@@ -273,7 +275,7 @@ fn push_fields<'t>(types: impl Iterator<Item = &'t CqlType>, wire: &[u8], out: &
 /// Reads what [`push_value`] wrote.
 pub(crate) fn read_value(data_type: &CqlType, input: &mut Input<'_>, out: &mut Vec<u8>) -> Result<(), Malformed> {
     match data_type {
-        CqlType::Text | CqlType::Ascii | CqlType::Blob | CqlType::Inet | CqlType::Duration => {
+        CqlType::Text | CqlType::Ascii | CqlType::Blob | CqlType::Inet | CqlType::Duration | CqlType::Jsonb => {
             return read_escaped(input, out);
         }
         CqlType::Bigint | CqlType::Counter | CqlType::Timestamp | CqlType::Time => {

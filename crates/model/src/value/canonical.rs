@@ -1,4 +1,4 @@
-//! The stored form of collections: sets and maps sorted, without duplicates, at any depth.
+//! The stored form of collections: sets and maps sorted, without duplicates, at any depth; documents without spaces, sorted likewise.
 //!
 //! Always true: the result is valid if the input was, and canonical forms of equal values are equal. Clients may send sets and maps in
 //! any order; what is stored frozen, compared as a whole or written element by element must be in one.
@@ -7,6 +7,7 @@ use super::collection::{
     elements, entries, fields, patch_length, push_count, push_element, push_vector_element, reserve, vector_elements,
 };
 use super::{ValueError, compare};
+use crate::json::Json;
 use crate::types::CqlType;
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -22,10 +23,10 @@ pub fn canonical<'a>(data_type: &CqlType, wire: &'a [u8]) -> Result<Cow<'a, [u8]
     Ok(if out == wire { Cow::Borrowed(wire) } else { Cow::Owned(out) })
 }
 
-/// Whether a set or map is in it.
+/// Whether a set, a map or a document is in it.
 fn holds_sorted(data_type: &CqlType) -> bool {
     match data_type {
-        CqlType::Set(..) | CqlType::Map(..) => true,
+        CqlType::Set(..) | CqlType::Map(..) | CqlType::Jsonb => true,
         CqlType::List(element, _) | CqlType::Vector(element, _) => holds_sorted(element),
         CqlType::Tuple(types) => types.iter().any(holds_sorted),
         CqlType::UserDefined(user, _) => user.fields.iter().any(|(_, field)| holds_sorted(field)),
@@ -80,6 +81,10 @@ fn push_canonical(data_type: &CqlType, wire: &[u8], out: &mut Vec<u8>) -> Result
             for value in vector_elements(element, *dimension, wire) {
                 push_vector_element(element, &owned(element, value?)?, out);
             }
+        }
+        CqlType::Jsonb => {
+            let text = std::str::from_utf8(wire).map_err(|_| ValueError("String didn't validate.".to_owned()))?;
+            Json::parse(text)?.sorted().write_into(out);
         }
         CqlType::Tuple(types) => push_fields(types.iter(), wire, out)?,
         CqlType::UserDefined(user, _) => push_fields(user.fields.iter().map(|(_, field)| field), wire, out)?,

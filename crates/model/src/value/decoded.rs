@@ -29,7 +29,7 @@ impl Value {
         let start = out.len();
         match self {
             Value::Empty => {}
-            Value::Ascii(text) | Value::Text(text) => out.extend_from_slice(text.as_bytes()),
+            Value::Ascii(text) | Value::Text(text) | Value::Jsonb(text) => out.extend_from_slice(text.as_bytes()),
             Value::Bigint(value) | Value::Time(value) | Value::Timestamp(value) => {
                 out.extend_from_slice(&value.to_be_bytes());
             }
@@ -72,6 +72,7 @@ fn decode_valid(data_type: &CqlType, wire: &[u8]) -> Result<Value, ValueError> {
     Ok(match data_type {
         CqlType::Ascii => Value::Ascii(text(wire)?),
         CqlType::Text => Value::Text(text(wire)?),
+        CqlType::Jsonb => Value::Jsonb(text(wire)?),
         CqlType::Bigint | CqlType::Counter => Value::Bigint(i64::from_be_bytes(fixed(wire)?)),
         CqlType::Blob => Value::Blob(wire.to_vec()),
         CqlType::Boolean => Value::Boolean(wire[0] != 0),

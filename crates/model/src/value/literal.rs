@@ -5,6 +5,7 @@
 
 use super::collection::push_signed_vint;
 use super::{ValueError, temporal};
+use crate::json::Json;
 use crate::types::CqlType;
 use num_bigint::BigInt;
 use std::net::IpAddr;
@@ -77,7 +78,7 @@ pub fn accepts(data_type: &CqlType, literal: &Literal<'_>) -> bool {
                 | Varint
         ),
         Literal::Float(_) => matches!(data_type, Decimal | Double | Float),
-        Literal::String(_) => matches!(data_type, Ascii | Text | Inet | Date | Time | Timestamp),
+        Literal::String(_) => matches!(data_type, Ascii | Text | Inet | Date | Time | Timestamp | Jsonb),
         Literal::Boolean(_) => matches!(data_type, Boolean),
         Literal::Uuid(_) => matches!(data_type, Uuid | Timeuuid),
         Literal::Hex(_) => matches!(data_type, Blob),
@@ -116,6 +117,7 @@ pub fn from_text(data_type: &CqlType, text: &str, out: &mut Vec<u8>) -> Result<(
     let unable = |what: &str| refuse(format!("Unable to make {what} from '{text}'"));
     match data_type {
         CqlType::Text => out.extend_from_slice(text.as_bytes()),
+        CqlType::Jsonb => Json::parse(text)?.sorted().write_into(out),
         CqlType::Ascii => {
             data_type.validate(text.as_bytes())?;
             out.extend_from_slice(text.as_bytes());

@@ -42,7 +42,13 @@ pub fn compare(data_type: &CqlType, a: &[u8], b: &[u8]) -> Ordering {
             let values = |wire| vector_elements(element, *dimension, wire);
             compare_sequences(values(a), values(b), |_| element)
         }
-        CqlType::Ascii | CqlType::Blob | CqlType::Date | CqlType::Duration | CqlType::Inet | CqlType::Text => a.cmp(b),
+        CqlType::Ascii
+        | CqlType::Blob
+        | CqlType::Date
+        | CqlType::Duration
+        | CqlType::Inet
+        | CqlType::Jsonb
+        | CqlType::Text => a.cmp(b),
     }
 }
 

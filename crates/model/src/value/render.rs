@@ -99,7 +99,7 @@ fn quoted(out: &mut String, write: impl FnOnce(&mut String)) {
 
 fn scalar(value: &Value, out: &mut String) {
     let written = match value {
-        Value::Ascii(text) | Value::Text(text) => {
+        Value::Ascii(text) | Value::Text(text) | Value::Jsonb(text) => {
             quoted(out, |out| out.push_str(&text.replace('\'', "''")));
             Ok(())
         }

@@ -6,6 +6,7 @@
 
 use super::ValueError;
 use super::collection::{elements, entries, fields, read_signed_vint, vector_elements};
+use crate::json::Json;
 use crate::types::CqlType;
 use diorite_base::limits::MAX_KEY_BYTES;
 
@@ -49,6 +50,7 @@ impl CqlType {
                 | CqlType::Smallint
                 | CqlType::Tinyint
                 | CqlType::Duration
+                | CqlType::Jsonb
                 | CqlType::List(..)
                 | CqlType::Set(..)
                 | CqlType::Map(..)
@@ -66,6 +68,10 @@ impl CqlType {
         }
         match self {
             CqlType::Ascii if !wire.is_ascii() => refuse("Invalid byte for ascii: the value has bytes above 127"),
+            CqlType::Jsonb => match std::str::from_utf8(wire) {
+                Ok(text) => Json::parse(text).map(drop),
+                Err(_) => refuse("String didn't validate."),
+            },
             CqlType::Text if std::str::from_utf8(wire).is_err() => refuse("String didn't validate."),
             CqlType::Inet if wire.len() != 4 && wire.len() != 16 => {
                 refuse(format!("bytes representing an inet address must be 4 or 16 long, not {}", wire.len()))

@@ -136,12 +136,25 @@ fn key_type(
             format!("Invalid non-frozen collection type {data_type} for PRIMARY KEY column '{column}'")
         }
         CqlType::Counter => format!("counter type is not supported for PRIMARY KEY column '{column}'"),
+        _ if mentions_jsonb(&data_type) => format!("jsonb type is not supported for PRIMARY KEY column '{column}'"),
         _ if mentions_duration(&data_type) => {
             format!("duration type is not supported for PRIMARY KEY column '{column}'")
         }
         _ => return Ok(data_type),
     };
     Err(invalid(refused))
+}
+
+/// Whether documents are part of a type: they have no order.
+fn mentions_jsonb(data_type: &CqlType) -> bool {
+    match data_type {
+        CqlType::Jsonb => true,
+        CqlType::List(inner, _) | CqlType::Set(inner, _) | CqlType::Vector(inner, _) => mentions_jsonb(inner),
+        CqlType::Map(key, value, _) => mentions_jsonb(key) || mentions_jsonb(value),
+        CqlType::Tuple(parts) => parts.iter().any(mentions_jsonb),
+        CqlType::UserDefined(user_type, _) => user_type.fields.iter().any(|(_, field)| mentions_jsonb(field)),
+        _ => false,
+    }
 }
 
 /// The direction of each clustering column.

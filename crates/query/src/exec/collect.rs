@@ -11,14 +11,18 @@ use super::aggregate::State;
 use super::evaluate::Scope;
 use super::filter::BoundFilter;
 use super::row::RowData;
-use crate::error::corrupt;
+use crate::error::{corrupt, value_error};
+use crate::plan::restrictions::Filter;
 use crate::plan::select::{SelectPlan, mark_filter_reads};
-use crate::plan::selection::Selector;
+use crate::plan::selection::{SelectionPlan, mark_reads, uses_metadata};
 use diorite_cql::protocol::CqlError;
 use diorite_cql::protocol::rows::{put_cell, put_null};
 use diorite_model::deletions::Deletions;
+use diorite_model::json::write_string;
 use diorite_model::key::{self, DecodedKey, RowKind};
 use diorite_model::row::{LiveRow, NOTHING_DELETED};
+use diorite_model::value::json;
+use std::borrow::Cow;
 use std::sync::Arc;
 
 /// Whether to go on.
@@ -37,6 +41,8 @@ pub struct Limits {
     pub rows: u64,
     /// By `PER PARTITION LIMIT`.
     pub rows_per_partition: u64,
+    /// To be left out first, by `OFFSET`.
+    pub offset: u64,
     /// Of this page.
     pub page_rows: u64,
     /// A page ends after the row that brings it to this size.
@@ -50,6 +56,25 @@ pub struct SortableRow {
     pub order: Vec<Option<Vec<u8>>>,
     /// The encoded cells.
     pub cells: Vec<u8>,
+}
+
+/// What became of a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Emitted {
+    /// It was counted, or folded into its group.
+    Counted,
+    /// A filter turned it down, or it is not wanted.
+    Skipped,
+    /// It would begin a group, but the page is full: it is for the next one.
+    Before,
+}
+
+/// The rows of a group so far.
+struct Group {
+    /// What they have in common.
+    key: Vec<Option<Vec<u8>>>,
+    states: Vec<State>,
+    first_row: RowData,
 }
 
 /// See the top of this module.
@@ -81,6 +106,7 @@ pub struct Collector<'p> {
     pub states: Vec<State>,
     /// The first row, for what is selected beside aggregates.
     pub first_row: Option<RowData>,
+    group: Option<Group>,
 }
 
 impl<'p> Collector<'p> {
@@ -89,9 +115,12 @@ impl<'p> Collector<'p> {
         let mut reads = plan.selection.reads.clone();
         plan.restrictions.filters.iter().for_each(|filter| mark_filter_reads(filter, &mut reads));
         plan.ordering.iter().for_each(|(at, _)| reads[*at] = true);
+        plan.grouping.iter().flatten().for_each(|selector| mark_reads(selector, &mut reads));
         let partition_columns = plan.table.partition_columns();
         let key_columns = plan.table.key_columns();
-        let records_elements = plan.selection.selectors.iter().any(uses_metadata);
+        let arguments = plan.selection.aggregates.iter().filter_map(|aggregate| aggregate.argument.as_ref());
+        let records_elements = plan.selection.selectors.iter().chain(arguments).any(uses_metadata)
+            || plan.restrictions.filters.iter().any(|filter| matches!(filter, Filter::Predicate(_)));
         Self {
             reads_partition: reads[..partition_columns].contains(&true),
             reads_clustering: reads[partition_columns..key_columns].contains(&true),
@@ -115,14 +144,14 @@ impl<'p> Collector<'p> {
             row_count: 0,
             sortable: Vec::new(),
             first_row: None,
+            group: None,
         }
     }
 
     /// Whether nothing more is wanted.
     pub fn is_full(&self) -> bool {
         self.limits.rows == 0
-            || (!self.plan.selection.is_aggregate()
-                && (self.limits.page_rows == 0 || self.body.len() >= self.limits.page_bytes))
+            || (!self.plan.is_folded() && (self.limits.page_rows == 0 || self.body.len() >= self.limits.page_bytes))
     }
 
     /// Whether `LIMIT` is reached, so that no page follows.
@@ -273,13 +302,20 @@ impl<'p> Collector<'p> {
             }
             self.row.set_regulars(&self.plan.table, &live)?;
         }
-        if !self.emit()? {
-            return Ok(Step::More);
-        }
-        if self.is_full() {
-            self.position.clear();
-            self.position.extend_from_slice(key);
-            return Ok(Step::Full);
+        match self.emit()? {
+            // The position is that of the row before.
+            Emitted::Before => return Ok(Step::Full),
+            Emitted::Skipped => {}
+            Emitted::Counted if self.plan.grouping.is_some() => {
+                self.position.clear();
+                self.position.extend_from_slice(key);
+            }
+            Emitted::Counted if self.is_full() => {
+                self.position.clear();
+                self.position.extend_from_slice(key);
+                return Ok(Step::Full);
+            }
+            Emitted::Counted => {}
         }
         Ok(Step::More)
     }
@@ -293,6 +329,7 @@ impl<'p> Collector<'p> {
             self.emit()?;
             self.is_partition_done = true;
         }
+        self.close_group()?;
         self.position.clear();
         self.position.extend_from_slice(&self.partition);
         if !self.plan.is_reversed {
@@ -310,74 +347,155 @@ impl<'p> Collector<'p> {
             .any(|filter| crate::plan::select::filters_regular(filter, &self.plan.table))
     }
 
-    /// Filters, aggregates or encodes the current row; tells whether it counted.
-    fn emit(&mut self) -> Result<bool, CqlError> {
+    /// Filters, aggregates or encodes the current row.
+    fn emit(&mut self) -> Result<Emitted, CqlError> {
         for filter in self.filters {
-            if !filter.accepts(&self.plan.table, &self.row)? {
-                return Ok(false);
+            if !filter.accepts(&self.scope, &self.row)? {
+                return Ok(Emitted::Skipped);
             }
         }
-        if self.plan.selection.is_aggregate() {
+        if self.plan.grouping.is_some() {
+            return self.fold_into_group();
+        }
+        if self.plan.is_folded() {
             for (state, aggregate) in self.states.iter_mut().zip(&self.plan.selection.aggregates) {
                 state.add(aggregate, &self.scope, &self.row)?;
             }
             if self.first_row.is_none() && !self.plan.selection.is_count_only() {
                 self.first_row = Some(self.row.clone());
             }
-        } else {
-            self.encode_row()?;
+            self.count_in_partition();
+            return Ok(Emitted::Counted);
         }
+        self.count_in_partition();
+        if self.is_left_out() {
+            return Ok(Emitted::Skipped);
+        }
+        let row = std::mem::take(&mut self.row);
+        let encoded = self.encode_row(&row, &[]);
+        self.row = row;
+        encoded.map(|()| Emitted::Counted)
+    }
+
+    /// Counts a row or group by what its partition may have.
+    fn count_in_partition(&mut self) {
         if self.plan.is_distinct {
             self.left_in_partition = 0;
         } else if self.left_in_partition != u64::MAX {
             self.left_in_partition -= 1;
         }
         self.is_partition_done = self.left_in_partition == 0;
-        if !self.plan.selection.is_aggregate() {
-            if self.limits.rows != u64::MAX {
-                self.limits.rows -= 1;
-            }
-            if self.limits.page_rows != u64::MAX {
-                self.limits.page_rows -= 1;
-            }
-        }
-        Ok(true)
     }
 
-    fn encode_row(&mut self) -> Result<(), CqlError> {
+    /// Whether `OFFSET` leaves out one more row.
+    fn is_left_out(&mut self) -> bool {
+        let is_left_out = self.limits.offset > 0 && self.plan.ordering.is_empty();
+        self.limits.offset -= u64::from(is_left_out);
+        is_left_out
+    }
+
+    /// Rows that `OFFSET` still leaves out.
+    pub fn offset_left(&self) -> u64 {
+        self.limits.offset
+    }
+
+    /// Adds the current row to its group, or begins the next one with it.
+    fn fold_into_group(&mut self) -> Result<Emitted, CqlError> {
+        let mut key = Vec::new();
+        for selector in self.plan.grouping.iter().flatten() {
+            key.push(self.scope.evaluate(selector, &self.row)?.map(Cow::into_owned));
+        }
+        if self.group.as_ref().is_some_and(|group| group.key != key) {
+            self.close_group()?;
+            if self.is_partition_done {
+                return Ok(Emitted::Skipped);
+            }
+            if self.is_full() {
+                return Ok(Emitted::Before);
+            }
+        }
+        if self.group.is_none() {
+            let states = vec![State::default(); self.plan.selection.aggregates.len()];
+            self.group = Some(Group { key, states, first_row: self.row.clone() });
+        }
+        if let Some(group) = &mut self.group {
+            for (state, aggregate) in group.states.iter_mut().zip(&self.plan.selection.aggregates) {
+                state.add(aggregate, &self.scope, &self.row)?;
+            }
+        }
+        Ok(Emitted::Counted)
+    }
+
+    /// Encodes the group that is open, if there is one.
+    fn close_group(&mut self) -> Result<(), CqlError> {
+        let Some(group) = self.group.take() else { return Ok(()) };
+        self.count_in_partition();
+        if self.is_left_out() {
+            return Ok(());
+        }
+        let mut results = Vec::with_capacity(group.states.len());
+        for (state, aggregate) in group.states.into_iter().zip(&self.plan.selection.aggregates) {
+            results.push(state.finish(aggregate)?);
+        }
+        self.encode_row(&group.first_row, &results)
+    }
+
+    /// Encodes a row of the result and counts it.
+    fn encode_row(&mut self, row: &RowData, aggregates: &[Option<Vec<u8>>]) -> Result<(), CqlError> {
         let start = self.body.len();
         match &self.plan.selection.plain_columns {
             Some(columns) => {
                 for &column in columns {
-                    match self.row.value(column) {
+                    match row.value(column) {
                         Some(value) => put_cell(&mut self.body, value),
                         None => put_null(&mut self.body),
                     }
                 }
             }
-            None => {
-                for selector in &self.plan.selection.selectors {
-                    match self.scope.evaluate(selector, &self.row)? {
-                        Some(value) => put_cell(&mut self.body, &value),
-                        None => put_null(&mut self.body),
-                    }
-                }
-            }
+            None => put_cells(&Scope { aggregates, ..self.scope }, &self.plan.selection, row, &mut self.body)?,
         }
         self.row_count += 1;
         if !self.plan.ordering.is_empty() {
-            let order = self.plan.ordering.iter().map(|(at, _)| self.row.value(*at).map(<[u8]>::to_vec)).collect();
+            let order = self.plan.ordering.iter().map(|(at, _)| row.value(*at).map(<[u8]>::to_vec)).collect();
             let cells = self.body.split_off(start);
             self.sortable.push(SortableRow { order, cells });
+        }
+        if self.limits.rows != u64::MAX {
+            self.limits.rows -= 1;
+        }
+        if self.limits.page_rows != u64::MAX {
+            self.limits.page_rows -= 1;
         }
         Ok(())
     }
 }
 
-fn uses_metadata(selector: &Selector) -> bool {
-    match selector {
-        Selector::Metadata(..) | Selector::ElementMetadata(..) => true,
-        Selector::Call(_, arguments) => arguments.iter().any(uses_metadata),
-        _ => false,
+/// Appends what a selection gives for a row: its cells, or one cell with their JSON.
+pub fn put_cells(
+    scope: &Scope<'_>,
+    selection: &SelectionPlan,
+    row: &RowData,
+    out: &mut Vec<u8>,
+) -> Result<(), CqlError> {
+    let Some(names) = &selection.json else {
+        for selector in &selection.selectors {
+            match scope.evaluate(selector, row)? {
+                Some(value) => put_cell(out, &value),
+                None => put_null(out),
+            }
+        }
+        return Ok(());
+    };
+    let mut text = String::from("{");
+    for (at, (selector, (name, data_type))) in selection.selectors.iter().zip(names).enumerate() {
+        if at > 0 {
+            text.push_str(", ");
+        }
+        write_string(&json::member_name(name), &mut text);
+        text.push_str(": ");
+        json::write_nullable(data_type, scope.evaluate(selector, row)?.as_deref(), &mut text).map_err(value_error)?;
     }
+    text.push('}');
+    put_cell(out, text.as_bytes());
+    Ok(())
 }

@@ -4,13 +4,13 @@
 //! [`super::aggregate`].
 
 use super::row::{RowData, path_of};
-use crate::error::value_error;
+use crate::error::{invalid, value_error};
 use crate::plan::selection::Selector;
 use crate::plan::term::{Bound, Evaluated};
 use crate::table::TableContext;
 use diorite_cql::language::ast::MetadataKind;
 use diorite_cql::protocol::CqlError;
-use diorite_model::row::Expiry;
+use diorite_model::row::{Expiry, field_path};
 use diorite_model::types::{CqlType, Frozen};
 use diorite_model::value::{self, collection};
 use std::borrow::Cow;
@@ -55,19 +55,59 @@ impl Scope<'_> {
                 let info = row.element(*at, &path);
                 Ok(info.and_then(|info| self.scalar(*kind, info.timestamp_us, info.expiry)).map(Cow::Owned))
             }
-            Selector::Element(at, key) => {
-                let Some(wire) = row.value(*at) else { return Ok(None) };
+            Selector::FieldMetadata(kind, at, index) => {
+                let info = row.element(*at, &field_path(*index));
+                Ok(info.and_then(|info| self.scalar(*kind, info.timestamp_us, info.expiry)).map(Cow::Owned))
+            }
+            Selector::Element(of, data_type, key) => {
+                let Some(wire) = self.evaluate(of, row)? else { return Ok(None) };
                 let Evaluated::Set(key) = key.evaluate(self.bound)? else { return Ok(None) };
-                element_of(&self.table.column(*at).data_type, wire, &key).map(|found| found.map(Cow::Borrowed))
+                within(wire, |wire| element_of(data_type, wire, &key))
             }
-            Selector::Field(at, index) => {
-                let Some(wire) = row.value(*at) else { return Ok(None) };
-                field_of(wire, *index).map(|found| found.map(Cow::Borrowed))
+            Selector::Slice(of, data_type, from, to) => {
+                let Some(wire) = self.evaluate(of, row)? else { return Ok(None) };
+                let mut bound = [None, None];
+                for (slot, term) in bound.iter_mut().zip([from, to]) {
+                    if let Some(term) = term {
+                        let Evaluated::Set(value) = term.evaluate(self.bound)? else { return Ok(None) };
+                        *slot = Some(value);
+                    }
+                }
+                let found = slice_of(data_type, &wire, bound[0].as_deref(), bound[1].as_deref())?;
+                // What is stored by element has no empty value.
+                Ok(Some(found).filter(|found| !data_type.is_multi_cell() || found[..4] != [0; 4]).map(Cow::Owned))
             }
+            Selector::Field(of, index) => {
+                let Some(wire) = self.evaluate(of, row)? else { return Ok(None) };
+                within(wire, |wire| field_of(wire, *index))
+            }
+            Selector::Build(data_type, parts) => Ok(Some(Cow::Owned(self.build(data_type, parts, row)?))),
             Selector::Aggregate(number) => {
                 Ok(self.aggregates.get(*number).and_then(|value| value.as_deref()).map(Cow::Borrowed))
             }
         }
+    }
+
+    /// A collection, tuple or user type of what other selectors give.
+    fn build(&self, data_type: &CqlType, parts: &[Selector], row: &RowData) -> Result<Vec<u8>, CqlError> {
+        let mut wire = Vec::new();
+        match data_type {
+            CqlType::List(..) | CqlType::Set(..) => collection::push_count(parts.len(), &mut wire),
+            CqlType::Map(..) => collection::push_count(parts.len() / 2, &mut wire),
+            _ => {}
+        }
+        let allows_null = matches!(data_type, CqlType::Tuple(_) | CqlType::UserDefined(..));
+        for part in parts {
+            match (self.evaluate(part, row)?, data_type) {
+                (Some(value), CqlType::Vector(element, _)) => {
+                    collection::push_vector_element(element, &value, &mut wire);
+                }
+                (Some(value), _) => collection::push_element(Some(&value), &mut wire),
+                (None, _) if allows_null => collection::push_element(None, &mut wire),
+                (None, _) => return Err(invalid("null is not supported inside collections")),
+            }
+        }
+        value::canonical(data_type, &wire).map(Cow::into_owned).map_err(value_error)
     }
 
     fn scalar(&self, kind: MetadataKind, timestamp_us: i64, expiry: Option<Expiry>) -> Option<Vec<u8>> {
@@ -90,6 +130,45 @@ impl Scope<'_> {
         }
         Some(list)
     }
+}
+
+/// What is found within a value, borrowed where the value is.
+fn within<'r>(
+    wire: Cow<'r, [u8]>,
+    find: impl FnOnce(&[u8]) -> Result<Option<&[u8]>, CqlError>,
+) -> Result<Option<Cow<'r, [u8]>>, CqlError> {
+    let range = match find(&wire)? {
+        None => return Ok(None),
+        // What is found lies within the value: where, says its address.
+        Some(found) => {
+            let start = found.as_ptr() as usize - wire.as_ptr() as usize;
+            start..start + found.len()
+        }
+    };
+    Ok(Some(match wire {
+        Cow::Borrowed(wire) => Cow::Borrowed(&wire[range]),
+        Cow::Owned(wire) => Cow::Owned(wire[range].to_vec()),
+    }))
+}
+
+/// The elements of a set, or entries of a map, from `from` to `to`, both included.
+fn slice_of(data_type: &CqlType, wire: &[u8], from: Option<&[u8]>, to: Option<&[u8]>) -> Result<Vec<u8>, CqlError> {
+    let (key_type, each) = match data_type {
+        CqlType::Map(key, ..) => (key, 2),
+        CqlType::Set(element, _) => (element, 1),
+        _ => return Ok(wire.to_vec()),
+    };
+    let parts = if each == 2 { collection::entries(wire) } else { collection::elements(wire) };
+    let parts: Vec<&[u8]> = parts.map_err(value_error)?.collect::<Result<_, _>>().map_err(value_error)?;
+    let is_within = |entry: &&[&[u8]]| {
+        from.is_none_or(|from| value::compare(key_type, entry[0], from).is_ge())
+            && to.is_none_or(|to| value::compare(key_type, entry[0], to).is_le())
+    };
+    let kept: Vec<&[&[u8]]> = parts.chunks(each).filter(is_within).collect();
+    let mut out = Vec::new();
+    collection::push_count(kept.len(), &mut out);
+    kept.iter().flat_map(|entry| entry.iter()).for_each(|part| collection::push_element(Some(part), &mut out));
+    Ok(out)
 }
 
 /// Whole seconds since the epoch, as expiries count them.
@@ -121,6 +200,10 @@ pub fn element_of<'a>(data_type: &CqlType, wire: &'a [u8], key: &[u8]) -> Result
         CqlType::List(..) => {
             let Some(index) = index_of(key) else { return Ok(None) };
             collection::elements(wire).map_err(value_error)?.nth(index).transpose().map_err(value_error)
+        }
+        CqlType::Vector(element, dimension) => {
+            let Some(index) = index_of(key) else { return Ok(None) };
+            collection::vector_elements(element, *dimension, wire).nth(index).transpose().map_err(value_error)
         }
         _ => Ok(None),
     }

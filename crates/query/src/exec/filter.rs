@@ -3,8 +3,9 @@
 //! Always true: null fulfils no filter. Bound values are evaluated once, when the filters are prepared. Left out: anything that key ranges
 //! express already.
 
-use super::evaluate::{contains, element_of};
+use super::evaluate::{Scope, contains, element_of};
 use super::keys::{tuples_of, values_of};
+use super::predicate::{self, BoundPredicate};
 use super::row::RowData;
 use crate::error::value_error;
 use crate::plan::restrictions::{Filter, TupleTerm};
@@ -30,6 +31,8 @@ pub enum BoundFilter<'a> {
     Compare(usize, ComparisonOperator, Vec<Cow<'a, [u8]>>),
     /// Columns from a position on are among tuples.
     InTuples(usize, Vec<Vec<Cow<'a, [u8]>>>),
+    /// Anything else.
+    Predicate(BoundPredicate<'a>),
 }
 
 /// Whether `ordering` is what `operator` asks for.
@@ -76,6 +79,7 @@ pub fn prepare<'a>(
                 BoundFilter::Compare(*at, *operator, values)
             }
             Filter::InTuples(at, columns, values) => BoundFilter::InTuples(*at, tuples_of(values, bound, *columns)?),
+            Filter::Predicate(predicate) => BoundFilter::Predicate(predicate::bind(predicate, bound)?),
         });
     }
     Ok(prepared)
@@ -83,8 +87,10 @@ pub fn prepare<'a>(
 
 impl BoundFilter<'_> {
     /// Whether a row fulfils it.
-    pub fn accepts(&self, table: &TableContext, row: &RowData) -> Result<bool, CqlError> {
+    pub fn accepts(&self, scope: &Scope<'_>, row: &RowData) -> Result<bool, CqlError> {
+        let table = scope.table;
         Ok(match self {
+            BoundFilter::Predicate(predicate) => predicate.holds(scope, row)? == Some(true),
             BoundFilter::Compare(first, operator, values) => {
                 compare_columns(table, row, *first, values).is_some_and(|ordering| satisfies(*operator, ordering))
             }

@@ -15,6 +15,7 @@ pub mod keys;
 pub mod modify;
 pub mod outcome;
 pub mod paging;
+pub mod predicate;
 pub mod row;
 pub mod select;
 pub mod source;

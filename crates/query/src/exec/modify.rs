@@ -3,13 +3,13 @@
 //! Always true: all of a mutation takes effect together; a statement with a condition goes to one tablet. Left out: atomicity over tablets.
 
 use super::keys::{clustering_ranges, partition_keys};
-use super::write::{Timing, expiry, explicit_timestamp, pack_row};
+use super::write::{Timing, expiry, explicit_timestamp, pack_row, path_steps};
 use crate::error::invalid;
-use crate::plan::condition::{Condition, Part, Test};
+use crate::plan::condition::{ColumnCondition, Condition, ConditionTree, Part, Test};
 use crate::plan::modify::{ModifyKind, ModifyPlan, Scope};
 use crate::plan::restrictions::{PartitionRestriction, Values};
 use crate::plan::term::{Bound, Evaluated, Term};
-use crate::program::{ColumnTest, Program, ProgramOperation, RowCondition, RowTest, TestedPart, ValueTest};
+use crate::program::{ColumnTest, Program, ProgramOperation, RowCondition, RowTest, TestTree, TestedPart, ValueTest};
 use diorite_base::TabletId;
 use diorite_base::limits::MAX_MUTATION_BYTES;
 use diorite_base::mutation::{Mutation, OperationKind};
@@ -158,7 +158,9 @@ impl Writes {
     pub fn strays_from_condition(&self) -> bool {
         let Some(partition) = &self.conditional_partition else { return false };
         self.pending.iter().flat_map(|pending| &pending.program.operations).any(|operation| match operation {
-            ProgramOperation::Row { key, .. } | ProgramOperation::List { key, .. } => !key.starts_with(partition),
+            ProgramOperation::Row { key, .. }
+            | ProgramOperation::List { key, .. }
+            | ProgramOperation::Document { key, .. } => !key.starts_with(partition),
             ProgramOperation::Delete { partition: other, .. } => other != partition,
         })
     }
@@ -232,6 +234,25 @@ impl Pending {
                 expiry: target.timing.expiry,
             });
         }
+        for (column, path, text) in packed.document_edits {
+            // Edits of one document in one statement are one change.
+            let last = self.program.operations.last_mut();
+            if let Some(ProgramOperation::Document { key: known, column: of, edits, .. }) = last
+                && *known == key
+                && *of == column
+            {
+                edits.push((path, text));
+                continue;
+            }
+            self.program.operations.push(ProgramOperation::Document {
+                key: key.clone(),
+                partition_len: target.partition.len(),
+                column,
+                edits: vec![(path, text)],
+                explicit_us: target.timing.explicit_us,
+                expiry: target.timing.expiry,
+            });
+        }
         if packed.is_empty {
             return Ok(());
         }
@@ -301,13 +322,31 @@ fn row_test(plan: &ModifyPlan, condition: &Condition, bound: &Bound<'_>) -> Resu
         Condition::Exists => return Ok(RowTest::Exists),
         Condition::NotExists => return Ok(RowTest::NotExists),
         Condition::Columns(columns) => columns,
+        Condition::Tree(tree) => return test_tree(plan, tree, bound).map(RowTest::Tree),
     };
-    let mut tests = Vec::with_capacity(columns.len());
-    for condition in columns {
+    let tests = columns.iter().map(|condition| column_test(plan, condition, bound)).collect::<Result<_, _>>()?;
+    Ok(RowTest::Columns(tests))
+}
+
+fn test_tree(plan: &ModifyPlan, tree: &ConditionTree, bound: &Bound<'_>) -> Result<TestTree, CqlError> {
+    let all =
+        |parts: &[ConditionTree]| parts.iter().map(|part| test_tree(plan, part, bound)).collect::<Result<Vec<_>, _>>();
+    Ok(match tree {
+        ConditionTree::Column(condition) => TestTree::Column(Box::new(column_test(plan, condition, bound)?)),
+        ConditionTree::All(parts) => TestTree::All(all(parts)?),
+        ConditionTree::Any(parts) => TestTree::Any(all(parts)?),
+        ConditionTree::Not(inner) => TestTree::Not(Box::new(test_tree(plan, inner, bound)?)),
+        ConditionTree::Exists => TestTree::Exists,
+    })
+}
+
+fn column_test(plan: &ModifyPlan, condition: &ColumnCondition, bound: &Bound<'_>) -> Result<ColumnTest, CqlError> {
+    {
         let column = plan.table.column(condition.column);
         let part = match &condition.part {
             Part::Whole => TestedPart::Whole,
             Part::Field(index) => TestedPart::Field(*index),
+            Part::Path(steps, terms, as_text) => TestedPart::Path(path_steps(steps, terms, bound)?, *as_text),
             Part::Element(key) => match key.evaluate(bound)? {
                 Evaluated::Set(key) => TestedPart::Element(key.into_owned()),
                 Evaluated::Null => {
@@ -330,15 +369,14 @@ fn row_test(plan: &ModifyPlan, condition: &Condition, bound: &Bound<'_>) -> Resu
             Test::Contains(term) => ValueTest::Contains(term.require(bound, &column.name)?.into_owned()),
             Test::ContainsKey(term) => ValueTest::ContainsKey(term.require(bound, &column.name)?.into_owned()),
         };
-        tests.push(ColumnTest {
+        Ok(ColumnTest {
             column: column.id,
             is_static: plan.table.is_static(condition.column),
             data_type: column.data_type.clone(),
             part,
             test,
-        });
+        })
     }
-    Ok(RowTest::Columns(tests))
 }
 
 fn condition_value(term: &Term, bound: &Bound<'_>, name: &str) -> Result<Option<Vec<u8>>, CqlError> {

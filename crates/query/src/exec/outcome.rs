@@ -32,6 +32,39 @@ pub fn applied(table: &TableContext) -> Rows {
     rows
 }
 
+/// The columns of `RETURNS STATUS AS ROW`, without rows: what became of the statement, and all columns of the table.
+pub fn status_rows(table: &TableContext) -> Rows {
+    let message =
+        ColumnSpec { name: "[message]".to_owned(), type_option: NativeType::Varchar.into(), ..applied_column(table) };
+    let mut columns = vec![applied_column(table), message];
+    columns.extend(table.table().columns.iter().map(|column| ColumnSpec {
+        name: column.name.clone(),
+        type_option: type_option(&column.data_type),
+        ..applied_column(table)
+    }));
+    Rows::new(Arc::new(ResultMetadata::new(columns)))
+}
+
+/// The answer of `RETURNS STATUS AS ROW`: one row; the columns that a condition looked at are filled in where it did not hold.
+pub fn status(
+    table: &TableContext,
+    is_applied: bool,
+    message: Option<&str>,
+    seen: Option<(&[usize], &Seen)>,
+) -> Result<Rows, CqlError> {
+    let mut rows = status_rows(table);
+    let mut values: Vec<Option<Vec<u8>>> = vec![None; table.table().columns.len()];
+    if let Some((shown, seen)) = seen {
+        let refused = seen_rows(table, shown, seen)?;
+        for (at, value) in shown.iter().zip(refused.into_iter().next().unwrap_or_default()) {
+            values[*at] = value;
+        }
+    }
+    let head = [Some(if is_applied { &[1u8][..] } else { &[0u8][..] }), message.map(str::as_bytes)];
+    rows.push_row(head.into_iter().chain(values.iter().map(|value| value.as_deref())));
+    Ok(rows)
+}
+
 /// The columns that a refused statement or batch shows.
 pub fn shown_columns(plans: &[&ModifyPlan], is_batch: bool) -> Vec<usize> {
     let table = &plans[0].table;
@@ -53,6 +86,30 @@ pub fn shown_columns(plans: &[&ModifyPlan], is_batch: bool) -> Vec<usize> {
 
 /// Some condition did not hold.
 pub fn refused(table: &TableContext, shown: &[usize], seen: &Seen) -> Result<Rows, CqlError> {
+    let found = seen_rows(table, shown, seen)?;
+    if found.is_empty() {
+        let mut rows = Rows::new(Arc::new(ResultMetadata::new(vec![applied_column(table)])));
+        rows.push_row([Some(&[0u8][..])]);
+        return Ok(rows);
+    }
+    let mut columns = vec![applied_column(table)];
+    columns.extend(shown.iter().map(|at| ColumnSpec {
+        name: table.column(*at).name.clone(),
+        type_option: type_option(&table.column(*at).data_type),
+        ..applied_column(table)
+    }));
+    let mut rows = Rows::new(Arc::new(ResultMetadata::new(columns)));
+    for row in &found {
+        rows.push_row(std::iter::once(Some(&[0u8][..])).chain(row.iter().map(|value| value.as_deref())));
+    }
+    Ok(rows)
+}
+
+/// The values of some columns of the rows that were looked at; of a partition with nothing but static columns one row. None if nothing was found.
+fn seen_rows(table: &TableContext, shown: &[usize], seen: &Seen) -> Result<Vec<Vec<Option<Vec<u8>>>>, CqlError> {
+    if seen.rows.is_empty() && seen.static_row.is_none() {
+        return Ok(Vec::new());
+    }
     let mut reads = vec![false; table.table().columns.len()];
     shown.iter().for_each(|at| reads[*at] = true);
     let mut row = RowData::new(reads, false);
@@ -67,25 +124,11 @@ pub fn refused(table: &TableContext, shown: &[usize], seen: &Seen) -> Result<Row
         let live = LiveRow::new(&found.value, seen.now_s, found.deleted_us).map_err(corrupt)?;
         row.set_statics(table, &live)?;
     }
-    if seen.rows.is_empty() && seen.static_row.is_none() {
-        let mut rows = Rows::new(Arc::new(ResultMetadata::new(vec![applied_column(table)])));
-        rows.push_row([Some(&[0u8][..])]);
-        return Ok(rows);
-    }
-    let mut columns = vec![applied_column(table)];
-    columns.extend(shown.iter().map(|at| ColumnSpec {
-        name: table.column(*at).name.clone(),
-        type_option: type_option(&table.column(*at).data_type),
-        ..applied_column(table)
-    }));
-    let mut rows = Rows::new(Arc::new(ResultMetadata::new(columns)));
-    let mut push = |row: &RowData| {
-        let cells = shown.iter().map(|at| row.value(*at));
-        rows.push_row(std::iter::once(Some(&[0u8][..])).chain(cells));
-    };
+    let values = |row: &RowData| shown.iter().map(|at| row.value(*at).map(<[u8]>::to_vec)).collect();
+    let mut rows = Vec::with_capacity(seen.rows.len().max(1));
     if seen.rows.is_empty() {
         row.begin_row(table);
-        push(&row);
+        rows.push(values(&row));
     }
     for found in &seen.rows {
         let live = LiveRow::new(&found.value, seen.now_s, found.deleted_us).map_err(corrupt)?;
@@ -94,7 +137,7 @@ pub fn refused(table: &TableContext, shown: &[usize], seen: &Seen) -> Result<Row
         table.layout().decode(&full_key, &mut decoded).map_err(corrupt)?;
         row.set_clustering(table, &decoded);
         row.set_regulars(table, &live)?;
-        push(&row);
+        rows.push(values(&row));
     }
     Ok(rows)
 }

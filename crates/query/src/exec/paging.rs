@@ -4,12 +4,14 @@
 //! memory of the server, so any node can go on with it. Left out: secrecy; a client may read it, as it may read the rows.
 //!
 //! Layout, lengths LEB128: `version u8 · table varint · limit varint · partition limit varint · partition length varint · key · check u32`.
-//! Limits are the rows still wanted plus one, 0 for no limit. `key` is the last key that was dealt with, `check` the low half of FNV-1a.
+//! Version 2 has `offset varint` after the version. Limits are the rows still wanted plus one, 0 for no limit. `key` is the last key that was dealt with, `check` the low half of FNV-1a.
 
 use diorite_base::bytes::{Malformed, Reader, put_slice, put_varint};
 use diorite_cql::protocol::CqlError;
 
 const VERSION: u8 = 1;
+/// With rows that `OFFSET` still leaves out.
+const VERSION_WITH_OFFSET: u8 = 2;
 
 /// The position between two pages.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,6 +22,8 @@ pub struct PagingState {
     pub remaining: Option<u64>,
     /// Rows still to come of the partition by `PER PARTITION LIMIT`.
     pub remaining_in_partition: Option<u64>,
+    /// Rows still to be left out by `OFFSET`.
+    pub offset: u64,
     /// How much of `key` is the partition's.
     pub partition_len: usize,
     /// The last key that was dealt with: greater ones (in scan order) follow.
@@ -36,7 +40,10 @@ fn check(bytes: &[u8]) -> u32 {
 impl PagingState {
     /// The opaque form.
     pub fn encode(&self) -> Vec<u8> {
-        let mut out = vec![VERSION];
+        let mut out = vec![if self.offset == 0 { VERSION } else { VERSION_WITH_OFFSET }];
+        if self.offset > 0 {
+            put_varint(&mut out, self.offset);
+        }
         let limit = |limit: Option<u64>| limit.map_or(0, |rows| rows.saturating_add(1));
         put_varint(&mut out, self.table);
         put_varint(&mut out, limit(self.remaining));
@@ -59,9 +66,11 @@ impl PagingState {
             return Err(Malformed);
         }
         let mut reader = Reader::new(body);
-        if reader.u8()? != VERSION {
-            return Err(Malformed);
-        }
+        let offset = match reader.u8()? {
+            VERSION => 0,
+            VERSION_WITH_OFFSET => Some(reader.varint()?).filter(|offset| *offset > 0).ok_or(Malformed)?,
+            _ => return Err(Malformed),
+        };
         let table = reader.varint()?;
         let mut limit = || Ok(reader.varint()?.checked_sub(1));
         let (remaining, remaining_in_partition) = (limit()?, limit()?);
@@ -70,7 +79,7 @@ impl PagingState {
         if !reader.is_empty() || partition_len > key.len() || partition_len < 8 {
             return Err(Malformed);
         }
-        Ok(Self { table, remaining, remaining_in_partition, partition_len, key })
+        Ok(Self { table, remaining, remaining_in_partition, offset, partition_len, key })
     }
 }
 
@@ -82,11 +91,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn states_round_trip(table: u64, remaining: Option<u32>, in_partition: Option<u32>, key in proptest::collection::vec(any::<u8>(), 8..40)) {
+        fn states_round_trip(table: u64, offset: u32, remaining: Option<u32>, in_partition: Option<u32>, key in proptest::collection::vec(any::<u8>(), 8..40)) {
             let state = PagingState {
                 table,
                 remaining: remaining.map(u64::from),
                 remaining_in_partition: in_partition.map(u64::from),
+                offset: offset.into(),
                 partition_len: 8,
                 key,
             };
@@ -95,7 +105,7 @@ mod tests {
 
         #[test]
         fn a_changed_byte_is_noticed(at: usize, flip in 1u8..) {
-            let state = PagingState { table: 5, remaining: None, remaining_in_partition: Some(3), partition_len: 9, key: vec![7; 20] };
+            let state = PagingState { table: 5, remaining: None, remaining_in_partition: Some(3), offset: 2, partition_len: 9, key: vec![7; 20] };
             let mut bytes = state.encode();
             let at = at % bytes.len();
             bytes[at] ^= flip;

@@ -31,7 +31,7 @@ struct Slot {
 }
 
 /// A row's columns by position.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct RowData {
     buffer: Vec<u8>,
     elements: Vec<ElementInfo>,

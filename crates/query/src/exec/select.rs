@@ -6,7 +6,7 @@
 //! Always true: rows of a partition come from one tablet, so a page never mixes two states of a partition's header; memory is bounded by the
 //! page and one chunk per tablet or partition being read. Left out: snapshots across pages (a page shows what is there when it is read).
 
-use super::collect::{Collector, Limits, SortableRow, Step};
+use super::collect::{Collector, Limits, SortableRow, Step, put_cells};
 use super::evaluate::Scope;
 use super::filter::{self, BoundFilter};
 use super::keys::{KeyRange, PartitionKey, clustering_ranges, partition_keys};
@@ -117,7 +117,7 @@ impl<K: Kv> Read<'_, K> {
             return self.named_partitions(&partitions, &ranges, &filters, limits, &page, state).await;
         }
         let scans = self.tablet_scans(state.as_ref())?;
-        if self.plan.selection.is_aggregate() {
+        if self.plan.is_folded() {
             return self.aggregate_scans(&scans, &filters, limits).await;
         }
         self.page_of_scans(&scans, &filters, limits, &page, state).await
@@ -147,11 +147,17 @@ impl<K: Kv> Read<'_, K> {
         Ok(Limits {
             // What is sorted afterwards is cut afterwards; an aggregate gives one row, which every limit allows.
             rows: match state.and_then(|state| state.remaining) {
-                _ if is_sorted || self.plan.selection.is_aggregate() => u64::MAX,
+                _ if is_sorted || self.plan.is_folded() => u64::MAX,
                 Some(remaining) => remaining.min(rows),
                 None => rows,
             },
             rows_per_partition,
+            offset: match state {
+                Some(state) => state.offset,
+                None => {
+                    limit(&self.plan.offset, "[offset]").map(|offset| if offset == u64::MAX { 0 } else { offset })?
+                }
+            },
             page_rows: if is_sorted { u64::MAX } else { page_rows },
             page_bytes: if page.page_size.is_some() { page.max_bytes } else { usize::MAX },
         })
@@ -306,11 +312,14 @@ impl<K: Kv> Read<'_, K> {
 
     /// How many entries to ask for: not many more than are wanted, when every entry is likely to give a row.
     fn chunk_entries(&self, collector: &Collector<'_>) -> usize {
-        let selection = &self.plan.selection;
-        if selection.is_aggregate() || self.plan.is_distinct || !self.plan.restrictions.filters.is_empty() {
+        if self.plan.is_folded()
+            || self.plan.grouping.is_some()
+            || self.plan.is_distinct
+            || !self.plan.restrictions.filters.is_empty()
+        {
             return CHUNK_ENTRIES;
         }
-        let wanted = collector.page_rows_left().saturating_add(2);
+        let wanted = collector.page_rows_left().saturating_add(collector.offset_left()).saturating_add(2);
         usize::try_from(wanted).unwrap_or(CHUNK_ENTRIES).clamp(4, CHUNK_ENTRIES)
     }
 
@@ -371,6 +380,8 @@ impl<K: Kv> Read<'_, K> {
         };
         let last = match upper {
             None => i64::MAX,
+            // Below the first hash there is nothing.
+            Some((term, _)) if term.is_token_of_hash() && token(term)? == i64::MIN => return Ok(None),
             // The ring's smallest token as an upper end means its end, as tools that split the ring write it.
             Some((term, is_inclusive)) => match (token(term)?, is_inclusive) {
                 (i64::MIN, _) => i64::MAX,
@@ -482,16 +493,16 @@ impl<K: Kv> Read<'_, K> {
         let row = collector.first_row.take().unwrap_or_else(|| RowData::new(selection.reads.clone(), false));
         let scope = Scope { aggregates: &results, ..self.scope() };
         let mut rows = Rows::new(Arc::clone(&selection.metadata));
-        let mut cells = Vec::with_capacity(selection.selectors.len());
-        for selector in &selection.selectors {
-            cells.push(scope.evaluate(selector, &row)?);
+        // There is one row, which any OFFSET leaves out.
+        if collector.offset_left() == 0 {
+            put_cells(&scope, selection, &row, &mut rows.body)?;
+            rows.row_count = 1;
         }
-        rows.push_row(cells.iter().map(|cell| cell.as_deref()));
         Ok(rows)
     }
 
     fn finish(&self, mut collector: Collector<'_>, page: &PageRequest<'_>, is_last: bool) -> Result<Rows, CqlError> {
-        if self.plan.selection.is_aggregate() {
+        if self.plan.is_folded() {
             return self.finish_aggregates(collector);
         }
         let mut rows = Rows::new(Arc::clone(&self.plan.selection.metadata));
@@ -500,7 +511,8 @@ impl<K: Kv> Read<'_, K> {
             let wanted = if self.plan.limit.is_some() { self.sorted_limit()? } else { limit.rows };
             let mut sortable = std::mem::take(&mut collector.sortable);
             sortable.sort_by(|a, b| self.compare_sortable(a, b));
-            for row in sortable.iter().take(usize::try_from(wanted).unwrap_or(usize::MAX)) {
+            let left_out = usize::try_from(collector.offset_left()).unwrap_or(usize::MAX);
+            for row in sortable.iter().skip(left_out).take(usize::try_from(wanted).unwrap_or(usize::MAX)) {
                 rows.body.extend_from_slice(&row.cells);
                 rows.row_count += 1;
             }
@@ -512,6 +524,7 @@ impl<K: Kv> Read<'_, K> {
                 table: self.plan.table.table().id.0,
                 remaining: no_limit(collector.rows_left()),
                 remaining_in_partition: no_limit(collector.left_in_partition()),
+                offset: collector.offset_left(),
                 partition_len: collector.partition().len(),
                 key: collector.position().to_vec(),
             };

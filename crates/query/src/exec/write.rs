@@ -8,10 +8,11 @@ use super::evaluate::index_of;
 use super::row::path_of;
 use crate::error::{invalid, value_error};
 use crate::functions::UuidSource;
+use crate::functions::document::Step;
 use crate::plan::modify::{ModifyKind, ModifyPlan, Scope};
 use crate::plan::operation::{Change, Operation};
 use crate::plan::term::{Bound, Evaluated, Term};
-use crate::program::ListEdit;
+use crate::program::{ListEdit, PathStep};
 use diorite_base::random::SplitMix64;
 use diorite_cql::protocol::CqlError;
 use diorite_model::row::{
@@ -98,6 +99,8 @@ pub struct Packed {
     pub is_empty: bool,
     /// Changes that have to read the row.
     pub list_edits: Vec<(ColumnId, ListEdit)>,
+    /// Changes of places in documents.
+    pub document_edits: Vec<(ColumnId, Vec<PathStep>, Vec<u8>)>,
 }
 
 /// Packs the static or the regular part of what `plan` writes to a row.
@@ -162,10 +165,32 @@ fn pack_column(
                 Evaluated::Null => return Err(invalid("Invalid null value for counter increment")),
                 Evaluated::Unset => packed.has_unset = true,
             },
+            Change::SetPath(steps, terms, value) => match value.evaluate(bound)? {
+                Evaluated::Set(bytes) => {
+                    packed.document_edits.push((column.id, path_steps(steps, terms, bound)?, bytes.into_owned()));
+                }
+                Evaluated::Null => return Err(invalid("null is not a JSON document: write 'null'")),
+                Evaluated::Unset => packed.has_unset = true,
+            },
             _ => return Err(invalid(format!("Invalid operation for column {}", column.name))),
         }
     }
     Ok(())
+}
+
+/// The steps of a path, with their names and indexes.
+pub fn path_steps(steps: &[Step], terms: &[Term], bound: &Bound<'_>) -> Result<Vec<PathStep>, CqlError> {
+    let step = |(step, term): (&Step, &Term)| {
+        let value = term.require(bound, "a path into a document")?;
+        Ok(match step {
+            Step::Member => PathStep::Member(String::from_utf8_lossy(&value).into_owned()),
+            Step::Element => {
+                let bytes: [u8; 4] = (*value).try_into().map_err(|_| invalid("Invalid index into a document"))?;
+                PathStep::Element(i32::from_be_bytes(bytes))
+            }
+        })
+    };
+    steps.iter().zip(terms).map(step).collect()
 }
 
 /// The changes of one multi-cell column.
@@ -241,7 +266,9 @@ impl<'a> Elements<'a> {
                     self.changes.insert(field_path(*index).to_vec(), value);
                 }
             },
-            Change::Count(..) => return Err(invalid(format!("Invalid operation for column {}", column.name))),
+            Change::Count(..) | Change::SetPath(..) => {
+                return Err(invalid(format!("Invalid operation for column {}", column.name)));
+            }
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! `CAST(x AS type)`: conversions between numbers, to text, and between moments.
 //!
 //! Always true: whether a conversion exists is decided by the two types alone ([`is_castable`]), so that it is an error of planning.
-//! Left out: casts from text, which Cassandra does not have either.
+//! Casts from text to numbers are YCQL's; Cassandra has none. Left out: any other cast from text.
 
 use super::{moment_from_ms, moment_ms};
 use crate::error::{invalid, value_error};
@@ -29,6 +29,10 @@ pub fn is_castable(from: &CqlType, to: &CqlType) -> bool {
     if from == to || (is_number(from) && is_number(to) && *to != CqlType::Counter) {
         return true;
     }
+    // YCQL's, for what is taken out of documents as text.
+    if matches!(from, CqlType::Text | CqlType::Ascii) && is_number(to) && *to != CqlType::Counter {
+        return true;
+    }
     match to {
         CqlType::Text => {
             is_number(from)
@@ -42,6 +46,7 @@ pub fn is_castable(from: &CqlType, to: &CqlType) -> bool {
                         | CqlType::Timeuuid
                         | CqlType::Uuid
                         | CqlType::Inet
+                        | CqlType::Jsonb
                 )
         }
         CqlType::Ascii => {
@@ -71,11 +76,17 @@ pub fn cast(from: &CqlType, to: &CqlType, wire: &[u8]) -> Result<Option<Vec<u8>>
     if wire.is_empty() && !matches!(from, CqlType::Ascii | CqlType::Text) {
         return Ok(None);
     }
+    if matches!(from, CqlType::Text | CqlType::Ascii) && is_number(to) {
+        let text = std::str::from_utf8(wire).map_err(|_| invalid("String didn't validate."))?;
+        let mut out = Vec::new();
+        literal::from_text(to, text.trim(), &mut out).map_err(value_error)?;
+        return Ok(Some(out).filter(|wire| !wire.is_empty()));
+    }
     if is_number(from) && is_number(to) {
         return cast_number(from, to, wire).map(Some);
     }
     if matches!(to, CqlType::Text | CqlType::Ascii) {
-        if matches!(from, CqlType::Ascii) {
+        if matches!(from, CqlType::Ascii | CqlType::Jsonb) {
             return Ok(Some(wire.to_vec()));
         }
         let mut text = String::new();

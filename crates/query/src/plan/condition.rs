@@ -1,13 +1,14 @@
 //! `IF`: what must hold for a conditional write.
 //!
-//! Always true: every comparison fits the type of its column or of the part of it. Left out: YCQL's boolean expressions (`OR`, `NOT`,
-//! nested `EXISTS`) and `ELSE ERROR`.
+//! Always true: every comparison fits the type of its column or of the part of it. Left out: what becomes of a condition that does not hold
+//! ([`crate::exec::outcome`]).
 
 use super::Planner;
 use super::restrictions::Values;
 use super::term::{Receiver, Term};
 use crate::error::{invalid, not_supported};
-use diorite_cql::language::ast::{self, ComparisonOperator, ConditionTest, Operand, Relation, Target};
+use crate::functions::document::Step;
+use diorite_cql::language::ast::{self, ComparisonOperator, ConditionTest, Operand, Predicate, Relation, Target};
 use diorite_cql::protocol::CqlError;
 use diorite_model::schema::{Column, ColumnKind};
 use diorite_model::types::CqlType;
@@ -21,6 +22,55 @@ pub enum Condition {
     NotExists,
     /// `IF column … AND …`
     Columns(Vec<ColumnCondition>),
+    /// YCQL: anything with `OR`, `NOT` or `EXISTS` inside
+    Tree(ConditionTree),
+}
+
+/// A boolean expression of conditions.
+#[derive(Debug, Clone)]
+pub enum ConditionTree {
+    /// What must hold of a column.
+    Column(Box<ColumnCondition>),
+    /// All hold.
+    All(Vec<ConditionTree>),
+    /// One holds.
+    Any(Vec<ConditionTree>),
+    /// It does not hold.
+    Not(Box<ConditionTree>),
+    /// The row exists.
+    Exists,
+}
+
+impl ConditionTree {
+    /// Visits every condition on a column; tells whether existence is asked for too.
+    pub fn visit<'a>(&'a self, visit: &mut dyn FnMut(&'a ColumnCondition)) -> bool {
+        match self {
+            ConditionTree::Column(column) => {
+                visit(column);
+                false
+            }
+            ConditionTree::All(parts) | ConditionTree::Any(parts) => {
+                parts.iter().fold(false, |asks, part| part.visit(visit) || asks)
+            }
+            ConditionTree::Not(inner) => inner.visit(visit),
+            ConditionTree::Exists => true,
+        }
+    }
+}
+
+impl Condition {
+    /// The conditions on columns; `None` if the row's existence is asked for, alone or beside them.
+    pub fn columns(&self) -> Option<Vec<&ColumnCondition>> {
+        match self {
+            Condition::Exists | Condition::NotExists => None,
+            Condition::Columns(columns) => Some(columns.iter().collect()),
+            Condition::Tree(tree) => {
+                let mut columns = Vec::new();
+                let asks_existence = tree.visit(&mut |column| columns.push(column));
+                (!asks_existence).then_some(columns)
+            }
+        }
+    }
 }
 
 /// What must hold of one column.
@@ -43,6 +93,8 @@ pub enum Part {
     Element(Term),
     /// A field of a user-defined type.
     Field(u16),
+    /// A place in a document, as text with `->>` (`true`).
+    Path(Vec<Step>, Vec<Term>, bool),
 }
 
 /// What a condition asks.
@@ -61,20 +113,39 @@ pub enum Test {
 impl Planner<'_> {
     /// Plans an `IF`.
     pub fn condition(&mut self, condition: &ast::Condition) -> Result<Condition, CqlError> {
-        if condition.else_error {
-            return Err(not_supported("ELSE ERROR"));
-        }
         let predicate = match &condition.test {
             ConditionTest::Exists => return Ok(Condition::Exists),
             ConditionTest::NotExists => return Ok(Condition::NotExists),
             ConditionTest::If(predicate) => predicate,
         };
-        let relations = predicate.conjuncts().ok_or_else(|| not_supported("OR, NOT and EXISTS inside IF"))?;
+        let Some(relations) = predicate.conjuncts() else { return self.condition_tree(predicate).map(Condition::Tree) };
         let mut columns = Vec::with_capacity(relations.len());
         for relation in relations {
             columns.extend(self.column_conditions(relation)?);
         }
         Ok(Condition::Columns(columns))
+    }
+
+    fn condition_tree(&mut self, predicate: &Predicate) -> Result<ConditionTree, CqlError> {
+        Ok(match predicate {
+            Predicate::Relation(relation) => {
+                let mut parts: Vec<ConditionTree> = self
+                    .column_conditions(relation)?
+                    .into_iter()
+                    .map(|column| ConditionTree::Column(Box::new(column)))
+                    .collect();
+                if parts.len() == 1 { parts.remove(0) } else { ConditionTree::All(parts) }
+            }
+            Predicate::And(parts) => {
+                ConditionTree::All(parts.iter().map(|part| self.condition_tree(part)).collect::<Result<_, _>>()?)
+            }
+            Predicate::Or(parts) => {
+                ConditionTree::Any(parts.iter().map(|part| self.condition_tree(part)).collect::<Result<_, _>>()?)
+            }
+            Predicate::Not(inner) => ConditionTree::Not(Box::new(self.condition_tree(inner)?)),
+            Predicate::Exists => ConditionTree::Exists,
+            Predicate::NotExists => ConditionTree::Not(Box::new(ConditionTree::Exists)),
+        })
     }
 
     fn column_conditions(&mut self, relation: &Relation) -> Result<Vec<ColumnCondition>, CqlError> {
@@ -143,7 +214,15 @@ impl Planner<'_> {
     }
 
     fn condition_target(&mut self, operand: &Operand) -> Result<(Column, usize, Part, CqlType, String), CqlError> {
-        let Operand::Target(target) = operand else { return Err(not_supported("this left side in IF")) };
+        let as_target;
+        let (target, as_text) = match operand {
+            Operand::Target(target) => (target, false),
+            Operand::JsonText { column, path } => {
+                as_target = Target::JsonPath { column: column.clone(), path: path.clone() };
+                (&as_target, true)
+            }
+            _ => return Err(not_supported("this left side in IF")),
+        };
         let at = self.column_position(target.column())?;
         let column = self.context().column(at).clone();
         let name = column.name.clone();
@@ -178,7 +257,14 @@ impl Planner<'_> {
                 let data_type = user.fields[index].1.clone();
                 Ok((column, at, Part::Field(index as u16), data_type, format!("{name}.{field}")))
             }
-            Target::JsonPath { .. } => Err(not_supported("conditions on a part of a jsonb document")),
+            Target::JsonPath { path, .. } => {
+                if column.data_type != CqlType::Jsonb {
+                    return Err(invalid(format!("Invalid path into column {name} of type {}", column.data_type)));
+                }
+                let (steps, terms) = self.json_steps(path)?;
+                let data_type = if as_text { CqlType::Text } else { CqlType::Jsonb };
+                Ok((column, at, Part::Path(steps, terms, as_text), data_type, name))
+            }
         }
     }
 }

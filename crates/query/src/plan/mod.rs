@@ -3,13 +3,16 @@
 //! Always true: a plan depends on the catalog only through the definition of one table ([`Planned::table`]), whose version it names; planning
 //! neither waits nor reads data. Left out: choosing between ways to execute (there is one), secondary indexes, transactions, grouping, JSON.
 
+mod arithmetic;
 pub mod condition;
 pub mod modify;
 pub mod operation;
+pub mod predicate;
 pub mod relation;
 pub mod restrictions;
 pub mod select;
 pub mod selection;
+mod selector;
 pub mod term;
 
 use crate::error::{invalid, not_supported};

@@ -1,16 +1,17 @@
 //! Plans of `INSERT`, `UPDATE` and `DELETE`.
 //!
 //! Always true: the keys, the operations and the condition have been checked against each other by Cassandra's rules, so execution only
-//! meets errors of bound values. Left out: `INSERT … JSON`, YCQL's `RETURNS STATUS AS ROW`.
+//! meets errors of bound values. Left out: what a write is packed to ([`crate::exec::write`]).
 
 use super::Planner;
 use super::condition::Condition;
 use super::operation::{Change, Operation};
 use super::restrictions::{ClusteringRestriction, PartitionRestriction, Restrictions, Values, WhereOf};
-use super::term::{Receiver, Term};
-use crate::error::{invalid, not_supported};
+use super::term::{JsonColumn, Receiver, Term};
+use crate::error::invalid;
+use crate::functions::document::{self, Member};
 use crate::table::{Source, TableContext};
-use diorite_cql::language::ast::{self, ConditionTest, InsertSource};
+use diorite_cql::language::ast::{self, InsertSource, JsonDefault};
 use diorite_cql::protocol::CqlError;
 use diorite_model::types::CqlType;
 use std::sync::Arc;
@@ -75,14 +76,28 @@ pub struct ModifyPlan {
     pub reads_row: bool,
     /// Every operation sets a simple column, so that the row can be packed without gathering elements first.
     pub is_simple: bool,
+    /// How the outcome is told.
+    pub answer: AnswerAs,
+}
+
+/// How the outcome of a write is told.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct AnswerAs {
+    /// YCQL's `RETURNS STATUS AS ROW`: always by a row.
+    pub status_row: bool,
+    /// YCQL's `ELSE ERROR`: a condition that does not hold is an error.
+    pub error: bool,
 }
 
 impl ModifyPlan {
     /// Whether the condition looks at static columns only (or the write is of static columns only).
     pub fn condition_is_static(&self) -> bool {
         match &self.condition {
-            Some(Condition::Columns(columns)) => columns.iter().all(|column| self.table.is_static(column.column)),
-            _ => self.scope == Scope::Statics,
+            Some(condition) => match condition.columns() {
+                Some(columns) => columns.iter().all(|column| self.table.is_static(column.column)),
+                None => self.scope == Scope::Statics,
+            },
+            None => self.scope == Scope::Statics,
         }
     }
 }
@@ -118,11 +133,13 @@ impl Planner<'_> {
     /// Plans an `INSERT`.
     pub fn insert(&mut self, insert: &ast::Insert) -> Result<ModifyPlan, CqlError> {
         self.modified_table(&insert.table)?;
-        refuse_status(insert.returns_status)?;
         if self.context().table().is_counter() {
             return Err(invalid("INSERT statements are not allowed on counter tables, use UPDATE instead"));
         }
-        let InsertSource::Values { columns, values } = &insert.source else { return Err(not_supported("INSERT JSON")) };
+        let (columns, values) = match &insert.source {
+            InsertSource::Values { columns, values } => (columns, values),
+            InsertSource::Json { value, default } => return self.insert_json(insert, value, *default),
+        };
         let key_columns = self.context().key_columns();
         let mut keys: Vec<Option<Term>> = vec![None; key_columns];
         let mut operations: Vec<Operation> = Vec::with_capacity(columns.len());
@@ -139,16 +156,65 @@ impl Planner<'_> {
                 None => operations.push(Operation { column: at, change: self.set_value(&column, value)? }),
             }
         }
+        self.finish_insert(insert, keys, operations)
+    }
+
+    fn finish_insert(
+        &mut self,
+        insert: &ast::Insert,
+        keys: Vec<Option<Term>>,
+        operations: Vec<Operation>,
+    ) -> Result<ModifyPlan, CqlError> {
         let using = self.using(insert.using.timestamp.as_ref(), insert.using.ttl.as_ref())?;
-        let condition = match &insert.condition {
-            None => None,
-            Some(condition) if condition.test == ConditionTest::NotExists && !condition.else_error => {
-                Some(Condition::NotExists)
-            }
-            Some(_) => return Err(not_supported("INSERT with a condition other than IF NOT EXISTS")),
-        };
+        let condition = insert.condition.as_ref().map(|condition| self.condition(condition)).transpose()?;
         let (restrictions, scope) = self.insert_keys(keys, &operations)?;
-        self.finish(ModifyKind::Insert, restrictions, scope, operations, using, condition)
+        let answer = answer_as(insert.returns_status, insert.condition.as_ref());
+        self.finish(ModifyKind::Insert, restrictions, scope, operations, using, condition, answer)
+    }
+
+    /// `INSERT … JSON`: every column of the table is set, or left alone where the text does not name it and says so.
+    fn insert_json(
+        &mut self,
+        insert: &ast::Insert,
+        value: &ast::Expression,
+        default: JsonDefault,
+    ) -> Result<ModifyPlan, CqlError> {
+        let json = self.term(value, &Receiver::new("[json]", &CqlType::Text))?;
+        let context = self.shared_context();
+        let columns: Arc<[String]> = context.table().columns.iter().map(|column| column.name.clone()).collect();
+        let known = match &json {
+            Term::Constant(Some(text)) => Some(document::parse_row(text, columns.iter().map(String::as_str))?),
+            Term::Constant(None) => return Err(invalid("Got null for INSERT JSON values")),
+            _ => None,
+        };
+        let default_unset = default == JsonDefault::Unset;
+        let mut keys: Vec<Option<Term>> = Vec::with_capacity(context.key_columns());
+        let mut operations = Vec::new();
+        for (at, column) in context.table().columns.iter().enumerate() {
+            if column.data_type == CqlType::Counter {
+                return Err(invalid("INSERT statements are not allowed on counter tables, use UPDATE instead"));
+            }
+            let term = match &known {
+                Some(row) => match document::member(row, &column.name, &column.data_type)? {
+                    Member::Value(value) => Some(Term::Constant(value.map(Into::into))),
+                    Member::Absent if default_unset => None,
+                    Member::Absent => Some(Term::NULL),
+                },
+                None => Some(Term::JsonColumn(Box::new(JsonColumn {
+                    json: json.clone(),
+                    name: column.name.clone(),
+                    data_type: column.data_type.clone(),
+                    columns: Arc::clone(&columns),
+                    default_unset,
+                }))),
+            };
+            if at < context.key_columns() {
+                keys.push(term);
+            } else if let Some(term) = term {
+                operations.push(Operation { column: at, change: Change::Set(term) });
+            }
+        }
+        self.finish_insert(insert, keys, operations)
     }
 
     fn insert_keys(
@@ -194,7 +260,6 @@ impl Planner<'_> {
     /// Plans an `UPDATE`.
     pub fn update(&mut self, update: &ast::Update) -> Result<ModifyPlan, CqlError> {
         self.modified_table(&update.table)?;
-        refuse_status(update.returns_status)?;
         let using = self.using(update.using.timestamp.as_ref(), update.using.ttl.as_ref())?;
         let mut operations = Vec::with_capacity(update.assignments.len());
         for assignment in &update.assignments {
@@ -206,10 +271,8 @@ impl Planner<'_> {
             return Err(invalid("Slice restrictions are not supported on the clustering columns in UPDATE statements"));
         }
         let condition = match &update.condition {
-            Some(condition) => match self.condition(condition)? {
-                Condition::NotExists => return Err(invalid("IF NOT EXISTS is only supported by INSERT")),
-                condition => Some(condition),
-            },
+            // YCQL allows IF NOT EXISTS as well.
+            Some(condition) => Some(self.condition(condition)?),
             None => None,
         };
         let only_statics = self.applies_to_statics(&operations, condition.as_ref());
@@ -223,7 +286,8 @@ impl Planner<'_> {
             self.require_clustering(&restrictions)?;
             Scope::Rows
         };
-        self.finish(ModifyKind::Update, restrictions, scope, operations, using, condition)
+        let answer = answer_as(update.returns_status, update.condition.as_ref());
+        self.finish(ModifyKind::Update, restrictions, scope, operations, using, condition, answer)
     }
 
     /// Whole-column assignments stand alone; element assignments may be many.
@@ -246,11 +310,9 @@ impl Planner<'_> {
     fn applies_to_statics(&self, operations: &[Operation], condition: Option<&Condition>) -> bool {
         let context = self.context();
         let statics = !operations.is_empty() && operations.iter().all(|operation| context.is_static(operation.column));
-        match condition {
-            Some(Condition::Columns(columns)) => {
-                statics && columns.iter().all(|column| context.is_static(column.column))
-            }
-            _ => statics,
+        match condition.and_then(Condition::columns) {
+            Some(columns) => statics && columns.iter().all(|column| context.is_static(column.column)),
+            None => statics,
         }
     }
 
@@ -268,7 +330,6 @@ impl Planner<'_> {
     /// Plans a `DELETE`.
     pub fn delete(&mut self, delete: &ast::Delete) -> Result<ModifyPlan, CqlError> {
         self.modified_table(&delete.table)?;
-        refuse_status(delete.returns_status)?;
         let using = self.using(delete.timestamp.as_ref(), None)?;
         let mut operations = Vec::with_capacity(delete.targets.len());
         for target in &delete.targets {
@@ -276,14 +337,12 @@ impl Planner<'_> {
         }
         let restrictions = self.restrictions(&delete.where_clause, WhereOf::Delete)?;
         let condition = match &delete.condition {
-            Some(condition) => match self.condition(condition)? {
-                Condition::NotExists => return Err(invalid("IF NOT EXISTS is only supported by INSERT")),
-                condition => Some(condition),
-            },
+            Some(condition) => Some(self.condition(condition)?),
             None => None,
         };
         let scope = self.delete_scope(&operations, &restrictions, condition.as_ref())?;
-        self.finish(ModifyKind::Delete, restrictions, scope, operations, using, condition)
+        let answer = answer_as(delete.returns_status, delete.condition.as_ref());
+        self.finish(ModifyKind::Delete, restrictions, scope, operations, using, condition, answer)
     }
 
     fn delete_scope(
@@ -317,6 +376,7 @@ impl Planner<'_> {
         Ok(if restrictions.clustering.is_empty() { Scope::Partition } else { Scope::Range })
     }
 
+    #[allow(clippy::too_many_arguments, reason = "the parts of a write come from different clauses")]
     fn finish(
         &mut self,
         kind: ModifyKind,
@@ -325,6 +385,7 @@ impl Planner<'_> {
         mut operations: Vec<Operation>,
         using: Using,
         condition: Option<Condition>,
+        answer: AnswerAs,
     ) -> Result<ModifyPlan, CqlError> {
         let table = self.shared_context();
         if condition.is_some() {
@@ -333,14 +394,13 @@ impl Planner<'_> {
         operations.sort_by_key(|operation| table.column(operation.column).id);
         let regulars = table.table().regulars().count();
         let set_regulars = operations.iter().filter(|operation| !table.is_static(operation.column)).count();
-        let is_list_read =
-            |operation: &Operation| operation.change.reads_list(&table.column(operation.column).data_type);
+        let reads_row = |operation: &Operation| operation.change.reads_row(&table.column(operation.column).data_type);
         let is_plain = |operation: &Operation| {
             matches!(operation.change, Change::Set(_)) && !table.column(operation.column).data_type.is_multi_cell()
         };
         Ok(ModifyPlan {
             names_every_column: kind == ModifyKind::Insert && scope == Scope::Rows && set_regulars == regulars,
-            reads_row: operations.iter().any(is_list_read),
+            reads_row: operations.iter().any(reads_row),
             is_simple: operations.iter().all(is_plain),
             kind,
             restrictions,
@@ -350,6 +410,7 @@ impl Planner<'_> {
             timestamp: using.timestamp,
             condition,
             table,
+            answer,
         })
     }
 }
@@ -376,22 +437,18 @@ fn check_conditional(table: &TableContext, restrictions: &Restrictions, using: &
     Ok(())
 }
 
-fn refuse_status(returns_status: bool) -> Result<(), CqlError> {
-    if returns_status { Err(not_supported("RETURNS STATUS AS ROW")) } else { Ok(()) }
+fn answer_as(status_row: bool, condition: Option<&ast::Condition>) -> AnswerAs {
+    AnswerAs { status_row, error: condition.is_some_and(|condition| condition.else_error) }
 }
 
 /// The columns a failed condition shows: `None` for all.
 pub fn condition_columns(condition: &Condition) -> Option<Vec<usize>> {
-    match condition {
-        Condition::Exists | Condition::NotExists => None,
-        Condition::Columns(columns) => {
-            let mut positions: Vec<usize> = Vec::with_capacity(columns.len());
-            for column in columns {
-                if !positions.contains(&column.column) {
-                    positions.push(column.column);
-                }
-            }
-            Some(positions)
+    let columns = condition.columns()?;
+    let mut positions: Vec<usize> = Vec::with_capacity(columns.len());
+    for column in columns {
+        if !positions.contains(&column.column) {
+            positions.push(column.column);
         }
     }
+    Some(positions)
 }

@@ -1,10 +1,11 @@
 //! What a write does to columns: assignments of `INSERT` and `UPDATE`, targets of `DELETE`.
 //!
-//! Always true: an operation fits the type of its column. Left out: jsonb paths.
+//! Always true: an operation fits the type of its column. Left out: the deletion of a part of a document.
 
 use super::Planner;
 use super::term::{Receiver, Term};
 use crate::error::{invalid, not_supported};
+use crate::functions::document::Step;
 use diorite_cql::language::ast::{Assignment, AssignmentOperation, Expression, Target};
 use diorite_cql::protocol::CqlError;
 use diorite_model::schema::{Column, ColumnKind};
@@ -37,12 +38,15 @@ pub enum Change {
     SetElement(Term, Term),
     /// A field of a user-defined type becomes this; null deletes it.
     SetField(u16, Term),
+    /// A place in a document becomes this document.
+    SetPath(Vec<Step>, Vec<Term>, Term),
 }
 
 impl Change {
     /// Whether carrying it out depends on what is stored.
-    pub fn reads_list(&self, data_type: &CqlType) -> bool {
-        matches!(data_type, CqlType::List(_, Frozen::No)) && matches!(self, Change::Remove(_) | Change::SetElement(..))
+    pub fn reads_row(&self, data_type: &CqlType) -> bool {
+        let is_list = matches!(data_type, CqlType::List(_, Frozen::No));
+        is_list && matches!(self, Change::Remove(_) | Change::SetElement(..)) || matches!(self, Change::SetPath(..))
     }
 }
 
@@ -68,7 +72,7 @@ impl Planner<'_> {
             (Target::Column(_), operation) => self.change_in_place(&column, operation)?,
             (Target::Element { key, .. }, AssignmentOperation::Set(value)) => self.set_element(&column, key, value)?,
             (Target::Field { field, .. }, AssignmentOperation::Set(value)) => self.set_field(&column, field, value)?,
-            (Target::JsonPath { .. }, _) => return Err(not_supported("assignment to a part of a jsonb document")),
+            (Target::JsonPath { path, .. }, AssignmentOperation::Set(value)) => self.set_path(&column, path, value)?,
             (_, _) => return Err(invalid(format!("Invalid operation for an element of column {}", column.name))),
         };
         Ok(Operation { column: at, change })
@@ -159,6 +163,15 @@ impl Planner<'_> {
         let at = user.fields.iter().position(|(known, _)| known == field);
         let at = at.ok_or_else(|| invalid(format!("UDT column {name} does not have a field named {field}")))?;
         Ok((at as u16, user.fields[at].1.clone()))
+    }
+
+    fn set_path(&mut self, column: &Column, path: &[Expression], value: &Expression) -> Result<Change, CqlError> {
+        if column.data_type != CqlType::Jsonb {
+            return Err(invalid(format!("Invalid path into column {} of type {}", column.name, column.data_type)));
+        }
+        let (steps, terms) = self.json_steps(path)?;
+        let value = self.term(value, &Receiver::new(&column.name, &column.data_type))?;
+        Ok(Change::SetPath(steps, terms, value))
     }
 
     fn set_field(&mut self, column: &Column, field: &str, value: &Expression) -> Result<Change, CqlError> {

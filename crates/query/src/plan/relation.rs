@@ -4,9 +4,11 @@
 //! ([`super::restrictions`]).
 
 use super::Planner;
+use super::predicate::RowPredicate;
 use super::restrictions::{SliceBound, TupleTerm, TupleValues, Values, tuple_type};
-use super::term::{Receiver, Term};
+use super::term::{Call, Receiver, Term};
 use crate::error::{invalid, not_supported};
+use crate::functions::Function;
 use diorite_cql::language::ast::{ComparisonOperator, Expression, InValues, Operand, Relation, Target};
 use diorite_cql::protocol::CqlError;
 use diorite_model::schema::ColumnKind;
@@ -52,6 +54,8 @@ pub enum RuleKind {
     ContainsKey(Vec<Term>),
     /// `column[key] = value`
     Entry(Vec<(Term, Term)>),
+    /// What only a look at each row can tell
+    Predicate(RowPredicate),
 }
 
 /// The left side of a rule.
@@ -70,7 +74,10 @@ impl Rule {
 
     /// Whether no key range can express it.
     pub fn is_filter_only(&self) -> bool {
-        matches!(self.kind, RuleKind::Contains(_) | RuleKind::ContainsKey(_) | RuleKind::Entry(_))
+        matches!(
+            self.kind,
+            RuleKind::Contains(_) | RuleKind::ContainsKey(_) | RuleKind::Entry(_) | RuleKind::Predicate(_)
+        )
     }
 
     /// The operator, for messages.
@@ -78,7 +85,7 @@ impl Rule {
         match &self.kind {
             RuleKind::Equal(_) | RuleKind::EqualTuple(_) | RuleKind::Entry(_) => "=",
             RuleKind::In(_) | RuleKind::InTuples(_) => "IN",
-            RuleKind::Contains(_) => "CONTAINS",
+            RuleKind::Predicate(_) | RuleKind::Contains(_) => "CONTAINS",
             RuleKind::ContainsKey(_) => "CONTAINS KEY",
             RuleKind::Slice { lower: Some(bound), .. } if bound.is_inclusive => ">=",
             RuleKind::Slice { lower: Some(_), .. } => ">",
@@ -101,21 +108,21 @@ impl Planner<'_> {
     /// Resolves a relation. `BETWEEN` gives two rules.
     pub fn rules(&mut self, relation: &Relation) -> Result<Vec<Rule>, CqlError> {
         match relation {
-            Relation::Compare { left, operator: ComparisonOperator::NotEqual, .. } => {
-                Err(invalid(format!("Unsupported \"!=\" relation on {}", operand_text(left))))
+            relation if needs_predicate(relation) || self.is_other_element(relation) => {
+                let predicate = self.row_relation(relation)?;
+                let mut first = None;
+                predicate.visit_columns(&mut |at| first = Some(first.map_or(at, |known: usize| known.min(at))));
+                let first = first.ok_or_else(|| invalid("a relation has to be about a column"))?;
+                Ok(vec![Rule::column(first, RuleKind::Predicate(predicate))])
             }
             Relation::Compare { left, operator, right } => {
                 self.compare_rule(left, *operator, right).map(|rule| vec![rule])
             }
-            Relation::In { negated: true, .. } => Err(not_supported("NOT IN")),
             Relation::In { left, values, .. } => self.in_rule(left, values).map(|rule| vec![rule]),
-            Relation::Between { negated: true, .. } => Err(not_supported("NOT BETWEEN")),
             Relation::Between { left, from, to, .. } => Ok(vec![
                 self.compare_rule(left, ComparisonOperator::GreaterOrEqual, from)?,
                 self.compare_rule(left, ComparisonOperator::LessOrEqual, to)?,
             ]),
-            Relation::Contains { negated: true, .. } => Err(not_supported("NOT CONTAINS")),
-            Relation::ContainsKey { negated: true, .. } => Err(not_supported("NOT CONTAINS KEY")),
             Relation::Contains { left, value, .. } => {
                 let at = self.operand_column(left)?;
                 let column = self.context().column(at).clone();
@@ -148,12 +155,21 @@ impl Planner<'_> {
         }
     }
 
+    /// Whether a comparison is about an element that is no entry of a map stored by element.
+    fn is_other_element(&self, relation: &Relation) -> bool {
+        let Relation::Compare { left: Operand::Target(Target::Element { column, .. }), .. } = relation else {
+            return false;
+        };
+        let column = self.context().position(column).map(|at| self.context().column(at));
+        column.is_some_and(|column| !matches!(column.data_type, CqlType::Map(_, _, Frozen::No)))
+    }
+
     fn operand_column(&self, operand: &Operand) -> Result<usize, CqlError> {
         match operand {
             Operand::Target(Target::Column(name)) => self.column_position(name),
-            Operand::Target(Target::Field { .. }) => Err(not_supported("restricting a field of a user-defined type")),
-            Operand::Target(_) => Err(not_supported("restricting a part of a column this way")),
-            Operand::JsonText { .. } => Err(not_supported("the operator ->>")),
+            Operand::Target(_) | Operand::JsonText { .. } => {
+                Err(not_supported("restricting a part of a column this way"))
+            }
             Operand::Token(_) | Operand::Tuple(_) => {
                 Err(invalid("this operator is not supported on tuples of columns"))
             }
@@ -169,6 +185,7 @@ impl Planner<'_> {
     ) -> Result<Rule, CqlError> {
         match left {
             Operand::Token(columns) => self.token_rule(columns, operator, right),
+            Operand::Function(function) if is_partition_hash(function) => self.hash_rule(function, operator, right),
             Operand::Tuple(columns) => {
                 let compared = self.compared_tuple(columns)?;
                 let value = self.tuple_value(right, compared)?;
@@ -203,17 +220,11 @@ impl Planner<'_> {
     ) -> Result<Rule, CqlError> {
         let at = self.column_position(column)?;
         let column = self.context().column(at).clone();
-        let CqlType::Map(key_type, value_type, frozen) = &column.data_type else {
+        let CqlType::Map(key_type, value_type, _) = &column.data_type else {
             return Err(invalid(format!("Column {} cannot be used as a map", column.name)));
         };
         if operator != ComparisonOperator::Equal {
             return Err(invalid("Only EQ relations are supported on map entries"));
-        }
-        if *frozen == Frozen::Yes {
-            return Err(invalid(format!(
-                "Map-entry equality predicates on frozen map column {} are not supported",
-                column.name
-            )));
         }
         let key = self.term(key, &Receiver::new(format!("key({})", column.name), key_type))?;
         let value = self.term(right, &Receiver::new(format!("value({})", column.name), value_type))?;
@@ -247,6 +258,46 @@ impl Planner<'_> {
             _ => slice(operator, TupleTerm::Terms(vec![term])),
         };
         Ok(Rule { first: 0, columns: columns.len(), is_tuple: false, is_token: true, kind })
+    }
+
+    /// `partition_hash(…)` compared to a number: a range of tokens.
+    fn hash_rule(
+        &mut self,
+        function: &Expression,
+        operator: ComparisonOperator,
+        right: &Expression,
+    ) -> Result<Rule, CqlError> {
+        let Expression::Function { arguments, .. } = function else {
+            return Err(invalid("partition_hash() is a function of the partition key"));
+        };
+        let partition_key: Vec<String> =
+            self.context().table().partition_key().map(|column| column.name.clone()).collect();
+        let given: Vec<Option<&String>> = arguments
+            .iter()
+            .map(|argument| if let Expression::Column(name) = argument { Some(name) } else { None })
+            .collect();
+        if given.len() != partition_key.len() || given.iter().zip(&partition_key).any(|(a, b)| *a != Some(b)) {
+            return Err(invalid(
+                "The partition_hash function must be applied to the whole partition key, in its order",
+            ));
+        }
+        let hash = self.term(right, &Receiver::new("partition_hash", &CqlType::Int))?;
+        let columns = partition_key.len();
+        let rule = |kind| Ok(Rule { first: 0, columns, is_tuple: false, is_token: true, kind });
+        // A hash stands for a range of tokens, from the first to the last that have it.
+        let bound = |is_last: bool, is_inclusive: bool| {
+            let function = Function::TokenOfHash(is_last);
+            let token = Term::Call(Box::new(Call { function, arguments: vec![hash.clone()] }));
+            Some(SliceBound { value: TupleTerm::Terms(vec![token]), is_inclusive })
+        };
+        match operator {
+            ComparisonOperator::Equal => rule(RuleKind::Slice { lower: bound(false, true), upper: bound(true, true) }),
+            ComparisonOperator::GreaterOrEqual => rule(RuleKind::Slice { lower: bound(false, true), upper: None }),
+            ComparisonOperator::Greater => rule(RuleKind::Slice { lower: bound(true, false), upper: None }),
+            ComparisonOperator::LessOrEqual => rule(RuleKind::Slice { lower: None, upper: bound(true, true) }),
+            ComparisonOperator::Less => rule(RuleKind::Slice { lower: None, upper: bound(false, false) }),
+            ComparisonOperator::NotEqual => Err(invalid("partition_hash() cannot be compared by !=")),
+        }
     }
 
     fn compared_tuple(&self, columns: &[String]) -> Result<Compared, CqlError> {
@@ -354,6 +405,34 @@ impl Planner<'_> {
             }
         })
     }
+}
+
+/// Whether a relation is about more than columns as they are, or in a way that no key range can express.
+fn needs_predicate(relation: &Relation) -> bool {
+    let is_part = |operand: &Operand| {
+        matches!(operand, Operand::Target(Target::Field { .. } | Target::JsonPath { .. }) | Operand::JsonText { .. })
+            || matches!(operand, Operand::Function(function) if !is_partition_hash(function))
+    };
+    let is_element = |operand: &Operand| matches!(operand, Operand::Target(Target::Element { .. }));
+    match relation {
+        Relation::Compare { left, operator, .. } => {
+            is_part(left)
+                || *operator == ComparisonOperator::NotEqual
+                || (is_element(left) && *operator != ComparisonOperator::Equal)
+        }
+        Relation::In { left, negated, .. } | Relation::Between { left, negated, .. } => {
+            *negated || is_part(left) || is_element(left)
+        }
+        Relation::Contains { left, negated, .. } | Relation::ContainsKey { left, negated, .. } => {
+            *negated || is_part(left) || is_element(left)
+        }
+        Relation::Like { .. } | Relation::IsNotNull(_) | Relation::IndexExpression { .. } => false,
+    }
+}
+
+/// Whether an expression is YCQL's `partition_hash(…)`.
+fn is_partition_hash(expression: &Expression) -> bool {
+    matches!(expression, Expression::Function { name, .. } if name.name.eq_ignore_ascii_case("partition_hash"))
 }
 
 /// An operand, for messages.

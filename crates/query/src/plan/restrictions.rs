@@ -4,6 +4,7 @@
 //! secondary indexes, `LIKE`, `IS NOT NULL`, user-defined expressions.
 
 use super::Planner;
+use super::predicate::RowPredicate;
 use super::relation::{Compared, Rule, RuleKind};
 use super::term::Term;
 use crate::error::invalid;
@@ -101,6 +102,8 @@ pub enum Filter {
     CompareTuple(usize, ComparisonOperator, TupleTerm),
     /// Several columns together are among values.
     InTuples(usize, usize, TupleValues),
+    /// Anything else.
+    Predicate(RowPredicate),
 }
 
 /// A planned `WHERE`.
@@ -177,9 +180,13 @@ impl Planner<'_> {
     /// Plans a `WHERE` clause.
     pub fn restrictions(&mut self, relations: &[Relation], of: WhereOf) -> Result<Restrictions, CqlError> {
         let mut rules: Vec<Rule> = Vec::with_capacity(relations.len());
+        let mut predicates = Vec::new();
         for relation in relations {
             for rule in self.rules(relation)? {
-                merge_rule(&mut rules, rule, self)?;
+                match rule.kind {
+                    RuleKind::Predicate(_) => predicates.push(rule),
+                    _ => merge_rule(&mut rules, rule, self)?,
+                }
             }
         }
         let context = self.context();
@@ -212,7 +219,31 @@ impl Planner<'_> {
         self.plan_clustering(clustering, of, &mut plan)?;
         plan.restricts_regular = !others.is_empty();
         self.plan_others(others, of, &mut plan)?;
+        self.plan_predicates(predicates, of, &mut plan)?;
         Ok(plan)
+    }
+
+    fn plan_predicates(&self, rules: Vec<Rule>, of: WhereOf, plan: &mut Restrictions) -> Result<(), CqlError> {
+        let context = self.context();
+        for rule in rules {
+            if !of.is_select() {
+                let name = &context.column(rule.first).name;
+                return Err(invalid(format!(
+                    "Unsupported relation on {name} in the WHERE of {} statements",
+                    of.name()
+                )));
+            }
+            if !of.allows_filtering() {
+                return Err(invalid(ALLOW_FILTERING_MESSAGE));
+            }
+            let RuleKind::Predicate(predicate) = rule.kind else { continue };
+            predicate.visit_columns(&mut |at| {
+                plan.restricts_clustering |= (context.partition_columns()..context.key_columns()).contains(&at);
+                plan.restricts_regular |= at >= context.key_columns();
+            });
+            plan.filters.push(Filter::Predicate(predicate));
+        }
+        Ok(())
     }
 
     fn plan_partition(&self, rules: Vec<Rule>, of: WhereOf, plan: &mut Restrictions) -> Result<(), CqlError> {
@@ -297,7 +328,9 @@ impl Planner<'_> {
                     plan.clustering.push(ClusteringRestriction::Slice { lower, upper });
                     continue;
                 }
-                RuleKind::Contains(_) | RuleKind::ContainsKey(_) | RuleKind::Entry(..) => unreachable!("filters only"),
+                RuleKind::Contains(_) | RuleKind::ContainsKey(_) | RuleKind::Entry(..) | RuleKind::Predicate(_) => {
+                    unreachable!("filters only")
+                }
             }
             next = first + columns;
         }
@@ -396,6 +429,7 @@ fn push_filters(rule: Rule, filters: &mut Vec<Filter>) {
         RuleKind::In(values) => filters.push(Filter::In(at, values)),
         RuleKind::EqualTuple(term) => filters.push(Filter::InTuples(at, rule.columns, TupleValues::Many(vec![term]))),
         RuleKind::InTuples(values) => filters.push(Filter::InTuples(at, rule.columns, values)),
+        RuleKind::Predicate(predicate) => filters.push(Filter::Predicate(predicate)),
         RuleKind::Contains(terms) => filters.extend(terms.into_iter().map(|term| Filter::Contains(at, term))),
         RuleKind::ContainsKey(terms) => filters.extend(terms.into_iter().map(|term| Filter::ContainsKey(at, term))),
         RuleKind::Entry(entries) => {

@@ -1,10 +1,10 @@
 //! Plans of `SELECT`.
 //!
-//! Always true: a plan that needs to check rows beyond its key ranges was allowed to by `ALLOW FILTERING`. Left out: `GROUP BY`, `JSON`,
-//! vector search, YCQL's `IF` filter and `OFFSET`.
+//! Always true: a plan that needs to check rows beyond its key ranges was allowed to by `ALLOW FILTERING`, or is YCQL's `IF`. Left out: search
+//! for vectors that are alike, which needs an index.
 
 use super::Planner;
-use super::restrictions::{Restrictions, WhereOf};
+use super::restrictions::{Filter, Restrictions, TupleTerm, WhereOf};
 use super::selection::{SelectionPlan, Selector};
 use super::term::{Receiver, Term};
 use crate::error::{invalid, not_supported};
@@ -36,9 +36,18 @@ pub struct SelectPlan {
     pub is_distinct: bool,
     /// Static columns are needed.
     pub reads_statics: bool,
+    /// `GROUP BY`: neighbouring rows of a partition for which these give the same become one. Empty but present: one row per partition.
+    pub grouping: Option<Vec<Selector>>,
+    /// YCQL's `OFFSET`: so many rows are left out first.
+    pub offset: Option<Term>,
 }
 
 impl SelectPlan {
+    /// Whether all rows are folded into one.
+    pub fn is_folded(&self) -> bool {
+        self.selection.is_aggregate() && self.grouping.is_none()
+    }
+
     /// What a client should be told about a query that reads much.
     pub fn warning(&self) -> Option<&'static str> {
         if !self.selection.is_aggregate() || self.table.source() == Source::Virtual {
@@ -55,10 +64,17 @@ impl SelectPlan {
 impl Planner<'_> {
     /// Plans a `SELECT`.
     pub fn select(&mut self, select: &ast::Select) -> Result<(SelectPlan, Arc<ResultMetadata>), CqlError> {
-        refuse_unsupported(select)?;
         self.use_table(&select.from)?;
-        let selection = self.selection(&select.selection)?;
-        let restrictions = self.restrictions(&select.where_clause, WhereOf::Select(select.allow_filtering))?;
+        if select.order_by.iter().any(|ordering| matches!(ordering.kind, OrderingKind::NearestNeighbours(_))) {
+            return Err(not_supported("ORDER BY … ANN OF"));
+        }
+        let selection = self.selection(&select.selection, select.json)?;
+        let mut restrictions = self.restrictions(&select.where_clause, WhereOf::Select(select.allow_filtering))?;
+        if let Some(filter) = &select.filter {
+            let predicate = self.row_predicate(filter)?;
+            restrictions.filters.push(Filter::Predicate(predicate));
+        }
+        let grouping = self.grouping(&select.group_by, &restrictions, select.distinct)?;
         let is_reversed = self.ordering(&select.order_by, &restrictions)?;
         if select.distinct {
             self.check_distinct(&selection, &restrictions)?;
@@ -68,7 +84,8 @@ impl Planner<'_> {
         if per_partition_limit.is_some() && select.distinct {
             return Err(invalid("PER PARTITION LIMIT is not allowed with SELECT DISTINCT queries"));
         }
-        if per_partition_limit.is_some() && selection.is_aggregate() {
+        let offset = self.limit(select.offset.as_ref(), "[offset]")?;
+        if per_partition_limit.is_some() && selection.is_aggregate() && grouping.is_none() {
             return Err(invalid("PER PARTITION LIMIT is not allowed with aggregate queries."));
         }
         let context = self.shared_context();
@@ -92,8 +109,67 @@ impl Planner<'_> {
             per_partition_limit,
             is_distinct: select.distinct,
             reads_statics,
+            grouping,
+            offset,
         };
         Ok((plan, metadata))
+    }
+
+    /// What `GROUP BY` groups by: columns of the primary key in their order, the last perhaps through a function.
+    fn grouping(
+        &mut self,
+        group_by: &[Expression],
+        restrictions: &Restrictions,
+        is_distinct: bool,
+    ) -> Result<Option<Vec<Selector>>, CqlError> {
+        if group_by.is_empty() {
+            return Ok(None);
+        }
+        let order =
+            "Group by currently only supports groups of columns following their declared order in the PRIMARY KEY";
+        let context = self.shared_context();
+        let mut next = 0;
+        let mut grouping = Vec::with_capacity(group_by.len());
+        for (number, expression) in group_by.iter().enumerate() {
+            let selector = self.selector(expression, None, &mut Vec::new())?.selector;
+            let mut columns = Vec::new();
+            selector.visit_columns(&mut |at| columns.push(at));
+            let ([at], true) = (columns.as_slice(), !matches!(selector, Selector::Aggregate(_))) else {
+                return Err(invalid("Group by functions must have one and only one column as argument"));
+            };
+            if *at >= context.key_columns() {
+                return Err(invalid(format!(
+                    "Group by is currently only supported on the columns of the PRIMARY KEY, got {}",
+                    context.column(*at).name
+                )));
+            }
+            let is_function = !matches!(selector, Selector::Column(_));
+            if is_function && (*at < context.partition_columns() || number + 1 < group_by.len()) {
+                return Err(invalid(
+                    "Group by functions are only supported on clustering columns, as the last element",
+                ));
+            }
+            while next < *at && restrictions.equal_columns.contains(&next) {
+                next += 1;
+            }
+            if next != *at {
+                return Err(invalid(order));
+            }
+            next += 1;
+            grouping.push(selector);
+        }
+        while next < context.partition_columns() && restrictions.equal_columns.contains(&next) {
+            next += 1;
+        }
+        if next < context.partition_columns() {
+            return Err(invalid("Group by is not supported on only a part of the partition key"));
+        }
+        if is_distinct && next > context.partition_columns() {
+            return Err(invalid("Grouping on clustering columns is not allowed for SELECT DISTINCT queries"));
+        }
+        // All rows of a group are of one partition, whose columns need no second look.
+        grouping.retain(|selector| !matches!(selector, Selector::Column(at) if *at < context.partition_columns()));
+        Ok(Some(grouping))
     }
 
     fn limit(&mut self, expression: Option<&Expression>, name: &str) -> Result<Option<Term>, CqlError> {
@@ -186,55 +262,53 @@ impl Planner<'_> {
     }
 }
 
-fn refuse_unsupported(select: &ast::Select) -> Result<(), CqlError> {
-    let unsupported = [
-        (select.json, "SELECT JSON"),
-        (!select.group_by.is_empty(), "GROUP BY"),
-        (select.filter.is_some(), "IF in SELECT"),
-        (select.offset.is_some(), "OFFSET"),
-    ];
-    match unsupported.iter().find(|(is_used, _)| *is_used) {
-        Some((_, feature)) => Err(not_supported(feature)),
-        None => Ok(()),
-    }
-}
-
-fn filter_columns(filter: &super::restrictions::Filter) -> std::ops::Range<usize> {
-    use super::restrictions::{Filter, TupleTerm};
+/// Names every column that a filter looks at.
+fn visit_filter(filter: &Filter, visit: &mut dyn FnMut(usize)) {
     match filter {
         Filter::Compare(at, ..)
         | Filter::In(at, _)
         | Filter::Contains(at, _)
         | Filter::ContainsKey(at, _)
         | Filter::Entry(at, ..)
-        | Filter::CompareTuple(at, _, TupleTerm::Whole(_)) => *at..*at + 1,
-        Filter::CompareTuple(at, _, TupleTerm::Terms(terms)) => *at..*at + terms.len(),
-        Filter::InTuples(at, columns, _) => *at..*at + columns,
+        | Filter::CompareTuple(at, _, TupleTerm::Whole(_)) => visit(*at),
+        Filter::CompareTuple(at, _, TupleTerm::Terms(terms)) => (*at..*at + terms.len()).for_each(visit),
+        Filter::InTuples(at, columns, _) => (*at..*at + columns).for_each(visit),
+        Filter::Predicate(predicate) => predicate.visit_columns(visit),
     }
 }
 
 /// Whether a filter looks at static columns.
-pub fn filters_static(filter: &super::restrictions::Filter, context: &TableContext) -> bool {
-    filter_columns(filter).any(|at| context.is_static(at))
+pub fn filters_static(filter: &Filter, context: &TableContext) -> bool {
+    let mut found = false;
+    visit_filter(filter, &mut |at| found |= context.is_static(at));
+    found
 }
 
 /// Whether a filter looks at columns that differ from row to row.
-pub fn filters_regular(filter: &super::restrictions::Filter, context: &TableContext) -> bool {
-    filter_columns(filter).any(|at| at >= context.partition_columns() && !context.is_static(at))
+pub fn filters_regular(filter: &Filter, context: &TableContext) -> bool {
+    let mut found = false;
+    visit_filter(filter, &mut |at| found |= at >= context.partition_columns() && !context.is_static(at));
+    found
 }
 
 /// Marks the columns that a filter looks at.
-pub fn mark_filter_reads(filter: &super::restrictions::Filter, reads: &mut [bool]) {
-    filter_columns(filter).for_each(|at| reads[at] = true);
+pub fn mark_filter_reads(filter: &Filter, reads: &mut [bool]) {
+    visit_filter(filter, &mut |at| reads[at] = true);
 }
 
 /// The number in a `LIMIT`.
 pub fn check_limit(value: Option<&[u8]>, name: &str) -> Result<u32, CqlError> {
-    let clause = if name == "[limit]" { "LIMIT" } else { "PER PARTITION LIMIT" };
+    let clause = match name {
+        "[limit]" => "LIMIT",
+        "[offset]" => "OFFSET",
+        _ => "PER PARTITION LIMIT",
+    };
     let value = value.ok_or_else(|| invalid(format!("Invalid null value of {}", clause.to_lowercase())))?;
     let value: [u8; 4] = value.try_into().map_err(|_| invalid(format!("Invalid {} value", clause.to_lowercase())))?;
     match i32::from_be_bytes(value) {
         limit if limit > 0 => Ok(limit as u32),
+        0 if clause == "OFFSET" => Ok(0),
+        _ if clause == "OFFSET" => Err(invalid("OFFSET must not be negative")),
         _ => Err(invalid(format!("{clause} must be strictly positive"))),
     }
 }

@@ -1,10 +1,11 @@
 //! Terms: what stands for a value in a statement, typed and checked, ready to be evaluated with bound values.
 //!
 //! Always true: a term has been checked against the type it is for, so evaluation fails only on bound values; constants are wire bytes
-//! already; collections are in their stored order. Left out: arithmetic on terms, conversions from JSON.
+//! already; collections are in their stored order. Left out: selectors, which may name columns ([`super::selection`]).
 
 use crate::error::{invalid, not_supported, value_error};
-use crate::functions::{Environment, Function, Signature, overloads};
+use crate::functions::document::{self, Member, Step};
+use crate::functions::{Environment, Function, Signature, generic, overloads};
 use crate::plan::Planner;
 use crate::types::{is_assignable, native_type};
 use diorite_cql::language::ast::{self, Expression, Literal};
@@ -14,6 +15,7 @@ use diorite_model::value::literal::{self, LiteralError};
 use diorite_model::value::{self, collection};
 use std::borrow::Cow;
 use std::fmt::Write;
+use std::sync::Arc;
 
 /// What a term is for: gives a marker its name and type, and messages theirs.
 #[derive(Debug, Clone)]
@@ -52,6 +54,23 @@ pub enum Term {
     Call(Box<Call>),
     /// A collection, tuple, user type or vector that is not constant.
     Compound(Box<Compound>),
+    /// A column of an `INSERT JSON`.
+    JsonColumn(Box<JsonColumn>),
+}
+
+/// What a bound JSON text says of a column.
+#[derive(Debug, Clone)]
+pub struct JsonColumn {
+    /// The text.
+    pub json: Term,
+    /// The column's name.
+    pub name: String,
+    /// Its type.
+    pub data_type: CqlType,
+    /// All names that the text may have.
+    pub columns: Arc<[String]>,
+    /// A column that is not named is left alone.
+    pub default_unset: bool,
 }
 
 /// A function applied to terms.
@@ -114,6 +133,11 @@ impl Term {
         }
     }
 
+    /// Whether it is the token that a `partition_hash` stands for.
+    pub fn is_token_of_hash(&self) -> bool {
+        matches!(self, Term::Call(call) if matches!(call.function, Function::TokenOfHash(_)))
+    }
+
     /// The value.
     #[inline]
     pub fn evaluate<'a>(&'a self, bound: &Bound<'a>) -> Result<Evaluated<'a>, CqlError> {
@@ -123,6 +147,7 @@ impl Term {
             Term::Marker { index, data_type } => bound_value(bound.values[usize::from(*index)], data_type),
             Term::Call(call) => call.evaluate(bound),
             Term::Compound(compound) => compound.evaluate(bound),
+            Term::JsonColumn(column) => column.evaluate(bound),
         }
     }
 
@@ -145,7 +170,12 @@ pub fn bound_value<'a>(value: Value<'a>, data_type: &CqlType) -> Result<Evaluate
             data_type.validate(bytes).map_err(value_error)?;
             if matches!(
                 data_type,
-                CqlType::Set(..) | CqlType::Map(..) | CqlType::List(..) | CqlType::Tuple(_) | CqlType::UserDefined(..)
+                CqlType::Set(..)
+                    | CqlType::Map(..)
+                    | CqlType::List(..)
+                    | CqlType::Tuple(_)
+                    | CqlType::UserDefined(..)
+                    | CqlType::Jsonb
             ) {
                 return value::canonical(data_type, bytes).map(Evaluated::Set).map_err(value_error);
             }
@@ -153,6 +183,18 @@ pub fn bound_value<'a>(value: Value<'a>, data_type: &CqlType) -> Result<Evaluate
         }
         Value::Null => Ok(Evaluated::Null),
         Value::Unset => Ok(Evaluated::Unset),
+    }
+}
+
+impl JsonColumn {
+    fn evaluate<'a>(&'a self, bound: &Bound<'a>) -> Result<Evaluated<'a>, CqlError> {
+        let json = self.json.require(bound, "[json]")?;
+        let row = document::parse_row(&json, self.columns.iter().map(String::as_str))?;
+        Ok(match document::member(&row, &self.name, &self.data_type)? {
+            Member::Value(Some(wire)) => Evaluated::Set(Cow::Owned(wire)),
+            Member::Absent if self.default_unset => Evaluated::Unset,
+            Member::Value(None) | Member::Absent => Evaluated::Null,
+        })
     }
 }
 
@@ -206,7 +248,7 @@ impl Compound {
 }
 
 /// The type of an expression as far as it is known without knowing what it is for.
-enum Known {
+pub(super) enum Known {
     /// Exactly this type.
     Exactly(CqlType),
     /// Any type.
@@ -241,12 +283,13 @@ impl Planner<'_> {
             Expression::Column(name) => {
                 Err(invalid(format!("Invalid column reference {name} where a term is expected")))
             }
-            Expression::Negate(_) | Expression::Arithmetic { .. } => Err(not_supported("arithmetic in terms")),
-            Expression::JsonPath { .. } => Err(not_supported("the operator ->")),
+            Expression::Negate(operand) => self.negated_term(operand, receiver),
+            Expression::Arithmetic { operator, left, right } => self.arithmetic_term(*operator, left, right, receiver),
             Expression::CountAll
             | Expression::Metadata { .. }
             | Expression::Element { .. }
             | Expression::Slice { .. }
+            | Expression::JsonPath { .. }
             | Expression::Field { .. } => Err(invalid("a selector stands where a term is expected")),
         }
     }
@@ -383,13 +426,33 @@ impl Planner<'_> {
         Ok(Term::Call(Box::new(Call { function: Function::Cast(from, to), arguments: vec![argument] })))
     }
 
+    /// The steps of a path into a document.
+    pub fn json_steps(&mut self, path: &[Expression]) -> Result<(Vec<Step>, Vec<Term>), CqlError> {
+        let (mut steps, mut terms) = (Vec::with_capacity(path.len()), Vec::with_capacity(path.len()));
+        for step in path {
+            let (kind, data_type) = match step {
+                Expression::Literal(Literal::Integer(_)) => (Step::Element, CqlType::Int),
+                _ => (Step::Member, CqlType::Text),
+            };
+            steps.push(kind);
+            terms.push(self.term(step, &Receiver::owned("json attribute", data_type))?);
+        }
+        Ok((steps, terms))
+    }
+
     fn function_term(
         &mut self,
         name: &ast::QualifiedName,
         arguments: &[Expression],
         receiver: &Receiver<'_>,
     ) -> Result<Term, CqlError> {
-        let candidates = self.candidates(name)?;
+        if is_from_json(&name.name) {
+            let [json] = arguments else { return Err(invalid("from_json takes one argument, a text")) };
+            let text = self.term(json, &Receiver::owned("[json]", CqlType::Text))?;
+            let function = Function::FromJson(receiver.data_type.clone().into_owned());
+            return Ok(Term::Call(Box::new(Call { function, arguments: vec![text] })));
+        }
+        let candidates = self.candidates(name, arguments)?;
         let chosen = self.choose(name, candidates, arguments, Some(&receiver.data_type))?;
         check_result(&name.name, &chosen.returns, receiver)?;
         let mut terms = Vec::with_capacity(arguments.len());
@@ -400,16 +463,28 @@ impl Planner<'_> {
     }
 
     /// The overloads of a function.
-    pub fn candidates(&self, name: &ast::QualifiedName) -> Result<Vec<Signature>, CqlError> {
+    pub fn candidates(
+        &mut self,
+        name: &ast::QualifiedName,
+        arguments: &[Expression],
+    ) -> Result<Vec<Signature>, CqlError> {
         if name.keyspace.as_deref().is_some_and(|keyspace| keyspace != "system") {
             return Err(not_supported(format!("the user-defined function {}", name.name)));
         }
         let lower = name.name.to_ascii_lowercase();
-        if lower == "token"
-            && let Some(table) = self.table.as_ref()
-        {
+        if let ("token" | "partition_hash", Some(table)) = (lower.as_str(), self.table.as_ref()) {
             let arguments = table.table().partition_key().map(|column| column.data_type.clone()).collect();
-            return Ok(vec![Signature { function: Function::Token, arguments, returns: CqlType::Bigint }]);
+            return Ok(vec![match lower.as_str() {
+                "token" => Signature { function: Function::Token, arguments, returns: CqlType::Bigint },
+                _ => Signature { function: Function::PartitionHash, arguments, returns: CqlType::Int },
+            }]);
+        }
+        if lower.replace('_', "") == "maskhash" {
+            return Err(not_supported("mask_hash"));
+        }
+        if generic::is_generic(&lower.replace('_', "")) {
+            let types = arguments.iter().map(|argument| self.operand_type(argument)).collect::<Result<Vec<_>, _>>()?;
+            return Ok(vec![generic::resolve(&lower, &types)?]);
         }
         let found = overloads(&lower);
         if found.is_empty() {
@@ -481,14 +556,14 @@ impl Planner<'_> {
         Ok(true)
     }
 
-    fn known_type(&mut self, expression: &Expression) -> Result<Known, CqlError> {
+    pub(super) fn known_type(&mut self, expression: &Expression) -> Result<Known, CqlError> {
         Ok(match expression {
             Expression::Marker(_) | Expression::Literal(Literal::Null) => Known::Anything,
             Expression::TypeHint { hint, .. } => Known::Exactly(self.resolve_type(hint)?),
             Expression::Cast { to, .. } => Known::Exactly(native_type(*to)?),
             Expression::Literal(Literal::Integer(_)) => Known::Tried,
             Expression::Function { name, arguments } => {
-                let candidates = self.candidates(name)?;
+                let candidates = self.candidates(name, arguments)?;
                 match self.choose(name, candidates, arguments, None) {
                     Ok(chosen) => Known::Exactly(chosen.returns),
                     Err(_) => Known::Tried,
@@ -499,7 +574,13 @@ impl Planner<'_> {
     }
 }
 
-fn check_result(name: &str, returns: &CqlType, receiver: &Receiver<'_>) -> Result<(), CqlError> {
+/// `from_json`, in either spelling.
+pub fn is_from_json(name: &str) -> bool {
+    name.replace('_', "").eq_ignore_ascii_case("fromjson")
+}
+
+/// Refuses the result of a function that does not fit its place.
+pub(super) fn check_result(name: &str, returns: &CqlType, receiver: &Receiver<'_>) -> Result<(), CqlError> {
     if is_assignable(&receiver.data_type, returns) {
         return Ok(());
     }
@@ -516,6 +597,10 @@ pub fn constant(constant: &Literal, receiver: &Receiver<'_>) -> Result<Term, Cql
     let mut text = String::new();
     let outcome = match constant {
         Literal::Null => return Ok(Term::NULL),
+        // The moment of each execution, as in Cassandra.
+        Literal::String(text) if *data_type == CqlType::Timestamp && text.eq_ignore_ascii_case("now") => {
+            return Ok(Term::Call(Box::new(Call { function: Function::CurrentTimestamp, arguments: Vec::new() })));
+        }
         Literal::Duration(duration) => {
             if *data_type != CqlType::Duration {
                 return Err(wrong_kind("DURATION", &format!("{duration:?}"), receiver));

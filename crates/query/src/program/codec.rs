@@ -1,11 +1,11 @@
-//! The bytes of programs (versions 1 and 2) and replies (version 1); see `docs/formats/programs.md`.
+//! The bytes of programs (versions 1 to 3) and replies (version 1); see `docs/formats/programs.md`.
 //!
 //! Always true: decoding checks everything and never panics; encoding what was decoded gives the same bytes. Left out: reading versions
 //! that do not exist yet.
 
 use super::{
-    ColumnTest, ListEdit, Program, ProgramOperation, ProgramReply, RowCondition, RowTest, Seen, SeenRow, TestedPart,
-    ValueTest,
+    ColumnTest, ListEdit, PathStep, Program, ProgramOperation, ProgramReply, RowCondition, RowTest, Seen, SeenRow,
+    TestTree, TestedPart, ValueTest,
 };
 use diorite_base::bytes::{Malformed, Reader, put_slice, put_varint};
 use diorite_cql::language::ast::ComparisonOperator;
@@ -16,6 +16,10 @@ use std::sync::Arc;
 const VERSION: u8 = 1;
 /// Programs that name dropped columns.
 const VERSION_WITH_DROPPED: u8 = 2;
+/// Programs with boolean expressions or places in documents; they may name dropped columns.
+const VERSION_WITH_TREES: u8 = 3;
+/// How deep boolean expressions may be nested.
+const MAX_TREE_DEPTH: usize = 128;
 const MAX_TYPE_DEPTH: usize = 32;
 
 const OPERATORS: [ComparisonOperator; 6] = [
@@ -28,7 +32,7 @@ const OPERATORS: [ComparisonOperator; 6] = [
 ];
 
 /// Native types by their number in programs; never reordered.
-const NATIVES: [CqlType; 20] = [
+const NATIVES: [CqlType; 21] = [
     CqlType::Ascii,
     CqlType::Bigint,
     CqlType::Blob,
@@ -49,6 +53,7 @@ const NATIVES: [CqlType; 20] = [
     CqlType::Tinyint,
     CqlType::Uuid,
     CqlType::Varint,
+    CqlType::Jsonb,
 ];
 const LIST: u8 = 0x20;
 const SET: u8 = 0x21;
@@ -186,9 +191,13 @@ fn read_nested_type(reader: &mut Reader<'_>, depth: usize) -> Result<CqlType, Ma
 impl Program {
     /// The encoded form.
     pub fn encode(&self) -> Vec<u8> {
-        let is_plain = self.dropped_columns.is_empty();
-        let mut out = vec![if is_plain { VERSION } else { VERSION_WITH_DROPPED }];
-        if !is_plain {
+        let version = match (self.needs_trees(), self.dropped_columns.is_empty()) {
+            (true, _) => VERSION_WITH_TREES,
+            (false, false) => VERSION_WITH_DROPPED,
+            (false, true) => VERSION,
+        };
+        let mut out = vec![version];
+        if version != VERSION {
             put_varint(&mut out, self.dropped_columns.len() as u64);
             self.dropped_columns.iter().for_each(|column| put_varint(&mut out, u64::from(*column)));
         }
@@ -203,8 +212,10 @@ impl Program {
     pub fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
         let mut reader = Reader::new(bytes);
         let column = |reader: &mut Reader<'_>| u32::try_from(reader.varint()?).map_err(|_| Malformed);
-        let dropped_columns = match reader.u8()? {
+        let version = reader.u8()?;
+        let dropped_columns = match version {
             VERSION => Vec::new(),
+            VERSION_WITH_TREES => read_list(&mut reader, column)?,
             VERSION_WITH_DROPPED => {
                 Some(read_list(&mut reader, column)?).filter(|columns| !columns.is_empty()).ok_or(Malformed)?
             }
@@ -212,8 +223,96 @@ impl Program {
         };
         let conditions = read_list(&mut reader, RowCondition::decode)?;
         let operations = read_list(&mut reader, ProgramOperation::decode)?;
-        if reader.is_empty() { Ok(Self { conditions, operations, dropped_columns }) } else { Err(Malformed) }
+        let program = Self { conditions, operations, dropped_columns };
+        // A version says what is in it, so that the same program has one form.
+        let fits = program.needs_trees() == (version == VERSION_WITH_TREES);
+        if reader.is_empty() && fits { Ok(program) } else { Err(Malformed) }
     }
+
+    /// Whether it holds something that only the newest version has.
+    fn needs_trees(&self) -> bool {
+        let is_path = |test: &ColumnTest| matches!(test.part, TestedPart::Path(..)) || test.data_type == CqlType::Jsonb;
+        self.conditions.iter().any(|condition| match &condition.test {
+            RowTest::Tree(_) => true,
+            RowTest::Columns(columns) => columns.iter().any(is_path),
+            RowTest::Exists | RowTest::NotExists => false,
+        }) || self.operations.iter().any(|operation| matches!(operation, ProgramOperation::Document { .. }))
+    }
+}
+
+impl TestTree {
+    fn encode(&self, out: &mut Vec<u8>) {
+        let mut all = |tag: u8, parts: &[TestTree]| {
+            out.push(tag);
+            put_varint(out, parts.len() as u64);
+            parts.iter().for_each(|part| part.encode(out));
+        };
+        match self {
+            TestTree::All(parts) => all(1, parts),
+            TestTree::Any(parts) => all(2, parts),
+            TestTree::Column(test) => {
+                out.push(0);
+                test.encode(out);
+            }
+            TestTree::Not(inner) => {
+                out.push(3);
+                inner.encode(out);
+            }
+            TestTree::Exists => out.push(4),
+        }
+    }
+
+    fn decode(reader: &mut Reader<'_>, depth: usize) -> Result<Self, Malformed> {
+        let depth = depth.checked_sub(1).ok_or(Malformed)?;
+        let all = |reader: &mut Reader<'_>| read_list(reader, |reader| Self::decode(reader, depth));
+        Ok(match reader.u8()? {
+            0 => TestTree::Column(Box::new(ColumnTest::decode(reader)?)),
+            1 => TestTree::All(all(reader)?),
+            2 => TestTree::Any(all(reader)?),
+            3 => TestTree::Not(Box::new(Self::decode(reader, depth)?)),
+            4 => TestTree::Exists,
+            _ => return Err(Malformed),
+        })
+    }
+}
+
+fn put_path(out: &mut Vec<u8>, path: &[PathStep]) {
+    put_varint(out, path.len() as u64);
+    for step in path {
+        match step {
+            PathStep::Member(name) => {
+                out.push(0);
+                put_slice(out, name.as_bytes());
+            }
+            PathStep::Element(index) => {
+                out.push(1);
+                out.extend_from_slice(&index.to_le_bytes());
+            }
+        }
+    }
+}
+
+fn read_path(reader: &mut Reader<'_>) -> Result<Vec<PathStep>, Malformed> {
+    read_list(reader, |reader| match reader.u8()? {
+        0 => String::from_utf8(reader.slice()?.to_vec()).map(PathStep::Member).map_err(|_| Malformed),
+        1 => Ok(PathStep::Element(i32::from_le_bytes(reader.array()?))),
+        _ => Err(Malformed),
+    })
+}
+
+fn put_expiry(out: &mut Vec<u8>, expiry: Option<&Expiry>) {
+    out.push(u8::from(expiry.is_some()));
+    if let Some(expiry) = expiry {
+        out.extend_from_slice(&expiry.ttl_s.to_le_bytes());
+        out.extend_from_slice(&expiry.at_s.to_le_bytes());
+    }
+}
+
+fn read_expiry(reader: &mut Reader<'_>) -> Result<Option<Expiry>, Malformed> {
+    Ok(match read_bool(reader)? {
+        true => Some(Expiry { ttl_s: reader.u32()?, at_s: reader.u32()? }),
+        false => None,
+    })
 }
 
 impl RowCondition {
@@ -228,6 +327,10 @@ impl RowCondition {
                 put_varint(out, columns.len() as u64);
                 columns.iter().for_each(|column| column.encode(out));
             }
+            RowTest::Tree(tree) => {
+                out.push(3);
+                tree.encode(out);
+            }
         }
     }
 
@@ -237,6 +340,7 @@ impl RowCondition {
             0 => RowTest::Exists,
             1 => RowTest::NotExists,
             2 => RowTest::Columns(read_list(reader, ColumnTest::decode)?),
+            3 => RowTest::Tree(TestTree::decode(reader, MAX_TREE_DEPTH)?),
             _ => return Err(Malformed),
         };
         Ok(Self { partition, row, test })
@@ -257,6 +361,11 @@ impl ColumnTest {
             TestedPart::Field(index) => {
                 out.push(2);
                 put_varint(out, u64::from(*index));
+            }
+            TestedPart::Path(path, as_text) => {
+                out.push(3);
+                put_path(out, path);
+                out.push(u8::from(*as_text));
             }
         }
         match &self.test {
@@ -289,6 +398,7 @@ impl ColumnTest {
             0 => TestedPart::Whole,
             1 => TestedPart::Element(reader.slice()?.to_vec()),
             2 => TestedPart::Field(u16::try_from(reader.varint()?).map_err(|_| Malformed)?),
+            3 => TestedPart::Path(read_path(reader)?, read_bool(reader)?),
             _ => return Err(Malformed),
         };
         let test = match reader.u8()? {
@@ -341,11 +451,20 @@ impl ProgramOperation {
                     }
                 }
                 put_i64_option(out, *explicit_us);
-                out.push(u8::from(expiry.is_some()));
-                if let Some(expiry) = expiry {
-                    out.extend_from_slice(&expiry.ttl_s.to_le_bytes());
-                    out.extend_from_slice(&expiry.at_s.to_le_bytes());
+                put_expiry(out, expiry.as_ref());
+            }
+            ProgramOperation::Document { key, partition_len, column, edits, explicit_us, expiry } => {
+                out.push(3);
+                put_slice(out, key);
+                put_varint(out, *partition_len as u64);
+                put_varint(out, u64::from(*column));
+                put_varint(out, edits.len() as u64);
+                for (path, value) in edits {
+                    put_path(out, path);
+                    put_slice(out, value);
                 }
+                put_i64_option(out, *explicit_us);
+                put_expiry(out, expiry.as_ref());
             }
         }
     }
@@ -381,11 +500,20 @@ impl ProgramOperation {
                     _ => return Err(Malformed),
                 };
                 let explicit_us = read_i64_option(reader)?;
-                let expiry = match read_bool(reader)? {
-                    true => Some(Expiry { ttl_s: reader.u32()?, at_s: reader.u32()? }),
-                    false => None,
-                };
+                let expiry = read_expiry(reader)?;
                 Ok(Self::List { key, partition_len, column, edit, explicit_us, expiry })
+            }
+            3 => {
+                let key = reader.slice()?.to_vec();
+                let partition_len = read_usize(reader)?;
+                if partition_len >= key.len() {
+                    return Err(Malformed);
+                }
+                let column = u32::try_from(reader.varint()?).map_err(|_| Malformed)?;
+                let edits = read_list(reader, |reader| Ok((read_path(reader)?, reader.slice()?.to_vec())))?;
+                let explicit_us = read_i64_option(reader)?;
+                let expiry = read_expiry(reader)?;
+                Ok(Self::Document { key, partition_len, column, edits, explicit_us, expiry })
             }
             _ => Err(Malformed),
         }

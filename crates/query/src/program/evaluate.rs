@@ -6,7 +6,7 @@
 
 use super::{
     ColumnTest, ListEdit, PARTITION_DELETIONS, Program, ProgramOperation, ProgramReply, RowCondition, RowTest, Seen,
-    SeenRow,
+    SeenRow, TestTree, document,
 };
 use diorite_base::mutation::{EvaluationContext, EvaluationFailed, Evaluator, TabletChanges, TabletView};
 use diorite_model::Malformed;
@@ -96,8 +96,13 @@ impl Run<'_> {
         // Lists are looked at before anything changes, as an impossible edit must leave no trace.
         let mut edits = Vec::new();
         for operation in &program.operations {
-            if let ProgramOperation::List { key, .. } = operation {
-                match self.list_edit(operation) {
+            let edited = match operation {
+                ProgramOperation::List { key, .. } => Some((key, self.list_edit(operation))),
+                ProgramOperation::Document { key, .. } => Some((key, self.document_edit(operation))),
+                ProgramOperation::Row { .. } | ProgramOperation::Delete { .. } => None,
+            };
+            if let Some((key, edited)) = edited {
+                match edited {
                     Ok(value) => edits.push((key, value)),
                     Err(Stop::Client(message)) => return Ok(ProgramReply::Failed(message)),
                     Err(Stop::Replica(failed)) => return Err(failed),
@@ -162,6 +167,12 @@ impl Run<'_> {
                 };
                 Ok(found.is_some() == (condition.test == RowTest::Exists))
             }
+            RowTest::Tree(tree) => {
+                let statics = self.static_row(&condition.partition)?;
+                let row = if is_static { None } else { self.find(&condition.partition, &condition.row)? };
+                let exists = if is_static { statics.is_some() } else { row.is_some() };
+                self.tree_holds(tree, exists, statics.as_ref(), row.as_ref())
+            }
             RowTest::Columns(columns) => {
                 let reads_static = columns.iter().any(|column| column.is_static);
                 let reads_row = columns.iter().any(|column| !column.is_static);
@@ -176,6 +187,28 @@ impl Run<'_> {
                 Ok(true)
             }
         }
+    }
+
+    fn tree_holds(
+        &self,
+        tree: &TestTree,
+        exists: bool,
+        statics: Option<&Found>,
+        row: Option<&Found>,
+    ) -> Result<bool, Stop> {
+        let (parts, wanted) = match tree {
+            TestTree::Exists => return Ok(exists),
+            TestTree::Column(test) => return self.column_holds(test, if test.is_static { statics } else { row }),
+            TestTree::Not(inner) => return self.tree_holds(inner, exists, statics, row).map(|holds| !holds),
+            TestTree::All(parts) => (parts, false),
+            TestTree::Any(parts) => (parts, true),
+        };
+        for part in parts {
+            if self.tree_holds(part, exists, statics, row)? == wanted {
+                return Ok(wanted);
+            }
+        }
+        Ok(!wanted)
     }
 
     fn column_holds(&self, test: &ColumnTest, found: Option<&Found>) -> Result<bool, Stop> {
@@ -352,6 +385,28 @@ impl Run<'_> {
             }
         }
         writer.end_complex();
+        Ok(packed)
+    }
+
+    /// The packed row that carries out changes of places in a document.
+    fn document_edit(&self, operation: &ProgramOperation) -> Result<Vec<u8>, Stop> {
+        let ProgramOperation::Document { key, partition_len, column, edits, explicit_us, expiry } = operation else {
+            unreachable!("called for documents only");
+        };
+        let timestamp_us = explicit_us.unwrap_or(self.context.stamp_us);
+        let (partition, row) = key.split_at(*partition_len);
+        let found = self.find(partition, row)?;
+        let mut stored = None;
+        if let Some(found) = &found {
+            let live = LiveRow::new(&found.value, self.now_s, found.deleted_us).map_err(damaged)?;
+            if let Some(LiveContent::Value(bytes)) = live.cell(*column).map_err(damaged)?.map(|cell| cell.content) {
+                stored = Some(bytes.to_vec());
+            }
+        }
+        let edited = document::edit(stored.as_deref(), edits).map_err(Stop::Client)?;
+        let mut packed = Vec::new();
+        let mut writer = RowWriter::new(&mut packed, timestamp_us);
+        writer.cell(*column, timestamp_us, *expiry, &edited);
         Ok(packed)
     }
 

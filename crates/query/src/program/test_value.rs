@@ -2,7 +2,7 @@
 //!
 //! Always true: null equals null and differs from everything else; no other comparison with null holds. Left out: which row it is.
 
-use super::{ColumnTest, TestedPart, ValueTest};
+use super::{ColumnTest, TestedPart, ValueTest, document};
 use crate::exec::evaluate::{contains, element_of, field_of, frozen};
 use crate::exec::filter::satisfies;
 use diorite_cql::language::ast::ComparisonOperator;
@@ -12,7 +12,14 @@ use diorite_model::value::{collection, compare};
 impl ColumnTest {
     /// Judges the column's value; `None` is null. The error is a message for the client.
     pub fn holds(&self, column: Option<&[u8]>) -> Result<bool, String> {
-        let (part_type, part) = self.part_of(column)?;
+        let at_path;
+        let (part_type, part) = match (&self.part, column) {
+            (TestedPart::Path(path, as_text), _) => {
+                at_path = column.map(|wire| document::find(wire, path, *as_text)).transpose()?.flatten();
+                (if *as_text { CqlType::Text } else { CqlType::Jsonb }, at_path.as_deref())
+            }
+            _ => self.part_of(column)?,
+        };
         // A collection stored by element has no empty value: it is null instead, so the two are the same to a condition.
         let is_collection = matches!(part_type, CqlType::List(..) | CqlType::Set(..) | CqlType::Map(..));
         let normal = |value: Option<Vec<u8>>| {

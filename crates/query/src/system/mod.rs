@@ -8,6 +8,7 @@
 //! What is left out: filtering and paging (the executor's, as for any table), and what has no meaning here: `system.partitions` has no rows
 //! because its hash is not ours, estimates and traces are empty.
 
+mod auth;
 mod cells;
 mod definitions;
 mod nodes;
@@ -69,6 +70,9 @@ impl Source {
             ("system_virtual_schema", "keyspaces") => schema::virtual_keyspaces(&table),
             ("system_virtual_schema", "tables") => schema::virtual_tables(&table),
             ("system_virtual_schema", "columns") => schema::virtual_columns(&table),
+            ("system_auth", "roles") => auth::roles(&self.catalog, &table),
+            ("system_auth", "role_members") => auth::members(&self.catalog, &table),
+            ("system_auth", "role_permissions") => auth::permissions(&self.catalog, &table),
             _ => Vec::new(),
         }
     }

@@ -48,6 +48,11 @@ impl Parser<'_> {
 
     /// The type of a `CAST`.
     pub(super) fn native_type(&mut self) -> Result<NativeType> {
+        // YCQL's other name of it; elsewhere it is the name of a user-defined type.
+        if self.current.kind == Kind::Identifier && self.token_text(self.current).eq_ignore_ascii_case("integer") {
+            self.bump();
+            return Ok(NativeType::Int);
+        }
         match self.current.kind {
             Kind::Identifier | Kind::Keyword(_) => match self.native_type_at_hand() {
                 Some(native) => {

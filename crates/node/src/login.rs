@@ -1,0 +1,126 @@
+//! Logging in: SASL PLAIN, as drivers do it towards Cassandra's `PasswordAuthenticator`.
+//!
+//! Always true: checking a password, which takes tens of milliseconds and megabytes on purpose, runs on a thread that may block, and only so many at a time; a
+//! role that does not exist takes as long as one that does. As long as the first superuser has the password that every new cluster has, only clients on
+//! this machine are let in. Left out: what a role may do afterwards (`diorite_query::auth`).
+
+use crate::kv::NodeKv;
+use crate::shared::Shared;
+use diorite_cluster::catalog::{Catalog, FIRST_SUPERUSER, Role, RoleCommand};
+use diorite_cql::protocol::{CqlError, ErrorKind};
+use diorite_query::Session;
+use diorite_query::auth::{self, password};
+use diorite_query::kv::Kv;
+use std::net::IpAddr;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
+
+/// What drivers know the method by.
+pub(crate) const AUTHENTICATOR: &str = "org.apache.cassandra.auth.PasswordAuthenticator";
+/// The password of the first superuser, until it is changed.
+const INITIAL_PASSWORD: &str = "cassandra";
+/// Passwords that are checked at a time.
+const CHECKS: usize = 4;
+/// How often the first role is proposed again while the catalog cannot be written.
+const RETRY: Duration = Duration::from_secs(1);
+
+static CHECKING: Semaphore = Semaphore::const_new(CHECKS);
+
+fn refused(message: impl Into<String>) -> CqlError {
+    CqlError::new(ErrorKind::Authentication, message.into())
+}
+
+/// The user and password of a SASL PLAIN message: `[who to act as] NUL user NUL password`.
+fn credentials(token: &[u8]) -> Result<(String, String), CqlError> {
+    let mut parts = token.split(|byte| *byte == 0);
+    let (Some(_), Some(user), Some(password), None) = (parts.next(), parts.next(), parts.next(), parts.next()) else {
+        return Err(CqlError::protocol("the authentication message is not SASL PLAIN"));
+    };
+    let text = |bytes: &[u8]| {
+        String::from_utf8(bytes.to_vec()).map_err(|_| CqlError::protocol("the authentication message is not UTF-8"))
+    };
+    Ok((text(user)?, text(password)?))
+}
+
+/// What a password for a role that does not exist is checked against.
+fn nobodys_hash() -> &'static str {
+    static HASH: OnceLock<String> = OnceLock::new();
+    HASH.get_or_init(|| password::hash(INITIAL_PASSWORD).unwrap_or_default())
+}
+
+/// Checks what a client answered to AUTHENTICATE, and makes the session that of its role.
+pub(crate) async fn log_in(shared: Arc<Shared>, session: Arc<Session>, token: Vec<u8>) -> Result<(), CqlError> {
+    let (user, given) = credentials(&token)?;
+    let role = shared.kv.catalog().role(&user).cloned();
+    let known = role.as_ref().and_then(|role| role.password_hash.clone());
+    let (hash, exists) = (known.clone(), known.is_some());
+    // Closed never: it is a static.
+    let _turn = CHECKING.acquire().await;
+    let check = move || password::is_right(&given, hash.as_deref().unwrap_or_else(|| nobodys_hash()));
+    let is_right = tokio::task::spawn_blocking(check).await.unwrap_or(false);
+    match role {
+        Some(role) if is_right && exists => {
+            if !role.can_login {
+                return Err(refused(format!("{user} is not permitted to log in")));
+            }
+            session.log_in(&user);
+            Ok(())
+        }
+        _ => Err(refused(format!("Provided username {user} and/or password are incorrect"))),
+    }
+}
+
+/// Whether a client that connected over this address is let in: from elsewhere only when the initial password is gone.
+pub(crate) fn lets_in(catalog: &Catalog, stream: &TcpStream) -> bool {
+    let is_here = |address: IpAddr| address.to_canonical().is_loopback();
+    !catalog.has_initial_password() || stream.peer_addr().is_ok_and(|peer| is_here(peer.ip()))
+}
+
+/// Makes the first superuser in a cluster that has no roles yet; tries until there are some.
+pub(crate) async fn found_roles(kv: Arc<NodeKv>) {
+    let hashing = tokio::task::spawn_blocking(|| password::hash(INITIAL_PASSWORD)).await;
+    let Ok(Ok(hash)) = hashing else {
+        tracing::error!("the first role cannot be made: its password cannot be hashed");
+        return;
+    };
+    while kv.catalog().roles().next().is_none() {
+        let role = Role {
+            name: FIRST_SUPERUSER.to_owned(),
+            is_superuser: true,
+            can_login: true,
+            password_hash: Some(hash.clone()),
+            has_initial_password: true,
+            ..Role::default()
+        };
+        match auth::propose(&*kv, RoleCommand::Create { role, if_not_exists: true }).await {
+            Ok(()) => {
+                tracing::warn!(
+                    role = FIRST_SUPERUSER,
+                    "the first superuser has a password that everybody knows: clients elsewhere are refused until it is changed"
+                );
+                return;
+            }
+            Err(error) => {
+                tracing::debug!(error = %error.message, "the first role cannot be made yet");
+                #[allow(clippy::disallowed_methods, reason = "a shell's timer: the catalog has no leader yet")]
+                tokio::time::sleep(RETRY).await;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sasl_plain_names_a_user_and_a_password() {
+        assert_eq!(credentials(b"\0ann\0sesame").unwrap(), ("ann".to_owned(), "sesame".to_owned()));
+        assert_eq!(credentials(b"x\0ann\0").unwrap(), ("ann".to_owned(), String::new()));
+        for wrong in [&b""[..], b"ann", b"\0ann", b"\0ann\0b\0c", b"\0\xff\0b"] {
+            assert!(credentials(wrong).is_err(), "{wrong:?}");
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! TLS for clients: the certificate, and its replacement while the node runs.
+//!
+//! Always true: a new certificate or key is taken as soon as both files can be read and fit together; until then, and if they never do, connections get the old
+//! one. Connections that are open stay as they are. Left out: encryption between nodes.
+
+use crate::config::StartOptions;
+use crate::error::StartError;
+use arc_swap::ArcSwap;
+use rustls::ServerConfig;
+use rustls::crypto::ring;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+use tokio::sync::watch;
+
+/// How often the files are looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+
+/// Where certificate and key are.
+#[derive(Debug, Clone)]
+struct Files {
+    certificate: PathBuf,
+    key: PathBuf,
+    /// The authorities that clients' certificates must come from; without it clients need none.
+    clients: Option<PathBuf>,
+}
+
+/// When each file was last changed, and how long it is.
+type Seen = Vec<(Option<SystemTime>, u64)>;
+
+/// The certificate in force.
+#[derive(Debug)]
+pub(crate) struct Tls {
+    files: Files,
+    config: ArcSwap<ServerConfig>,
+}
+
+impl Files {
+    fn all(&self) -> impl Iterator<Item = &Path> {
+        [Some(&self.certificate), Some(&self.key), self.clients.as_ref()].into_iter().flatten().map(PathBuf::as_path)
+    }
+
+    fn seen(&self) -> Seen {
+        let look = |path: &Path| {
+            let metadata = std::fs::metadata(path).ok();
+            (metadata.as_ref().and_then(|found| found.modified().ok()), metadata.map_or(0, |found| found.len()))
+        };
+        self.all().map(look).collect()
+    }
+
+    fn read(&self) -> Result<ServerConfig, String> {
+        let shown = |path: &Path, error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
+        let certificates = |path: &Path| -> Result<Vec<CertificateDer<'static>>, String> {
+            let found = CertificateDer::pem_file_iter(path).and_then(Iterator::collect);
+            let found: Vec<_> = found.map_err(|error| shown(path, &error))?;
+            if found.is_empty() { Err(format!("{}: there is no certificate in it", path.display())) } else { Ok(found) }
+        };
+        let chain = certificates(&self.certificate)?;
+        let key = PrivateKeyDer::from_pem_file(&self.key).map_err(|error| shown(&self.key, &error))?;
+        let provider = Arc::new(ring::default_provider());
+        let builder = ServerConfig::builder_with_provider(Arc::clone(&provider));
+        let builder = builder.with_safe_default_protocol_versions().map_err(|error| error.to_string())?;
+        let builder = match &self.clients {
+            None => builder.with_no_client_auth(),
+            Some(path) => {
+                let mut roots = rustls::RootCertStore::empty();
+                for certificate in certificates(path)? {
+                    roots.add(certificate).map_err(|error| shown(path, &error))?;
+                }
+                let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
+                builder.with_client_cert_verifier(verifier.map_err(|error| shown(path, &error))?)
+            }
+        };
+        builder.with_single_cert(chain, key).map_err(|error| shown(&self.certificate, &error))
+    }
+}
+
+impl Tls {
+    /// As the options say; none if they ask for none.
+    pub(crate) fn open(options: &StartOptions) -> Result<Option<Arc<Tls>>, StartError> {
+        let (Some(certificate), Some(key)) = (&options.tls_certificate, &options.tls_key) else { return Ok(None) };
+        let clients = options.tls_client_authorities.clone();
+        let files = Files { certificate: certificate.clone(), key: key.clone(), clients };
+        let config = files.read().map_err(StartError::Tls)?;
+        Ok(Some(Arc::new(Tls { files, config: ArcSwap::from_pointee(config) })))
+    }
+
+    /// What the next connection gets.
+    pub(crate) fn config(&self) -> Arc<ServerConfig> {
+        self.config.load_full()
+    }
+
+    /// Looks at the files now and then, until `stop`.
+    pub(crate) async fn follow(self: Arc<Self>, mut stop: watch::Receiver<bool>) {
+        let mut seen = self.files.seen();
+        loop {
+            #[allow(clippy::disallowed_methods, reason = "a shell's timer: files say nothing by themselves")]
+            let pause = tokio::time::sleep(LOOK_EVERY);
+            tokio::select! {
+                () = pause => {}
+                _ = stop.wait_for(|stop| *stop) => return,
+            }
+            let now = self.files.seen();
+            if now == seen {
+                continue;
+            }
+            match self.files.read() {
+                Ok(config) => {
+                    self.config.store(Arc::new(config));
+                    seen = now;
+                    tracing::info!("clients get the new TLS certificate");
+                }
+                // Perhaps only one of the files is new yet.
+                Err(error) => tracing::warn!(error, "the TLS certificate was not replaced"),
+            }
+        }
+    }
+}

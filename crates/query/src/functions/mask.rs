@@ -1,0 +1,142 @@
+//! Masking: `mask_null`, `mask_default`, `mask_replace`, `mask_inner`, `mask_outer`.
+//!
+//! Always true: a masked value has the type of what it hides. Left out: `mask_hash`, and masks that are attached to columns.
+
+use super::{Function, Signature};
+use crate::error::invalid;
+use diorite_cql::protocol::CqlError;
+use diorite_model::types::CqlType;
+use diorite_model::value::collection;
+use std::borrow::Cow;
+
+/// How a value is hidden.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mask {
+    /// By null
+    Null,
+    /// By the same value for all of a type
+    Default,
+    /// By a given value
+    Replace,
+    /// All but the ends of a text
+    Inner,
+    /// The ends of a text
+    Outer,
+}
+
+fn from_name(plain: &str) -> Option<Mask> {
+    Some(match plain {
+        "masknull" => Mask::Null,
+        "maskdefault" => Mask::Default,
+        "maskreplace" => Mask::Replace,
+        "maskinner" => Mask::Inner,
+        "maskouter" => Mask::Outer,
+        _ => return None,
+    })
+}
+
+/// Whether a function (in lower case, without underscores) is one of these.
+pub fn is_mask(plain: &str) -> bool {
+    from_name(plain).is_some()
+}
+
+/// The overload for arguments of these types.
+pub fn resolve(plain: &str, arguments: &[Option<CqlType>]) -> Option<Signature> {
+    let mask = from_name(plain)?;
+    let (first, rest) = arguments.split_first()?;
+    let of = first.clone()?;
+    let text = matches!(of, CqlType::Text | CqlType::Ascii);
+    let fits = |at: usize, wanted: &CqlType| {
+        rest.get(at).is_none_or(|given| given.as_ref().is_none_or(|given| given == wanted))
+    };
+    let taken = match mask {
+        Mask::Null | Mask::Default if rest.is_empty() => vec![of.clone()],
+        Mask::Replace if rest.len() == 1 && fits(0, &of) => vec![of.clone(), of.clone()],
+        Mask::Inner | Mask::Outer
+            if text
+                && (2..=3).contains(&rest.len())
+                && fits(0, &CqlType::Int)
+                && fits(1, &CqlType::Int)
+                && fits(2, &CqlType::Text) =>
+        {
+            let mut taken = vec![of.clone(), CqlType::Int, CqlType::Int];
+            taken.extend((rest.len() == 3).then_some(CqlType::Text));
+            taken
+        }
+        _ => return None,
+    };
+    Some(Signature { function: Function::Mask(mask, of.clone()), arguments: taken, returns: of })
+}
+
+/// Hides a value.
+pub fn apply(mask: Mask, of: &CqlType, arguments: &[Option<Cow<'_, [u8]>>]) -> Result<Option<Vec<u8>>, CqlError> {
+    let value = arguments.first().and_then(|value| value.as_deref());
+    match mask {
+        Mask::Null => Ok(None),
+        Mask::Default => Ok(Some(default_of(of))),
+        Mask::Replace => Ok(arguments.get(1).and_then(|value| value.as_deref()).map(<[u8]>::to_vec)),
+        Mask::Inner | Mask::Outer => {
+            let Some(value) = value else { return Ok(None) };
+            partial(mask, value, arguments).map(Some)
+        }
+    }
+}
+
+fn partial(mask: Mask, value: &[u8], arguments: &[Option<Cow<'_, [u8]>>]) -> Result<Vec<u8>, CqlError> {
+    let text = std::str::from_utf8(value).map_err(|_| invalid("String didn't validate."))?;
+    let argument = |at: usize| arguments.get(at).and_then(|value| value.as_deref());
+    let length = |at: usize| -> Result<usize, CqlError> {
+        let Some(bytes) = argument(at) else { return Ok(0) };
+        let bytes: [u8; 4] = bytes.try_into().map_err(|_| invalid("Invalid length of a mask"))?;
+        let length = i32::from_be_bytes(bytes);
+        usize::try_from(length).map_err(|_| invalid("Mask length must not be negative"))
+    };
+    let (begin, end) = (length(1)?, length(2)?);
+    let padding = match argument(3) {
+        None => '*',
+        Some(bytes) => {
+            let mut letters = std::str::from_utf8(bytes).unwrap_or_default().chars();
+            match (letters.next(), letters.next()) {
+                (Some(letter), None) => letter,
+                _ => return Err(invalid("The padding of a mask must be single-character")),
+            }
+        }
+    };
+    let count = text.chars().count();
+    let is_end = |at: usize| at < begin || at >= count.saturating_sub(end);
+    let hidden = |at: usize| is_end(at) == (mask == Mask::Outer);
+    let masked: String =
+        text.chars().enumerate().map(|(at, letter)| if hidden(at) { padding } else { letter }).collect();
+    Ok(masked.into_bytes())
+}
+
+/// The value that stands for every value of a type.
+fn default_of(of: &CqlType) -> Vec<u8> {
+    let mut out = Vec::new();
+    match of {
+        CqlType::Text | CqlType::Ascii => out.extend_from_slice(b"****"),
+        CqlType::Jsonb => out.extend_from_slice(b"{}"),
+        CqlType::Blob => {}
+        CqlType::Date => out.extend_from_slice(&(1u32 << 31).to_be_bytes()),
+        CqlType::Decimal => out.extend_from_slice(&[0; 5]),
+        CqlType::Duration => out.extend_from_slice(&[0; 3]),
+        CqlType::Inet => out.extend_from_slice(&[0; 4]),
+        CqlType::Varint => out.push(0),
+        CqlType::Timeuuid => {
+            out.extend_from_slice(&[0; 16]);
+            out[6] = 0x10;
+        }
+        CqlType::List(..) | CqlType::Set(..) | CqlType::Map(..) => collection::push_count(0, &mut out),
+        CqlType::Tuple(types) => {
+            types.iter().for_each(|field| collection::push_element(Some(&default_of(field)), &mut out));
+        }
+        CqlType::UserDefined(user, _) => {
+            user.fields.iter().for_each(|(_, field)| collection::push_element(Some(&default_of(field)), &mut out));
+        }
+        CqlType::Vector(element, dimension) => {
+            (0..*dimension).for_each(|_| collection::push_vector_element(element, &default_of(element), &mut out));
+        }
+        other => out.resize(other.fixed_length().unwrap_or_default(), 0),
+    }
+    out
+}

@@ -1,0 +1,113 @@
+//! Arithmetic of terms: which types the operands of an operator have.
+//!
+//! Always true: constants take the types that Cassandra prefers for them; if the result then does not fit its place, and nothing but constants is in it, they take
+//! the type of the place. Left out: operators on columns ([`super::selector`]), and carrying them out ([`crate::functions::arithmetic`]).
+
+use super::Planner;
+use super::term::{Call, Known, Receiver, Term, check_result};
+use crate::error::invalid;
+use crate::functions::{Function, arithmetic};
+use crate::types::is_assignable;
+use diorite_cql::language::ast::{self, Expression, Literal};
+use diorite_cql::protocol::CqlError;
+use diorite_model::types::CqlType;
+
+impl Planner<'_> {
+    /// The type of an operand without knowing what it is for; constants have the type that Cassandra prefers for them.
+    pub(super) fn operand_type(&mut self, operand: &Expression) -> Result<Option<CqlType>, CqlError> {
+        Ok(match operand {
+            Expression::Literal(literal) => preferred_type(literal),
+            Expression::Negate(inner) => self.operand_type(inner)?,
+            Expression::Arithmetic { operator, left, right } => {
+                match (self.operand_type(left)?, self.operand_type(right)?) {
+                    (Some(left), Some(right)) => arithmetic::result_type(*operator, &left, &right),
+                    _ => None,
+                }
+            }
+            Expression::Tuple(inner) if inner.len() == 1 => self.operand_type(&inner[0])?,
+            other => match self.known_type(other)? {
+                Known::Exactly(known) => Some(known),
+                Known::Anything | Known::Tried => None,
+            },
+        })
+    }
+
+    pub(super) fn negated_term(&mut self, operand: &Expression, receiver: &Receiver<'_>) -> Result<Term, CqlError> {
+        let data_type = self.operand_type(operand)?.unwrap_or_else(|| receiver.data_type.clone().into_owned());
+        let data_type = if is_assignable(&receiver.data_type, &data_type) {
+            data_type
+        } else {
+            receiver.data_type.clone().into_owned()
+        };
+        if !arithmetic::is_number(&data_type) && data_type != CqlType::Duration {
+            return Err(invalid(format!("the '-' operation is not supported on {data_type}")));
+        }
+        let term = self.term(operand, &Receiver::owned(receiver.name.clone(), data_type.clone()))?;
+        Ok(Term::Call(Box::new(Call { function: Function::Negate(data_type), arguments: vec![term] })))
+    }
+
+    pub(super) fn arithmetic_term(
+        &mut self,
+        operator: ast::ArithmeticOperator,
+        left: &Expression,
+        right: &Expression,
+        receiver: &Receiver<'_>,
+    ) -> Result<Term, CqlError> {
+        let types = (self.operand_type(left)?, self.operand_type(right)?);
+        let (Some(mut left_type), Some(mut right_type)) = types else {
+            let symbol = arithmetic::symbol(operator);
+            return Err(invalid(format!(
+                "Ambiguous '{symbol}' operation with a bind marker: use type hint to disambiguate, example '(int) ?'"
+            )));
+        };
+        let Some(mut result) = arithmetic::result_type(operator, &left_type, &right_type) else {
+            return Err(arithmetic::unsupported(operator, &left_type, &right_type));
+        };
+        if !is_assignable(&receiver.data_type, &result) && is_flexible(left) && is_flexible(right) {
+            let wanted = receiver.data_type.clone().into_owned();
+            let (left_wanted, right_wanted) = match right_type {
+                CqlType::Duration => (wanted.clone(), CqlType::Duration),
+                _ => (wanted.clone(), wanted.clone()),
+            };
+            if let Some(found) = arithmetic::result_type(operator, &left_wanted, &right_wanted) {
+                (left_type, right_type, result) = (left_wanted, right_wanted, found);
+            }
+        }
+        check_result(arithmetic::symbol(operator), &result, receiver)?;
+        let arguments = vec![
+            self.term(left, &Receiver::owned(receiver.name.clone(), left_type.clone()))?,
+            self.term(right, &Receiver::owned(receiver.name.clone(), right_type.clone()))?,
+        ];
+        let function = Function::Arithmetic(operator, left_type, right_type);
+        Ok(Term::Call(Box::new(Call { function, arguments })))
+    }
+}
+
+/// The type that Cassandra prefers for a constant whose type nothing else says.
+pub fn preferred_type(literal: &Literal) -> Option<CqlType> {
+    Some(match literal {
+        Literal::Null => return None,
+        Literal::String(_) => CqlType::Text,
+        Literal::Integer(digits) => match digits.parse::<i64>() {
+            Ok(value) if i32::try_from(value).is_ok() => CqlType::Int,
+            Ok(_) => CqlType::Bigint,
+            Err(_) => CqlType::Varint,
+        },
+        Literal::Float(_) => CqlType::Double,
+        Literal::Boolean(_) => CqlType::Boolean,
+        Literal::Blob(_) => CqlType::Blob,
+        Literal::Uuid(_) => CqlType::Uuid,
+        Literal::Duration(_) => CqlType::Duration,
+    })
+}
+
+/// Whether a term is made of constants only, which may take another type than the preferred one.
+fn is_flexible(expression: &Expression) -> bool {
+    match expression {
+        Expression::Literal(_) => true,
+        Expression::Negate(inner) => is_flexible(inner),
+        Expression::Arithmetic { left, right, .. } => is_flexible(left) && is_flexible(right),
+        Expression::Tuple(inner) => inner.len() == 1 && is_flexible(&inner[0]),
+        _ => false,
+    }
+}

@@ -1,0 +1,45 @@
+//! `system_auth`: roles, their members and permissions, as tools read them.
+//!
+//! Always true: the rows say what the catalog says. Left out: writing them; the statements about roles do.
+
+use super::Row;
+use super::cells::{RowBuilder, boolean, set, text};
+use diorite_cluster::catalog::Catalog;
+use diorite_model::schema::Table;
+
+pub(super) fn roles(catalog: &Catalog, table: &Table) -> Vec<Row> {
+    let rows = catalog.roles().map(|role| {
+        let mut row = RowBuilder::new(table)
+            .set("role", text(&role.name))
+            .set("can_login", boolean(role.can_login))
+            .set("is_superuser", boolean(role.is_superuser));
+        if !role.member_of.is_empty() {
+            row = row.set("member_of", set(role.member_of.iter().map(String::as_str)));
+        }
+        match &role.password_hash {
+            Some(hash) => row.set("salted_hash", text(hash)).finish(),
+            None => row.finish(),
+        }
+    });
+    rows.collect()
+}
+
+pub(super) fn members(catalog: &Catalog, table: &Table) -> Vec<Row> {
+    let row = |role: &String, member: &String| {
+        RowBuilder::new(table).set("role", text(role)).set("member", text(member)).finish()
+    };
+    catalog.roles().flat_map(|member| member.member_of.iter().map(move |role| row(role, &member.name))).collect()
+}
+
+pub(super) fn permissions(catalog: &Catalog, table: &Table) -> Vec<Row> {
+    let rows = catalog.roles().flat_map(|role| {
+        role.permissions.iter().map(|(resource, permissions)| {
+            RowBuilder::new(table)
+                .set("role", text(&role.name))
+                .set("resource", text(resource))
+                .set("permissions", set(permissions.iter().map(String::as_str)))
+                .finish()
+        })
+    });
+    rows.collect()
+}

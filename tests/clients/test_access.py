@@ -1,0 +1,194 @@
+"""Who gets in, and what they may do: passwords, roles and permissions, TLS and its certificates, with the unmodified Python driver."""
+
+import shutil
+import ssl
+import subprocess
+import time
+
+import pytest
+from cassandra import AuthenticationFailed, InvalidRequest, Unauthorized
+from cassandra.auth import PlainTextAuthProvider
+from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, NoHostAvailable
+from cassandra.policies import WhiteListRoundRobinPolicy
+from conftest import Server
+
+
+def cluster_at(server, user=None, password=None, **options):
+    profile = ExecutionProfile(request_timeout=30, load_balancing_policy=WhiteListRoundRobinPolicy([server.address]))
+    provider = PlainTextAuthProvider(user, password) if user else None
+    return Cluster([server.address], auth_provider=provider, protocol_version=options.pop("version", 4), execution_profiles={EXEC_PROFILE_DEFAULT: profile}, **options)
+
+
+def refused(server, user, password):
+    cluster = cluster_at(server, user, password)
+    with pytest.raises(NoHostAvailable) as raised:
+        cluster.connect()
+    cluster.shutdown()
+    return [type(error) for error in raised.value.errors.values()], str(raised.value)
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory):
+    server = Server(tmp_path_factory.mktemp("guarded"), options=["--auth"]).start()
+    # The first role is made in the background once the node serves.
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            cluster = cluster_at(server, "cassandra", "cassandra")
+            cluster.connect().execute("ALTER ROLE cassandra WITH PASSWORD = 'changed'")
+            cluster.shutdown()
+            break
+        except NoHostAvailable:
+            assert time.monotonic() < deadline, server.log_tail()
+            time.sleep(0.2)
+    yield server
+    assert server.stop() == 0
+
+
+@pytest.fixture(scope="module")
+def superuser(guarded):
+    cluster = cluster_at(guarded, "cassandra", "changed")
+    session = cluster.connect()
+    session.execute("CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}")
+    session.execute("CREATE TABLE ks.t (k int PRIMARY KEY, v int)")
+    session.execute("CREATE ROLE ann WITH PASSWORD = 'sesame' AND LOGIN = true")
+    session.execute("CREATE ROLE reader")
+    yield session
+    cluster.shutdown()
+
+
+@pytest.fixture
+def ann(guarded, superuser):
+    cluster = cluster_at(guarded, "ann", "sesame", version=5)
+    yield cluster.connect()
+    cluster.shutdown()
+
+
+def test_a_wrong_password_and_an_unknown_user_are_refused_alike(guarded, superuser):
+    for user, password in [("cassandra", "cassandra"), ("nobody", "x"), ("ann", "")]:
+        kinds, text = refused(guarded, user, password)
+        assert kinds == [AuthenticationFailed] and f"Provided username {user} and/or password are incorrect" in text
+
+
+def test_a_client_without_credentials_is_told_that_they_are_needed(guarded):
+    cluster = cluster_at(guarded)
+    with pytest.raises(NoHostAvailable) as raised:
+        cluster.connect()
+    cluster.shutdown()
+    assert "requires authentication" in str(raised.value) or "AuthenticationFailed" in str(raised.value)
+
+
+def test_a_role_that_may_not_log_in_does_not(guarded, superuser):
+    superuser.execute("CREATE ROLE IF NOT EXISTS mute WITH PASSWORD = 'x'")
+    kinds, text = refused(guarded, "mute", "x")
+    assert kinds == [AuthenticationFailed] and "not permitted to log in" in text
+
+
+def test_permissions_are_checked_at_each_statement_and_revoked_at_once(superuser, ann):
+    read = "SELECT * FROM ks.t WHERE k = 1"
+    with pytest.raises(Unauthorized, match="User ann has no SELECT permission on <table ks.t> or any of its parents"):
+        ann.execute(read)
+    superuser.execute("GRANT SELECT ON ks.t TO reader")
+    superuser.execute("GRANT reader TO ann")
+    assert list(ann.execute(read)) == []
+    prepared = ann.prepare("SELECT * FROM ks.t WHERE k = ?")
+    for _ in range(3):
+        assert list(ann.execute(prepared, [1])) == []
+    insert = ann.prepare("INSERT INTO ks.t (k, v) VALUES (?, ?)")
+    with pytest.raises(Unauthorized, match="no MODIFY permission on <table ks.t>"):
+        ann.execute(insert, [1, 2])
+    superuser.execute("GRANT MODIFY ON KEYSPACE ks TO ann")
+    for value in range(3):
+        ann.execute(insert, [1, value])
+    superuser.execute("REVOKE MODIFY ON KEYSPACE ks FROM ann")
+    with pytest.raises(Unauthorized, match="no MODIFY permission"):
+        ann.execute(insert, [1, 9])
+    superuser.execute("REVOKE reader FROM ann")
+    with pytest.raises(Unauthorized, match="no SELECT permission"):
+        ann.execute(prepared, [1])
+
+
+def test_what_a_role_makes_is_its_own_and_nothing_else(superuser, ann):
+    with pytest.raises(Unauthorized, match="no CREATE permission on <keyspace ks>"):
+        ann.execute("CREATE TABLE ks.mine (k int PRIMARY KEY)")
+    superuser.execute("GRANT CREATE ON KEYSPACE ks TO ann")
+    ann.execute("CREATE TABLE ks.mine (k int PRIMARY KEY)")
+    ann.execute("INSERT INTO ks.mine (k) VALUES (1)")
+    assert ann.execute("SELECT count(*) FROM ks.mine").one().count == 1
+    ann.execute("DROP TABLE ks.mine")
+    for statement in ["DROP TABLE ks.t", "TRUNCATE ks.t", "CREATE ROLE x", "LIST ALL PERMISSIONS", "SELECT * FROM system_auth.roles"]:
+        with pytest.raises(Unauthorized):
+            ann.execute(statement)
+    with pytest.raises(Unauthorized, match="Only superusers"):
+        ann.execute("ALTER ROLE cassandra WITH PASSWORD = 'mine'")
+
+
+def test_anybody_may_change_their_own_password(guarded, superuser, ann):
+    ann.execute("ALTER ROLE ann WITH PASSWORD = 'other'")
+    assert refused(guarded, "ann", "sesame")[0] == [AuthenticationFailed]
+    superuser.execute("ALTER ROLE ann WITH PASSWORD = 'sesame'")
+    with pytest.raises(InvalidRequest, match="Cannot DROP primary role"):
+        superuser.execute("DROP ROLE cassandra")
+
+
+def test_listings(superuser):
+    names = [row.role for row in superuser.execute("LIST ROLES")]
+    assert {"ann", "cassandra", "reader"} <= set(names)
+    superuser.execute("GRANT SELECT ON ks.t TO reader")
+    permissions = [(row.role, row.resource, row.permission) for row in superuser.execute("LIST ALL PERMISSIONS OF reader")]
+    assert ("reader", "<table ks.t>", "SELECT") in permissions
+
+
+def certificate(folder, name):
+    """A self-signed certificate for this name, written over the one before."""
+    key, chain = folder / "key.pem", folder / "chain.pem"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2", "-subj", f"/CN={name}",
+         "-keyout", str(key), "-out", str(chain)],
+        check=True, capture_output=True,
+    )
+    return chain, key
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="there is no openssl to make certificates with")
+def test_tls_and_a_new_certificate_without_a_restart(tmp_path):
+    chain, key = certificate(tmp_path, "first")
+    server = Server(tmp_path, options=["--tls-certificate", str(chain), "--tls-key", str(key)]).start()
+
+    def connect():
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname = False
+        context.load_verify_locations(str(chain))
+        cluster = cluster_at(server, ssl_context=context, version=5)
+        return cluster, cluster.connect()
+
+    old, session = connect()
+    session.execute("CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}")
+    session.execute("CREATE TABLE ks.t (k int PRIMARY KEY, v blob)")
+    insert = session.prepare("INSERT INTO ks.t (k, v) VALUES (?, ?)")
+    for number in range(50):
+        session.execute(insert, [number, bytes([number]) * 100_000])
+    assert {len(row.v) for row in session.execute("SELECT v FROM ks.t")} == {100_000}
+
+    plain = cluster_at(server)
+    with pytest.raises(NoHostAvailable):
+        plain.connect()
+    plain.shutdown()
+
+    certificate(tmp_path, "second")
+    deadline = time.monotonic() + 30
+    while "second" not in ssl_subject(server, chain):
+        assert time.monotonic() < deadline, server.log_tail()
+        time.sleep(0.5)
+    new, again = connect()
+    assert again.execute("SELECT count(*) FROM ks.t").one().count == 50
+    assert session.execute("SELECT count(*) FROM ks.t").one().count == 50, "connections that are open stay"
+    old.shutdown()
+    new.shutdown()
+    assert server.stop() == 0
+
+
+def ssl_subject(server, chain):
+    """The name on the certificate that the server shows, if it is the one in the file."""
+    done = subprocess.run(["openssl", "s_client", "-connect", f"{server.address}:9042", "-CAfile", str(chain)], input=b"", capture_output=True, timeout=20)
+    return done.stdout.decode(errors="replace")
