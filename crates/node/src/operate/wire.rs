@@ -83,7 +83,8 @@ mod tests {
                 Frame::Answer { incarnation, id, has_failed, answer: &text },
             ];
             for frame in frames {
-                prop_assert_eq!(Frame::decode(&frame.encode()), Ok(frame));
+                let encoded = frame.encode();
+                prop_assert_eq!(Frame::decode(&encoded), Ok(frame));
             }
         }
 
