@@ -195,7 +195,7 @@ fn a_tablet_that_is_dropped_while_a_copy_waits_for_readers_is_gone_and_can_come_
 }
 
 #[test]
-fn several_copies_keep_to_one_rate_that_can_be_changed_meanwhile() {
+fn the_rate_can_be_changed_while_a_copy_is_under_way() {
     let cluster = Cluster::start(2);
     half_copied(&cluster, &[1], &[2], 2);
     // So slow that it would take hours; what counts is that it does not have to end before the rate is raised.
