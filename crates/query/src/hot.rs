@@ -112,6 +112,8 @@ fn is_hot_select(plan: &SelectPlan) -> bool {
         && plan.selection.plain_columns.is_some()
         && plan.restrictions.filters.is_empty()
         && plan.ordering.is_empty()
+        && plan.grouping.is_none()
+        && plan.offset.is_none()
         && !plan.is_distinct
         && !selects_statics
         && plan.restrictions.fixed_clustering == plan.table.clustering_columns()

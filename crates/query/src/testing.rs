@@ -93,6 +93,12 @@ impl Database {
         database
     }
 
+    /// Another connection.
+    pub fn another(&self) -> Self {
+        let (kv, engine) = (Arc::clone(&self.kv), Arc::clone(&self.engine));
+        Self { kv, engine, session: Session::new(), version: self.version }
+    }
+
     /// Sends a request the general way.
     pub fn send(&self, request: &ClientRequest<'_>) -> Result<ClientResponse, CqlError> {
         let reply = self.reply(request)?;

@@ -2,6 +2,7 @@
 
 use super::{Database, rendered_rows};
 use crate::kv::Kv;
+use crate::session::Session;
 use crate::tablets;
 use diorite_base::NodeId;
 use diorite_cluster::catalog::{Command, NodeDescription};
@@ -36,6 +37,53 @@ fn refused(response: Result<ClientResponse, CqlError>) -> (ErrorCode, String) {
 
 fn is_short(database: &Database, prepared: &ClientPrepared, values: &[Value<'_>]) -> bool {
     database.execute_now(&database.execute_request(prepared, values, false)).is_some()
+}
+
+#[test]
+fn what_groups_leaves_out_or_reports_rows_does_not_go_the_short_way() {
+    let database = text_table();
+    let one = INT(1);
+    let values = [Value::Set(b"key"), Value::Set(&one)];
+    let insert = database.prepare("INSERT INTO t (k, c) VALUES (?, ?) RETURNS STATUS AS ROW").unwrap();
+    assert!(!is_short(&database, &insert, &values));
+    assert_eq!(rows(database.execute(&insert, &values)).rows.len(), 1);
+    for (clause, wanted) in [("OFFSET 1", 0), ("IF v = 1", 0), ("GROUP BY k, c", 1)] {
+        let select = database.prepare(&format!("SELECT c FROM t WHERE k = ? AND c = ? {clause}")).unwrap();
+        assert!(!is_short(&database, &select, &values), "{clause}");
+        assert_eq!(rows(database.execute(&select, &values)).rows.len(), wanted, "{clause}");
+    }
+}
+
+#[test]
+fn a_session_does_what_its_role_may_by_the_newest_catalog() {
+    let database = text_table();
+    database.run("CREATE ROLE ann WITH LOGIN = true").unwrap();
+    let (one, session) = (INT(1), Session::guarded());
+    let ann = Database { session, ..database.another() };
+    ann.session.log_in("ann");
+    let insert = database.prepare("INSERT INTO ks.t (k, c) VALUES (?, ?)").unwrap();
+    let values = [Value::Set(b"key"), Value::Set(&one)];
+    assert_eq!(refused(ann.execute(&insert, &values)).0, ErrorCode::Unauthorized);
+    database.run("GRANT MODIFY ON t TO ann").unwrap();
+    assert!(!is_short(&ann, &insert, &values), "the first time it is checked");
+    assert_eq!(ann.execute(&insert, &values), Ok(ClientResponse::Void));
+    assert!(is_short(&ann, &insert, &values), "from then on it is known");
+    assert_eq!(refused(ann.run("SELECT * FROM ks.t")).0, ErrorCode::Unauthorized);
+    assert_eq!(
+        refused(ann.run("BEGIN BATCH UPDATE ks.t SET v = 1 WHERE k = 'a' AND c = 1 IF EXISTS; APPLY BATCH")).0,
+        ErrorCode::Unauthorized
+    );
+    assert_eq!(refused(ann.run("DROP TABLE ks.t")).0, ErrorCode::Unauthorized);
+    assert_eq!(refused(ann.run("ALTER ROLE ann WITH SUPERUSER = true")).0, ErrorCode::Unauthorized);
+    assert_eq!(ann.run("ALTER ROLE ann WITH PASSWORD = 'mine'"), Ok(ClientResponse::Void));
+    database.run("REVOKE MODIFY ON t FROM ann").unwrap();
+    assert!(!is_short(&ann, &insert, &values));
+    assert_eq!(refused(ann.execute(&insert, &values)).0, ErrorCode::Unauthorized);
+    database.run("ALTER ROLE ann WITH SUPERUSER = true").unwrap();
+    assert_eq!(ann.execute(&insert, &values), Ok(ClientResponse::Void));
+    assert!(is_short(&ann, &insert, &values));
+    database.run("DROP ROLE ann").unwrap();
+    assert_eq!(refused(ann.execute(&insert, &values)).0, ErrorCode::Unauthorized);
 }
 
 #[test]
