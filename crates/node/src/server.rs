@@ -75,19 +75,7 @@ async fn serve(options: StartOptions) -> Result<(), StartError> {
     };
     let Running { kv, membership } = node;
     let store = Arc::clone(&kv.store);
-    let config = EngineConfig {
-        shards_per_node: options.shards_per_node,
-        client_timestamps: options.client_timestamps,
-        page_bytes: PAGE_BYTES,
-        ..EngineConfig::default()
-    };
-    let engine = QueryEngine::new(Arc::clone(&kv), config);
-    let memory_bytes = options.memory_limit_bytes() as usize;
-    let limits = ConnectionLimits {
-        connections: options.max_connections,
-        running: (memory_bytes / 8 / PAGE_BYTES).clamp(32, 4_096),
-        work_bytes: memory_bytes / 16,
-    };
+    let (engine, limits) = engine(&options, &kv);
     if options.auth {
         tokio::spawn(login::found_roles(Arc::clone(&kv)));
     }
@@ -124,6 +112,23 @@ async fn serve(options: StartOptions) -> Result<(), StartError> {
     // What was removed has a last word for whoever started it.
     reason?;
     end()
+}
+
+/// What answers statements, and how much of it at a time.
+fn engine(options: &StartOptions, kv: &Arc<NodeKv>) -> (Arc<QueryEngine<NodeKv>>, ConnectionLimits) {
+    let config = EngineConfig {
+        shards_per_node: options.shards_per_node,
+        client_timestamps: options.client_timestamps,
+        page_bytes: PAGE_BYTES,
+        ..EngineConfig::default()
+    };
+    let memory_bytes = options.memory_limit_bytes() as usize;
+    let limits = ConnectionLimits {
+        connections: options.max_connections,
+        running: (memory_bytes / 8 / PAGE_BYTES).clamp(32, 4_096),
+        work_bytes: memory_bytes / 16,
+    };
+    (QueryEngine::new(Arc::clone(kv), config), limits)
 }
 
 /// Ends the process. Everything is durable: closing a thousand RocksDBs one by one would only take time. Without the libraries' own

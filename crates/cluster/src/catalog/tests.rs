@@ -90,6 +90,45 @@ fn tablet_of(word: &str) -> TabletId {
     TabletId(word.parse().unwrap())
 }
 
+/// A command about nodes and where replicas are.
+fn operation(catalog: &Catalog, verb: &str, words: &[&str]) -> Command {
+    let option = |name: &str| words.iter().find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
+    let node = || NodeId(words[0].parse().unwrap());
+    match verb {
+        "place" => {
+            let tablet = tablet_of(words[0]);
+            let nodes = |list: &str| list.split(',').map(|id| NodeId(id.parse().unwrap())).collect::<Vec<_>>();
+            let current = catalog.placement(tablet).map_or_else(Vec::new, |placement| placement.replicas.clone());
+            let expected = option("expected").map_or(current, nodes);
+            Command::Place { tablet, expected, replicas: nodes(option("on").unwrap()) }
+        }
+        "settle" => {
+            let tablet = tablet_of(words[0]);
+            let voters = catalog.placement(tablet).map_or_else(Vec::new, |placement| placement.replicas.clone());
+            Command::Settle { tablets: vec![SettledTablet { tablet, voters }] }
+        }
+        "state" => {
+            let state = serde_json::from_value(serde_json::Value::from(words[1])).unwrap();
+            Command::SetNodeState { node: node(), state }
+        }
+        "zone" => Command::AssignZone { node: node(), zone: words.get(1).map(|z| (*z).to_owned()) },
+        "leading" => Command::SetLeading { node: node(), leads_nothing: words[1] == "false" },
+        "remove" => Command::RemoveNode { node: node() },
+        "set" => {
+            let setting = match words[0] {
+                "rate" => Setting::CopyRate { bytes_per_second: words[1].parse().unwrap() },
+                "paused" => Setting::Balancing { is_paused: words[1].parse().unwrap() },
+                "replace-after" => Setting::ReplaceAfter { milliseconds: words[1].parse().unwrap() },
+                _ => {
+                    Setting::PreferredLeaderZones { zones: words[1..].iter().map(|zone| (*zone).to_owned()).collect() }
+                }
+            };
+            Command::Set { setting }
+        }
+        other => panic!("unknown script command {other}"),
+    }
+}
+
 /// Turns a script line into a command; the catalog is consulted as the `query` crate would.
 fn parse(catalog: &Catalog, line: &str) -> Command {
     let mut words = line.split_whitespace();
@@ -151,42 +190,8 @@ fn parse(catalog: &Catalog, line: &str) -> Command {
             let changed = type_of(&keyspace, &object, &fields);
             Command::AlterType { expected: expected.unwrap_or_else(|| changed.clone()), changed }
         }
-        "place" => {
-            let tablet = tablet_of(words[0]);
-            let nodes = |list: &str| list.split(',').map(|id| NodeId(id.parse().unwrap())).collect::<Vec<_>>();
-            let current = catalog.placement(tablet).map_or_else(Vec::new, |placement| placement.replicas.clone());
-            let expected = option("expected").map_or(current, nodes);
-            Command::Place { tablet, expected, replicas: nodes(option("on").unwrap()) }
-        }
-        "settle" => {
-            let tablet = tablet_of(words[0]);
-            let voters = catalog.placement(tablet).map_or_else(Vec::new, |placement| placement.replicas.clone());
-            Command::Settle { tablets: vec![SettledTablet { tablet, voters }] }
-        }
-        "state" => {
-            let state = serde_json::from_value(serde_json::Value::from(words[1])).unwrap();
-            Command::SetNodeState { node: NodeId(words[0].parse().unwrap()), state }
-        }
-        "zone" => {
-            Command::AssignZone { node: NodeId(words[0].parse().unwrap()), zone: words.get(1).map(|z| (*z).to_owned()) }
-        }
-        "leading" => {
-            Command::SetLeading { node: NodeId(words[0].parse().unwrap()), leads_nothing: words[1] == "false" }
-        }
-        "remove" => Command::RemoveNode { node: NodeId(words[0].parse().unwrap()) },
-        "set" => {
-            let setting = match words[0] {
-                "rate" => Setting::CopyRate { bytes_per_second: words[1].parse().unwrap() },
-                "paused" => Setting::Balancing { is_paused: words[1].parse().unwrap() },
-                "replace-after" => Setting::ReplaceAfter { milliseconds: words[1].parse().unwrap() },
-                _ => {
-                    Setting::PreferredLeaderZones { zones: words[1..].iter().map(|zone| (*zone).to_owned()).collect() }
-                }
-            };
-            Command::Set { setting }
-        }
         "drop-type" => Command::DropType { keyspace, name: object, if_exists: flag("if-exists") },
-        other => panic!("unknown script command {other}"),
+        other => operation(catalog, other, &words),
     }
 }
 
