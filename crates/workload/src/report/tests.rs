@@ -102,7 +102,7 @@ fn nodes(second: usize) -> NodesSample {
         replicas: 12,
         leaders: Some(4),
         tablet_bytes: Some(node << 20),
-        sst_bytes: (node < 5 || second <= 15).then_some(node * 3 << 20),
+        sst_bytes: (node < 5 || second <= 15).then_some((node * 3) << 20),
     };
     let there = if second < 5 { 4 } else { 5 };
     NodesSample { at_s: second as f64 + 0.5, nodes: (1..=there).map(node).collect() }
