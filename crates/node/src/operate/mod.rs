@@ -42,7 +42,10 @@ use tokio::sync::{Semaphore, oneshot};
 use wire::Frame;
 
 /// How long the node that leads the catalog is given to answer.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(20);
+/// How often, and with which pauses, the leader of the catalog is asked: leaders change within a second.
+const ATTEMPTS: u32 = 8;
+const ASK_AGAIN: Duration = Duration::from_millis(250);
 /// Questions of other nodes that are answered at a time.
 const AT_A_TIME: usize = 64;
 
@@ -184,7 +187,19 @@ impl Operations {
         }
     }
 
+    /// The answer of the node that leads the catalog. A question, unlike a change, is asked again while that node is being found.
     async fn ask_leader(&self, ask: Ask) -> Answer {
+        let attempts = if matches!(ask, Ask::Change(_)) { 1 } else { ATTEMPTS };
+        for _ in 1..attempts {
+            match self.ask_leader_once(ask.clone()).await {
+                Err(Failure { kind: FailureKind::Unavailable, .. }) => crate::membership::pause(ASK_AGAIN).await,
+                answer => return answer,
+            }
+        }
+        self.ask_leader_once(ask).await
+    }
+
+    async fn ask_leader_once(&self, ask: Ask) -> Answer {
         match self.router.leader(CATALOG_TABLET) {
             Some(leader) if leader == self.node => self.answer_here(ask).await,
             Some(leader) => self.ask_node(leader, &ask).await,
