@@ -16,11 +16,12 @@ use std::collections::BTreeMap;
 /// What a replica counts for beyond its bytes, so that empty tablets are spread too, and small ones are not moved about for a few bytes.
 pub(super) const BYTES_PER_REPLICA: u64 = 16 << 20;
 
-/// How much the sum over nodes of squared loads by bytes, by number, and by number per table weigh against each other. A table of which one node has
-/// two tablets more than another is to be evened out although that makes bytes and numbers uneven by as much: the sweeps after it exchange another for it.
+/// How much the sum over nodes of squared loads by bytes, by number, and by number per table weigh against each other. Bytes come first: together the others
+/// weigh half as much, so that tablets of unequal size end even by bytes. A table of which one node has four average tablets more than another is evened out
+/// although that makes bytes uneven by one; the sweep by bytes then exchanges another table's tablet for it.
 const BYTES_WEIGHT: f64 = 1.0;
-const COUNT_WEIGHT: f64 = 0.25;
-const TABLE_WEIGHT: f64 = 1.5;
+const COUNT_WEIGHT: f64 = 0.1;
+const TABLE_WEIGHT: f64 = 0.4;
 
 /// How many of a zone's emptiest nodes are compared for a replica.
 pub(super) const CANDIDATES: usize = 4;

@@ -19,8 +19,9 @@ fn cluster(nodes: u64, tablets: u64) -> World {
         tablet(id, table, BYTES / 2 + (id * 7_919 % 101) * BYTES / 100, &wanted, &replicas)
     });
     let mut made = view(made, tablets.collect());
-    made.limits.arriving_per_node = 16;
-    made.limits.sending_per_node = 16;
+    // So many at once that a few passes are enough.
+    made.limits.arriving_per_node = 1_000;
+    made.limits.sending_per_node = 1_000;
     made.limits.leader_changes = 20_000;
     World::new(made)
 }
