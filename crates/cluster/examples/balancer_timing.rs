@@ -30,7 +30,7 @@ fn node(id: u64) -> NodeView {
 fn cluster() -> World {
     let wanted = Arc::new(Replication::Anywhere(3));
     let tablet = |id: u64| {
-        let first = (id * 3 + id / (NODES / 3)) % NODES;
+        let first = (id * 3 + id / (NODES / 3) * 2) % NODES;
         let replicas: Vec<NodeId> = (0..3).map(|at| NodeId((first + at) % NODES + 1)).collect();
         TabletView {
             id: TabletId(id),

@@ -16,10 +16,11 @@ use std::collections::BTreeMap;
 /// What a replica counts for beyond its bytes, so that empty tablets are spread too, and small ones are not moved about for a few bytes.
 pub(super) const BYTES_PER_REPLICA: u64 = 16 << 20;
 
-/// How much the sum over nodes of squared loads by bytes, by number, and by number per table weigh against each other. A table of which one node has
-/// two tablets more than another is to be evened out although that makes bytes and numbers uneven by as much: the sweeps after it exchange another for it.
+/// How much the sum over nodes of squared loads by bytes, by number, and by bytes per table weigh against each other. A table of which one node has
+/// two average tablets more than another is evened out although that makes bytes uneven by as much: the sweep by bytes then exchanges another
+/// table's tablet for it. Numbers weigh little, so that tablets of unequal size end even by bytes.
 const BYTES_WEIGHT: f64 = 1.0;
-const COUNT_WEIGHT: f64 = 0.25;
+const COUNT_WEIGHT: f64 = 0.1;
 const TABLE_WEIGHT: f64 = 1.5;
 
 /// How many of a zone's emptiest nodes are compared for a replica.
@@ -133,6 +134,8 @@ pub(super) struct Tablet<'a> {
 pub(super) struct Share {
     pub node: u32,
     pub replicas: u32,
+    /// Of the replicas, in average replicas.
+    pub size: f64,
     pub leaders: u32,
 }
 
@@ -146,12 +149,12 @@ pub(super) struct Table {
 impl Table {
     pub fn share(&self, node: u32) -> Share {
         let found = self.shares.binary_search_by_key(&node, |share| share.node);
-        found.map_or(Share { node, replicas: 0, leaders: 0 }, |at| self.shares[at])
+        found.map_or(Share { node, replicas: 0, size: 0.0, leaders: 0 }, |at| self.shares[at])
     }
 
     fn share_mut(&mut self, node: u32) -> &mut Share {
         let at = self.shares.binary_search_by_key(&node, |share| share.node).unwrap_or_else(|at| {
-            self.shares.insert(at, Share { node, replicas: 0, leaders: 0 });
+            self.shares.insert(at, Share { node, replicas: 0, size: 0.0, leaders: 0 });
             at
         });
         &mut self.shares[at]
@@ -416,23 +419,23 @@ impl<'a> Ledger<'a> {
     /// By how much the sum of squares grows with the tablet on `node`.
     pub(super) fn cost(&self, tablet: u32, node: u32) -> f64 {
         let state = &self.tablets[tablet as usize];
-        let share = self.tables[state.table as usize].share(node).replicas;
+        let share = self.tables[state.table as usize].share(node).size;
         let node = &self.nodes[node as usize];
         let squares = |load: f64, size: f64| (2.0 * load * size + size * size) / node.weight;
         BYTES_WEIGHT * squares(node.bytes, state.size)
             + COUNT_WEIGHT * squares(f64::from(node.replicas), 1.0)
-            + TABLE_WEIGHT * squares(f64::from(share), 1.0)
+            + TABLE_WEIGHT * squares(share, state.size)
     }
 
     /// By how much the sum of squares shrinks without the tablet on `node`.
     fn relief(&self, tablet: u32, node: u32) -> f64 {
         let state = &self.tablets[tablet as usize];
-        let share = self.tables[state.table as usize].share(node).replicas;
+        let share = self.tables[state.table as usize].share(node).size;
         let node = &self.nodes[node as usize];
         let squares = |load: f64, size: f64| (2.0 * load * size - size * size) / node.weight;
         BYTES_WEIGHT * squares(node.bytes, state.size)
             + COUNT_WEIGHT * squares(f64::from(node.replicas), 1.0)
-            + TABLE_WEIGHT * squares(f64::from(share), 1.0)
+            + TABLE_WEIGHT * squares(share, state.size)
     }
 
     /// By how much the sum of squares shrinks when the tablet moves.
@@ -541,6 +544,7 @@ impl<'a> Ledger<'a> {
     fn add_load(&mut self, node: u32, table: u32, size: f64, sign: i32) {
         let share = self.tables[table as usize].share_mut(node);
         share.replicas = share.replicas.saturating_add_signed(sign);
+        share.size = (share.size + size * f64::from(sign)).max(0.0);
         let state = &mut self.nodes[node as usize];
         state.replicas = state.replicas.saturating_add_signed(sign);
         // Sums of many sizes that are not whole; what rounding leaves is not to look like a load below nothing.

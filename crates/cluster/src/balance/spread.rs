@@ -1,6 +1,6 @@
 //! Spread: nodes fill in proportion to their disks, by bytes and by number of replicas, as a whole and table by table.
 //!
-//! What is made smaller is a sum over nodes: of their bytes squared, their number of replicas squared, and their number of replicas of each table squared, each
+//! What is made smaller is a sum over nodes: of their bytes squared, their number of replicas squared, and their bytes of each table squared, each
 //! over the node's weight (see `Ledger::gain`). Three sweeps look for moves that do so: from the fullest nodes to the emptiest by bytes, by number,
 //! and table by table.
 //!
@@ -22,8 +22,9 @@ use std::collections::BTreeSet;
 /// Differences between two nodes below this part of the average load are let be. Five of them are what an operator may see as uneven.
 const TOLERANCE: f64 = 0.02;
 
-/// The least by which the sum of squares has to shrink; the load of one average replica on an average node is 1.
-const LEAST_GAIN: f64 = 0.01;
+/// The least by which the sum of squares has to shrink for a copy to be worth it. With average replicas on average nodes, one that moves to where there
+/// are two fewer makes it shrink by more than 5.
+const LEAST_GAIN: f64 = 0.5;
 
 /// How many possible moves off a node are compared.
 const COMPARED: usize = 64;
@@ -198,8 +199,8 @@ fn level_table(ledger: &mut Ledger<'_>, table: u32) {
         return;
     }
     let weight_of_all: f64 = ledger.nodes.iter().filter(|node| node.accepts).map(|node| node.weight).sum();
-    let replicas: u32 = state.shares.iter().map(|share| share.replicas).sum();
-    let tolerance = TOLERANCE * f64::from(replicas) / weight_of_all;
+    let size: f64 = state.shares.iter().map(|share| share.size).sum();
+    let tolerance = TOLERANCE * size / weight_of_all;
     let mut zones: Vec<Option<Shares>> = std::iter::repeat_with(|| None).take(ledger.zones.len()).collect();
     let least: Vec<f64> = (0..ledger.zones.len() as u32).map(|zone| least_share(ledger, table, zone)).collect();
     for tablet in state.tablets.clone() {
@@ -207,11 +208,11 @@ fn level_table(ledger: &mut Ledger<'_>, table: u32) {
             continue;
         }
         for from in ledger.replicas(tablet).to_vec() {
-            let share = ledger.tables[table as usize].share(from).replicas;
-            if share < 2 || ledger.nodes[from as usize].state != NodeState::Live {
+            let share = ledger.tables[table as usize].share(from);
+            if share.replicas < 2 || ledger.nodes[from as usize].state != NodeState::Live {
                 continue;
             }
-            let load = f64::from(share) / weight(ledger, from);
+            let load = share.size / weight(ledger, from);
             let zone_count = ledger.zones.len() as u32;
             let free = |zone: &u32| is_zone_free(ledger, tablet, from, *zone);
             let worthy = |zone: &u32| load - least[*zone as usize] > tolerance;
@@ -239,7 +240,7 @@ fn least_share(ledger: &Ledger<'_>, table: u32, zone: u32) -> f64 {
         node.zone == zone && node.accepts
     });
     let (count, least) = here.fold((0, f64::INFINITY), |(count, least), share| {
-        (count + 1, f64::min(least, f64::from(share.replicas) / weight(ledger, share.node)))
+        (count + 1, f64::min(least, share.size / weight(ledger, share.node)))
     });
     if count < ledger.zones[zone as usize].accepting { 0.0 } else { least }
 }
@@ -250,7 +251,7 @@ fn shares_of(ledger: &Ledger<'_>, table: u32, zone: u32) -> Shares {
 }
 
 fn share_entry(ledger: &Ledger<'_>, table: u32, node: u32) -> (u64, u64, u32) {
-    let share = f64::from(ledger.tables[table as usize].share(node).replicas) / weight(ledger, node);
+    let share = ledger.tables[table as usize].share(node).size / weight(ledger, node);
     (key(share), key(ledger.nodes[node as usize].load(Measure::Bytes)), node)
 }
 
@@ -272,7 +273,8 @@ fn table_move(ledger: &Ledger<'_>, shares: &Shares, found: Move, load: f64, tole
     let Move { tablet, from, .. } = found;
     let ceiling = (load + f64::from_bits(shares.first()?.0)) / 2.0;
     let worthy = shares.iter().map(|(there, _, node)| (f64::from_bits(*there), *node)).take_while(|(there, to)| {
-        let own_weight = (1.0 / weight(ledger, from) + 1.0 / weight(ledger, *to)) / 2.0;
+        let size = ledger.tablets[tablet as usize].size;
+        let own_weight = size * (1.0 / weight(ledger, from) + 1.0 / weight(ledger, *to)) / 2.0;
         *there <= ceiling && load - there > tolerance.max(own_weight)
     });
     let able = worthy.filter(|(_, node)| ledger.ranking.is_open(*node) && can_hold(ledger, tablet, *node));

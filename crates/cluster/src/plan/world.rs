@@ -72,7 +72,8 @@ impl World {
     fn replace_senders(&mut self) {
         let mut sending = self.sending();
         for at in self.changing.clone() {
-            let answering: Vec<NodeId> = self.view.tablets[at].voters().filter(|node| self.answers(*node)).collect();
+            let answering: Vec<NodeId> =
+                self.view.tablets[at].voters().filter(|node| self.has_data(at, *node)).collect();
             for which in 0..self.view.tablets[at].arriving.len() {
                 let arrival = &mut self.view.tablets[at].arriving[which];
                 if arrival.from.is_some_and(|from| !answering.contains(&from)) {
@@ -131,7 +132,7 @@ impl World {
             .filter(|node| self.view.tablets[at].disk_on(**node).is_none())
             .filter_map(|node| Some((*node, self.roomiest_disk(*node)?)))
             .collect();
-        let answering: Vec<NodeId> = voters.iter().copied().filter(|node| self.answers(*node)).collect();
+        let answering: Vec<NodeId> = voters.iter().copied().filter(|node| self.has_data(at, *node)).collect();
         let tablet = &mut self.view.tablets[at];
         for gone in tablet.arriving.iter().filter(|arrival| !replicas.contains(&arrival.node)) {
             self.remainders.remove(&(at, gone.node));
@@ -167,11 +168,20 @@ impl World {
         matches!(state, Some(NodeState::Live | NodeState::Draining))
     }
 
+    /// Whether a voter answers and its disk works.
+    fn has_data(&self, at: usize, node: NodeId) -> bool {
+        let disk = self.nodes.get(&node).and_then(|index| {
+            let disk = self.view.tablets[at].disk_on(node)?;
+            self.view.nodes[*index].disks.get(disk)
+        });
+        self.answers(node) && disk.is_none_or(|disk| !disk.failed)
+    }
+
     /// The first voter that answers leads, if a quorum does.
     fn elect(&mut self, at: usize) {
         let voters: Vec<NodeId> = self.view.tablets[at].voters().collect();
-        let answering = voters.iter().filter(|node| self.answers(**node)).count();
-        let first = voters.iter().copied().find(|node| self.answers(*node));
+        let answering = voters.iter().filter(|node| self.has_data(at, **node)).count();
+        let first = voters.iter().copied().find(|node| self.has_data(at, *node));
         self.view.tablets[at].leader = first.filter(|_| answering > voters.len() / 2);
     }
 
