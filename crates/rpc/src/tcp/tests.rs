@@ -176,15 +176,15 @@ async fn refusal_of(dialler: TcpOptions, prepare: impl FnOnce(&Node)) -> Refusal
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn frames_arrive_in_order_on_each_lane() {
     let (a, b) = two().await;
-    for n in 0..40_000u64 {
+    for n in 0..50_000u64 {
         a.transport.send(NodeId(2), Lane::ALL[n as usize % Lane::COUNT], &n.to_le_bytes()).unwrap();
     }
-    until(|| b.ear.lengths.lock().len() == 40_000).await;
+    until(|| b.ear.lengths.lock().len() == 50_000).await;
     for lane in Lane::ALL {
         let frames = b.ear.frames.lock();
         let of_lane: Vec<_> = frames.iter().filter(|(_, of, _)| *of == lane).map(|(_, _, frame)| frame).collect();
         let expected: Vec<_> =
-            (lane.index() as u64..40_000).step_by(Lane::COUNT).map(|n| n.to_le_bytes().to_vec()).collect();
+            (lane.index() as u64..50_000).step_by(Lane::COUNT).map(|n| n.to_le_bytes().to_vec()).collect();
         assert!(of_lane.into_iter().eq(&expected), "{lane:?}");
         assert!(frames.iter().all(|(from, _, _)| *from == NodeId(1)));
     }

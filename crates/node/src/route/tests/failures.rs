@@ -169,10 +169,13 @@ async fn a_tablet_that_is_dropped_ends_requests_once_the_askers_catalog_says_so(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tablet_that_the_leader_does_not_know_yet_is_waited_for() {
-    let (cluster, tablet) = two(RouteOptions::default()).await;
+    let (mut cluster, _) = two(RouteOptions::default()).await;
+    // Fresh tablets, of which only the asking node has heard.
+    let truncate = Command::TruncateTable { keyspace: KEYSPACE.to_owned(), name: "t".to_owned() };
+    cluster.catalog = cluster.catalog.apply(&truncate).0;
+    let tablet = cluster.tablet(|replicas| replicas == [NodeId(1)]);
+    cluster.members[&2].catalog.0.store(Arc::new(cluster.catalog.clone()));
     let served = &cluster.members[&1].catalog.0;
-    served.store(Arc::default());
-    cluster.members[&1].store.close(&[tablet]);
     let write = cluster.put(2, tablet, b"k", b"v");
     let catch_up = async {
         wait_for(|| cluster.router(2).counters().retried.load(Ordering::Relaxed) > 0).await;
