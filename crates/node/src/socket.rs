@@ -111,10 +111,7 @@ impl TlsSocket {
     }
 
     fn try_read(&mut self, input: &mut Vec<u8>) -> io::Result<usize> {
-        let received = match self.tls.read_tls(&mut Now(&self.stream)) {
-            Ok(count) => count,
-            Err(error) => return Err(error),
-        };
+        let received = self.tls.read_tls(&mut Now(&self.stream))?;
         let processed = self.tls.process_new_packets();
         // An alert says to the client what was wrong.
         self.send()?;

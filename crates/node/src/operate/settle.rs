@@ -17,10 +17,10 @@ impl Operations {
     pub(super) async fn keep_settling(&self) {
         loop {
             let tablets = self.settled();
-            if !tablets.is_empty() {
-                if let Err(error) = self.catalog.propose(&Command::Settle { tablets }).await {
-                    tracing::info!(%error, "could not tell the catalog that replicas have arrived; trying again");
-                }
+            if !tablets.is_empty()
+                && let Err(error) = self.catalog.propose(&Command::Settle { tablets }).await
+            {
+                tracing::info!(%error, "could not tell the catalog that replicas have arrived; trying again");
             }
             pause(INTERVAL).await;
         }

@@ -50,7 +50,8 @@ impl ConditionTree {
                 false
             }
             ConditionTree::All(parts) | ConditionTree::Any(parts) => {
-                parts.iter().fold(false, |asks, part| part.visit(visit) || asks)
+                // All parts are visited, whatever the first ones say.
+                parts.iter().filter(|part| part.visit(visit)).count() > 0
             }
             ConditionTree::Not(inner) => inner.visit(visit),
             ConditionTree::Exists => true,
