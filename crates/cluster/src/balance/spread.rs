@@ -6,7 +6,7 @@
 //!
 //! Always true:
 //! - Every move makes the sum smaller, so there is an end to them, and none is ever undone while the view stays as it is.
-//! - A move needs a difference between its two nodes that is worth the copy: [`TOLERANCE`] of the average load, and more than the replica itself makes up.
+//! - A move needs a difference between its two nodes that is worth the copy: [`TOLERANCE`] ([`COUNT_TOLERANCE`]) of the average load, and more than the replica itself makes up.
 //!   Sizes may wander within that without anything moving.
 //! - Tablets with a replica on a suspect or draining node stay as they are.
 //! - A move never puts more of a tablet's replicas into a zone than it takes from where there were as many.
@@ -19,8 +19,11 @@ use super::ranking::{Measure, key};
 use super::view::{NodeState, Reason};
 use std::collections::BTreeSet;
 
-/// Differences between two nodes below this part of the average load are let be. Five of them are what an operator may see as uneven.
+/// Differences in bytes between two nodes below this part of the average load are let be. Five of them are what an operator may see as uneven.
 const TOLERANCE: f64 = 0.02;
+
+/// The same for numbers of replicas, which differ where sizes do: nodes that are even by bytes are not made uneven for them.
+const COUNT_TOLERANCE: f64 = 0.1;
 
 /// The least by which the sum of squares has to shrink for a copy to be worth it. With average replicas on average nodes, one that moves to where there
 /// are two fewer makes it shrink by more than 5.
@@ -102,7 +105,7 @@ fn targets(ledger: &Ledger<'_>, from: u32, load: f64, by: Measure) -> Vec<Target
             let (least_open, _) = ledger.ranking.open(zone, by).next()?;
             Some(Target { zone, least, least_open })
         })
-        .filter(|target| is_worth_it(ledger, load, target.least_open))
+        .filter(|target| is_worth_it(ledger, load, target.least_open, by))
         .collect();
     targets.sort_by(|a, b| {
         (a.zone != home).cmp(&(b.zone != home)).then(a.least.total_cmp(&b.least)).then(a.zone.cmp(&b.zone))
@@ -111,8 +114,12 @@ fn targets(ledger: &Ledger<'_>, from: u32, load: f64, by: Measure) -> Vec<Target
     targets
 }
 
-fn is_worth_it(ledger: &Ledger<'_>, from: f64, to: f64) -> bool {
-    from - to > TOLERANCE * ledger.mean_load
+fn is_worth_it(ledger: &Ledger<'_>, from: f64, to: f64, by: Measure) -> bool {
+    let tolerance = match by {
+        Measure::Bytes => TOLERANCE,
+        Measure::Count => COUNT_TOLERANCE,
+    };
+    from - to > tolerance * ledger.mean_load
 }
 
 /// The best move off a node among the first that there are.
@@ -134,7 +141,7 @@ fn best_move(ledger: &Ledger<'_>, from: u32, by: Measure) -> Option<Move> {
         for target in targets.iter().filter(|target| is_zone_free(ledger, tablet, from, target.zone)) {
             let ceiling = (load + target.least) / 2.0;
             let open = ledger.ranking.open(target.zone, by);
-            let worthy = open.take_while(|(there, _)| *there <= ceiling && is_worth_it(ledger, load, *there));
+            let worthy = open.take_while(|(there, _)| *there <= ceiling && is_worth_it(ledger, load, *there, by));
             let able = worthy.filter(|(_, node)| can_hold(ledger, tablet, *node));
             for (there, to) in able.take(CANDIDATES) {
                 let size = size_by(ledger, tablet, by);
