@@ -455,10 +455,7 @@ impl<'a> Ledger<'a> {
         let mut chosen = Vec::with_capacity(count);
         for _ in 0..count {
             let from = self.quietest_voter(tablet, &chosen)?;
-            let mut sending = self.nodes[from as usize].sending;
-            for _ in chosen.iter().filter(|other| **other == from) {
-                sending.add(self.tablets[tablet as usize].view.bytes);
-            }
+            let sending = self.sending_with(tablet, from, &chosen);
             if self.copies == Copies::Limited && !sending.is_open(self.view.limits.sending_per_node, &self.view.limits)
             {
                 return None;
@@ -476,11 +473,18 @@ impl<'a> Ledger<'a> {
             .filter_map(|voter| self.node_index(voter))
             .filter(|node| self.nodes[*node as usize].answers() && self.standing(tablet, *node) != Standing::Lost);
         live.min_by_key(|node| {
-            let state = &self.nodes[*node as usize];
-            let again = chosen.iter().filter(|other| *other == node).count() as u32;
-            let is_leader = view.leader == Some(state.id);
-            (state.sending.copies + again, is_leader, state.sending.bytes, view.turn(state.id))
+            let Pipe { copies, bytes } = self.sending_with(tablet, *node, chosen);
+            let id = self.nodes[*node as usize].id;
+            (copies, view.leader == Some(id), bytes, view.turn(id))
         })
+    }
+
+    /// What a node sends, with the copies of this tablet that it has been chosen for.
+    fn sending_with(&self, tablet: u32, node: u32, chosen: &[u32]) -> Pipe {
+        let mut sending = self.nodes[node as usize].sending;
+        let again = chosen.iter().filter(|other| **other == node);
+        again.for_each(|_| sending.add(self.tablets[tablet as usize].view.bytes));
+        sending
     }
 
     /// Has the tablet's replicas on `wanted`, which is put into an order that starts with a node that can lead.

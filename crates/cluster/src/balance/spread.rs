@@ -6,7 +6,7 @@
 //!
 //! Always true:
 //! - Every move makes the sum smaller, so there is an end to them, and none is ever undone while the view stays as it is.
-//! - A move needs a difference between its two nodes that is worth the copy: [`TOLERANCE`] of the average load, and more than the replica itself makes up.
+//! - A move needs a difference between its two nodes that is worth the copy: [`TOLERANCE`] ([`COUNT_TOLERANCE`]) of the average load, and more than the replica itself makes up.
 //!   Sizes may wander within that without anything moving.
 //! - Tablets with a replica on a suspect or draining node stay as they are.
 //! - A move never puts more of a tablet's replicas into a zone than it takes from where there were as many.
@@ -19,10 +19,10 @@ use super::ranking::{Measure, key};
 use super::view::{NodeState, Reason};
 use std::collections::BTreeSet;
 
-/// Differences between two nodes below this part of the average load are let be. Five of them are what an operator may see as uneven.
+/// Differences in bytes between two nodes below this part of the average load are let be. Five of them are what an operator may see as uneven.
 const TOLERANCE: f64 = 0.02;
 
-/// The same for numbers of replicas, which cost little: what evens out bytes, or a table, is not to be undone for the sake of a few.
+/// The same for numbers of replicas, which differ where sizes do: nodes that are even by bytes are not made uneven for them.
 const COUNT_TOLERANCE: f64 = 0.1;
 
 /// The least by which the sum of squares has to shrink for a copy to be worth it. With average replicas on average nodes, one that moves to where there

@@ -76,7 +76,7 @@ impl World {
                 self.view.tablets[at].voters().filter(|node| self.has_data(at, *node)).collect();
             for which in 0..self.view.tablets[at].arriving.len() {
                 let arrival = &mut self.view.tablets[at].arriving[which];
-                if arrival.from.is_some_and(|from| !answering.contains(&from)) {
+                if arrival.from.is_none_or(|from| !answering.contains(&from)) {
                     let busy = |voter: &NodeId| (sending.get(voter).copied().unwrap_or_default(), *voter);
                     arrival.from = answering.iter().copied().min_by_key(busy);
                     arrival.from.into_iter().for_each(|from| add_copy(&mut sending, from, arrival.bytes_left));

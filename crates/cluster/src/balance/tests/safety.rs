@@ -139,7 +139,7 @@ impl Judge<'_> {
         let but_last = copies.iter().sum::<u64>() - copies.iter().max().copied().unwrap_or(0);
         let is_small = copies.len() <= (most * Limits::SMALL_COPIES) as usize && but_last < window_bytes;
         assert!(limits.bytes_per_second > 0, "copies are switched off");
-        assert!(copies.len() <= most as usize || is_small, "{} copies for {node}: {copies:?}", copies.len());
+        assert!(copies.len() <= most as usize || is_small, "{} copies at one end of {node}: {copies:?}", copies.len());
     }
 }
 
