@@ -9,7 +9,7 @@
 //!
 //! Always true: a directory is claimed only after the cluster has given the node its number; a node whose catalog is empty still trusts whoever
 //! is of its cluster, as it has nothing to compare with, and is told the rest by the catalog's group.
-//! Left out: leaving a cluster, and encryption.
+//! Left out: leaving a cluster (`crate::operate` and the catalog), and encryption.
 
 mod admission;
 mod gate;
