@@ -118,6 +118,9 @@ impl<E: Engine> Core<E> {
         } else {
             self.begin_without_leader(tablet);
         }
+        if self.replicas.get(&tablet).is_some_and(|replica| replica.split.is_some()) {
+            self.on_split(tablet);
+        }
         self.touch(tablet);
         self.advance();
         self.note_replayed(tablet, stored_index);
@@ -440,10 +443,17 @@ impl<E: Engine> Core<E> {
         let Some(replica) = self.replicas.get_mut(&tablet).filter(|replica| replica.failure.is_none()) else {
             return false;
         };
-        match self.applier.apply(replica, committed, &mut self.outcomes) {
+        let was_split = replica.split.is_some();
+        let applied = self.applier.apply(replica, committed, &mut self.outcomes);
+        if replica.split.is_some() && !was_split && applied.is_ok() {
+            self.on_split(tablet);
+        }
+        match applied {
             Ok(MembersChanged(false)) => true,
             Ok(MembersChanged(true)) => {
-                replica.forget_removed();
+                if let Some(replica) = self.replicas.get_mut(&tablet) {
+                    replica.forget_removed();
+                }
                 self.restless.insert(tablet);
                 // Before anything is sent that could let the new members act.
                 self.publish_lease(tablet);

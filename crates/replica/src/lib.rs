@@ -28,6 +28,7 @@ mod members;
 mod planted;
 mod queue;
 mod replica;
+mod split;
 mod staleness;
 mod store;
 mod upkeep;
@@ -42,6 +43,7 @@ pub use liveness::{Liveness, PeerListener};
 #[doc(hidden)]
 pub use planted::Planted;
 pub use replica::{Members, Opening, Proposal, Replica};
+pub use split::{Split, SplitListener, SplitMark};
 pub use store::{Durability, OnLoaded, OpenTablet, Refused, Reroute, Store, StoreCounters, StoreOptions};
 pub use wire::{Envelope, envelopes};
 

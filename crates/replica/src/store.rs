@@ -8,6 +8,7 @@ use crate::heart::{self, Heart};
 use crate::liveness::Liveness;
 use crate::queue::{Queue, QueueLimits};
 use crate::replica::{Members, Opening, Proposal, Replica};
+use crate::split::{Split, SplitListener, Splits, keep_own};
 use crate::upkeep::{self, MemoryGate};
 use crate::wire::{self, Envelope};
 use crate::worker::{Command, Worker};
@@ -203,6 +204,7 @@ impl Inner {
         let data =
             Arc::new(Tablet::open(&self.shared, &home.directory.tablet(open.tablet.0), open.values, open.compaction)?);
         data.set_gc_grace_s(open.gc_grace_s);
+        keep_own(open.tablet, &data)?;
         if let Some(on_loaded) = open.on_loaded {
             on_loaded(&data).map_err(StorageError::Corrupt)?;
         }
@@ -300,6 +302,7 @@ pub trait Reroute: Send + Sync + 'static {
 pub struct Store {
     inner: Arc<Inner>,
     copies: Arc<Copies>,
+    splits: Arc<Splits>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -354,11 +357,19 @@ impl Store {
         threads.push(spawn("upkeep".to_owned(), move || upkeep::run(&for_upkeep, &copies_of_upkeep))?);
         let for_heart = Arc::clone(&inner);
         threads.push(spawn("heartbeat".to_owned(), move || heart::run(&for_heart))?);
+        let splits = Arc::new(Splits::default());
+        let listener = Arc::clone(&splits) as Arc<dyn SplitListener>;
+        if inner.context.splits.set(listener).is_err() {
+            tracing::error!("a fresh context splits nothing");
+        }
+        let (for_splits, inner_of_splits, copies_of_splits) =
+            (Arc::clone(&splits), Arc::clone(&inner), Arc::clone(&copies));
+        threads.push(spawn("splits".to_owned(), move || for_splits.run(&inner_of_splits, &copies_of_splits))?);
         let requests: Arc<dyn CopyRequests> = Arc::new(Requests(Arc::downgrade(&copies)));
         if inner.context.copies.set(requests).is_err() {
             tracing::error!("a fresh context has no copies");
         }
-        Ok(Self { inner, copies, threads: Mutex::new(threads) })
+        Ok(Self { inner, copies, splits, threads: Mutex::new(threads) })
     }
 
     /// Opens tablets, making those that do not exist yet, and returns when all of them serve: what the log holds is applied.
@@ -536,6 +547,13 @@ impl Store {
         }
     }
 
+    /// Splits a tablet if it is led here, and if that is not under way already. Its children are opened here and on the other nodes that hold it.
+    pub fn split(&self, tablet: TabletId, split: Split) {
+        if let Some(handle) = self.handle(tablet) {
+            self.inner.queues[handle.worker].command(Command::Split(tablet, split));
+        }
+    }
+
     /// The voters of a tablet, if this node leads it under a lease and they are exactly those that [`Store::set_members`] has named last, with the
     /// learners: committed, applied, known to a quorum of them, and with no change under way. What other nodes hold of the tablet is not needed any more.
     pub fn settled(&self, tablet: TabletId) -> Option<Vec<NodeId>> {
@@ -635,6 +653,7 @@ impl Store {
     /// Finishes what is queued and stops the threads. Writes submitted afterwards are refused.
     fn stop(&self) {
         self.copies.close();
+        self.splits.close();
         for queue in &self.inner.queues {
             queue.close();
         }

@@ -4,6 +4,7 @@
 mod cluster;
 mod copied;
 mod moves;
+mod splits;
 mod transfers;
 
 use super::*;

@@ -30,6 +30,7 @@ pub use meter::CopyStatus;
 pub(crate) use receive::INCOMING;
 
 use crate::context::CopyRequests;
+use crate::split::SplitMark;
 use crate::store::{Inner, OpenTablet};
 use diorite_base::{NodeId, TabletId};
 use diorite_rpc::{Lane, SendError};
@@ -57,6 +58,9 @@ const LOOK_NS: u64 = 100_000_000;
 pub trait Openings: Send + Sync + 'static {
     /// How to open the tablet; `None` if this node has no replica of it (any more).
     fn opening(&self, tablet: TabletId) -> Option<OpenTablet>;
+
+    /// A tablet that is led here has been split: its children may take its place. Must not wait.
+    fn was_split(&self, mark: &SplitMark);
 }
 
 /// The copies that this node sends and receives.
@@ -92,6 +96,13 @@ impl Copies {
     /// How a replica of this node is opened; `None` if it has none of the tablet (any more).
     pub(crate) fn opening(&self, tablet: TabletId) -> Option<OpenTablet> {
         self.openings.get()?.opening(tablet)
+    }
+
+    /// Says that a tablet led here has been split.
+    pub(crate) fn tell_split(&self, mark: &SplitMark) {
+        if let Some(openings) = self.openings.get() {
+            openings.was_split(mark);
+        }
     }
 
     pub(crate) fn set_rate(&self, bytes_per_second: u64) {
