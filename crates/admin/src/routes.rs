@@ -8,7 +8,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
-use diorite_base::NodeId;
+use diorite_base::{NodeId, TabletId};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
@@ -21,6 +21,7 @@ pub(crate) fn operations() -> Router<NodeView> {
         .route("/api/v1/moves", get(|State(view): State<NodeView>| answer(view, Ask::Moves)))
         .route("/api/v1/tablets", get(tablets))
         .route("/api/v1/nodes/{node}/{operation}", post(node_operation))
+        .route("/api/v1/tablets/{tablet}/split", post(split))
         .route("/api/v1/settings", post(settings))
 }
 
@@ -81,6 +82,10 @@ async fn node_operation(
         Ok(change) => answer(view, Ask::Change(change)).await,
         Err(failure) => failed(&failure),
     }
+}
+
+async fn split(State(view): State<NodeView>, Path(tablet): Path<u64>) -> Response {
+    answer(view, Ask::Change(Change::Split { tablet: TabletId(tablet) })).await
 }
 
 #[derive(Default, Deserialize)]

@@ -416,6 +416,12 @@ impl Catalog {
         self.dropped.iter().map(|(id, placement)| (*id, placement))
     }
 
+    /// Of which table a tablet is, or was before it was dropped or split.
+    pub fn table_of(&self, tablet: TabletId) -> Option<&Arc<TableEntry>> {
+        let placement = self.tablets.get(&tablet).or_else(|| self.dropped.get(&tablet))?;
+        self.tables.get(&placement.table)
+    }
+
     /// Adds (or, called again, takes away) an object's share of the schema digest.
     fn toggle_digest(&mut self, object: &impl Serialize) {
         let json = serde_json::to_vec(object).expect("schema objects have string keys and always serialise");

@@ -14,13 +14,14 @@ use diorite_base::write::{KvError, WriteReply};
 use diorite_base::{GroupId, NodeId, TabletId};
 use diorite_cluster::catalog::{
     CATALOG_FOUNDERS, Catalog, CatalogEvaluator, CatalogMembers, Change, Command, Outcome, Placement, SchemaChangeKind,
-    SchemaEvent, SchemaTarget as CatalogTarget,
+    SchemaEvent, SchemaTarget as CatalogTarget, Split as TabletSplit,
 };
 use diorite_cql::protocol::event::{SchemaChangeType, TopologyChangeType};
 use diorite_cql::protocol::{Event, SchemaChange, SchemaTarget};
+use diorite_model::key::push_token_start;
 use diorite_model::schema::Table;
 use diorite_query::program::TabletEvaluator;
-use diorite_replica::{Members, OpenTablet, Openings, PeerListener, Store};
+use diorite_replica::{Leadership, Members, OpenTablet, Openings, PeerListener, Split, SplitMark, Store};
 use diorite_storage::{CompactionStyle, ScanRange, Values};
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
@@ -43,6 +44,9 @@ const PATIENCE_ELSEWHERE: Duration = Duration::from_secs(5);
 const DOWN_AFTER: Duration = Duration::from_secs(2);
 /// How long after a failed attempt the catalog is told again that tablets are gone.
 const TELL_AGAIN: Duration = Duration::from_secs(1);
+/// How often, and with which pauses, it is looked whether a child has been made.
+const CHILD_LOOKS: u32 = 200;
+const CHILD_LOOK: Duration = Duration::from_millis(5);
 /// Dropped tablets that are told to be gone at a time.
 const FORGET_AT_ONCE: usize = 1_000;
 /// Versions of which the schema's version is remembered, to know it of nodes that serve an older one.
@@ -108,6 +112,7 @@ impl CatalogFollower {
             gc_grace_s: 0,
             founders: CATALOG_FOUNDERS.to_vec(),
             members: Members::default(),
+            floor: None,
             values: Values::Plain,
             compaction: CompactionStyle::SizeTiered,
             on_loaded: Some(Box::new(on_loaded)),
@@ -140,7 +145,12 @@ impl CatalogFollower {
     pub(crate) fn start(self: &Arc<Self>, writer: Arc<dyn CatalogWriter>) -> Result<(), StartError> {
         let catalog = self.evaluator.current();
         self.remove_orphans(&catalog)?;
-        let wanted = catalog.tablets_on(self.node).filter_map(|(tablet, placement)| {
+        // A child whose parent is here and that has no files is made by its parent's replica, when that learns that it was split.
+        let is_to_come = |tablet: TabletId, placement: &Placement| {
+            placement.origin.is_some_and(|origin| self.store.has_files(origin.parent) && !self.store.has_files(tablet))
+        };
+        let ours = catalog.tablets_on(self.node).filter(|(tablet, placement)| !is_to_come(*tablet, placement));
+        let wanted = ours.filter_map(|(tablet, placement)| {
             Some(open_rows(tablet, placement, &catalog.table_by_id(placement.table)?.table))
         });
         self.store
@@ -289,8 +299,15 @@ impl CatalogFollower {
     fn carry_out(&self, change: Change, newest: &Catalog, served: &Catalog, events: &mut Vec<Event>) {
         match change {
             Change::OpenTablets { table, tablets } => {
-                let ours = tablets.iter().map(|new| new.tablet);
+                let ours =
+                    tablets.iter().map(|new| new.tablet).filter(|tablet| !self.is_made_by_parent(*tablet, newest));
                 self.open_ours(ours, &table, newest);
+            }
+            Change::SplitTablet(tablet) => {
+                // So that its children can be made quickly when it comes to that.
+                if let Some(Err(error)) = self.store.handle(tablet).map(|handle| handle.data().flush(false)) {
+                    tracing::warn!(%tablet, %error, "could not flush a tablet before it is split");
+                }
             }
             Change::ReplicasMoved { table, tablets } => {
                 let ours = tablets.iter().filter(|(_, nodes)| nodes.contains(&self.node));
@@ -310,7 +327,16 @@ impl CatalogFollower {
                 self.store.close(&ours);
             }
             Change::SettingsChanged => self.store.set_copy_rate(newest.identity().settings.copy_rate_bytes),
-            Change::DropTablets { tablets, .. } => self.store.close(&tablets),
+            Change::DropTablets { tablets, .. } => {
+                // A parent that lagged until nobody needs it has not made its children: they begin empty.
+                let split = tablets.iter().filter_map(|tablet| served.placement(*tablet)?.split);
+                for child in split.flat_map(|split| split.children) {
+                    if let Some(entry) = newest.placement(child).and_then(|_| newest.table_of(child)) {
+                        self.open_ours([child].into_iter(), &entry.table, newest);
+                    }
+                }
+                self.store.close(&tablets);
+            }
             Change::AlterTable(table) => {
                 let entry = newest.table_by_id(table.id);
                 for range in entry.iter().flat_map(|entry| &entry.tablets) {
@@ -335,6 +361,52 @@ impl CatalogFollower {
             }
             Change::Schema(event) => events.push(Event::Schema(schema_change(event))),
         }
+    }
+
+    /// Whether a child is, or will be, opened by the replica of its parent on this node; waits a moment if that is splitting now.
+    fn is_made_by_parent(&self, child: TabletId, newest: &Catalog) -> bool {
+        let origin = newest.placement(child).and_then(|placement| placement.origin);
+        let Some(parent) = origin.map(|origin| origin.parent).filter(|parent| self.store.handle(*parent).is_some())
+        else {
+            return false;
+        };
+        let (_never, wait) = sync_channel::<()>(1);
+        let is_open = || self.store.handle(child).is_some();
+        let come = (0..CHILD_LOOKS).any(|_| is_open() || wait.recv_timeout(CHILD_LOOK).is_ok());
+        if !come {
+            tracing::info!(tablet = %child, %parent, "a replica that lags will bring its child later");
+        }
+        true
+    }
+
+    /// Splits one of the tablets that are to be split and led here, unless one is being split: a second would wait for the first, and its clients with it. What
+    /// it has in memory is written first, so that its children are made quickly. Waits for the disk.
+    pub(crate) fn split_next(&self) {
+        let catalog = self.served();
+        let asked: Vec<(TabletId, TabletSplit)> =
+            catalog.tablets_on(self.node).filter_map(|(tablet, placement)| Some((tablet, placement.split?))).collect();
+        let mut is_busy = false;
+        for (tablet, split) in &asked {
+            let Some(mark) = self.store.split_of(*tablet) else { continue };
+            is_busy |= !split.is_served || split.children.iter().any(|child| self.store.handle(*child).is_none());
+            if !split.is_served {
+                // Whoever led it then may be gone before the catalog has heard of it.
+                self.was_split(&mark);
+            }
+        }
+        let leads =
+            |tablet: &TabletId| self.store.handle(*tablet).filter(|handle| handle.leadership() == Leadership::Here);
+        let mut due = asked.iter().filter(|(_, split)| !split.is_served && !is_busy);
+        let Some((tablet, split, handle)) = due.find_map(|(tablet, split)| Some((*tablet, *split, leads(tablet)?)))
+        else {
+            return;
+        };
+        if let Err(error) = handle.data().flush(true) {
+            tracing::warn!(%tablet, %error, "could not flush a tablet before it is split");
+        }
+        let mut boundary = Vec::new();
+        push_token_start(split.at, &mut boundary);
+        self.store.split(tablet, Split { boundary, children: split.children });
     }
 
     /// Makes this node's copy of the catalog durable as it is. Without that a crash could take it back to a time when a replica that has been opened
@@ -453,6 +525,17 @@ impl Openings for CatalogFollower {
         let table = &catalog.table_by_id(placement.table)?.table;
         Some(open_rows(tablet, placement, table))
     }
+
+    fn was_split(&self, mark: &SplitMark) {
+        let Some(follower) = self.me.upgrade() else { return };
+        let command = Command::ServeSplit { tablet: mark.parent, index: mark.index, term: mark.term };
+        self.runtime.spawn(async move {
+            // If it does not get through, `split_next` says it again.
+            if let Err(error) = follower.propose(&command).await {
+                tracing::warn!(?command, %error, "the catalog could not be told that a tablet was split");
+            }
+        });
+    }
 }
 
 impl PeerListener for CatalogFollower {
@@ -484,6 +567,7 @@ fn open_rows(tablet: TabletId, placement: &Placement, table: &Table) -> OpenTabl
         gc_grace_s: table.gc_grace_s,
         founders: placement.founders.clone(),
         members: members(placement),
+        floor: placement.origin.map(|origin| (origin.index, origin.term)),
         values: Values::Rows,
         compaction,
         on_loaded: None,

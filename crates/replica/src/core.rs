@@ -256,7 +256,8 @@ impl<E: Engine> Core<E> {
                     replica.fresh.push(proposal);
                     self.touch(tablet);
                 }
-                None => self.outcomes.push(proposal.waiter, Err(KvError::NoSuchTablet(tablet))),
+                // It was closed since it was submitted: others may know where it is.
+                None => self.refused.push(proposal.refuse(None)),
             }
         }
         self.propose_fresh();

@@ -117,6 +117,9 @@ impl<E: Engine> Core<E> {
     /// The replica has been split.
     pub(crate) fn on_split(&mut self, tablet: TabletId) {
         self.publish_lease(tablet);
+        if let Some(replica) = self.replicas.get(&tablet) {
+            replica.handle.split.store(replica.split.clone().map(Arc::new));
+        }
         let now_ns = self.context.clock.monotonic_ns();
         let Some(replica) = self.replicas.get(&tablet) else { return };
         let (leads, Some(mark)) = (replica.group.is_leader(), replica.split.clone()) else { return };

@@ -8,7 +8,7 @@ use crate::heart::{self, Heart};
 use crate::liveness::Liveness;
 use crate::queue::{Queue, QueueLimits};
 use crate::replica::{Members, Opening, Proposal, Replica};
-use crate::split::{Split, SplitListener, Splits, keep_own};
+use crate::split::{Split, SplitListener, SplitMark, Splits, keep_own};
 use crate::upkeep::{self, MemoryGate};
 use crate::wire::{self, Envelope};
 use crate::worker::{Command, Worker};
@@ -70,6 +70,8 @@ pub struct OpenTablet {
     pub founders: Vec<NodeId>,
     /// The members that are wanted now.
     pub members: Members,
+    /// What it is to hold before it votes, if nothing of it is here yet: index and term of an entry that it begins after.
+    pub floor: Option<(u64, u64)>,
     /// What its values are.
     pub values: Values,
     /// How its files are merged.
@@ -163,6 +165,11 @@ impl Inner {
             let conf_state = ConfState { voters, ..ConfState::default() };
             let group = GroupId::from(open.tablet);
             let recovered = self.disks[disk].log.recover(group).map_err(storage_error)?;
+            if let Some(floor) = open.floor.filter(|_| !self.has_files(open.tablet))
+                && (floor.1, floor.0) > (recovered.last_acknowledged().1, recovered.last_acknowledged().0)
+            {
+                fresh[disk].retire(group, &recovered.hard_state, floor).map_err(storage_error)?;
+            }
             if recovered.conf_state.voters.is_empty() {
                 fresh[disk].set_conf_state(group, &conf_state).map_err(storage_error)?;
             }
@@ -552,6 +559,16 @@ impl Store {
         if let Some(handle) = self.handle(tablet) {
             self.inner.queues[handle.worker].command(Command::Split(tablet, split));
         }
+    }
+
+    /// Whether there are files of a tablet here, whether it is open or not.
+    pub fn has_files(&self, tablet: TabletId) -> bool {
+        self.inner.has_files(tablet)
+    }
+
+    /// How this node's replica of a tablet was split, if it was.
+    pub fn split_of(&self, tablet: TabletId) -> Option<SplitMark> {
+        self.handle(tablet)?.split.load_full().map(|mark| SplitMark::clone(&mark))
     }
 
     /// The voters of a tablet, if this node leads it under a lease and they are exactly those that [`Store::set_members`] has named last, with the

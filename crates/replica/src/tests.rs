@@ -107,6 +107,7 @@ fn plain(tablet: u64) -> OpenTablet {
         gc_grace_s: 0,
         founders: vec![NodeId(1)],
         members: Members::default(),
+        floor: None,
         values: Values::Rows,
         compaction: CompactionStyle::SizeTiered,
         on_loaded: None,

@@ -28,8 +28,8 @@ pub const MEMBERS_KEY: &[u8] = &[0, 1];
 /// Where a tablet says that it was split, or that it comes from one that was. Like [`META_KEY`] shorter than any key of the data; scans do not show it.
 pub const SPLIT_KEY: &[u8] = &[0, 2];
 
-/// Longer than any key of the data, bytes.
-const LONGEST_KEY: usize = 80 << 10;
+/// Sorts after all data: no key goes on with this byte after its token.
+const AFTER_ALL_KEYS: &[u8] = &[0xFF; 9];
 
 /// Scans do not fill the cache beyond this many entries, so that they cannot push out what point reads use.
 const SCAN_FILL_ENTRIES: usize = 1_000;
@@ -357,7 +357,7 @@ impl Tablet {
             batch.delete_range(META_KEY, start);
         }
         if let Some(end) = end {
-            batch.delete_range(end, &vec![0xFF; LONGEST_KEY]);
+            batch.delete_range(end, AFTER_ALL_KEYS);
         }
         // What is about the tablet itself lies within the range: it is written again after that.
         if let Some(members) = members {

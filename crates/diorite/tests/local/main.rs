@@ -8,6 +8,7 @@ mod client;
 mod losses;
 mod one_node;
 mod operations;
+mod splits;
 mod three_nodes;
 
 use std::path::Path;
