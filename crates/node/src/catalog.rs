@@ -44,9 +44,6 @@ const PATIENCE_ELSEWHERE: Duration = Duration::from_secs(5);
 const DOWN_AFTER: Duration = Duration::from_secs(2);
 /// How long after a failed attempt the catalog is told again that tablets are gone.
 const TELL_AGAIN: Duration = Duration::from_secs(1);
-/// How often, and with which pauses, it is looked whether a child has been made.
-const CHILD_LOOKS: u32 = 200;
-const CHILD_LOOK: Duration = Duration::from_millis(5);
 /// Dropped tablets that are told to be gone at a time.
 const FORGET_AT_ONCE: usize = 1_000;
 /// Versions of which the schema's version is remembered, to know it of nodes that serve an older one.
@@ -363,20 +360,11 @@ impl CatalogFollower {
         }
     }
 
-    /// Whether a child is, or will be, opened by the replica of its parent on this node; waits a moment if that is splitting now.
+    /// Whether a child is, or will be, opened by the replica of its parent on this node. Nobody waits for it: until it is open requests for it find others,
+    /// or are parked.
     fn is_made_by_parent(&self, child: TabletId, newest: &Catalog) -> bool {
         let origin = newest.placement(child).and_then(|placement| placement.origin);
-        let Some(parent) = origin.map(|origin| origin.parent).filter(|parent| self.store.handle(*parent).is_some())
-        else {
-            return false;
-        };
-        let (_never, wait) = sync_channel::<()>(1);
-        let is_open = || self.store.handle(child).is_some();
-        let come = (0..CHILD_LOOKS).any(|_| is_open() || wait.recv_timeout(CHILD_LOOK).is_ok());
-        if !come {
-            tracing::info!(tablet = %child, %parent, "a replica that lags will bring its child later");
-        }
-        true
+        origin.is_some_and(|origin| self.store.handle(origin.parent).is_some())
     }
 
     /// Splits one of the tablets that are to be split and led here, unless one is being split: a second would wait for the first, and its clients with it. What
