@@ -263,7 +263,8 @@ impl<E: Engine> Core<E> {
     /// Looks after the groups in which something is due. To be called about every [`TICK_NS`] while [`Self::wants_tick`].
     pub fn tick(&mut self) {
         let now_ns = self.context.clock.monotonic_ns();
-        while let Some((_, tablet)) = self.deferred.pop_front_if(|(due_ns, _)| now_ns >= *due_ns) {
+        while let Some((_, tablet)) = self.deferred.front().copied().filter(|(due_ns, _)| now_ns >= *due_ns) {
+            self.deferred.pop_front();
             self.apply_deferred(tablet);
         }
         for tablet in self.restless.clone() {
