@@ -5,8 +5,13 @@
 #[path = "../common/client.rs"]
 #[allow(dead_code, reason = "the tests of one process use more of it")]
 mod client;
+mod folds;
 mod one_node;
 mod operations;
+#[path = "../common/server.rs"]
+#[allow(dead_code, reason = "the tests of one process use more of it")]
+mod server;
+mod survival;
 mod three_nodes;
 
 use std::path::Path;
