@@ -15,7 +15,8 @@ use diorite_cql::protocol::event::EventSet;
 use diorite_cql::protocol::request::Startup;
 use diorite_cql::protocol::response::{self, ReplyHead, TABLETS_ROUTING};
 use diorite_cql::protocol::{
-    Compression, Consistency, CqlError, Envelope, Event, FrameError, Inbound, Message, Opcode, Outbound, Request, Version,
+    Compression, Consistency, CqlError, Envelope, Event, FrameError, Inbound, Message, Opcode, Outbound, Request,
+    Version,
 };
 use diorite_query::engine::{ExecuteNow, OwnedRequest, Reply, ReplyTo};
 use diorite_query::kv::Kv;

@@ -28,7 +28,8 @@ fn aggregates_do_not_make_rows_travel() {
     let insert = client.prepare("INSERT INTO ks.t (k, c, n, v) VALUES (?, ?, ?, ?)");
     let value = vec![7; VALUE_BYTES];
     for number in 0..ROWS {
-        let (k, c, n) = (((number / 10) as i32).to_be_bytes(), (number as i32).to_be_bytes(), (number as i64).to_be_bytes());
+        let (k, c, n) =
+            (((number / 10) as i32).to_be_bytes(), (number as i32).to_be_bytes(), (number as i64).to_be_bytes());
         client.execute(0, &insert.id, &[Value::Set(&k), Value::Set(&c), Value::Set(&n), Value::Set(&value)]);
         client.flush().unwrap();
         client.receive().unwrap();

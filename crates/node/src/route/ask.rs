@@ -391,12 +391,7 @@ impl Reroute for Router {
 }
 
 /// Reads where waiting is allowed.
-fn fetch_anywhere(
-    handle: &TabletHandle,
-    permit: Permit,
-    fetch: &Fetch,
-    folding: &Folding,
-) -> Result<Fetched, KvError> {
+fn fetch_anywhere(handle: &TabletHandle, permit: Permit, fetch: &Fetch, folding: &Folding) -> Result<Fetched, KvError> {
     let parts = read::read(handle, permit, &FetchRef::from(fetch), Look::Anywhere, folding)?;
     Ok(parts.map(Parts::into_fetched).unwrap_or_default())
 }

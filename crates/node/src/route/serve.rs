@@ -269,8 +269,7 @@ impl Router {
         }
         let fetch = fetch.to_fetch();
         let token = served.begin(request.id, 0).ok_or(KvError::Overloaded(""))?;
-        let disk_read =
-            DiskRead { served: Arc::clone(served), folding: Arc::clone(&self.folding), token: Some(token) };
+        let disk_read = DiskRead { served: Arc::clone(served), folding: Arc::clone(&self.folding), token: Some(token) };
         self.runtime.spawn_blocking(move || disk_read.answer(&handle, &FetchRef::from(&fetch)));
         Ok(())
     }

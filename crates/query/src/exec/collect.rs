@@ -227,12 +227,7 @@ impl<'p> Collector<'p> {
     }
 
     /// Goes on where another collector, perhaps of another node, stopped; header and static row are those of the partition it was in.
-    pub fn go_on(
-        &mut self,
-        from: Partial,
-        header: Option<Vec<u8>>,
-        static_row: Option<&[u8]>,
-    ) -> Result<(), CqlError> {
+    pub fn go_on(&mut self, from: Partial, header: Option<Vec<u8>>, static_row: Option<&[u8]>) -> Result<(), CqlError> {
         if !from.partition.is_empty() {
             self.begin_partition(&from.partition, header, static_row)?;
             self.has_rows = from.has_rows;

@@ -215,7 +215,10 @@ fn extend(
                 if prefix.wire_bytes > MAX_KEY_BYTES {
                     return Err(clustering_error(table, KeyError::TooLong(prefix.wire_bytes, MAX_KEY_BYTES)));
                 }
-                table.layout().push_clustering(first + offset, value, &mut prefix.key).map_err(|error| clustering_error(table, error))?;
+                table
+                    .layout()
+                    .push_clustering(first + offset, value, &mut prefix.key)
+                    .map_err(|error| clustering_error(table, error))?;
             }
             extended.push(prefix);
         }
@@ -275,7 +278,10 @@ fn push_slice(
     ranges: &mut Vec<KeyRange>,
 ) -> Result<(), CqlError> {
     let (mut start, mut end) = (Vec::new(), Vec::new());
-    table.layout().slice(prefix, index, lower, upper, &mut start, &mut end).map_err(|error| clustering_error(table, error))?;
+    table
+        .layout()
+        .slice(prefix, index, lower, upper, &mut start, &mut end)
+        .map_err(|error| clustering_error(table, error))?;
     if start < end {
         ranges.push(KeyRange { start, end: Some(end) });
     }
@@ -299,7 +305,10 @@ fn half_open(
         let side = if is_last && is_inclusive { KeyBound::Inclusive(value) } else { KeyBound::Exclusive(value) };
         let (lower, upper) = if is_lower { (side, KeyBound::Unbounded) } else { (KeyBound::Unbounded, side) };
         push_slice(table, &equal, first + offset, lower, upper, &mut ranges)?;
-        table.layout().push_clustering(first + offset, value, &mut equal).map_err(|error| clustering_error(table, error))?;
+        table
+            .layout()
+            .push_clustering(first + offset, value, &mut equal)
+            .map_err(|error| clustering_error(table, error))?;
     }
     ranges.sort_by(|a, b| a.start.cmp(&b.start));
     Ok(ranges)

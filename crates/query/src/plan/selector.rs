@@ -293,7 +293,9 @@ impl Planner<'_> {
             )));
         };
         if counts_rows {
-            return Err(invalid(format!("Invalid number of arguments in call to function {name}: 0 required but 1 provided")));
+            return Err(invalid(format!(
+                "Invalid number of arguments in call to function {name}: 0 required but 1 provided"
+            )));
         }
         let mut nested = Vec::new();
         if name == "count" && matches!(argument, Expression::Literal(Literal::Integer(_))) {

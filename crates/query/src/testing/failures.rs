@@ -60,7 +60,8 @@ fn what_is_not_answered_in_time_is_a_timeout_of_its_kind() {
 fn a_full_disk_and_a_full_queue_are_told_apart() {
     let database = failing(KvError::DiskFull("8 KiB are free".to_owned()));
     let error = asked(&database, WRITE, Consistency::One);
-    let ErrorKind::WriteFailure { consistency: Consistency::One, required: 2, write_type: WriteType::Simple, .. } = error.kind
+    let ErrorKind::WriteFailure { consistency: Consistency::One, required: 2, write_type: WriteType::Simple, .. } =
+        error.kind
     else {
         panic!("{error:?}")
     };

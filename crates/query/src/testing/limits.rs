@@ -34,7 +34,9 @@ fn keys_have_64_kib_at_most() {
     let (one, empty) = (1i32.to_be_bytes(), Vec::new());
     bound(&database, "INSERT INTO one (k, v) VALUES (?, 1)", &[&fits]).unwrap();
     assert_eq!(database.rows("SELECT count(*) FROM one"), ["count=1"]);
-    for statement in ["INSERT INTO one (k, v) VALUES (?, 1)", "SELECT v FROM one WHERE k = ?", "DELETE FROM one WHERE k = ?"] {
+    for statement in
+        ["INSERT INTO one (k, v) VALUES (?, 1)", "SELECT v FROM one WHERE k = ?", "DELETE FROM one WHERE k = ?"]
+    {
         assert_eq!(
             refused(bound(&database, statement, &[&long])),
             "Key length of 65536 is longer than maximum of 65535 (partition key k of ks.one)"
@@ -82,7 +84,9 @@ fn keys_of_maps_and_elements_of_sets_have_64_kib_at_most() {
     bound(&database, "UPDATE t SET s = ? WHERE k = 1", &[&set(&fits)]).unwrap();
     bound(&database, "UPDATE t SET m = ? WHERE k = 1", &[&map(&fits, &long)]).unwrap();
     bound(&database, "UPDATE t SET l = ?, f = ? WHERE k = 1", &[&set(&long), &set(&long)]).unwrap();
-    for statement in ["UPDATE t SET s = ? WHERE k = 1", "UPDATE t SET s = s + ? WHERE k = 1", "UPDATE t SET s = s - ? WHERE k = 1"] {
+    for statement in
+        ["UPDATE t SET s = ? WHERE k = 1", "UPDATE t SET s = s + ? WHERE k = 1", "UPDATE t SET s = s - ? WHERE k = 1"]
+    {
         assert_eq!(
             refused(bound(&database, statement, &[&set(&long)])),
             "Set value is too long. Set values are limited to 65535 bytes but 65536 bytes were provided (column s)"

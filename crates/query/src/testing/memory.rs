@@ -5,9 +5,7 @@
 
 use crate::exec::fold::Folder;
 use crate::exec::source::scan_entries;
-use crate::kv::{
-    Fetch, FetchRows, Fetched, Kv, KvError, NodeInfo, Now, Replicas, ScanRequest, WriteReply, WriteSink,
-};
+use crate::kv::{Fetch, FetchRows, Fetched, Kv, KvError, NodeInfo, Now, Replicas, ScanRequest, WriteReply, WriteSink};
 use crate::program::TabletEvaluator;
 use arc_swap::ArcSwap;
 use diorite_base::mutation::{

@@ -85,9 +85,8 @@ impl Folder {
         };
         {
             let mut plans = self.plans.lock();
-            let is_wanted = |kept: &Kept| {
-                kept.statement == task.statement && kept.keyspace == task.keyspace && fits(&kept.planned)
-            };
+            let is_wanted =
+                |kept: &Kept| kept.statement == task.statement && kept.keyspace == task.keyspace && fits(&kept.planned);
             if let Some(at) = plans.iter().position(is_wanted)
                 && let Some(kept) = plans.remove(at)
             {

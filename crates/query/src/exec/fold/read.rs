@@ -233,7 +233,8 @@ impl<K: Kv> Read<'_, K> {
             let (mut start, mut end) = (start.clone(), end.clone());
             let ends_partition = at + 1 == unit.ranges.len();
             loop {
-                (partial, next) = self.fold_piece(unit.tablet, (&start, &end), ends_partition, partial, filters).await?;
+                (partial, next) =
+                    self.fold_piece(unit.tablet, (&start, &end), ends_partition, partial, filters).await?;
                 if partial.limits.page_bytes != usize::MAX {
                     // What was encoded for former pieces is not seen by the next.
                     partial.limits.page_bytes = partial.limits.page_bytes.saturating_sub(partial.body.len());

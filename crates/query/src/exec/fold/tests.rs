@@ -26,7 +26,9 @@ fn filled() -> Database {
     let database = Database::with_keyspace();
     database.run("CREATE TYPE place (x int, y int)").unwrap();
     database
-        .run("CREATE TABLE t (k int, c int, s int STATIC, v int, m map<text, int>, p frozen<place>, PRIMARY KEY (k, c))")
+        .run(
+            "CREATE TABLE t (k int, c int, s int STATIC, v int, m map<text, int>, p frozen<place>, PRIMARY KEY (k, c))",
+        )
         .unwrap();
     for number in 0..60 {
         let (k, c) = (number % 6, number / 6);
@@ -121,8 +123,15 @@ struct Numbers {
 
 fn numbers() -> impl Strategy<Value = Numbers> {
     (any::<(i8, i16, Option<i32>, i64, i64)>(), -1_000_000..1_000_000i64, -1_000_000..1_000_000i32, "[a-c]{1,3}")
-        .prop_map(|((tiny, small, int, big, huge), cents, double, word)| {
-            Numbers { tiny, small, int, big, huge, cents, double, word }
+        .prop_map(|((tiny, small, int, big, huge), cents, double, word)| Numbers {
+            tiny,
+            small,
+            int,
+            big,
+            huge,
+            cents,
+            double,
+            word,
         })
 }
 
