@@ -504,7 +504,7 @@ impl Requests<'_> {
 
 /// What names a submitted write: its stream, with the consistency level that an error repeats.
 fn token_of(stream: i16, asked: Consistency) -> u64 {
-    u64::from(asked.code()) << 16 | u64::from(stream as u16)
+    (u64::from(asked.code()) << 16) | u64::from(stream as u16)
 }
 
 fn from_token(token: u64) -> (i16, Consistency) {

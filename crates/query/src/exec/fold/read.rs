@@ -8,7 +8,7 @@
 
 use super::codec::{Reply, Task};
 use super::partial::{Next, Partial, Piece};
-use crate::error::{corrupt, invalid};
+use crate::error::invalid;
 use crate::exec::collect::{Collector, Limits};
 use crate::exec::filter::BoundFilter;
 use crate::exec::keys::{KeyRange, PartitionKey};
@@ -282,7 +282,8 @@ impl<K: Kv> Read<'_, K> {
         let mut fetched = self.source.fetch(tablet, request.clone()).await?;
         if let Some(reply) = &fetched.folded {
             let columns = self.plan.selection.shows.len();
-            match Reply::decode(columns, reply).map_err(corrupt)? {
+            let decoded = Reply::decode(columns, reply);
+            match decoded.map_err(|_| CqlError::server("the answer to an aggregate cannot be decoded"))? {
                 Reply::Done(partial, next) => return Ok((*partial, next)),
                 Reply::Declined => {
                     request.fold = None;
