@@ -12,7 +12,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// How long anything is waited for before the test gives up. Not a measurement.
-const PATIENCE: Duration = Duration::from_secs(120);
+pub const PATIENCE: Duration = Duration::from_secs(120);
 
 const CREATE_KEYSPACE: &str =
     "CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 3}";
@@ -237,7 +237,7 @@ fn losing_a_zone_leaves_every_tablet_writable() {
     assert_eq!(ask(&local, 1, "status").unwrap()["unavailable"], 0);
 }
 
-fn is_written(local: &Local, statement: &str) -> bool {
+pub fn is_written(local: &Local, statement: &str) -> bool {
     let mut client = Client::connect(&local.address(2)).unwrap();
     matches!(client.query(statement), Ok(ClientResponse::Void))
 }
