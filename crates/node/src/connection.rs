@@ -15,11 +15,12 @@ use diorite_cql::protocol::event::EventSet;
 use diorite_cql::protocol::request::Startup;
 use diorite_cql::protocol::response::{self, ReplyHead, TABLETS_ROUTING};
 use diorite_cql::protocol::{
-    Compression, CqlError, Envelope, Event, FrameError, Inbound, Message, Opcode, Outbound, Request, Version, WriteType,
+    Compression, Consistency, CqlError, Envelope, Event, FrameError, Inbound, Message, Opcode, Outbound, Request,
+    Version,
 };
 use diorite_query::engine::{ExecuteNow, OwnedRequest, Reply, ReplyTo};
 use diorite_query::kv::Kv;
-use diorite_query::{Session, error::kv_error};
+use diorite_query::{Session, error::write_error};
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use std::future::Future;
@@ -316,11 +317,12 @@ impl Connection {
         self.inbox.take(&mut self.done);
         self.submitted -= self.done.len();
         for (token, outcome) in self.done.drain(..) {
-            let head = ReplyHead::new(self.version, token as u16 as i16);
+            let (stream, asked) = from_token(token);
+            let head = ReplyHead::new(self.version, stream);
             match outcome {
                 Ok(_) => response::encode_void(self.outbound.buffer(), &head),
                 Err(error) => {
-                    let error = kv_error(&error, Some(WriteType::Simple));
+                    let error = write_error(&*self.shared.kv, &error, asked);
                     response::encode_error(self.outbound.buffer(), &head, &error);
                 }
             }
@@ -394,7 +396,7 @@ impl Requests<'_> {
                     version: envelope.version,
                     stream: envelope.stream,
                     sink: self.sink,
-                    token: u64::from(envelope.stream as u16),
+                    token: token_of(envelope.stream, execute.parameters.consistency),
                 };
                 let step = self.shared.engine.execute_now(self.session, execute, reply, self.outbound.buffer());
                 match step {
@@ -498,4 +500,13 @@ impl Requests<'_> {
             Answer { stream, tracing_id, outcome }
         }))
     }
+}
+
+/// What names a submitted write: its stream, with the consistency level that an error repeats.
+fn token_of(stream: i16, asked: Consistency) -> u64 {
+    (u64::from(asked.code()) << 16) | u64::from(stream as u16)
+}
+
+fn from_token(token: u64) -> (i16, Consistency) {
+    (token as u16 as i16, Consistency::from_code((token >> 16) as u16).unwrap_or_default())
 }

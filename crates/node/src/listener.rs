@@ -43,7 +43,8 @@ pub(crate) async fn run(listener: TcpListener, shared: Arc<Shared>, mut stop: wa
             shared.counters.connections_refused.fetch_add(1, Ordering::Relaxed);
             continue;
         }
-        if shared.asks_passwords && !login::lets_in(&shared.kv.catalog(), &stream) {
+        if shared.asks_passwords && !login::lets_in(&shared.kv.catalog(), stream.peer_addr().ok().map(|peer| peer.ip()))
+        {
             shared.counters.connections_refused.fetch_add(1, Ordering::Relaxed);
             tracing::debug!("refused a client from elsewhere: the first superuser has its initial password");
             continue;

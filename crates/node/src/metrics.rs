@@ -98,6 +98,10 @@ impl Source {
         out.counters("routed_requests", help, None, "led", &by_place)?;
         let frames = [("requests", read(&counters.frames_sent)), ("answers", read(&counters.answer_frames))];
         out.counters("routed_frames", "Frames of requests and answers sent to other nodes", None, "kind", &frames)?;
+        let sent = read(&counters.sent_bytes);
+        out.counter("routed_sent", "Bytes of these frames", Some(&Unit::Bytes), sent)?;
+        let folded = read(&counters.folded);
+        out.counter("routed_folded", "Pieces of aggregates that other nodes had folded here", None, folded)?;
         let received = read(&counters.received);
         out.counter("routed_received", "Requests that other nodes sent here", None, received)?;
         let refused = read(&counters.refused_not_leader);

@@ -9,7 +9,7 @@
 
 use crate::auth;
 use crate::ddl;
-use crate::error::{invalid, kv_error};
+use crate::error::{at_consistency, invalid, kv_error};
 use crate::exec::modify::{Defaults, Writes};
 use crate::exec::outcome;
 use crate::exec::select::{PageRequest, Read};
@@ -186,15 +186,20 @@ impl<K: Kv> QueryEngine<K> {
                 body: &request.body,
             };
             let message = Message::decode(&envelope)?;
-            match message.request {
-                Request::Query(query) => engine.query(&session, &query).await,
-                Request::Prepare(prepare) => engine.prepare(&session, &prepare),
+            let asked_by = |parameters: &QueryParameters<'_>| (parameters.consistency, parameters.serial_consistency);
+            let (outcome, (asked, serial)) = match message.request {
+                Request::Query(query) => (engine.query(&session, &query).await, asked_by(&query.parameters)),
+                Request::Prepare(prepare) => return engine.prepare(&session, &prepare),
                 Request::Execute(execute) => {
-                    engine.execute(&session, request.version, &execute, request.needs_disk).await
+                    let outcome = engine.execute(&session, request.version, &execute, request.needs_disk).await;
+                    (outcome, asked_by(&execute.parameters))
                 }
-                Request::Batch(batch) => engine.batch(&session, &batch).await,
-                _ => Err(CqlError::protocol("the query engine takes QUERY, PREPARE, EXECUTE and BATCH")),
-            }
+                Request::Batch(batch) => {
+                    (engine.batch(&session, &batch).await, (batch.consistency, batch.serial_consistency))
+                }
+                _ => return Err(CqlError::protocol("the query engine takes QUERY, PREPARE, EXECUTE and BATCH")),
+            };
+            outcome.map_err(|error| at_consistency(error, asked, serial))
         }
     }
 
@@ -454,12 +459,12 @@ impl<K: Kv> QueryEngine<K> {
             warnings.push(format!("the batch touches {} partitions; it is atomic per tablet only", writes.partitions));
         }
         let mut sent = Sent::default();
-        let failed = |error: KvError| kv_error(&error, Some(write_type));
+        let failed = |tablet, error: KvError| kv_error(&error, Some(write_type), self.kv.replicas(tablet));
         if self.send(writes, &mut sent, &failed).await?.is_some() {
             // Refused, as the tablet is gone: the table has others by now (`TRUNCATE`), or is gone as well. What took effect elsewhere is
             // not sent again.
             if let Some(missing) = self.send(gather()?, &mut sent, &failed).await? {
-                return Err(failed(missing));
+                return Err(missing);
             }
         }
         let answer = plans.first().map(|plan| plan.answer).unwrap_or_default();
@@ -507,8 +512,8 @@ impl<K: Kv> QueryEngine<K> {
         &self,
         writes: Writes,
         sent: &mut Sent,
-        failed: &(impl Fn(KvError) -> CqlError + Sync),
-    ) -> Result<Option<KvError>, CqlError> {
+        failed: &(impl Fn(TabletId, KvError) -> CqlError + Sync),
+    ) -> Result<Option<CqlError>, CqlError> {
         let mut mutations = writes.finish()?;
         mutations.retain(|(tablet, ..)| !sent.tablets.contains(tablet));
         let pending = mutations.into_iter().map(|(tablet, mutation, is_evaluated)| async move {
@@ -522,11 +527,11 @@ impl<K: Kv> QueryEngine<K> {
                     sent.tablets.push(tablet);
                     sent.replies.extend(reply);
                 }
-                Err(error @ KvError::NoSuchTablet(_)) => missing = Some(error),
-                Err(error) => first_failure = first_failure.or(Some(error)),
+                Err(error @ KvError::NoSuchTablet(_)) => missing = Some(failed(tablet, error)),
+                Err(error) => first_failure = first_failure.or_else(|| Some(failed(tablet, error))),
             }
         }
-        first_failure.map_or(Ok(missing), |error| Err(failed(error)))
+        first_failure.map_or(Ok(missing), Err)
     }
 
     async fn batch(&self, session: &Session, batch: &Batch<'_>) -> Result<Reply, CqlError> {

@@ -25,7 +25,7 @@ use diorite_base::TabletId;
 use diorite_base::mutation::{Mutation, OperationKind};
 use diorite_cluster::catalog::Catalog;
 use diorite_cql::protocol::response::{ReplyHead, encode_error};
-use diorite_cql::protocol::{Execute, RowsWriter, Value, Version, WriteType};
+use diorite_cql::protocol::{Execute, RowsWriter, Value, Version};
 use diorite_model::deletions::Deletions;
 use diorite_model::key;
 use diorite_model::row::{LiveContent, LiveRow, NOTHING_DELETED, UNSTAMPED, is_plain};
@@ -424,7 +424,7 @@ impl<K: Kv> QueryEngine<K> {
             // The general way looks again which tablets there are.
             Err(KvError::NoSuchTablet(_)) => Err(Declined),
             Err(error) => {
-                let error = crate::error::kv_error(&error, Some(WriteType::Simple));
+                let error = crate::error::write_error(&*self.kv, &error, request.parameters.consistency);
                 encode_error(out, &ReplyHead::new(reply.version, reply.stream), &error);
                 Ok(ExecuteNow::Replied)
             }

@@ -9,7 +9,9 @@
 
 mod conformance;
 mod differential;
+mod failures;
 mod golden;
+mod limits;
 mod memory;
 mod paging;
 mod properties;

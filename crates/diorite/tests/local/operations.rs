@@ -17,7 +17,7 @@ pub const PATIENCE: Duration = Duration::from_secs(120);
 const CREATE_KEYSPACE: &str =
     "CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 3}";
 
-fn admin_output(local: &Local, through: u32, arguments: &[&str]) -> Output {
+pub fn admin_output(local: &Local, through: u32, arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_diorite"))
         .args(["admin", "--host", &local.address(through)])
         .args(arguments)
