@@ -7,16 +7,17 @@
 pub mod api;
 mod client;
 pub mod command;
+mod of_node;
 mod pages;
 mod routes;
 mod tables;
 
 use api::{Ask, Failure};
+use axum::Router;
 use axum::extract::State;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use axum::{Json, Router};
 use futures::future::BoxFuture;
 use std::sync::Arc;
 
@@ -49,7 +50,7 @@ pub fn router(view: NodeView) -> Router {
         .route("/metrics", get(metrics))
         .route("/health/live", get(|| async { "live\n" }))
         .route("/health/ready", get(|| async { "ready\n" }))
-        .route("/api/v1/config", get(configuration))
+        .merge(of_node::of_nodes())
         .merge(routes::operations())
         .merge(pages::pages())
         .with_state(view)
@@ -64,8 +65,4 @@ async fn metrics(State(view): State<NodeView>) -> Response {
         }
         Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
     }
-}
-
-async fn configuration(State(view): State<NodeView>) -> Json<serde_json::Value> {
-    Json(view.configuration)
 }

@@ -9,23 +9,27 @@ use std::sync::Arc;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-/// Serves until `stop`.
-pub(crate) async fn run(
-    listener: TcpListener,
-    shared: Arc<Shared>,
-    transport: Arc<TcpTransport>,
-    operator: Arc<dyn Operator>,
-    options: StartOptions,
-    mut stop: watch::Receiver<bool>,
-) {
-    let configuration = match serde_json::to_value(&options) {
+/// The options in force, for those who look.
+pub(crate) fn configuration(options: &StartOptions) -> serde_json::Value {
+    match serde_json::to_value(options) {
         Ok(mut configuration) => {
             // What is in force, not what was left out.
             configuration["memory_limit"] = options.memory_limit_bytes().into();
             configuration
         }
         Err(error) => serde_json::json!({ "error": error.to_string() }),
-    };
+    }
+}
+
+/// Serves until `stop`.
+pub(crate) async fn run(
+    listener: TcpListener,
+    shared: Arc<Shared>,
+    transport: Arc<TcpTransport>,
+    operator: Arc<dyn Operator>,
+    configuration: serde_json::Value,
+    mut stop: watch::Receiver<bool>,
+) {
     let view = NodeView { configuration, metrics: Arc::new(NodeMetrics::new(shared, transport)), operator };
     let served = axum::serve(listener, router(view)).with_graceful_shutdown(async move {
         // The sender is dropped only with the node.

@@ -67,13 +67,13 @@ impl Source {
     fn requests(&self, out: &mut Writer<'_, '_>) -> fmt::Result {
         let counters = &self.0.counters;
         let kinds = [
-            ("execute", read(&counters.executes)),
-            ("query", read(&counters.queries)),
-            ("prepare", read(&counters.prepares)),
-            ("batch", read(&counters.batches)),
+            ("execute", counters.executes.get()),
+            ("query", counters.queries.get()),
+            ("prepare", counters.prepares.get()),
+            ("batch", counters.batches.get()),
         ];
         out.counters("cql_requests", "CQL requests by kind", None, "kind", &kinds)?;
-        let waiting = read(&counters.executes_waiting);
+        let waiting = counters.executes_waiting.get();
         out.counter("cql_executes_waiting", "Executions that could not be answered at once", None, waiting)?;
         out.counter("cql_protocol_errors", "Malformed or misplaced messages", None, read(&counters.protocol_errors))?;
         out.gauge("cql_connections", "Open CQL connections", None, self.0.connections.load(Ordering::Relaxed) as u64)?;

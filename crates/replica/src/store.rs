@@ -656,6 +656,12 @@ impl Store {
         (waiting, refused)
     }
 
+    /// Bytes of writes and messages that wait in the queues, and how many may, of either.
+    pub fn queued_bytes(&self) -> (usize, usize) {
+        let queues = &self.inner.queues;
+        (queues.iter().map(Queue::bytes).sum(), queues.len() * self.inner.options.queue_bytes)
+    }
+
     /// For each disk: its path, free and total bytes, Raft log bytes, and whether it refuses writes.
     pub fn disks(&self) -> Vec<(String, u64, u64, u64, bool)> {
         self.inner

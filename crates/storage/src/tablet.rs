@@ -369,8 +369,22 @@ impl Tablet {
 
     /// Bytes that a copy of it would have, about: its live files, and what is still in memory.
     pub fn size_bytes(&self) -> u64 {
-        let property = |name| self.db.property_int_value(name).ok().flatten().unwrap_or(0);
-        property(properties::LIVE_SST_FILES_SIZE) + property(properties::CUR_SIZE_ALL_MEM_TABLES)
+        self.files_bytes() + self.memtable_bytes()
+    }
+
+    /// Bytes of its live files.
+    pub fn files_bytes(&self) -> u64 {
+        self.db.property_int_value(properties::LIVE_SST_FILES_SIZE).ok().flatten().unwrap_or(0)
+    }
+
+    /// Memory that reading its files takes beside the block cache, estimated.
+    pub fn reader_bytes(&self) -> u64 {
+        self.db.property_int_value(properties::ESTIMATE_TABLE_READERS_MEM).ok().flatten().unwrap_or(0)
+    }
+
+    /// Bytes that are still in memory only.
+    pub fn memtable_bytes(&self) -> u64 {
+        self.db.property_int_value(properties::CUR_SIZE_ALL_MEM_TABLES).ok().flatten().unwrap_or(0)
     }
 
     /// The tablet's files are removed when the last user of it lets go.
@@ -402,7 +416,7 @@ impl TabletData for Tablet {
     }
 
     fn memory_bytes(&self) -> u64 {
-        self.statistics().memtable_bytes
+        self.memtable_bytes()
     }
 
     fn get(self: &Arc<Self>, key: &[u8]) -> Result<Option<PinnedValue>, StorageError> {

@@ -60,7 +60,9 @@ impl Operations {
             Ask::Tables => serde_json::to_value(tables(&sight)),
             Ask::Tablets(filter) => serde_json::to_value(tablets(&sight, filter)),
             Ask::Moves => serde_json::to_value(moves(&sight)),
-            Ask::Change(_) => return Err(Failure::new(FailureKind::Invalid, "a change is no question")),
+            Ask::Change(_) | Ask::Node { .. } => {
+                return Err(Failure::new(FailureKind::Invalid, "the catalog's leader does not look this up"));
+            }
         };
         value.map_err(|error| unavailable(error.to_string()))
     }
