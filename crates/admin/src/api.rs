@@ -311,6 +311,9 @@ pub struct ClusterStatus {
     pub leaderless: usize,
     /// Tablets of which no quorum of replicas is up.
     pub unavailable: usize,
+    /// Disks that refuse writes for want of space, or have failed.
+    #[serde(default)]
+    pub full_disks: usize,
     /// What the balancer does.
     pub balancer: BalancerStatus,
     /// What an operator had better look at, worst first.
@@ -318,9 +321,10 @@ pub struct ClusterStatus {
 }
 
 impl ClusterStatus {
-    /// Whether losing one more replica could lose data, or some data cannot be reached.
+    /// Whether losing one more replica could lose data, some data cannot be reached or written, or a node is down.
     pub fn is_at_risk(&self) -> bool {
-        self.under_replicated > 0 || self.unavailable > 0
+        let tablets = self.under_replicated + self.leaderless + self.unavailable;
+        tablets + self.full_disks > 0 || self.live_nodes < self.nodes
     }
 }
 

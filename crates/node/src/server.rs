@@ -7,6 +7,7 @@ use crate::kv::NodeKv;
 use crate::listener;
 use crate::logging::Logging;
 use crate::membership::{self, Admission, Applicant, Arrivals, JOIN_PATIENCE, Joined, Membership, RoutedWriter};
+use crate::metrics::NodeMetrics;
 use crate::observe::Allocator;
 use crate::observe::own::Observed;
 use crate::observe::sampler;
@@ -16,6 +17,7 @@ use crate::semantics::RowSemantics;
 use crate::shared::{Access, ConnectionLimits, Shared as Connections};
 use crate::tls::Tls;
 use crate::{http, login};
+use diorite_admin::NodeView;
 use diorite_base::random::{Random, SplitMix64};
 use diorite_base::{Clock, NodeId, SystemClock};
 use diorite_cluster::catalog::NodeDescription;
@@ -65,6 +67,9 @@ async fn serve(options: StartOptions, logging: Arc<Logging>, allocator: Allocato
     // Ports first: a second node on the same address must not touch any data.
     let cql = listen("CQL", cql_address).await?;
     let http = listen("HTTP", http_address).await?;
+    let (stop, stopped) = watch::channel(false);
+    let (serves, serving) = watch::channel(None);
+    let serving_http = tokio::spawn(http::run(http, serving, stopped.clone()));
     let nodes = listen("other nodes", SocketAddr::new(options.listen, options.node_port)).await?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let mut directories = open_directories(&options)?;
@@ -98,12 +103,12 @@ async fn serve(options: StartOptions, logging: Arc<Logging>, allocator: Allocato
     tokio::spawn(sampler::run(Arc::clone(&connections), Arc::clone(&membership.operations)));
     let transport = Arc::clone(&membership.transport);
     let operator = Arc::new(AnyNode(Arc::clone(&membership.operations)));
-    let (stop, stopped) = watch::channel(false);
     if let Some(tls) = tls {
         tokio::spawn(tls.follow(stopped.clone()));
     }
-    let serving_http =
-        tokio::spawn(http::run(http, Arc::clone(&connections), transport, operator, configuration, stopped.clone()));
+    let metrics = NodeMetrics::new(Arc::clone(&connections), transport, Arc::clone(&membership.operations));
+    let view = NodeView { configuration, metrics: Arc::new(metrics), operator };
+    serves.send_replace(Some(diorite_admin::router(view)));
     let serving_cql = tokio::spawn(listener::run(cql, Arc::clone(&connections), stopped));
     tracing::info!(cql = %cql_address, http = %http_address, durability = %options.durability, "ready");
     let reason = tokio::select! {

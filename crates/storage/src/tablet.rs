@@ -171,12 +171,28 @@ pub struct TabletStatistics {
     pub memtable_bytes: u64,
     /// Keys, estimated.
     pub keys_estimate: u64,
-    /// Whether a compaction is waiting for a thread.
-    pub compaction_pending: bool,
+    /// Whether a compaction is waiting for a thread: 1 or 0.
+    pub compactions_pending: u64,
     /// Compactions under way.
     pub compactions_running: u64,
     /// Bytes that compaction would have to rewrite, estimated.
     pub pending_compaction_bytes: u64,
+    /// Bytes of what is not replaced or deleted, estimated.
+    pub live_bytes: u64,
+}
+
+impl TabletStatistics {
+    /// Adds those of another tablet.
+    pub fn add(&mut self, other: &Self) {
+        self.sst_bytes += other.sst_bytes;
+        self.sst_files += other.sst_files;
+        self.memtable_bytes += other.memtable_bytes;
+        self.keys_estimate += other.keys_estimate;
+        self.compactions_pending += other.compactions_pending;
+        self.compactions_running += other.compactions_running;
+        self.pending_compaction_bytes += other.pending_compaction_bytes;
+        self.live_bytes += other.live_bytes;
+    }
 }
 
 impl Tablet {
@@ -361,9 +377,10 @@ impl Tablet {
             sst_files,
             memtable_bytes: property(properties::CUR_SIZE_ALL_MEM_TABLES),
             keys_estimate: property(properties::ESTIMATE_NUM_KEYS),
-            compaction_pending: property(properties::COMPACTION_PENDING) > 0,
+            compactions_pending: property(properties::COMPACTION_PENDING),
             compactions_running: property(properties::NUM_RUNNING_COMPACTIONS),
             pending_compaction_bytes: property(properties::ESTIMATE_PENDING_COMPACTION_BYTES),
+            live_bytes: property(properties::ESTIMATE_LIVE_DATA_SIZE),
         }
     }
 

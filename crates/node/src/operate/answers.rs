@@ -67,6 +67,11 @@ impl Operations {
         value.map_err(|error| unavailable(error.to_string()))
     }
 
+    /// How the cluster is, as far as this node, which leads the catalog, knows.
+    pub(super) fn summarize(&self) -> ClusterStatus {
+        self.status(&self.sight())
+    }
+
     fn sight(&self) -> Sight {
         let catalog = self.catalog.current();
         let known = self.known(&catalog);
@@ -107,10 +112,16 @@ impl Operations {
             under_replicated,
             leaderless,
             unavailable,
+            full_disks: full_disks(sight),
             balancer: balancer(catalog, &progress),
             warnings: warnings(sight, unavailable),
         }
     }
+}
+
+fn full_disks(sight: &Sight) -> usize {
+    let disks = sight.known.reports.values().flat_map(|report| &report.disks);
+    disks.filter(|disk| disk.is_full || disk.has_failed).count()
 }
 
 fn balancer(catalog: &Catalog, progress: &Progress) -> BalancerStatus {

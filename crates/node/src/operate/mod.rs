@@ -25,7 +25,7 @@ use crate::catalog::{CATALOG_TABLET, CatalogFollower};
 use crate::route::Router;
 use ahash::AHashMap;
 use diorite_admin::Operator;
-use diorite_admin::api::{Ask, Failure, FailureKind, NodeQuestion};
+use diorite_admin::api::{Ask, ClusterStatus, Failure, FailureKind, NodeQuestion};
 use diorite_base::random::{Random, SplitMix64};
 use diorite_base::{Clock, NodeId};
 use diorite_replica::{Leadership, Store};
@@ -34,6 +34,7 @@ use futures::future::BoxFuture;
 use knowledge::Knowledge;
 use parking_lot::Mutex;
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -79,6 +80,10 @@ pub(crate) struct Operations {
     /// Bytes of SSTable files here, as of the last report.
     sst_bytes: AtomicU64,
     own: OnceLock<Arc<dyn Own>>,
+    /// While this node leads the catalog: how the cluster was a few seconds ago.
+    summary: Mutex<Option<Arc<ClusterStatus>>>,
+    /// What the balancer has decided here, by reason.
+    decided: Mutex<BTreeMap<String, u64>>,
 }
 
 impl Operations {
@@ -109,6 +114,8 @@ impl Operations {
             knowledge: Knowledge::default(),
             sst_bytes: AtomicU64::new(0),
             own: OnceLock::new(),
+            summary: Mutex::default(),
+            decided: Mutex::default(),
         })
     }
 
@@ -117,6 +124,26 @@ impl Operations {
         if self.own.set(own).is_err() {
             tracing::error!("questions about this node are answered already");
         }
+    }
+
+    /// How the cluster was a few seconds ago, if this node leads the catalog.
+    pub(crate) fn summary(&self) -> Option<Arc<ClusterStatus>> {
+        self.summary.lock().clone()
+    }
+
+    /// What the balancer has decided on this node, by reason.
+    pub(crate) fn decided(&self) -> BTreeMap<String, u64> {
+        self.decided.lock().clone()
+    }
+
+    /// Why this node should not be given requests now; none: it should.
+    pub(crate) fn unready(&self) -> Option<String> {
+        let is_led = match self.store.handle(CATALOG_TABLET).map(|handle| handle.leadership()) {
+            Some(Leadership::Here) => true,
+            Some(Leadership::Elsewhere(leader)) => self.is_up(leader),
+            Some(Leadership::Unknown) | None => false,
+        };
+        (!is_led).then(|| "nobody is known to lead the catalog".to_owned())
     }
 
     /// Bytes of SSTable files of this node, a report ago at most.
@@ -277,6 +304,10 @@ fn unavailable(message: impl Into<String>) -> Failure {
 pub(crate) struct AnyNode(pub(crate) Arc<Operations>);
 
 impl Operator for AnyNode {
+    fn unready(&self) -> Option<String> {
+        self.0.unready()
+    }
+
     fn ask(&self, ask: Ask) -> BoxFuture<'static, Answer> {
         let operations = Arc::clone(&self.0);
         Box::pin(async move {
