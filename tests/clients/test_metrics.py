@@ -147,8 +147,10 @@ def test_what_clients_did_is_in_the_metrics(servers):
     buckets = value(first, "diorite_cql_request_duration_seconds_bucket", 'operation="write",le="+Inf"')
     assert buckets == value(first, duration, 'operation="write"')
     # Every write is applied by three replicas.
-    applied = sum(value(server, "diorite_table_writes_total", 'keyspace="seen",table="t"') for server in servers)
-    assert applied >= 3 * 202
+    def applied():
+        return sum(value(server, "diorite_table_writes_total", 'keyspace="seen",table="t"') for server in servers)
+
+    wait_for("writes applied everywhere", applied, lambda seen: seen >= 3 * 202)
     assert sum(value(server, "diorite_tablets_led") for server in servers) >= 7
     assert sum(value(server, "diorite_raft_proposals_total") for server in servers) >= 202
     for server in servers:
