@@ -17,6 +17,7 @@ mod apply;
 mod context;
 mod copy;
 mod core;
+mod disks;
 mod election;
 mod entry;
 mod handle;
