@@ -172,7 +172,7 @@ impl<E: Engine> Core<E> {
         self.release(tablet, None);
         self.send();
         let mut replica = self.replicas.remove(&tablet)?;
-        replica.handle.lease.publish(None);
+        self.context.counters.note_lease(replica.handle.lease.publish(None));
         for waiter in replica.take_all_waiters() {
             self.outcomes.push(waiter, Err(KvError::Timeout(0)));
         }
