@@ -90,24 +90,10 @@ async fn serve(options: StartOptions, logging: Arc<Logging>, allocator: Allocato
     }
     let access = Access { asks_passwords: options.auth, tls: tls.clone() };
     let connections = Arc::new(Connections::new(kv, engine, limits, access, logging));
-    let memory_limit_bytes = options.memory_limit_bytes();
-    let configuration = http::configuration(&options);
-    let observed = Observed {
-        shared: Arc::clone(&connections),
-        transport: Arc::clone(&membership.transport),
-        configuration: configuration.clone(),
-        memory_limit_bytes,
-        allocator,
-    };
-    membership.operations.set_own(Arc::new(observed));
-    tokio::spawn(sampler::run(Arc::clone(&connections), Arc::clone(&membership.operations)));
-    let transport = Arc::clone(&membership.transport);
-    let operator = Arc::new(AnyNode(Arc::clone(&membership.operations)));
     if let Some(tls) = tls {
         tokio::spawn(tls.follow(stopped.clone()));
     }
-    let metrics = NodeMetrics::new(Arc::clone(&connections), transport, Arc::clone(&membership.operations));
-    let view = NodeView { configuration, metrics: Arc::new(metrics), operator };
+    let view = show(&options, &connections, &membership, allocator);
     serves.send_replace(Some(diorite_admin::router(view)));
     let serving_cql = tokio::spawn(listener::run(cql, Arc::clone(&connections), stopped));
     tracing::info!(cql = %cql_address, http = %http_address, durability = %options.durability, "ready");
@@ -132,6 +118,28 @@ async fn serve(options: StartOptions, logging: Arc<Logging>, allocator: Allocato
     // What was removed has a last word for whoever started it.
     reason?;
     end()
+}
+
+/// Lets the node observe itself, and be looked at: by other nodes, and over HTTP.
+fn show(
+    options: &StartOptions,
+    connections: &Arc<Connections>,
+    membership: &Arc<Membership>,
+    allocator: Allocator,
+) -> NodeView {
+    let (transport, operations) = (&membership.transport, &membership.operations);
+    let configuration = http::configuration(options);
+    let observed = Observed {
+        shared: Arc::clone(connections),
+        transport: Arc::clone(transport),
+        configuration: configuration.clone(),
+        memory_limit_bytes: options.memory_limit_bytes(),
+        allocator,
+    };
+    operations.set_own(Arc::new(observed));
+    tokio::spawn(sampler::run(Arc::clone(connections), Arc::clone(operations)));
+    let metrics = NodeMetrics::new(Arc::clone(connections), Arc::clone(transport), Arc::clone(operations));
+    NodeView { configuration, metrics: Arc::new(metrics), operator: Arc::new(AnyNode(Arc::clone(operations))) }
 }
 
 /// What answers statements, and how much of it at a time.
