@@ -20,8 +20,159 @@ pub enum Ask {
     Tablets(TabletFilter),
     /// The replicas that are on their way: a list of [`MoveStatus`].
     Moves,
+    /// Something that one node knows about itself.
+    Node {
+        /// Which; none: the node that is asked.
+        node: Option<NodeId>,
+        /// What.
+        question: NodeQuestion,
+    },
     /// Changes something: [`Done`].
     Change(Change),
+}
+
+/// What is asked of one node about itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "about", rename_all = "snake_case")]
+pub enum NodeQuestion {
+    /// How it was in the last hour: see `docs/operate.md`.
+    History,
+    /// What its statements cost and which run: [`QueryActivity`].
+    Queries,
+    /// What its memory is used for: [`MemoryStatus`].
+    Memory,
+    /// The newest lines of its log: a list of objects, oldest first.
+    Logs(LogFilter),
+    /// The options in force.
+    Configuration,
+    /// How it logs, and how it is to from now on: [`LogStatus`].
+    Logging(LogChange),
+}
+
+/// Which lines of a log are wanted.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LogFilter {
+    /// At least as grave as this: `error`, `warn`, `info` (if not given), `debug` or `trace`.
+    pub level: Option<String>,
+    /// At most so many, the newest; 500 if not given.
+    pub limit: Option<usize>,
+}
+
+/// What is to change about a log; what is absent stays.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct LogChange {
+    /// Levels, as for `--log-level`.
+    pub levels: Option<String>,
+    /// From how long on requests are logged as slow, as for `--slow-query`: milliseconds, or `off`.
+    pub slow_query: Option<String>,
+}
+
+/// How a node logs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogStatus {
+    /// Levels, as for `--log-level`.
+    pub levels: String,
+    /// From how long on requests are logged as slow: milliseconds, or `off`.
+    pub slow_query: String,
+    /// `text` or `json`.
+    pub format: String,
+}
+
+/// What the statements of a node cost since they were first seen, and what runs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct QueryActivity {
+    /// By statement, those first that took most time together.
+    pub queries: Vec<QueryStatus>,
+    /// The requests that run, longest first, 100 at most.
+    pub running: Vec<RunningQuery>,
+    /// How many run.
+    pub running_count: usize,
+}
+
+/// What a statement costs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct QueryStatus {
+    /// Its text without constants; none: all statements together that are not told apart.
+    pub statement: Option<String>,
+    /// The keyspace of unqualified names in it.
+    pub keyspace: Option<String>,
+    /// Requests.
+    pub count: u64,
+    /// How long they took on average.
+    pub mean_seconds: f64,
+    /// How long 99 of 100 took at most.
+    pub p99_seconds: f64,
+    /// How long the longest took.
+    pub max_seconds: f64,
+    /// How long they took together.
+    pub total_seconds: f64,
+    /// Rows that they returned.
+    pub rows: u64,
+    /// How many failed.
+    pub errors: u64,
+    /// When the last was answered.
+    pub last_unix_seconds: u64,
+}
+
+/// A request that runs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RunningQuery {
+    /// Its text without constants.
+    pub statement: String,
+    /// The keyspace of unqualified names in it.
+    pub keyspace: Option<String>,
+    /// For how long.
+    pub seconds_running: f64,
+    /// Who sent it.
+    pub client: Option<String>,
+}
+
+/// What a node's memory is used for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemoryStatus {
+    /// What the process uses of the machine's memory.
+    pub resident_bytes: Option<u64>,
+    /// What the node was given to use (`--memory-limit`).
+    pub limit_bytes: u64,
+    /// By component; together what the process uses, as far as that is known.
+    pub components: Vec<MemoryComponent>,
+    /// What the allocator says.
+    pub allocator: Option<AllocatorStatus>,
+}
+
+/// What a component uses.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemoryComponent {
+    /// Its name.
+    pub name: String,
+    /// How much.
+    pub bytes: u64,
+    /// The most that it may use, if there is a limit.
+    pub limit_bytes: Option<u64>,
+}
+
+impl MemoryComponent {
+    /// One.
+    pub fn new(name: &str, bytes: u64, limit_bytes: Option<u64>) -> Self {
+        Self { name: name.to_owned(), bytes, limit_bytes }
+    }
+}
+
+/// What the allocator says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AllocatorStatus {
+    /// Bytes in use by the program.
+    pub allocated: u64,
+    /// Bytes in pages of which something is in use.
+    pub active: u64,
+    /// Bytes of the allocator's own bookkeeping.
+    pub metadata: u64,
+    /// Bytes that are in the machine's memory.
+    pub resident: u64,
+    /// Bytes that were given back and kept as address space.
+    pub retained: u64,
 }
 
 /// What is to be changed.
@@ -160,6 +311,9 @@ pub struct ClusterStatus {
     pub leaderless: usize,
     /// Tablets of which no quorum of replicas is up.
     pub unavailable: usize,
+    /// Disks that refuse writes for want of space, or have failed.
+    #[serde(default)]
+    pub full_disks: usize,
     /// What the balancer does.
     pub balancer: BalancerStatus,
     /// What an operator had better look at, worst first.
@@ -167,9 +321,10 @@ pub struct ClusterStatus {
 }
 
 impl ClusterStatus {
-    /// Whether losing one more replica could lose data, or some data cannot be reached.
+    /// Whether losing one more replica could lose data, some data cannot be reached or written, or a node is down.
     pub fn is_at_risk(&self) -> bool {
-        self.under_replicated > 0 || self.unavailable > 0
+        let tablets = self.under_replicated + self.leaderless + self.unavailable;
+        tablets + self.full_disks > 0 || self.live_nodes < self.nodes
     }
 }
 

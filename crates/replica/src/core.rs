@@ -148,7 +148,7 @@ impl<E: Engine> Core<E> {
     /// for as long as it stands (after a restart of the process nobody votes until all promises have lapsed).
     pub fn close(&mut self, tablet: TabletId) -> Result<(), KvError> {
         let Some(mut replica) = self.replicas.remove(&tablet) else { return Ok(()) };
-        replica.handle.lease.publish(None);
+        self.context.counters.note_lease(replica.handle.lease.publish(None));
         // These were proposed: what becomes of them others decide.
         for waiter in replica.take_all_waiters() {
             self.outcomes.push(waiter, Err(KvError::Timeout(0)));
@@ -172,7 +172,7 @@ impl<E: Engine> Core<E> {
         self.release(tablet, None);
         self.send();
         let mut replica = self.replicas.remove(&tablet)?;
-        replica.handle.lease.publish(None);
+        self.context.counters.note_lease(replica.handle.lease.publish(None));
         for waiter in replica.take_all_waiters() {
             self.outcomes.push(waiter, Err(KvError::Timeout(0)));
         }
@@ -192,7 +192,7 @@ impl<E: Engine> Core<E> {
     /// leader: the leader's lease may stand on that.
     pub fn detach(&mut self, tablet: TabletId) {
         let Some(mut replica) = self.replicas.remove(&tablet) else { return };
-        replica.handle.lease.publish(None);
+        self.context.counters.note_lease(replica.handle.lease.publish(None));
         for waiter in replica.take_all_waiters() {
             self.outcomes.push(waiter, Err(KvError::Timeout(0)));
         }
@@ -301,6 +301,7 @@ impl<E: Engine> Core<E> {
                     self.outcomes.push(proposal.waiter, Err(error.clone()));
                 }
             } else if replica.may_propose() {
+                context.counters.proposals.add(replica.fresh.len() as u64);
                 for (waiter, error) in replica.propose_fresh(now_ns, &mut || context.stamps.stamp(wall_us)) {
                     self.outcomes.push(waiter, Err(error));
                 }
@@ -413,6 +414,9 @@ impl<E: Engine> Core<E> {
         let (more, sendable) = replica.group.persisted(step);
         committed.extend(more);
         messages.extend(sendable);
+        if !committed.is_empty() {
+            self.context.counters.entries_committed.add(committed.len() as u64);
+        }
         if replica.may_defer(&committed) {
             if replica.deferred.is_empty() && !committed.is_empty() {
                 self.deferred.push_back((self.context.clock.monotonic_ns() + APPLY_WITHIN_NS, tablet));
@@ -509,7 +513,7 @@ impl<E: Engine> Core<E> {
         let Some(replica) = self.replicas.get_mut(&tablet) else { return };
         tracing::error!(%tablet, %error, "a tablet replica stops");
         replica.failure = Some(error.to_string());
-        replica.handle.lease.publish(None);
+        self.context.counters.note_lease(replica.handle.lease.publish(None));
         self.context.suspect_disk(replica.handle.disk);
         for waiter in replica.take_all_waiters() {
             self.outcomes.push(waiter, Err(KvError::Storage(error.to_string())));

@@ -241,7 +241,7 @@ impl<E: Engine> Core<E> {
             return;
         }
         // In this order: reads that began under the lease fail before anybody else can be elected.
-        replica.handle.lease.publish(None);
+        self.context.counters.note_lease(replica.handle.lease.publish(None));
         let term = replica.group.term();
         (replica.released_term, replica.released_ns) = (term, now_ns);
         let group = replica.group_id;
@@ -337,7 +337,13 @@ impl<E: Engine> Core<E> {
         }
         replica.note_settled();
         if replica.handle.leader.swap(leader, Ordering::AcqRel) != leader && leader != 0 {
-            tracing::debug!(%tablet, leader, term = replica.group.term(), "leader changed");
+            let term = replica.group.term();
+            if leader == self.context.node.0 {
+                self.context.counters.elections_won.fetch_add(1, Ordering::Relaxed);
+                tracing::info!(event = "leader", %tablet, term, "this node leads a tablet");
+            } else {
+                tracing::debug!(%tablet, leader, term, "leader changed");
+            }
         }
         if leader != self.context.node.0 {
             replica.leading_since_ns = None;
@@ -382,7 +388,7 @@ impl<E: Engine> Core<E> {
         } else {
             None
         };
-        replica.handle.lease.publish(lease);
+        self.context.counters.note_lease(replica.handle.lease.publish(lease));
     }
 }
 

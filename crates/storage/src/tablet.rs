@@ -9,6 +9,7 @@ use crate::error::StorageError;
 use crate::listener::TabletEvents;
 use crate::shared::{ExpiryRules, Shared};
 use diorite_base::bytes::Reader;
+use parking_lot::Mutex;
 use rust_rocksdb::checkpoint::Checkpoint;
 use rust_rocksdb::{
     DB, DBPinnableSlice, DBRawIterator, ErrorKind, FlushOptions, ReadOptions, ReadTier, WriteBatch, properties,
@@ -156,6 +157,8 @@ pub struct Tablet {
     events: Arc<TabletEvents>,
     rules: Arc<ExpiryRules>,
     doomed: AtomicBool,
+    /// The sizes of the files when they were last looked at, and how much background work there had been.
+    seen: Mutex<Option<(u64, TabletStatistics)>>,
     /// Dropped last, when RocksDB is closed.
     open: Arc<()>,
 }
@@ -167,16 +170,26 @@ pub struct TabletStatistics {
     pub sst_bytes: u64,
     /// Files.
     pub sst_files: u64,
-    /// Bytes in memtables.
-    pub memtable_bytes: u64,
     /// Keys, estimated.
     pub keys_estimate: u64,
-    /// Whether a compaction is waiting for a thread.
-    pub compaction_pending: bool,
-    /// Compactions under way.
-    pub compactions_running: u64,
+    /// Whether a compaction is waiting for a thread: 1 or 0.
+    pub compactions_pending: u64,
     /// Bytes that compaction would have to rewrite, estimated.
     pub pending_compaction_bytes: u64,
+    /// Bytes of what is not replaced or deleted, estimated.
+    pub live_bytes: u64,
+}
+
+impl TabletStatistics {
+    /// Adds those of another tablet.
+    pub fn add(&mut self, other: &Self) {
+        self.sst_bytes += other.sst_bytes;
+        self.sst_files += other.sst_files;
+        self.keys_estimate += other.keys_estimate;
+        self.compactions_pending += other.compactions_pending;
+        self.pending_compaction_bytes += other.pending_compaction_bytes;
+        self.live_bytes += other.live_bytes;
+    }
 }
 
 impl Tablet {
@@ -198,6 +211,7 @@ impl Tablet {
             events,
             rules,
             doomed: AtomicBool::new(false),
+            seen: Mutex::default(),
             open: Arc::new(()),
         };
         let state = tablet.applied_state()?;
@@ -343,34 +357,57 @@ impl Tablet {
         self.db.compact_range(None::<&[u8]>, None::<&[u8]>);
     }
 
-    /// Sizes, for metrics.
+    /// Sizes, for metrics. What only a flush or a compaction changes is looked at only after one.
     pub fn statistics(&self) -> TabletStatistics {
         let property = |name| self.db.property_int_value(name).ok().flatten().unwrap_or(0);
-        let sst_files = (0..7)
-            .map(|level| {
-                self.db
-                    .property_value(properties::num_files_at_level(level))
-                    .ok()
-                    .flatten()
-                    .and_then(|count| count.parse::<u64>().ok())
-                    .unwrap_or(0)
-            })
-            .sum();
+        // Before it is looked at what they have changed: at worst it is looked at once more than needed.
+        let work = self.events.background_work();
+        let mut seen = self.seen.lock();
+        let files = match *seen {
+            Some((at, files)) if at == work => files,
+            _ => self.look_at_files(),
+        };
+        *seen = Some((work, files));
+        TabletStatistics {
+            keys_estimate: property(properties::ESTIMATE_NUM_KEYS),
+            compactions_pending: property(properties::COMPACTION_PENDING),
+            ..files
+        }
+    }
+
+    fn look_at_files(&self) -> TabletStatistics {
+        let property = |name| self.db.property_int_value(name).ok().flatten().unwrap_or(0);
+        let in_level = |level| {
+            let count = self.db.property_value(properties::num_files_at_level(level)).ok().flatten();
+            count.and_then(|count| count.parse::<u64>().ok()).unwrap_or(0)
+        };
         TabletStatistics {
             sst_bytes: property(properties::TOTAL_SST_FILES_SIZE),
-            sst_files,
-            memtable_bytes: property(properties::CUR_SIZE_ALL_MEM_TABLES),
-            keys_estimate: property(properties::ESTIMATE_NUM_KEYS),
-            compaction_pending: property(properties::COMPACTION_PENDING) > 0,
-            compactions_running: property(properties::NUM_RUNNING_COMPACTIONS),
+            sst_files: (0..7).map(in_level).sum(),
             pending_compaction_bytes: property(properties::ESTIMATE_PENDING_COMPACTION_BYTES),
+            live_bytes: property(properties::ESTIMATE_LIVE_DATA_SIZE),
+            ..TabletStatistics::default()
         }
     }
 
     /// Bytes that a copy of it would have, about: its live files, and what is still in memory.
     pub fn size_bytes(&self) -> u64 {
-        let property = |name| self.db.property_int_value(name).ok().flatten().unwrap_or(0);
-        property(properties::LIVE_SST_FILES_SIZE) + property(properties::CUR_SIZE_ALL_MEM_TABLES)
+        self.files_bytes() + self.memtable_bytes()
+    }
+
+    /// Bytes of its live files.
+    pub fn files_bytes(&self) -> u64 {
+        self.db.property_int_value(properties::LIVE_SST_FILES_SIZE).ok().flatten().unwrap_or(0)
+    }
+
+    /// Memory that reading its files takes beside the block cache, estimated.
+    pub fn reader_bytes(&self) -> u64 {
+        self.db.property_int_value(properties::ESTIMATE_TABLE_READERS_MEM).ok().flatten().unwrap_or(0)
+    }
+
+    /// Bytes that are still in memory only.
+    pub fn memtable_bytes(&self) -> u64 {
+        self.db.property_int_value(properties::CUR_SIZE_ALL_MEM_TABLES).ok().flatten().unwrap_or(0)
     }
 
     /// The tablet's files are removed when the last user of it lets go.
@@ -402,7 +439,7 @@ impl TabletData for Tablet {
     }
 
     fn memory_bytes(&self) -> u64 {
-        self.statistics().memtable_bytes
+        self.memtable_bytes()
     }
 
     fn get(self: &Arc<Self>, key: &[u8]) -> Result<Option<PinnedValue>, StorageError> {

@@ -60,9 +60,16 @@ impl Operations {
             Ask::Tables => serde_json::to_value(tables(&sight)),
             Ask::Tablets(filter) => serde_json::to_value(tablets(&sight, filter)),
             Ask::Moves => serde_json::to_value(moves(&sight)),
-            Ask::Change(_) => return Err(Failure::new(FailureKind::Invalid, "a change is no question")),
+            Ask::Change(_) | Ask::Node { .. } => {
+                return Err(Failure::new(FailureKind::Invalid, "the catalog's leader does not look this up"));
+            }
         };
         value.map_err(|error| unavailable(error.to_string()))
+    }
+
+    /// How the cluster is, as far as this node, which leads the catalog, knows.
+    pub(super) fn summarize(&self) -> ClusterStatus {
+        self.status(&self.sight())
     }
 
     fn sight(&self) -> Sight {
@@ -105,10 +112,16 @@ impl Operations {
             under_replicated,
             leaderless,
             unavailable,
+            full_disks: full_disks(sight),
             balancer: balancer(catalog, &progress),
             warnings: warnings(sight, unavailable),
         }
     }
+}
+
+fn full_disks(sight: &Sight) -> usize {
+    let disks = sight.known.reports.values().flat_map(|report| &report.disks);
+    disks.filter(|disk| disk.is_full || disk.has_failed).count()
 }
 
 fn balancer(catalog: &Catalog, progress: &Progress) -> BalancerStatus {

@@ -25,7 +25,7 @@ use crate::catalog::{CATALOG_TABLET, CatalogFollower};
 use crate::route::Router;
 use ahash::AHashMap;
 use diorite_admin::Operator;
-use diorite_admin::api::{Ask, Failure, FailureKind};
+use diorite_admin::api::{Ask, ClusterStatus, Failure, FailureKind, NodeQuestion};
 use diorite_base::random::{Random, SplitMix64};
 use diorite_base::{Clock, NodeId};
 use diorite_replica::{Leadership, Store};
@@ -34,8 +34,9 @@ use futures::future::BoxFuture;
 use knowledge::Knowledge;
 use parking_lot::Mutex;
 use serde_json::Value;
-use std::sync::Arc;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, oneshot};
@@ -50,6 +51,12 @@ const ASK_AGAIN: Duration = Duration::from_millis(250);
 const AT_A_TIME: usize = 64;
 
 type Answer = Result<Value, Failure>;
+
+/// Knows what this node, and no other, can say of itself.
+pub(crate) trait Own: Send + Sync + 'static {
+    /// The answer. Must not wait.
+    fn answer(&self, question: NodeQuestion) -> Result<Value, Failure>;
+}
 
 /// See the top of this module.
 pub(crate) struct Operations {
@@ -70,6 +77,13 @@ pub(crate) struct Operations {
     asked: Mutex<AHashMap<u64, oneshot::Sender<Answer>>>,
     answering: Arc<Semaphore>,
     knowledge: Knowledge,
+    /// Bytes of SSTable files here, as of the last report.
+    sst_bytes: AtomicU64,
+    own: OnceLock<Arc<dyn Own>>,
+    /// While this node leads the catalog: how the cluster was a few seconds ago.
+    summary: Mutex<Option<Arc<ClusterStatus>>>,
+    /// What the balancer has decided here, by reason.
+    decided: Mutex<BTreeMap<String, u64>>,
 }
 
 impl Operations {
@@ -98,7 +112,43 @@ impl Operations {
             asked: Mutex::default(),
             answering: Arc::new(Semaphore::new(AT_A_TIME)),
             knowledge: Knowledge::default(),
+            sst_bytes: AtomicU64::new(0),
+            own: OnceLock::new(),
+            summary: Mutex::default(),
+            decided: Mutex::default(),
         })
+    }
+
+    /// Names who answers questions about this node alone. Once; before, nobody does.
+    pub(crate) fn set_own(&self, own: Arc<dyn Own>) {
+        if self.own.set(own).is_err() {
+            tracing::error!("questions about this node are answered already");
+        }
+    }
+
+    /// How the cluster was a few seconds ago, if this node leads the catalog.
+    pub(crate) fn summary(&self) -> Option<Arc<ClusterStatus>> {
+        self.summary.lock().clone()
+    }
+
+    /// What the balancer has decided on this node, by reason.
+    pub(crate) fn decided(&self) -> BTreeMap<String, u64> {
+        self.decided.lock().clone()
+    }
+
+    /// Why this node should not be given requests now; none: it should.
+    pub(crate) fn unready(&self) -> Option<String> {
+        let is_led = match self.store.handle(CATALOG_TABLET).map(|handle| handle.leadership()) {
+            Some(Leadership::Here) => true,
+            Some(Leadership::Elsewhere(leader)) => self.is_up(leader),
+            Some(Leadership::Unknown) | None => false,
+        };
+        (!is_led).then(|| "nobody is known to lead the catalog".to_owned())
+    }
+
+    /// Bytes of SSTable files of this node, a report ago at most.
+    pub(crate) fn sst_bytes(&self) -> u64 {
+        self.sst_bytes.load(Ordering::Relaxed)
     }
 
     /// Reports, tells the catalog of groups that are as wanted, and balances when this node leads the catalog. Runs as long as the node.
@@ -116,6 +166,7 @@ impl Operations {
             let uptime_s = (self.clock.monotonic_ns() - self.started_ns) / 1_000_000_000;
             let report = report::make(&self.store, uptime_s, self.move_reserve_percent);
             let pause = report::pause_after(&report);
+            self.sst_bytes.store(report.sst_bytes, Ordering::Relaxed);
             match self.router.leader(CATALOG_TABLET) {
                 Some(leader) if leader == self.node => {
                     self.knowledge.learn(self.node, report, self.clock.monotonic_ns())
@@ -176,8 +227,11 @@ impl Operations {
         });
     }
 
-    /// The answer of this node, which should lead the catalog.
+    /// The answer of this node, which should lead the catalog unless it is asked about itself.
     async fn answer_here(&self, ask: Ask) -> Answer {
+        if let Ask::Node { question, .. } = ask {
+            return self.answer_of_itself(question);
+        }
         if !self.leads() {
             return Err(unavailable("the catalog's leader has just changed: ask again"));
         }
@@ -185,6 +239,20 @@ impl Operations {
             Ask::Change(change) => self.carry_out(change).await,
             question => self.look_up(&question),
         }
+    }
+
+    fn answer_of_itself(&self, question: NodeQuestion) -> Answer {
+        let own = self.own.get().ok_or_else(|| unavailable(format!("node {} is still starting", self.node)))?;
+        own.answer(question)
+    }
+
+    /// The answer of a node about itself; none: of this one.
+    async fn ask_about(&self, node: Option<NodeId>, question: NodeQuestion) -> Answer {
+        let Some(node) = node.filter(|node| *node != self.node) else { return self.answer_of_itself(question) };
+        if self.catalog.current().node(node).is_none() {
+            return Err(Failure::new(FailureKind::NotFound, format!("there is no node {node}")));
+        }
+        self.ask_node(node, &Ask::Node { node: Some(node), question }).await
     }
 
     /// The answer of the node that leads the catalog. A question, unlike a change, is asked again while that node is being found.
@@ -217,13 +285,13 @@ impl Operations {
             Ok(()) => tokio::time::timeout(PATIENCE, answer).await,
             Err(error) => {
                 self.asked.lock().remove(&id);
-                return Err(unavailable(format!("node {node}, which leads the catalog, cannot be asked: {error}")));
+                return Err(unavailable(format!("node {node} cannot be asked: {error}")));
             }
         };
         self.asked.lock().remove(&id);
         match answer {
             Ok(Ok(answer)) => answer,
-            _ => Err(unavailable(format!("node {node}, which leads the catalog, does not answer"))),
+            _ => Err(unavailable(format!("node {node} does not answer"))),
         }
     }
 }
@@ -232,12 +300,21 @@ fn unavailable(message: impl Into<String>) -> Failure {
     Failure::new(FailureKind::Unavailable, message)
 }
 
-/// Answers operators who ask this node, whoever leads the catalog.
+/// Answers operators who ask this node, whoever leads the catalog, and whichever node knows.
 pub(crate) struct AnyNode(pub(crate) Arc<Operations>);
 
 impl Operator for AnyNode {
+    fn unready(&self) -> Option<String> {
+        self.0.unready()
+    }
+
     fn ask(&self, ask: Ask) -> BoxFuture<'static, Answer> {
         let operations = Arc::clone(&self.0);
-        Box::pin(async move { operations.ask_leader(ask).await })
+        Box::pin(async move {
+            match ask {
+                Ask::Node { node, question } => operations.ask_about(node, question).await,
+                ask => operations.ask_leader(ask).await,
+            }
+        })
     }
 }
