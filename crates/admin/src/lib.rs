@@ -17,6 +17,7 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
+use diorite_base::NodeId;
 use futures::future::BoxFuture;
 use std::sync::Arc;
 
@@ -35,6 +36,8 @@ pub trait Operator: Send + Sync + 'static {
 /// What a node lets be seen.
 #[derive(Clone)]
 pub struct NodeView {
+    /// Which node it is.
+    pub node: NodeId,
     /// The options in force.
     pub configuration: serde_json::Value,
     /// The metrics.

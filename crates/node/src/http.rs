@@ -26,7 +26,8 @@ pub(crate) async fn run(
         }
         Err(error) => serde_json::json!({ "error": error.to_string() }),
     };
-    let view = NodeView { configuration, metrics: Arc::new(NodeMetrics::new(shared, transport)), operator };
+    let node = shared.kv.node.node;
+    let view = NodeView { node, configuration, metrics: Arc::new(NodeMetrics::new(shared, transport)), operator };
     let served = axum::serve(listener, router(view)).with_graceful_shutdown(async move {
         // The sender is dropped only with the node.
         let _ = stop.wait_for(|stop| *stop).await;

@@ -6,7 +6,7 @@ use crate::error::StartError;
 use crate::kv::NodeKv;
 use crate::listener;
 use crate::membership::{self, Admission, Applicant, Arrivals, JOIN_PATIENCE, Joined, Membership, RoutedWriter};
-use crate::operate::{AnyNode, Operations};
+use crate::operate::{AnyNode, Operations, ReportOptions};
 use crate::route::{CatalogSource, RouteOptions, Router};
 use crate::semantics::RowSemantics;
 use crate::shared::{Access, ConnectionLimits, Shared as Connections};
@@ -242,7 +242,7 @@ async fn start_node(
         Arc::clone(&catalog),
         Arc::clone(&transport) as Arc<dyn Transport>,
         Arc::clone(clock),
-        options.move_reserve,
+        ReportOptions { move_reserve_percent: options.move_reserve, memory_limit_bytes: options.memory_limit_bytes() },
     );
     let membership = Arc::new(Membership {
         transport,

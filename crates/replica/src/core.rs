@@ -13,6 +13,7 @@
 
 use crate::apply::{Applier, Outcomes};
 use crate::context::Context;
+use crate::events::TabletEventKind;
 use crate::replica::{Promise, Proposal, Replica, Waiter};
 use crate::store::{Durability, Refused};
 use crate::wire::{self, Envelope};
@@ -114,6 +115,7 @@ impl<E: Engine> Core<E> {
         self.touch(tablet);
         self.advance();
         self.note_replayed(tablet, stored_index);
+        self.context.note(tablet, TabletEventKind::Opened { applied: stored_index });
         match self.replicas.get(&tablet).and_then(|replica| replica.failure.clone()) {
             Some(failure) => Err(KvError::Storage(failure)),
             None => Ok(()),
@@ -147,6 +149,7 @@ impl<E: Engine> Core<E> {
             self.outcomes.push(waiter, Err(KvError::Timeout(0)));
         }
         self.restless.remove(&tablet);
+        self.context.events.forget(tablet);
         self.keep_promise(&replica);
         let (state, floor) = replica.group.memory();
         let retired = self.records[replica.handle.disk].retire(replica.group_id, &state, floor);
@@ -379,6 +382,10 @@ impl<E: Engine> Core<E> {
         if *replica.group.members() != members_before {
             replica.forget_removed();
             self.restless.insert(tablet);
+            let members = replica.group.members();
+            let (voters, outgoing) = (members.voters.clone(), members.voters_outgoing.clone());
+            let learners = members.learners.clone();
+            self.context.note(tablet, TabletEventKind::Members { voters, outgoing, learners });
             // Before anything is sent that could let the new members act.
             self.publish_lease(tablet);
         }
@@ -432,6 +439,7 @@ impl<E: Engine> Core<E> {
         self.release(tablet, None);
         let Some(replica) = self.replicas.get_mut(&tablet) else { return };
         tracing::error!(%tablet, %error, "a tablet replica stops");
+        self.context.note(tablet, TabletEventKind::Failed { reason: error.to_string() });
         replica.failure = Some(error.to_string());
         replica.handle.lease.publish(None);
         for waiter in replica.take_all_waiters() {

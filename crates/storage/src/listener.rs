@@ -13,6 +13,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 pub(crate) struct TabletEvents {
     /// Flushes finished since the tablet was opened.
     pub(crate) flushes: AtomicU64,
+    /// Compactions finished since then.
+    pub(crate) compactions: AtomicU64,
     /// Whether RocksDB has stopped background work because of an error.
     pub(crate) failed: AtomicBool,
 }
@@ -51,6 +53,7 @@ impl EventListener for Listener {
     fn on_compaction_completed(&self, info: &CompactionJobInfo) {
         self.pool(info).fetch_sub(1, Ordering::Relaxed);
         self.counters.compactions.fetch_add(1, Ordering::Relaxed);
+        self.tablet.compactions.fetch_add(1, Ordering::Release);
     }
 
     fn on_stall_conditions_changed(&self, info: &WriteStallInfo) {

@@ -7,8 +7,9 @@
 use crate::engine::{TabletBatch, TabletData};
 use crate::error::StorageError;
 use crate::listener::TabletEvents;
-use crate::shared::{ExpiryRules, Shared};
+use crate::shared::{ExpiryRules, LEVELS, Shared};
 use diorite_base::bytes::Reader;
+use parking_lot::Mutex;
 use rust_rocksdb::checkpoint::Checkpoint;
 use rust_rocksdb::{
     DB, DBPinnableSlice, DBRawIterator, ErrorKind, FlushOptions, ReadOptions, ReadTier, WriteBatch, properties,
@@ -155,9 +156,38 @@ pub struct Tablet {
     shared: Arc<Shared>,
     events: Arc<TabletEvents>,
     rules: Arc<ExpiryRules>,
+    files: Mutex<FilesKept>,
     doomed: AtomicBool,
     /// Dropped last, when RocksDB is closed.
     open: Arc<()>,
+}
+
+/// Bytes of keys and values, from RocksDB's text about the properties of tables: `…; raw key size=16; …; raw value size=100; …`.
+fn content_bytes(properties: &str) -> Option<u64> {
+    let find = |name: &str| {
+        let fields = properties.split(';').filter_map(|field| field.split_once('='));
+        fields.filter(|(found, _)| found.trim() == name).find_map(|(_, value)| value.trim().parse::<u64>().ok())
+    };
+    Some(find("raw key size")? + find("raw value size")?)
+}
+
+/// The SSTables of a tablet, as of its last flush or compaction.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct TabletFiles {
+    /// How many.
+    pub files: u64,
+    /// Their size.
+    pub bytes: u64,
+    /// Bytes of the keys and values in them, as they were before they were encoded and compressed; `None` until they have been read, see
+    /// [`Tablet::measure_contents`].
+    pub content_bytes: Option<u64>,
+}
+
+/// What is kept of the files, so that they are not looked at again and again: valid for one number of flushes and compactions.
+#[derive(Debug, Default)]
+struct FilesKept {
+    version: Option<u64>,
+    files: TabletFiles,
 }
 
 /// Sizes of a tablet, for metrics.
@@ -197,6 +227,7 @@ impl Tablet {
             shared: Arc::clone(shared),
             events,
             rules,
+            files: Mutex::default(),
             doomed: AtomicBool::new(false),
             open: Arc::new(()),
         };
@@ -346,25 +377,49 @@ impl Tablet {
     /// Sizes, for metrics.
     pub fn statistics(&self) -> TabletStatistics {
         let property = |name| self.db.property_int_value(name).ok().flatten().unwrap_or(0);
-        let sst_files = (0..7)
-            .map(|level| {
-                self.db
-                    .property_value(properties::num_files_at_level(level))
-                    .ok()
-                    .flatten()
-                    .and_then(|count| count.parse::<u64>().ok())
-                    .unwrap_or(0)
-            })
-            .sum();
         TabletStatistics {
             sst_bytes: property(properties::TOTAL_SST_FILES_SIZE),
-            sst_files,
+            sst_files: self.files().files,
             memtable_bytes: property(properties::CUR_SIZE_ALL_MEM_TABLES),
             keys_estimate: property(properties::ESTIMATE_NUM_KEYS),
             compaction_pending: property(properties::COMPACTION_PENDING) > 0,
             compactions_running: property(properties::NUM_RUNNING_COMPACTIONS),
             pending_compaction_bytes: property(properties::ESTIMATE_PENDING_COMPACTION_BYTES),
         }
+    }
+
+    /// Its SSTables. Looks at them only when a flush or a compaction has changed them since.
+    pub fn files(&self) -> TabletFiles {
+        let version = self.files_version();
+        let mut kept = self.files.lock();
+        if kept.version != Some(version) {
+            let count = |level| self.db.property_value(properties::num_files_at_level(level)).ok().flatten();
+            let files = (0..LEVELS as usize).filter_map(|level| count(level)?.parse::<u64>().ok()).sum();
+            let bytes = self.db.property_int_value(properties::TOTAL_SST_FILES_SIZE).ok().flatten().unwrap_or(0);
+            let content_bytes = (files == 0).then_some(0);
+            *kept = FilesKept { version: Some(version), files: TabletFiles { files, bytes, content_bytes } };
+        }
+        kept.files
+    }
+
+    /// Finds out how much its SSTables hold. That asks each of them, so it is not for every report; nothing happens if it is known already. Returns
+    /// whether the files were asked.
+    pub fn measure_contents(&self) -> bool {
+        if self.files().content_bytes.is_some() {
+            return false;
+        }
+        let version = self.files_version();
+        let properties = self.db.property_value(properties::AGGREGATED_TABLE_PROPERTIES).ok().flatten();
+        let content_bytes = properties.and_then(|text| content_bytes(&text));
+        let mut kept = self.files.lock();
+        if kept.version == Some(version) {
+            kept.files.content_bytes = content_bytes;
+        }
+        true
+    }
+
+    fn files_version(&self) -> u64 {
+        self.events.flushes.load(Ordering::Acquire) + self.events.compactions.load(Ordering::Acquire)
     }
 
     /// Bytes that a copy of it would have, about: its live files, and what is still in memory.
