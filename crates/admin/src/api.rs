@@ -397,6 +397,9 @@ pub struct ClusterStatus {
     pub reads_per_second: f64,
     /// Writes per second, over all nodes that are up.
     pub writes_per_second: f64,
+    /// Disks that refuse writes for want of space, or have failed.
+    #[serde(default)]
+    pub full_disks: usize,
     /// What the balancer does.
     pub balancer: BalancerStatus,
     /// What an operator had better look at, worst first.
@@ -404,9 +407,10 @@ pub struct ClusterStatus {
 }
 
 impl ClusterStatus {
-    /// Whether losing one more replica could lose data, or some data cannot be reached.
+    /// Whether losing one more replica could lose data, some data cannot be reached or written, or a node is down.
     pub fn is_at_risk(&self) -> bool {
-        self.under_replicated > 0 || self.unavailable > 0
+        let tablets = self.under_replicated + self.leaderless + self.unavailable;
+        tablets + self.full_disks > 0 || self.live_nodes < self.nodes
     }
 }
 

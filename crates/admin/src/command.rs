@@ -3,7 +3,9 @@
 //! Always true: with `--json` nothing but JSON goes to standard output, as the HTTP interface gives it; a command that changes something says
 //! what it did, or fails with the reason why it did not. `status` ends with code 2 when data is at risk.
 
-use crate::api::{ClusterStatus, Done, MoveStatus, NodeStatus, TableStatus, TabletFilter, TabletPage};
+use crate::api::{
+    ClusterStatus, Done, LogChange, LogStatus, MoveStatus, NodeStatus, TableStatus, TabletFilter, TabletPage,
+};
 pub use crate::client::AdminError;
 use crate::client::Client;
 use crate::tables;
@@ -38,7 +40,7 @@ pub struct AdminArguments {
 /// What to look at or to change.
 #[derive(Debug, Clone, clap::Subcommand)]
 pub enum AdminCommand {
-    /// Show how the cluster is; ends with code 2 when data is at risk.
+    /// Show how the cluster is; ends with code 2 when data is at risk: a tablet lacks a replica, a leader or a quorum, a node is down, a disk is full.
     Status,
     /// Show the nodes.
     Nodes,
@@ -107,6 +109,18 @@ pub enum AdminCommand {
         /// The zones.
         #[arg(value_name = "ZONE")]
         zones: Vec<String>,
+    },
+    /// Show how a node logs, or change it while it runs (until it is started again).
+    Logging {
+        /// The node's id; the node that is asked if not given.
+        #[arg(long, value_name = "N")]
+        node: Option<u64>,
+        /// What to log: a level, or directives such as info,diorite_replica=debug.
+        #[arg(long)]
+        levels: Option<String>,
+        /// Log requests that take so many milliseconds or longer; off logs none.
+        #[arg(long, value_name = "MILLISECONDS")]
+        slow_query: Option<String>,
     },
     /// Stop something until it is resumed.
     Pause {
@@ -183,6 +197,16 @@ pub fn run(arguments: &AdminArguments) -> Result<ExitCode, AdminError> {
             set(&client, json, &json!({ "replace_after_ms": seconds.saturating_mul(1_000) }))?;
         }
         AdminCommand::SetLeaderZones { zones } => set(&client, json, &json!({ "preferred_leader_zones": zones }))?,
+        AdminCommand::Logging { node, levels, slow_query } => {
+            let path =
+                node.map_or_else(|| "/api/v1/logging".to_owned(), |node| format!("/api/v1/nodes/{node}/logging"));
+            let change = LogChange { levels: levels.clone(), slow_query: slow_query.clone() };
+            let status: LogStatus = match change == LogChange::default() {
+                true => client.get(&path)?,
+                false => client.post(&path, &serde_json::to_value(&change).map_err(std::io::Error::other)?)?,
+            };
+            show(json, &status, tables::logging)?;
+        }
         AdminCommand::Pause { what: Pausable::Balancing } => {
             set(&client, json, &json!({ "balancing_is_paused": true }))?
         }

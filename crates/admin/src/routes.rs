@@ -27,7 +27,7 @@ pub(crate) fn operations() -> Router<NodeView> {
         .route("/api/v1/settings", post(settings))
 }
 
-async fn answer(view: NodeView, ask: Ask) -> Response {
+pub(crate) async fn answer(view: NodeView, ask: Ask) -> Response {
     match view.operator.ask(ask).await {
         Ok(value) => Json(value).into_response(),
         Err(failure) => failed(&failure),
@@ -44,7 +44,7 @@ pub(crate) fn status_of(kind: FailureKind) -> StatusCode {
     }
 }
 
-fn failed(failure: &Failure) -> Response {
+pub(crate) fn failed(failure: &Failure) -> Response {
     (status_of(failure.kind), Json(failure)).into_response()
 }
 
@@ -124,7 +124,7 @@ async fn settings(State(view): State<NodeView>, body: Bytes) -> Response {
     Json(done).into_response()
 }
 
-fn parsed<T: DeserializeOwned + Default>(body: &Bytes) -> Result<T, Failure> {
+pub(crate) fn parsed<T: DeserializeOwned + Default>(body: &Bytes) -> Result<T, Failure> {
     if body.is_empty() {
         return Ok(T::default());
     }

@@ -1,6 +1,6 @@
 //! Answers as people read them on a terminal.
 
-use crate::api::{ClusterStatus, MoveStatus, NodeStatus, TableStatus, TabletStatus};
+use crate::api::{ClusterStatus, LogStatus, MoveStatus, NodeStatus, TableStatus, TabletStatus};
 use diorite_base::NodeId;
 use diorite_base::text::{NOTHING, bytes, duration, or_dash, table};
 
@@ -45,6 +45,11 @@ pub(crate) fn status(status: &ClusterStatus) -> String {
         text.push_str(&format!("warning     {warning}\n"));
     }
     text
+}
+
+pub(crate) fn logging(status: &LogStatus) -> String {
+    let LogStatus { levels, slow_query, format } = status;
+    format!("{:<12}{levels}\n{:<12}{slow_query}\n{:<12}{format}\n", "levels", "slow query", "format")
 }
 
 pub(crate) fn nodes(nodes: &[NodeStatus]) -> String {

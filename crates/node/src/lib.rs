@@ -17,6 +17,7 @@ mod logging;
 mod login;
 mod membership;
 mod metrics;
+mod observe;
 mod operate;
 mod peers;
 mod route;
@@ -26,6 +27,7 @@ mod shared;
 mod socket;
 mod tls;
 
-pub use config::{DurabilityOption, NodeAddress, Size, StartOptions};
+pub use config::{DurabilityOption, NodeAddress, Size, SlowQueryOption, StartOptions};
 pub use error::StartError;
+pub use observe::Allocator;
 pub use server::run;

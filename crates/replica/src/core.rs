@@ -143,7 +143,7 @@ impl<E: Engine> Core<E> {
     /// for as long as it stands (after a restart of the process nobody votes until all promises have lapsed).
     pub fn close(&mut self, tablet: TabletId) -> Result<(), KvError> {
         let Some(mut replica) = self.replicas.remove(&tablet) else { return Ok(()) };
-        replica.handle.lease.publish(None);
+        self.context.counters.note_lease(replica.handle.lease.publish(None));
         // These were proposed: what becomes of them others decide.
         for waiter in replica.take_all_waiters() {
             self.outcomes.push(waiter, Err(KvError::Timeout(0)));
@@ -168,7 +168,7 @@ impl<E: Engine> Core<E> {
     /// leader: the leader's lease may stand on that.
     pub fn detach(&mut self, tablet: TabletId) {
         let Some(mut replica) = self.replicas.remove(&tablet) else { return };
-        replica.handle.lease.publish(None);
+        self.context.counters.note_lease(replica.handle.lease.publish(None));
         for waiter in replica.take_all_waiters() {
             self.outcomes.push(waiter, Err(KvError::Timeout(0)));
         }
@@ -270,6 +270,7 @@ impl<E: Engine> Core<E> {
                     self.outcomes.push(proposal.waiter, Err(error.clone()));
                 }
             } else if replica.may_propose() {
+                context.counters.proposals.add(replica.fresh.len() as u64);
                 for (waiter, error) in replica.propose_fresh(now_ns, &mut || context.stamps.stamp(wall_us)) {
                     self.outcomes.push(waiter, Err(error));
                 }
@@ -374,6 +375,9 @@ impl<E: Engine> Core<E> {
         let (more, sendable) = replica.group.persisted(step);
         committed.extend(more);
         messages.extend(sendable);
+        if !committed.is_empty() {
+            self.context.counters.entries_committed.add(committed.len() as u64);
+        }
         let members_before = replica.group.members().clone();
         if let Err(error) = self.applier.apply(replica, &committed, &mut self.outcomes) {
             self.fail(tablet, &error);
@@ -441,7 +445,7 @@ impl<E: Engine> Core<E> {
         tracing::error!(%tablet, %error, "a tablet replica stops");
         self.context.note(tablet, TabletEventKind::Failed { reason: error.to_string() });
         replica.failure = Some(error.to_string());
-        replica.handle.lease.publish(None);
+        self.context.counters.note_lease(replica.handle.lease.publish(None));
         for waiter in replica.take_all_waiters() {
             self.outcomes.push(waiter, Err(KvError::Storage(error.to_string())));
         }

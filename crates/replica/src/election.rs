@@ -239,7 +239,7 @@ impl<E: Engine> Core<E> {
             return;
         }
         // In this order: reads that began under the lease fail before anybody else can be elected.
-        replica.handle.lease.publish(None);
+        self.context.counters.note_lease(replica.handle.lease.publish(None));
         let term = replica.group.term();
         (replica.released_term, replica.released_ns) = (term, now_ns);
         self.context.note(tablet, TabletEventKind::HandedOver { to: candidate });
@@ -333,12 +333,19 @@ impl<E: Engine> Core<E> {
         replica.note_settled();
         if replica.handle.leader.swap(leader, Ordering::AcqRel) != leader {
             let term = replica.group.term();
-            if leader == 0 {
-                self.context.note(tablet, TabletEventKind::NoLeader { term });
-            } else {
+            if leader == self.context.node.0 {
+                self.context.counters.elections_won.fetch_add(1, Ordering::Relaxed);
+                tracing::info!(event = "leader", %tablet, term, "this node leads a tablet");
+            } else if leader != 0 {
                 tracing::debug!(%tablet, leader, term, "leader changed");
-                self.context.note(tablet, TabletEventKind::Leader { leader: NodeId(leader), term });
             }
+            self.context.note(
+                tablet,
+                match leader {
+                    0 => TabletEventKind::NoLeader { term },
+                    leader => TabletEventKind::Leader { leader: NodeId(leader), term },
+                },
+            );
         }
         if leader != self.context.node.0 {
             replica.leading_since_ns = None;
@@ -383,7 +390,7 @@ impl<E: Engine> Core<E> {
         } else {
             None
         };
-        replica.handle.lease.publish(lease);
+        self.context.counters.note_lease(replica.handle.lease.publish(lease));
     }
 }
 

@@ -79,6 +79,18 @@ impl Lease {
     }
 }
 
+/// What became of a lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use = "changes of leases are counted"]
+pub(crate) enum LeaseChange {
+    /// Reads may begin, which they might not before.
+    Taken,
+    /// The other way round.
+    Lost,
+    /// Neither: also if other followers support it now.
+    Nothing,
+}
+
 /// Where a replica's worker publishes its lease.
 #[derive(Debug, Default)]
 pub(crate) struct LeaseSlot {
@@ -87,16 +99,22 @@ pub(crate) struct LeaseSlot {
 
 impl LeaseSlot {
     /// Replaces the lease. With `None` every read that has begun and not ended fails.
-    pub(crate) fn publish(&self, lease: Option<Lease>) {
+    pub(crate) fn publish(&self, lease: Option<Lease>) -> LeaseChange {
         let current = self.lease.load();
         let unchanged = match (&*current, &lease) {
             (None, None) => true,
             (Some(current), Some(lease)) => current.is_same(lease),
             _ => false,
         };
+        let change = match (&*current, &lease) {
+            (None, Some(_)) => LeaseChange::Taken,
+            (Some(_), None) => LeaseChange::Lost,
+            _ => LeaseChange::Nothing,
+        };
         if !unchanged {
             self.lease.store(lease.map(Arc::new));
         }
+        change
     }
 
     /// The term in which reads may begin now, if they may. The clock is asked only if time matters.

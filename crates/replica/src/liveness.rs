@@ -37,6 +37,7 @@ pub struct Liveness {
     clock: Arc<dyn Clock>,
     transport: Arc<dyn Transport>,
     announced: AtomicU64,
+    support_received: AtomicU64,
     listener: OnceLock<Arc<dyn PeerListener>>,
 }
 
@@ -50,6 +51,7 @@ impl Liveness {
             clock,
             transport,
             announced: AtomicU64::new(0),
+            support_received: AtomicU64::new(0),
             listener: OnceLock::new(),
         }
     }
@@ -146,6 +148,7 @@ impl Liveness {
                 Ok(changes)
             }
             SUPPORT => {
+                self.support_received.fetch_add(1, Ordering::Relaxed);
                 let support = Support { heartbeat, epoch: number };
                 Ok(self.table.lock().supported(from.0, support).into_iter().collect())
             }
@@ -162,6 +165,11 @@ impl Liveness {
                 SupportChange::Received(_) => {}
             }
         }
+    }
+
+    /// Heartbeats that others have answered with their support.
+    pub fn support_received(&self) -> u64 {
+        self.support_received.load(Ordering::Relaxed)
     }
 
     /// Whether the node has been heard from lately.

@@ -6,6 +6,7 @@ use crate::describe::ReplicaState;
 use crate::events::TabletEvent;
 use crate::handle::{TabletHandle, storage_error};
 use crate::heart::{self, Heart};
+use crate::lease::LeaseChange;
 use crate::liveness::Liveness;
 use crate::queue::{Queue, QueueLimits};
 use crate::replica::{Members, Opening, Proposal, Replica};
@@ -15,6 +16,7 @@ use crate::worker::{Command, Worker};
 use ahash::AHashMap;
 use arc_swap::{ArcSwap, Guard};
 use diorite_base::bytes::Malformed;
+use diorite_base::measure::{Counter, Histogram};
 use diorite_base::mutation::{Evaluator, Mutation};
 use diorite_base::write::{KvError, WriteSink};
 use diorite_base::{Clock, GroupId, NodeId, TabletId, limits};
@@ -95,6 +97,18 @@ pub struct StoreCounters {
     pub log_syncs: AtomicU64,
     /// Time spent in log writes, nanoseconds.
     pub log_write_ns: AtomicU64,
+    /// How long log writes took that were fsynced.
+    pub log_sync_times: Histogram,
+    /// Writes proposed.
+    pub proposals: Counter,
+    /// Entries committed and applied.
+    pub entries_committed: Counter,
+    /// Elections that replicas of this node have won.
+    pub elections_won: AtomicU64,
+    /// Leases that began.
+    pub leases_taken: AtomicU64,
+    /// Leases that ended: given up, or no longer supported in time.
+    pub leases_lost: AtomicU64,
     /// Times a worker waited for memtables to be flushed.
     pub memory_waits: AtomicU64,
     /// Frames to other nodes that could not be queued.
@@ -121,6 +135,17 @@ impl StoreCounters {
         self.log_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
         self.log_write_ns.fetch_add(elapsed_ns, Ordering::Relaxed);
         self.log_syncs.fetch_add(u64::from(synced), Ordering::Relaxed);
+        if synced {
+            self.log_sync_times.record(elapsed_ns);
+        }
+    }
+
+    pub(crate) fn note_lease(&self, change: LeaseChange) {
+        match change {
+            LeaseChange::Taken => self.leases_taken.fetch_add(1, Ordering::Relaxed),
+            LeaseChange::Lost => self.leases_lost.fetch_add(1, Ordering::Relaxed),
+            LeaseChange::Nothing => return,
+        };
     }
 }
 
@@ -672,6 +697,12 @@ impl Store {
         let waiting = self.inner.queues.iter().map(Queue::len).sum();
         let refused = self.inner.queues.iter().map(|queue| queue.refused.load(Ordering::Relaxed)).sum();
         (waiting, refused)
+    }
+
+    /// Bytes of writes and messages that wait in the queues, and how many may, of either.
+    pub fn queued_bytes(&self) -> (usize, usize) {
+        let queues = &self.inner.queues;
+        (queues.iter().map(Queue::bytes).sum(), queues.len() * self.inner.options.queue_bytes)
     }
 
     /// For each disk: its path, free and total bytes, Raft log bytes, and whether it refuses writes.

@@ -54,15 +54,19 @@ impl EventListener for Listener {
         self.pool(info).fetch_sub(1, Ordering::Relaxed);
         self.counters.compactions.fetch_add(1, Ordering::Relaxed);
         self.tablet.compactions.fetch_add(1, Ordering::Release);
+        self.counters.compaction_us.fetch_add(info.elapsed_micros(), Ordering::Relaxed);
     }
 
     fn on_stall_conditions_changed(&self, info: &WriteStallInfo) {
         match info.cur() {
             DBWriteStallCondition::KStopped => self.counters.write_stops.fetch_add(1, Ordering::Relaxed),
             DBWriteStallCondition::KDelayed => self.counters.write_slowdowns.fetch_add(1, Ordering::Relaxed),
-            _ => return,
+            _ => {
+                tracing::info!(event = "stall", before = ?info.prev(), "rocksdb takes writes at full speed again");
+                return;
+            }
         };
-        tracing::warn!(condition = ?info.cur(), "rocksdb slows or stops writes: compaction cannot keep up");
+        tracing::warn!(event = "stall", condition = ?info.cur(), "rocksdb slows or stops writes: compaction cannot keep up");
     }
 
     fn on_background_error(&self, reason: DBBackgroundErrorReason, status: MutableStatus) {

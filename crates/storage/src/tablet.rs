@@ -201,12 +201,28 @@ pub struct TabletStatistics {
     pub memtable_bytes: u64,
     /// Keys, estimated.
     pub keys_estimate: u64,
-    /// Whether a compaction is waiting for a thread.
-    pub compaction_pending: bool,
+    /// Whether a compaction is waiting for a thread: 1 or 0.
+    pub compactions_pending: u64,
     /// Compactions under way.
     pub compactions_running: u64,
     /// Bytes that compaction would have to rewrite, estimated.
     pub pending_compaction_bytes: u64,
+    /// Bytes of what is not replaced or deleted, estimated.
+    pub live_bytes: u64,
+}
+
+impl TabletStatistics {
+    /// Adds those of another tablet.
+    pub fn add(&mut self, other: &Self) {
+        self.sst_bytes += other.sst_bytes;
+        self.sst_files += other.sst_files;
+        self.memtable_bytes += other.memtable_bytes;
+        self.keys_estimate += other.keys_estimate;
+        self.compactions_pending += other.compactions_pending;
+        self.compactions_running += other.compactions_running;
+        self.pending_compaction_bytes += other.pending_compaction_bytes;
+        self.live_bytes += other.live_bytes;
+    }
 }
 
 impl Tablet {
@@ -382,9 +398,10 @@ impl Tablet {
             sst_files: self.files().files,
             memtable_bytes: property(properties::CUR_SIZE_ALL_MEM_TABLES),
             keys_estimate: property(properties::ESTIMATE_NUM_KEYS),
-            compaction_pending: property(properties::COMPACTION_PENDING) > 0,
+            compactions_pending: property(properties::COMPACTION_PENDING),
             compactions_running: property(properties::NUM_RUNNING_COMPACTIONS),
             pending_compaction_bytes: property(properties::ESTIMATE_PENDING_COMPACTION_BYTES),
+            live_bytes: property(properties::ESTIMATE_LIVE_DATA_SIZE),
         }
     }
 
@@ -424,8 +441,22 @@ impl Tablet {
 
     /// Bytes that a copy of it would have, about: its live files, and what is still in memory.
     pub fn size_bytes(&self) -> u64 {
-        let property = |name| self.db.property_int_value(name).ok().flatten().unwrap_or(0);
-        property(properties::LIVE_SST_FILES_SIZE) + property(properties::CUR_SIZE_ALL_MEM_TABLES)
+        self.files_bytes() + self.memtable_bytes()
+    }
+
+    /// Bytes of its live files.
+    pub fn files_bytes(&self) -> u64 {
+        self.db.property_int_value(properties::LIVE_SST_FILES_SIZE).ok().flatten().unwrap_or(0)
+    }
+
+    /// Memory that reading its files takes beside the block cache, estimated.
+    pub fn reader_bytes(&self) -> u64 {
+        self.db.property_int_value(properties::ESTIMATE_TABLE_READERS_MEM).ok().flatten().unwrap_or(0)
+    }
+
+    /// Bytes that are still in memory only.
+    pub fn memtable_bytes(&self) -> u64 {
+        self.db.property_int_value(properties::CUR_SIZE_ALL_MEM_TABLES).ok().flatten().unwrap_or(0)
     }
 
     /// The tablet's files are removed when the last user of it lets go.
@@ -457,7 +488,7 @@ impl TabletData for Tablet {
     }
 
     fn memory_bytes(&self) -> u64 {
-        self.statistics().memtable_bytes
+        self.memtable_bytes()
     }
 
     fn get(self: &Arc<Self>, key: &[u8]) -> Result<Option<PinnedValue>, StorageError> {

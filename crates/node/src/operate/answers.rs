@@ -27,6 +27,11 @@ impl Operations {
         looking.await.unwrap_or_else(|error| Err(unavailable(error.to_string())))
     }
 
+    /// How the cluster is, as far as this node, which leads the catalog, knows.
+    pub(super) fn summarize(&self) -> ClusterStatus {
+        status(&self.sight())
+    }
+
     fn sight(&self) -> Sight {
         let catalog = self.catalog.current();
         let known = self.known(&catalog);
@@ -74,9 +79,15 @@ pub(super) fn status(sight: &Sight) -> ClusterStatus {
         replica_bytes,
         reads_per_second: live().filter_map(|report| report.activity.reads_per_second).sum(),
         writes_per_second: live().filter_map(|report| report.activity.writes_per_second).sum(),
+        full_disks: full_disks(sight),
         balancer: balancer(catalog, &progress),
         warnings: warnings(sight, unavailable),
     }
+}
+
+fn full_disks(sight: &Sight) -> usize {
+    let disks = sight.known.reports.values().flat_map(|report| &report.disks);
+    disks.filter(|disk| disk.is_full || disk.has_failed).count()
 }
 
 fn balancer(catalog: &Catalog, progress: &Progress) -> BalancerStatus {

@@ -31,7 +31,7 @@ use crate::catalog::{CATALOG_TABLET, CatalogFollower};
 use crate::route::Router;
 use ahash::AHashMap;
 use diorite_admin::Operator;
-use diorite_admin::api::{Ask, Failure, FailureKind, NodeQuestion};
+use diorite_admin::api::{Activity, Ask, ClusterStatus, Failure, FailureKind, NodeQuestion};
 use diorite_base::random::{Random, SplitMix64};
 use diorite_base::{Clock, NodeId};
 use diorite_replica::{Leadership, Store};
@@ -41,6 +41,7 @@ use knowledge::Knowledge;
 use parking_lot::Mutex;
 pub(crate) use report::ReportOptions;
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -62,6 +63,8 @@ type Answer = Result<Value, Failure>;
 pub(crate) trait Own: Send + Sync + 'static {
     /// The answer. Must not wait.
     fn answer(&self, question: NodeQuestion) -> Result<Value, Failure>;
+    /// What the node has done in the last seconds.
+    fn activity(&self) -> Activity;
 }
 
 /// See the top of this module.
@@ -84,7 +87,13 @@ pub(crate) struct Operations {
     knowledge: Knowledge,
     /// The last hour of the cluster, as it was put together last.
     history: history::Kept,
+    /// Bytes of SSTable files here, as of the last report.
+    sst_bytes: AtomicU64,
     own: OnceLock<Arc<dyn Own>>,
+    /// While this node leads the catalog: how the cluster was a few seconds ago.
+    summary: Mutex<Option<Arc<ClusterStatus>>>,
+    /// What the balancer has decided here, by reason.
+    decided: Mutex<BTreeMap<String, u64>>,
 }
 
 impl Operations {
@@ -114,7 +123,10 @@ impl Operations {
             answering: Arc::new(Semaphore::new(AT_A_TIME)),
             knowledge: Knowledge::default(),
             history: history::Kept::default(),
+            sst_bytes: AtomicU64::new(0),
             own: OnceLock::new(),
+            summary: Mutex::default(),
+            decided: Mutex::default(),
         })
     }
 
@@ -123,6 +135,31 @@ impl Operations {
         if self.own.set(own).is_err() {
             tracing::error!("questions about this node are answered already");
         }
+    }
+
+    /// How the cluster was a few seconds ago, if this node leads the catalog.
+    pub(crate) fn summary(&self) -> Option<Arc<ClusterStatus>> {
+        self.summary.lock().clone()
+    }
+
+    /// What the balancer has decided on this node, by reason.
+    pub(crate) fn decided(&self) -> BTreeMap<String, u64> {
+        self.decided.lock().clone()
+    }
+
+    /// Why this node should not be given requests now; none: it should.
+    pub(crate) fn unready(&self) -> Option<String> {
+        let is_led = match self.store.handle(CATALOG_TABLET).map(|handle| handle.leadership()) {
+            Some(Leadership::Here) => true,
+            Some(Leadership::Elsewhere(leader)) => self.is_up(leader),
+            Some(Leadership::Unknown) | None => false,
+        };
+        (!is_led).then(|| "nobody is known to lead the catalog".to_owned())
+    }
+
+    /// Bytes of SSTable files of this node, a report ago at most.
+    pub(crate) fn sst_bytes(&self) -> u64 {
+        self.sst_bytes.load(Ordering::Relaxed)
     }
 
     /// Reports, tells the catalog of groups that are as wanted, and balances when this node leads the catalog. Runs as long as the node.
@@ -139,8 +176,10 @@ impl Operations {
         loop {
             let uptime_s = (self.clock.monotonic_ns() - self.started_ns) / 1_000_000_000;
             self.measure_contents().await;
-            let report = report::make(&self.store, uptime_s, &self.options);
+            let activity = self.own.get().map_or_else(Activity::default, |own| own.activity());
+            let report = report::make(&self.store, uptime_s, &self.options, activity);
             let pause = report::pause_after(&report);
+            self.sst_bytes.store(report.sst_bytes, Ordering::Relaxed);
             match self.router.leader(CATALOG_TABLET) {
                 Some(leader) if leader == self.node => {
                     self.knowledge.learn(self.node, report, self.clock.monotonic_ns())
@@ -208,7 +247,7 @@ impl Operations {
         });
     }
 
-    /// The answer of this node, which should lead the catalog.
+    /// The answer of this node, which should lead the catalog unless it is asked about itself.
     async fn answer_here(&self, ask: Ask) -> Answer {
         match ask {
             Ask::Replica { tablet } => self.replica_here(tablet).await,
@@ -302,6 +341,10 @@ fn unavailable(message: impl Into<String>) -> Failure {
 pub(crate) struct AnyNode(pub(crate) Arc<Operations>);
 
 impl Operator for AnyNode {
+    fn unready(&self) -> Option<String> {
+        self.0.unready()
+    }
+
     fn ask(&self, ask: Ask) -> BoxFuture<'static, Answer> {
         let operations = Arc::clone(&self.0);
         Box::pin(async move {

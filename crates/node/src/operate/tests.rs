@@ -127,6 +127,7 @@ fn report(catalog: &Catalog, node: NodeId) -> Report {
         memory_limit_bytes: Some(32 << 30),
         processors: Some(32),
         activity: Activity { reads_per_second: Some(1_000.0), writes_per_second: Some(500.0), ..Activity::default() },
+        sst_bytes: 0,
         disks: (0..4).map(disk).collect(),
         tablets: tablets.collect(),
         copies: arriving.map(copy).collect(),
@@ -259,7 +260,7 @@ impl Metrics for NoMetrics {
 async fn with_pages<F: Future<Output = ()>>(test: impl FnOnce(SocketAddr) -> F) {
     static SIGHT: OnceLock<Arc<Synthetic>> = OnceLock::new();
     let operator = Arc::clone(SIGHT.get_or_init(|| Arc::new(Synthetic(sight()))));
-    let view = NodeView { node: NodeId(1), configuration: Value::Null, metrics: Arc::new(NoMetrics), operator };
+    let view = NodeView { node: NodeId(1), metrics: Arc::new(NoMetrics), operator };
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let serving = tokio::spawn(async move { axum::serve(listener, router(view)).await });
