@@ -9,6 +9,7 @@ use crate::inbox::Inbox;
 use crate::login;
 use crate::shared::{InWork, Shared};
 use crate::socket::Socket;
+use crate::timing::{Taken, age_us, token_of};
 use diorite_base::write::{Completion, WriteSink};
 use diorite_cql::protocol::envelope::Role;
 use diorite_cql::protocol::event::EventSet;
@@ -17,7 +18,7 @@ use diorite_cql::protocol::response::{self, ReplyHead, TABLETS_ROUTING};
 use diorite_cql::protocol::{
     Compression, CqlError, Envelope, Event, FrameError, Inbound, Message, Opcode, Outbound, Request, Version, WriteType,
 };
-use diorite_query::activity::{Done, Note, Slot};
+use diorite_query::activity::{Done, Note};
 use diorite_query::engine::{ExecuteNow, OwnedRequest, Reply, ReplyTo, slot_of};
 use diorite_query::kv::Kv;
 use diorite_query::{Operation, Session, error::kv_error};
@@ -114,17 +115,6 @@ impl Drop for Connection {
     fn drop(&mut self) {
         self.shared.buffer_bytes.fetch_sub(self.told_bytes, Ordering::Relaxed);
     }
-}
-
-/// What names a write until it is answered: its stream, room for the number of its statement, and when it was read. Thirty-two bits of microseconds are
-/// enough: nothing is waited for so long.
-fn token_of(stream: i16, arrived_ns: u64) -> u64 {
-    (arrived_ns / 1_000) << 32 | u64::from(stream as u16)
-}
-
-/// How long ago a write was read, microseconds.
-fn age_us(token: u64, now_ns: u64) -> u32 {
-    ((now_ns / 1_000) as u32).wrapping_sub((token >> 32) as u32)
 }
 
 impl Connection {
@@ -466,33 +456,6 @@ async fn next_event(events: &mut Option<broadcast::Receiver<Arc<Event>>>) -> Arc
             Err(broadcast::error::RecvError::Lagged(_)) => {}
             Err(broadcast::error::RecvError::Closed) => return std::future::pending().await,
         }
-    }
-}
-
-/// What became of requests that were taken in one go.
-#[derive(Default)]
-struct Taken {
-    /// EXECUTEs.
-    executes: u64,
-    /// Reads that were answered at once, and their rows, by statement: mostly one.
-    reads: Vec<(Slot, u64, u64)>,
-    /// Some writes were handed to the store.
-    writes: bool,
-}
-
-impl Taken {
-    #[inline]
-    fn count_read(&mut self, slot: Slot, rows: u64) {
-        match self.reads.iter_mut().find(|(of, ..)| *of == slot) {
-            Some((_, count, all_rows)) => (*count, *all_rows) = (*count + 1, *all_rows + rows),
-            None => self.reads.push((slot, 1, rows)),
-        }
-    }
-
-    /// Forgets what was taken, but not the memory for it.
-    fn clear(&mut self) {
-        self.reads.clear();
-        (self.executes, self.writes) = (0, false);
     }
 }
 

@@ -25,6 +25,7 @@ mod semantics;
 mod server;
 mod shared;
 mod socket;
+mod timing;
 mod tls;
 
 pub use config::{DurabilityOption, NodeAddress, Size, SlowQueryOption, StartOptions};

@@ -16,6 +16,9 @@ use thiserror::Error;
 pub struct GroupOptions {
     /// This replica's id within the group: the node's id.
     pub replica: u64,
+    /// Whether the leader tells the members of every commit as soon as it knows. Otherwise they learn of it with the next entries, or from a
+    /// [`Group::ping`]: half as many messages for a group that is written to now and then.
+    pub announces_commits: bool,
 }
 
 /// A change of a group's members. Voters change only by way of a joint configuration, in which both the old and the new ones decide.
@@ -159,6 +162,7 @@ impl<L: LogReader> Group<L> {
             // Elections and quorum checks follow the support between nodes (see `support`), not ticks.
             check_quorum: false,
             pre_vote: true,
+            skip_bcast_commit: !options.announces_commits,
             ..Config::default()
         };
         let node = RawNode::new(&config, LogView::new(recovered, log), &logger::logger())?;

@@ -18,7 +18,7 @@ impl LogReader for TestLog {
 }
 
 fn options() -> GroupOptions {
-    GroupOptions { replica: 1 }
+    GroupOptions { replica: 1, announces_commits: true }
 }
 
 fn recovered() -> Recovered {

@@ -91,6 +91,10 @@ impl<B: TabletBatch> TabletChanges for Changes<'_, B> {
     }
 }
 
+/// Whether there was a change of the members among what was applied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct MembersChanged(pub(crate) bool);
+
 /// Applies entries; reuses its buffers from turn to turn.
 pub(crate) struct Applier<E: Engine> {
     batch: <E::Tablet as TabletData>::Batch,
@@ -110,10 +114,12 @@ impl<E: Engine> Applier<E> {
         replica: &mut Replica<E>,
         entries: &[Entry],
         outcomes: &mut Outcomes,
-    ) -> Result<(), StorageError> {
+    ) -> Result<MembersChanged, StorageError> {
         let mut state = replica.applied;
+        let mut members_changed = MembersChanged(false);
         for entry in entries {
             assert!(entry.index == state.index + 1, "entries are applied in order and once");
+            members_changed.0 |= entry.get_entry_type() != EntryType::EntryNormal;
             self.apply_entry(replica, entry, &mut state, outcomes)?;
             state.index = entry.index;
             state.term = entry.term;
@@ -123,7 +129,7 @@ impl<E: Engine> Applier<E> {
         if let Some(last) = entries.last() {
             replica.group.applied(last.index);
         }
-        Ok(())
+        Ok(members_changed)
     }
 
     fn apply_entry(

@@ -8,10 +8,10 @@
 //! ```
 //!
 //! Always true: nothing is sent that promises durability, a vote or support before the log write that it stands on; writes are answered
-//! after their entry is applied; groups in which nothing happens are not looked at. The order of all effects follows from the inputs, the
+//! after their entry is applied, which followers may put off for a while; groups in which nothing happens are not looked at. The order of all effects follows from the inputs, the
 //! clock and the log alone. Elections, promises and leases are in `election.rs`, members in `members.rs`.
 
-use crate::apply::{Applier, Outcomes};
+use crate::apply::{Applier, MembersChanged, Outcomes};
 use crate::context::Context;
 use crate::events::TabletEventKind;
 use crate::replica::{Promise, Proposal, Replica, Waiter};
@@ -20,15 +20,18 @@ use crate::wire::{self, Envelope};
 use ahash::AHashMap;
 use diorite_base::write::KvError;
 use diorite_base::{GroupId, NodeId, TabletId};
-use diorite_raft::{Message, Step, SupportChange, is_acknowledgement};
+use diorite_raft::{ConfState, Entry, Message, Step, SupportChange, is_acknowledgement};
 use diorite_rpc::Lane;
 use diorite_storage::{Engine, Log, LogRecords, StorageError};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// How often groups in which something is due are looked at without being touched, nanoseconds.
 pub const TICK_NS: u64 = 50_000_000;
+
+/// How long a follower may put off applying what is committed, nanoseconds, so that more of it is written to its data at once.
+const APPLY_WITHIN_NS: u64 = 500_000_000;
 
 /// How long a proposed write is waited for before its writer is told that the outcome is unknown, nanoseconds.
 const WRITE_PATIENCE_NS: u64 = 2_000_000_000;
@@ -62,6 +65,8 @@ pub struct Core<E: Engine> {
     touched: Vec<TabletId>,
     /// Replicas in which something is due: no leader, a member that lags, a writer who waits.
     pub(crate) restless: BTreeSet<TabletId>,
+    /// Replicas that put off applying what is committed, with when they shall have done it, nanoseconds, in that order.
+    pub(crate) deferred: VecDeque<(u64, TabletId)>,
     outbox: BTreeMap<NodeId, Vec<u8>>,
     pub(crate) outcomes: Outcomes,
     refused: Vec<Refused>,
@@ -80,6 +85,7 @@ impl<E: Engine> Core<E> {
             replicas: AHashMap::default(),
             touched: Vec::new(),
             restless: BTreeSet::new(),
+            deferred: VecDeque::new(),
             outbox: BTreeMap::new(),
             outcomes: Outcomes::default(),
             refused: Vec::new(),
@@ -90,7 +96,7 @@ impl<E: Engine> Core<E> {
 
     /// Whether [`Self::tick`] has something to do within [`TICK_NS`].
     pub fn wants_tick(&self) -> bool {
-        !self.restless.is_empty()
+        !self.restless.is_empty() || !self.deferred.is_empty()
     }
 
     /// Takes a replica and applies what is known to be committed. The sole voter of a group then leads and replays the rest of its log at once;
@@ -103,6 +109,7 @@ impl<E: Engine> Core<E> {
         self.touch(tablet);
         self.restless.insert(tablet);
         self.advance();
+        self.apply_deferred(tablet);
         // Only now are the members known: the data may be of a time when there were fewer.
         let leads_alone = |replica: &&mut Replica<E>| replica.group.is_sole_voter() && !replica.group.is_recovering();
         if let Some(replica) = self.replicas.get_mut(&tablet).filter(leads_alone) {
@@ -239,7 +246,13 @@ impl<E: Engine> Core<E> {
     /// Looks after the groups in which something is due. To be called about every [`TICK_NS`] while [`Self::wants_tick`].
     pub fn tick(&mut self) {
         let now_ns = self.context.clock.monotonic_ns();
+        while let Some((_, tablet)) = self.deferred.pop_front_if(|(due_ns, _)| now_ns >= *due_ns) {
+            self.apply_deferred(tablet);
+        }
         for tablet in self.restless.clone() {
+            if self.replicas.get_mut(&tablet).is_some_and(|replica| !replica.is_look_due(now_ns)) {
+                continue;
+            }
             self.expire_waiting(tablet, now_ns);
             self.look_after(tablet, now_ns);
             self.touch(tablet);
@@ -378,22 +391,49 @@ impl<E: Engine> Core<E> {
         if !committed.is_empty() {
             self.context.counters.entries_committed.add(committed.len() as u64);
         }
-        let members_before = replica.group.members().clone();
-        if let Err(error) = self.applier.apply(replica, &committed, &mut self.outcomes) {
-            self.fail(tablet, &error);
-            return;
-        }
-        if *replica.group.members() != members_before {
-            replica.forget_removed();
-            self.restless.insert(tablet);
-            let members = replica.group.members();
-            let (voters, outgoing) = (members.voters.clone(), members.voters_outgoing.clone());
-            let learners = members.learners.clone();
-            self.context.note(tablet, TabletEventKind::Members { voters, outgoing, learners });
-            // Before anything is sent that could let the new members act.
-            self.publish_lease(tablet);
+        if replica.may_defer(&committed) {
+            if replica.deferred.is_empty() && !committed.is_empty() {
+                self.deferred.push_back((self.context.clock.monotonic_ns() + APPLY_WITHIN_NS, tablet));
+            }
+            replica.deferred.append(&mut committed);
+        } else {
+            committed.splice(..0, replica.deferred.drain(..));
+            if !self.apply(tablet, &committed) {
+                return;
+            }
         }
         self.post(tablet, messages);
+    }
+
+    /// Applies what a follower has put off.
+    pub(crate) fn apply_deferred(&mut self, tablet: TabletId) {
+        let Some(replica) = self.replicas.get_mut(&tablet) else { return };
+        let committed = std::mem::take(&mut replica.deferred);
+        if self.apply(tablet, &committed) {
+            self.note_freshness(tablet);
+        }
+    }
+
+    /// Applies committed entries; whether the replica can go on.
+    fn apply(&mut self, tablet: TabletId, committed: &[Entry]) -> bool {
+        let Some(replica) = self.replicas.get_mut(&tablet).filter(|replica| replica.failure.is_none()) else {
+            return false;
+        };
+        match self.applier.apply(replica, committed, &mut self.outcomes) {
+            Ok(MembersChanged(false)) => true,
+            Ok(MembersChanged(true)) => {
+                replica.forget_removed();
+                self.restless.insert(tablet);
+                self.context.note(tablet, members_event(replica.group.members()));
+                // Before anything is sent that could let the new members act.
+                self.publish_lease(tablet);
+                true
+            }
+            Err(error) => {
+                self.fail(tablet, &error);
+                false
+            }
+        }
     }
 
     /// Puts consensus messages of a replica into the outbox.
@@ -449,6 +489,14 @@ impl<E: Engine> Core<E> {
         for waiter in replica.take_all_waiters() {
             self.outcomes.push(waiter, Err(KvError::Storage(error.to_string())));
         }
+    }
+}
+
+fn members_event(members: &ConfState) -> TabletEventKind {
+    TabletEventKind::Members {
+        voters: members.voters.clone(),
+        outgoing: members.voters_outgoing.clone(),
+        learners: members.learners.clone(),
     }
 }
 

@@ -35,6 +35,9 @@ const CAMPAIGN_NS: u64 = 120_000_000;
 /// How long a member that lags is left alone after it was asked for a sign of life, nanoseconds.
 pub(crate) const PING_NS: u64 = 200_000_000;
 
+/// A group to which nothing was written for this long, nanoseconds, tells its members of the last commit by itself.
+pub(crate) const QUIET_NS: u64 = 100_000_000;
+
 /// How long a node that has given up its lease waits for another to lead, nanoseconds.
 const RELEASE_PATIENCE_NS: u64 = 1_000_000_000;
 
@@ -268,7 +271,10 @@ impl<E: Engine> Core<E> {
                 replica.campaign_ns = now_ns;
             }
         } else {
-            if now_ns >= replica.pinged_ns + PING_NS && self.has_laggard(replica) {
+            // In a group that is written to, commits travel with the next entries.
+            let is_quiet = now_ns >= replica.proposed_ns + QUIET_NS;
+            let is_ping_due = now_ns >= replica.pinged_ns + PING_NS;
+            if is_ping_due && self.has_laggard(replica, is_quiet) {
                 self.ping(tablet, now_ns);
             }
             self.reconcile(tablet, now_ns);
@@ -294,11 +300,12 @@ impl<E: Engine> Core<E> {
         }
     }
 
-    /// Whether a member whose node is up lacks entries, or has not acknowledged the leader under its current epoch.
-    pub(crate) fn has_laggard(&self, replica: &Replica<E>) -> bool {
+    /// Whether a member whose node is up lacks entries, or has not acknowledged the leader under its current epoch; or, if `heeds_commits`, has
+    /// not heard of the last commit.
+    fn has_laggard(&self, replica: &Replica<E>, heeds_commits: bool) -> bool {
         let (last, commit) = (replica.group.last_index(), replica.group.commit_index());
         replica.group.progress().any(|member| {
-            let is_behind = member.matched < last || member.committed < commit;
+            let is_behind = member.matched < last || (heeds_commits && member.committed < commit);
             let is_acknowledged = self.has_acknowledged(replica, member.replica);
             (is_behind || !is_acknowledged) && self.context.liveness.is_up(NodeId(member.replica))
         })
@@ -371,7 +378,7 @@ impl<E: Engine> Core<E> {
             return false;
         }
         if replica.group.is_leader() {
-            replica.may_propose() && !self.has_laggard(replica) && self.is_as_wanted(replica)
+            replica.may_propose() && !self.has_laggard(replica, true) && self.is_as_wanted(replica)
         } else {
             let is_member = replica.group.all_voters().any(|voter| voter == self.context.node.0);
             if replica.group.is_recovering() {

@@ -1,13 +1,14 @@
 //! A tablet replica as its core holds it, and what reaches the core.
 
 use crate::context::Context;
+use crate::election::{PING_NS, QUIET_NS};
 use crate::entry::Payload;
 use crate::handle::TabletHandle;
 use crate::store::Refused;
 use diorite_base::mutation::{Evaluator, Mutation, MutationRef};
 use diorite_base::write::{KvError, WriteSink};
 use diorite_base::{GroupId, NodeId, TabletId};
-use diorite_raft::{ConfState, Group, GroupError, GroupOptions, LogReader, Recovered};
+use diorite_raft::{ConfState, Entry, EntryType, Group, GroupError, GroupOptions, LogReader, Recovered};
 use diorite_storage::{AppliedState, Engine, Log, LogRecords, MEMBERS_KEY, StorageError, TabletData};
 use protobuf::Message as _;
 use std::collections::{BTreeMap, VecDeque};
@@ -16,6 +17,10 @@ use std::sync::atomic::Ordering;
 
 /// An entry is closed once it holds this much, so that neither memory nor replication messages grow with a burst.
 const ENTRY_BYTES: usize = 1 << 20;
+
+/// A follower puts off applying no more entries than this, and no more bytes than the next.
+const DEFERRED_ENTRIES: usize = 32;
+const DEFERRED_BYTES: usize = 256 << 10;
 
 /// Who waits for a write.
 pub(crate) struct Waiter {
@@ -106,6 +111,12 @@ pub struct Replica<E: Engine> {
     pub(crate) campaign_ns: u64,
     /// When members were last asked for a sign of life.
     pub(crate) pinged_ns: u64,
+    /// Of a follower: committed entries that are not applied yet.
+    pub(crate) deferred: Vec<Entry>,
+    /// When it was last looked at without anything having happened to it.
+    looked_at_ns: u64,
+    /// When this leader last proposed writes.
+    pub(crate) proposed_ns: u64,
     /// Since when this node has led, in the current term.
     pub(crate) leading_since_ns: Option<u64>,
     /// The first log index that some member may still need, as its leader said.
@@ -179,7 +190,8 @@ impl<E: Engine> Replica<E> {
         // An empty log after something: the leader may take this replica for one that holds nothing.
         let announces_copy = recovered.last == recovered.truncated && recovered.truncated.0 > 0;
         let truncated = recovered.truncated.0;
-        let options = GroupOptions { replica: context.node.0 };
+        // Every node waits for changes of the catalog.
+        let options = GroupOptions { replica: context.node.0, announces_commits: group_id == GroupId::CATALOG };
         let group =
             Group::new(&options, recovered, log.reader(group_id)).map_err(|error| corrupt(error.to_string()))?;
         let clock = Arc::clone(&context.clock);
@@ -204,6 +216,9 @@ impl<E: Engine> Replica<E> {
             released_ns: 0,
             campaign_ns: 0,
             pinged_ns: 0,
+            deferred: Vec::new(),
+            looked_at_ns: 0,
+            proposed_ns: 0,
             leading_since_ns: None,
             keep_from: 0,
             announces_copy,
@@ -224,6 +239,27 @@ impl<E: Engine> Replica<E> {
     /// Whether it leads and has not given its lease up.
     pub(crate) fn may_propose(&self) -> bool {
         self.group.is_leader() && self.released_term != self.group.term()
+    }
+
+    /// Whether it may put off applying these committed entries: nobody here waits for them, and there are not too many of them yet.
+    pub(crate) fn may_defer(&self, committed: &[Entry]) -> bool {
+        let size_bytes = || self.deferred.iter().chain(committed).map(|entry| entry.data.len()).sum::<usize>();
+        !self.group.is_leader()
+            && self.group_id != GroupId::CATALOG
+            && self.waiting.is_empty()
+            && self.position.is_none()
+            && self.deferred.len() + committed.len() <= DEFERRED_ENTRIES
+            && committed.iter().all(|entry| entry.get_entry_type() == EntryType::EntryNormal)
+            && size_bytes() <= DEFERRED_BYTES
+    }
+
+    /// Whether it is to be looked at now; then it is noted that it was. A leader that is written to is busy with that, so less often.
+    pub(crate) fn is_look_due(&mut self, now_ns: u64) -> bool {
+        let is_busy = now_ns < self.proposed_ns + QUIET_NS && now_ns < self.looked_at_ns + PING_NS;
+        if !is_busy {
+            self.looked_at_ns = now_ns;
+        }
+        !is_busy
     }
 
     /// Who should be asked instead.
@@ -272,6 +308,7 @@ impl<E: Engine> Replica<E> {
             Ok(index) => {
                 let term = self.group.term();
                 let waiters = std::mem::take(waiters);
+                self.proposed_ns = now_ns;
                 self.waiting.push_back(Waiting { index, term, since_ns: now_ns, waiters });
             }
             Err(error) => failed.extend(waiters.drain(..).map(|waiter| (waiter, error.clone()))),

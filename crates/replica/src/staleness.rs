@@ -28,8 +28,13 @@ impl<E: Engine> Core<E> {
         let Some(replica) = self.replicas.get(&tablet) else { return };
         let Ok(term) = replica.handle.begin_read() else { return };
         let (group, index) = (replica.group_id, replica.applied.index);
+        // It may hold all that and not know that it is committed.
+        let waits = replica.group.progress().any(|member| member.replica == from.0 && member.committed < index);
         if replica.handle.finish_read(term).is_ok() {
             self.post_envelope(from, group, &Envelope::Position { asked_ns, index });
+        }
+        if waits {
+            self.ping(tablet, self.context.clock.monotonic_ns());
         }
     }
 
@@ -38,7 +43,7 @@ impl<E: Engine> Core<E> {
         if let Some(replica) = self.replicas.get_mut(&tablet) {
             replica.position = Some((index, asked_ns));
         }
-        self.note_freshness(tablet);
+        self.apply_deferred(tablet);
     }
 
     /// Whether the follower has reached what its leader said.

@@ -21,13 +21,11 @@ pub(crate) fn look(
     let mut add = |name: &str, bytes: u64| components.push(MemoryComponent::new(name, bytes, None));
     match (allocator, resident_bytes) {
         (Some(allocator), resident_bytes) => {
+            // What the allocator takes for resident may not have been touched yet.
+            let resident = allocator.resident.min(resident_bytes.unwrap_or(u64::MAX));
             add("other allocations", allocator.allocated.saturating_sub(known));
-            add(
-                "allocator: unused parts of pages and bookkeeping",
-                allocator.resident.saturating_sub(allocator.allocated),
-            );
-            let outside = resident_bytes.unwrap_or(0).saturating_sub(allocator.resident);
-            add("program, stacks and mapped files", outside);
+            add("allocator: unused parts of pages and bookkeeping", resident.saturating_sub(allocator.allocated));
+            add("program, stacks and mapped files", resident_bytes.unwrap_or(0).saturating_sub(resident));
         }
         (None, Some(resident_bytes)) => add("other", resident_bytes.saturating_sub(known)),
         (None, None) => {}
