@@ -14,7 +14,7 @@
 //!   would be given would have to move again.
 //! - Among moves that are about as good, those from the fuller disks of a node come first.
 
-use super::ledger::{CANDIDATES, Ledger};
+use super::ledger::{CANDIDATES, Ledger, Share};
 use super::ranking::{Measure, key};
 use super::view::{NodeState, Reason};
 use std::collections::BTreeSet;
@@ -96,6 +96,13 @@ struct Target {
     least_open: f64,
 }
 
+impl Target {
+    /// How much a node may have to be given something by one that has `load`.
+    fn ceiling(&self, load: f64) -> f64 {
+        (load + self.least) / 2.0
+    }
+}
+
 /// The zones in which there are nodes that a move off a node of that load could help, its own among them.
 fn targets(ledger: &Ledger<'_>, from: u32, load: f64, by: Measure) -> Vec<Target> {
     let home = ledger.nodes[from as usize].zone;
@@ -105,7 +112,7 @@ fn targets(ledger: &Ledger<'_>, from: u32, load: f64, by: Measure) -> Vec<Target
             let (least_open, _) = ledger.ranking.open(zone, by).next()?;
             Some(Target { zone, least, least_open })
         })
-        .filter(|target| is_worth_it(ledger, load, target.least_open, by))
+        .filter(|target| target.least_open <= target.ceiling(load) && is_worth_it(ledger, load, target.least_open, by))
         .collect();
     targets.sort_by(|a, b| {
         (a.zone != home).cmp(&(b.zone != home)).then(a.least.total_cmp(&b.least)).then(a.zone.cmp(&b.zone))
@@ -139,7 +146,7 @@ fn best_move(ledger: &Ledger<'_>, from: u32, by: Measure) -> Option<Move> {
             continue;
         }
         for target in targets.iter().filter(|target| is_zone_free(ledger, tablet, from, target.zone)) {
-            let ceiling = (load + target.least) / 2.0;
+            let ceiling = target.ceiling(load);
             let open = ledger.ranking.open(target.zone, by);
             let worthy = open.take_while(|(there, _)| *there <= ceiling && is_worth_it(ledger, load, *there, by));
             let able = worthy.filter(|(_, node)| can_hold(ledger, tablet, *node));
@@ -209,7 +216,7 @@ fn level_table(ledger: &mut Ledger<'_>, table: u32) {
     let size: f64 = state.shares.iter().map(|share| share.size).sum();
     let tolerance = TOLERANCE * size / weight_of_all;
     let mut zones: Vec<Option<Shares>> = std::iter::repeat_with(|| None).take(ledger.zones.len()).collect();
-    let least: Vec<f64> = (0..ledger.zones.len() as u32).map(|zone| least_share(ledger, table, zone)).collect();
+    let least: Vec<(f64, f64)> = (0..ledger.zones.len() as u32).map(|zone| least_shares(ledger, table, zone)).collect();
     for tablet in state.tablets.clone() {
         if !ledger.is_at_rest(tablet) {
             continue;
@@ -222,7 +229,11 @@ fn level_table(ledger: &mut Ledger<'_>, table: u32) {
             let load = share.size / weight(ledger, from);
             let zone_count = ledger.zones.len() as u32;
             let free = |zone: &u32| is_zone_free(ledger, tablet, from, *zone);
-            let worthy = |zone: &u32| load - least[*zone as usize] > tolerance;
+            // Nothing gets smaller while a table is levelled but what is taken from the fullest: what is not worth it now will not be.
+            let worthy = |zone: &u32| {
+                let (least, least_open) = least[*zone as usize];
+                load - least > tolerance && least_open <= (load + least) / 2.0
+            };
             let found = (0..zone_count).filter(worthy).filter(free).take(ZONES).find_map(|zone| {
                 let shares = zones[zone as usize].get_or_insert_with(|| shares_of(ledger, table, zone));
                 table_move(ledger, shares, Move { tablet, from, to: from, worth: 0.0 }, load, tolerance)
@@ -239,17 +250,24 @@ fn level_table(ledger: &mut Ledger<'_>, table: u32) {
     }
 }
 
-/// The least that an accepting node of the zone has of the table.
-fn least_share(ledger: &Ledger<'_>, table: u32, zone: u32) -> f64 {
+/// The least that an accepting node of the zone has of the table, and the least that one has that is open.
+fn least_shares(ledger: &Ledger<'_>, table: u32, zone: u32) -> (f64, f64) {
     let shares = ledger.tables[table as usize].shares.iter();
     let here = shares.filter(|share| {
         let node = &ledger.nodes[share.node as usize];
         node.zone == zone && node.accepts
     });
-    let (count, least) = here.fold((0, f64::INFINITY), |(count, least), share| {
-        (count + 1, f64::min(least, share.size / weight(ledger, share.node)))
-    });
-    if count < ledger.zones[zone as usize].accepting { 0.0 } else { least }
+    let of = |share: &Share| share.size / weight(ledger, share.node);
+    let least = |counted: (u32, f64), share: &Share| (counted.0 + 1, counted.1.min(of(share)));
+    let (holders, least_of_holders) = here.clone().fold((0, f64::INFINITY), least);
+    let (open_holders, least_of_open) =
+        here.filter(|share| ledger.ranking.is_open(share.node)).fold((0, f64::INFINITY), least);
+    let open = ledger.ranking.open(zone, Measure::Bytes).count() as u32;
+    let has_none = |holders: u32, all: u32, least: f64| if holders < all { 0.0 } else { least };
+    (
+        has_none(holders, ledger.zones[zone as usize].accepting, least_of_holders),
+        has_none(open_holders, open, least_of_open),
+    )
 }
 
 fn shares_of(ledger: &Ledger<'_>, table: u32, zone: u32) -> Shares {
