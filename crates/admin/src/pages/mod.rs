@@ -17,6 +17,8 @@ mod show;
 mod tables;
 mod tablets;
 
+pub(crate) use show::moment;
+
 use crate::NodeView;
 use crate::api::{Ask, Failure, FailureKind, NodeQuestion, NodeStatus};
 use axum::Router;

@@ -67,7 +67,7 @@ pub(super) fn ago(milliseconds: u64) -> String {
 }
 
 /// `2026-11-21 23:10:05`, of universal time.
-pub(super) fn moment(unix_ms: i64) -> String {
+pub(crate) fn moment(unix_ms: i64) -> String {
     let seconds = unix_ms.div_euclid(1_000);
     let (days, of_day) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
     let (year, month, day) = date(days);

@@ -13,7 +13,7 @@
   // --- what is being typed.
 
   function same(from, to) {
-    return from.nodeType === to.nodeType && from.nodeName === to.nodeName;
+    return from.nodeName === to.nodeName && from.getAttribute?.("class") === to.getAttribute?.("class");
   }
 
   function renewAttributes(from, to) {
@@ -30,13 +30,28 @@
     // Whoever fills in a form wants to finish.
     if (from.nodeName === "FORM" && from.contains(document.activeElement)) return;
     renewAttributes(from, to);
-    const [old, wanted] = [[...from.childNodes], [...to.childNodes]];
-    wanted.forEach((child, at) => {
-      if (at >= old.length) from.append(child);
-      else if (same(old[at], child)) renew(old[at], child);
-      else old[at].replaceWith(child);
-    });
-    old.slice(wanted.length).forEach((child) => child.remove());
+    // A child that came or went (a warning, say) must not make those after it look changed.
+    let next = from.firstChild;
+    for (const child of [...to.childNodes]) {
+      let found = next;
+      for (let ahead = 0; found && !same(found, child) && ahead < 3; ahead += 1) found = found.nextSibling;
+      if (!found || !same(found, child)) {
+        from.insertBefore(child, next);
+        continue;
+      }
+      while (next !== found) {
+        const gone = next;
+        next = next.nextSibling;
+        gone.remove();
+      }
+      next = found.nextSibling;
+      renew(found, child);
+    }
+    while (next) {
+      const gone = next;
+      next = next.nextSibling;
+      gone.remove();
+    }
   }
 
   async function refresh() {
@@ -132,7 +147,8 @@
     },
 
     again() {
-      if (this.at) this.show();
+      if (this.at && this.at.plot.isConnected) this.show();
+      else this.hide();
     },
 
     hide() {
