@@ -263,7 +263,7 @@ def test_charts_are_drawn_and_show_values_under_the_pointer(browser, servers, sc
         opened.page.clock.install()
         node = ask(servers[0], "status")["leader"]
         page = opened.go(f"/nodes/{node}")
-        chart = page.locator("figure.chart", has_text="Operations")
+        chart = page.locator("figure.chart").first
         drawn = lambda: chart.locator("path.line").first.get_attribute("d").count("L") >= 2
         renewed_until(opened, drawn)
         box = chart.locator("svg").bounding_box()
@@ -278,7 +278,7 @@ def test_charts_are_drawn_and_show_values_under_the_pointer(browser, servers, sc
         page.mouse.move(5, 5)
         expect(page.locator(".tip")).to_be_hidden()
         titles = page.locator("figure.chart figcaption strong").all_inner_texts()
-        expected = "Operations|Read latency|Write latency|CPU, cores|Memory|SSTables|Disk operations|Disk throughput|Compaction|Compactions running"
+        expected = "Operations|Read latency|Write latency|CPU, cores|Memory|SSTables|Disk operations|Disk throughput|Compaction|Compactions running|Scans and aggregates|CQL connections"
         assert titles == expected.split("|")
         page = opened.go("/")
         renewed_until(opened, lambda: page.locator("figure.chart path.line").first.get_attribute("d").count("L") >= 2)
@@ -391,7 +391,7 @@ def test_every_page_while_a_node_joins(browser, servers, screenshots, joined):
         rate = page.locator("main tbody tr td:nth-child(7)")
         renewed_until(opened, lambda: any(not text.startswith("0 B") for text in rate.all_inner_texts()))
         destination = page.locator("main tbody tr td:nth-child(4)").first.inner_text()
-        assert destination == "4"
+        assert destination == "n4"
         for name, path in paths(servers[0]).items():
             opened.go(path)
             opened.keep(screenshots, f"joining-{name}")
@@ -415,7 +415,7 @@ def test_every_page_after_a_node_was_killed(browser, servers, screenshots, joine
     with window(browser, servers[0]) as opened:
         opened.page.clock.install()
         page = opened.go("/")
-        renewed_until(opened, lambda: f"node {dead}" in page.locator(".warnings").inner_text() if page.locator(".warnings").count() else False)
+        renewed_until(opened, lambda: f"node n{dead} " in page.locator(".warnings").inner_text() if page.locator(".warnings").count() else False)
         expect(page.locator(".headline .badge")).to_have_text("Data at risk")
         renewed_until(opened, lambda: page.locator(".tile", has_text="Leaderless").locator("dd").first.inner_text() == "0")
         for name, path in {**paths(servers[0]), "dead-node": f"/nodes/{dead}"}.items():

@@ -125,7 +125,7 @@ pub(super) fn chart(chart: &Chart, history: &History) -> Markup {
     let top = unit.top(known().fold(0.0, f64::max));
     let longest = history.series.values().map(Vec::len).max().unwrap_or(0);
     let per_point = longest.div_ceil(POINTS).max(1) as u64;
-    let minutes = (longest as u64 * history.step_seconds).div_ceil(60);
+    let minutes = (POINTS as u64 * per_point * history.step_seconds).div_ceil(60);
     html! {
         figure.chart data-step=(per_point * history.step_seconds) data-end=(history.end_unix_seconds) data-unit=(unit.name()) {
             figcaption {

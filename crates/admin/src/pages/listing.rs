@@ -183,22 +183,34 @@ pub(super) fn table<T>(
     tone: impl Fn(&T) -> &'static str,
 ) -> Markup {
     html! {
+        (rows(parameters, columns, &page.rows, tone))
+        (pager(parameters, page.total))
+    }
+}
+
+/// The same without the links between pages.
+pub(super) fn rows<T>(
+    parameters: &Parameters,
+    columns: &[Column<T>],
+    rows: &[T],
+    tone: impl Fn(&T) -> &'static str,
+) -> Markup {
+    html! {
         div.scroll tabindex="0" role="region" aria-label="table" {
             table {
                 thead { tr { @for column in columns { (heading(parameters, column)) } } }
                 tbody {
-                    @for row in &page.rows {
+                    @for row in rows {
                         tr class=[Some(tone(row)).filter(|class| !class.is_empty())] {
                             @for column in columns { td.n[column.is_number] { ((column.cell)(row)) } }
                         }
                     }
-                    @if page.rows.is_empty() {
+                    @if rows.is_empty() {
                         tr { td.none colspan=(columns.len()) { "Nothing here." } }
                     }
                 }
             }
         }
-        (pager(parameters, page.total))
     }
 }
 

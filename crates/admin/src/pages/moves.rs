@@ -22,7 +22,7 @@ fn columns() -> Vec<Column<MoveStatus>> {
         html! { a href=(address(&moving.keyspace, &moving.table)) { (moving.keyspace) "." (moving.table) } }
     };
     let tablet =
-        |moving: &MoveStatus| html! { a.strong href=(format!("/tablets/{}", moving.tablet.0)) { (moving.tablet) } };
+        |moving: &MoveStatus| html! { a.strong href=(format!("/tablets/{}", moving.tablet.0)) { (moving.tablet.0) } };
     let leaving = |moving: &MoveStatus| html! { @for left in &moving.leaving { (node(Some(*left))) " " } };
     let progress = |moving: &MoveStatus| {
         let label = format!("{} of {}", size(moving.bytes_done), size(moving.bytes_total));
@@ -66,7 +66,7 @@ pub(super) async fn moves(State(view): State<NodeView>, asked: Asked) -> Respons
         }
         let columns = columns();
         let all = found.len();
-        let words = |moving: &MoveStatus| format!("{} {}.{}", moving.tablet, moving.keyspace, moving.table);
+        let words = |moving: &MoveStatus| format!("{} {}.{}", moving.tablet.0, moving.keyspace, moving.table);
         let page = listing::select(&parameters, &columns, found, words);
         Ok(html! {
             dl.tiles {

@@ -15,7 +15,7 @@ use diorite_base::NodeId;
 use diorite_base::text::duration;
 use maud::{Markup, html};
 
-const CHARTS: [Chart; 9] = [
+const CHARTS: [Chart; 12] = [
     Chart {
         title: "Operations",
         unit: Unit::PerSecond,
@@ -45,9 +45,10 @@ const CHARTS: [Chart; 9] = [
         lines: &[("read", "disk_read_bytes_per_second"), ("written", "disk_written_bytes_per_second")],
     },
     Chart { title: "Compaction", unit: Unit::BytesPerSecond, lines: &[("compacted", "compacted_bytes_per_second")] },
+    Chart { title: "Compactions running", unit: Unit::Count, lines: &[("running", "compactions_running")] },
+    Chart { title: "Scans and aggregates", unit: Unit::PerSecond, lines: &[("scans", "scans_per_second")] },
+    Chart { title: "CQL connections", unit: Unit::Count, lines: &[("open", "connections")] },
 ];
-const RUNNING: Chart =
-    Chart { title: "Compactions running", unit: Unit::Count, lines: &[("running", "compactions_running")] };
 
 /// How a node stands, in a word.
 pub(super) fn standing(node: &NodeStatus) -> (Tone, String) {
@@ -88,9 +89,6 @@ pub(super) fn columns(all: bool) -> Vec<Column<NodeStatus>> {
             .by("address", |node| node.cql_address.clone()),
         Column::new("Zone", |node: &NodeStatus| html! { (node.zone) })
             .by("zone", |node| (node.data_center.clone(), node.zone.clone())),
-        Column::new("Heartbeat", |node: &NodeStatus| optional(node.last_heartbeat_ms, ago))
-            .number()
-            .by("heartbeat", |node| node.last_heartbeat_ms),
         Column::new("Replicas", |node: &NodeStatus| text(count(node.replicas as u64)))
             .number()
             .by("replicas", |node| node.replicas),
@@ -112,12 +110,12 @@ pub(super) fn columns(all: bool) -> Vec<Column<NodeStatus>> {
             .by("sst_bytes", |node| node.sst_bytes),
         Column::new("Disk used", disks)
             .by_f64("disk", |node| fullest(node).map(|(used, total, _)| used as f64 / total as f64)),
-        Column::new("Uptime", |node: &NodeStatus| optional(node.uptime_seconds, duration))
-            .number()
-            .by("uptime", |node| node.uptime_seconds),
     ];
     if all {
         let more = vec![
+            Column::new("Heartbeat", |node: &NodeStatus| optional(node.last_heartbeat_ms, ago))
+                .number()
+                .by("heartbeat", |node| node.last_heartbeat_ms),
             Column::new("Files", |node: &NodeStatus| text(count(node.sst_files)))
                 .number()
                 .by("files", |node| node.sst_files),
@@ -131,8 +129,12 @@ pub(super) fn columns(all: bool) -> Vec<Column<NodeStatus>> {
                 .number()
                 .by_f64("disk_writes", |node| node.activity.disk_writes_per_second),
         ];
-        let at = columns.len() - 2;
-        columns.splice(at..at, more);
+        columns.extend(more);
+        columns.push(
+            Column::new("Uptime", |node: &NodeStatus| optional(node.uptime_seconds, duration))
+                .number()
+                .by("uptime", |node| node.uptime_seconds),
+        );
     }
     columns
 }
@@ -214,7 +216,6 @@ fn closer(node: &NodeStatus, history: Result<History, Failure>) -> Markup {
             Ok(history) => {
                 div.charts {
                     @for one in &CHARTS { (chart(one, &history)) }
-                    (chart(&RUNNING, &history))
                 }
             }
             Err(failure) => p.notice { "No charts: " (failure.message) },

@@ -64,7 +64,7 @@ async fn content(view: &NodeView, asked: Asked) -> Result<Markup, Failure> {
         }
         (section("Nodes", html! {
             @if total > 1 { (map) }
-            (listing::table(&parameters, &columns, &listing::Page { rows: found, total: 0 }, nodes::tone))
+            (listing::rows(&parameters, &columns, &found, nodes::tone))
             @if total > NODES { p { a href="/nodes" { "All " (total) " nodes" } } }
         }))
     })

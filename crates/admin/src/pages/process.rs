@@ -225,7 +225,7 @@ fn log_columns() -> Vec<Column<LogLine>> {
     let message = |line: &LogLine| {
         html! {
             span.message { (line.message) }
-            @for (name, value) in &line.fields { span.field { (name) "=" b { (value) } } }
+            @for (name, value) in &line.fields { " " span.field { (name) "=" b { (value) } } }
         }
     };
     vec![

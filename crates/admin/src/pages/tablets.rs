@@ -47,7 +47,7 @@ fn columns() -> Vec<Column<TabletStatus>> {
         html! { a href=(address(&tablet.keyspace, &tablet.table)) { (tablet.keyspace) "." (tablet.table) } }
     };
     let link =
-        |tablet: &TabletStatus| html! { a.strong href=(format!("/tablets/{}", tablet.tablet.0)) { (tablet.tablet) } };
+        |tablet: &TabletStatus| html! { a.strong href=(format!("/tablets/{}", tablet.tablet.0)) { (tablet.tablet.0) } };
     let leader = |tablet: &TabletStatus| tablet.leader.map_or_else(nothing, node_link);
     vec![
         Column::new("Tablet", link).number().sorted_elsewhere("tablet"),

@@ -61,7 +61,7 @@ impl Operations {
         });
         let found = looking.await.map_err(|error| unavailable(error.to_string()))?;
         let missing =
-            || Failure::new(FailureKind::NotFound, format!("node {node} holds no replica of tablet {tablet}"));
+            || Failure::new(FailureKind::NotFound, format!("node {node} holds no replica of tablet {}", tablet.0));
         serde_json::to_value(found.ok_or_else(missing)?).map_err(|error| unavailable(error.to_string()))
     }
 
@@ -71,7 +71,7 @@ impl Operations {
         let page = self.look_up(Ask::Tablets(filter)).await?;
         let strange = |error: serde_json::Error| unavailable(error.to_string());
         let page: TabletPage = serde_json::from_value(page).map_err(strange)?;
-        let missing = || Failure::new(FailureKind::NotFound, format!("there is no tablet {tablet}"));
+        let missing = || Failure::new(FailureKind::NotFound, format!("there is no tablet {}", tablet.0));
         let status = page.tablets.into_iter().next().ok_or_else(missing)?;
         let holders = status.replicas.iter().filter(|replica| replica.is_up);
         let asked = holders.map(|replica| self.ask_any(replica.node, Ask::Replica { tablet }, PATIENCE));

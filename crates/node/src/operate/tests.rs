@@ -321,7 +321,7 @@ async fn every_page_of_a_large_cluster_is_small_and_complete() {
 async fn what_is_not_there_or_makes_no_sense_is_a_page_that_says_so() {
     with_pages(|address| async move {
         for (path, expected_status, expected) in [
-            ("/nodes/999", 404, "there is no node 999"),
+            ("/nodes/999", 404, "there is no node n999"),
             ("/tables/shop/none", 404, "there is no table shop.none"),
             ("/tablets?state=good", 400, "'good' is no state"),
             ("/tablets?sort=color", 400, "'color' is no sort"),
@@ -409,7 +409,7 @@ fn what_is_lost_with_a_node_is_counted() {
     assert!(status.under_replicated >= on_it && on_it > 0);
     assert_eq!(status.unavailable, 0);
     assert_eq!((status.reads_per_second, status.writes_per_second), (199_000.0, 99_500.0));
-    assert!(status.warnings.iter().any(|warning| warning.contains("node 7")), "{:?}", status.warnings);
+    assert!(status.warnings.iter().any(|warning| warning.contains("node n7")), "{:?}", status.warnings);
     let node = answers::nodes(&sight).into_iter().find(|node| node.node == NodeId(20)).unwrap();
     assert_eq!(node.content_bytes, Some(2 * node.sst_bytes), "as reported");
     assert_eq!(node.activity.reads_per_second, Some(1_000.0));
