@@ -14,11 +14,12 @@ use axum::response::Response;
 use axum::routing::{MethodRouter, get};
 use diorite_base::NodeId;
 
+type Question = fn() -> NodeQuestion;
 type LogQuery = Result<Query<LogFilter>, QueryRejection>;
 
 /// The routes.
 pub(crate) fn of_nodes() -> Router<NodeView> {
-    let questions: [(&str, fn() -> NodeQuestion); 4] = [
+    let questions: [(&str, Question); 4] = [
         ("history", || NodeQuestion::History),
         ("queries", || NodeQuestion::Queries),
         ("memory", || NodeQuestion::Memory),
@@ -47,7 +48,7 @@ pub(crate) fn of_nodes() -> Router<NodeView> {
         )
 }
 
-fn of_node(question: fn() -> NodeQuestion) -> MethodRouter<NodeView> {
+fn of_node(question: Question) -> MethodRouter<NodeView> {
     get(move |State(view): State<NodeView>, Path(node): Path<u64>| ask(view, Some(node), question()))
 }
 

@@ -6,7 +6,7 @@ use crate::planted::Planted;
 use crate::store::{Durability, Reroute, StoreCounters};
 use diorite_base::{Clock, HybridClock, NodeId, TabletId};
 use diorite_rpc::Transport;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// What the cores of a node share.
@@ -26,6 +26,8 @@ pub struct Context {
     pub(crate) reroute: OnceLock<Arc<dyn Reroute>>,
     /// Copies data to members that the log can no longer help.
     pub(crate) copies: OnceLock<Arc<dyn CopyRequests>>,
+    /// Disks, by bit, on which something has failed that is to be looked into.
+    suspect_disks: AtomicU64,
     pub(crate) planted: Planted,
 }
 
@@ -57,6 +59,7 @@ impl Context {
             transport,
             reroute: OnceLock::new(),
             copies: OnceLock::new(),
+            suspect_disks: AtomicU64::new(0),
             planted: Planted::default(),
         }
     }
@@ -78,6 +81,18 @@ impl Context {
     pub fn plant(mut self, planted: Planted) -> Self {
         self.planted = planted.allowed();
         self
+    }
+
+    /// Something on this disk has failed: whether all of it has will be looked into.
+    pub(crate) fn suspect_disk(&self, disk: usize) {
+        self.suspect_disks.fetch_or(1 << (disk % 64), Ordering::Relaxed);
+    }
+
+    /// Whether something on this disk has failed since this was last asked.
+    pub(crate) fn take_suspicion(&self, disk: usize) -> bool {
+        let bit = 1 << (disk % 64);
+        self.suspect_disks.load(Ordering::Relaxed) & bit != 0
+            && self.suspect_disks.fetch_and(!bit, Ordering::Relaxed) & bit != 0
     }
 
     /// Whether this node may vote and campaign: what it promised in a former life has lapsed.

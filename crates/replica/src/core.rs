@@ -20,7 +20,7 @@ use crate::wire::{self, Envelope};
 use ahash::AHashMap;
 use diorite_base::write::KvError;
 use diorite_base::{GroupId, NodeId, TabletId};
-use diorite_raft::{ConfState, Entry, Message, Step, SupportChange, is_acknowledgement};
+use diorite_raft::{ConfState, Entry, HardState, Message, Step, SupportChange, is_acknowledgement};
 use diorite_rpc::Lane;
 use diorite_storage::{Engine, Log, LogRecords, StorageError};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -159,10 +159,30 @@ impl<E: Engine> Core<E> {
         self.context.events.forget(tablet);
         self.keep_promise(&replica);
         let (state, floor) = replica.group.memory();
-        let retired = self.records[replica.handle.disk].retire(replica.group_id, &state, floor);
-        let written = retired.and_then(|()| self.write_logs(true));
+        let disk = replica.handle.disk;
+        let retired = self.records[disk].retire(replica.group_id, &state, floor);
+        let failed = self.write_logs(true);
+        failed.iter().for_each(|(disk, error)| self.fail_disk(*disk, error));
         self.outcomes.deliver();
+        let is_lost = failed.into_iter().find(|(failed, _)| *failed == disk);
+        let written = retired.and(is_lost.map_or(Ok(()), |(_, error)| Err(error)));
         written.map_err(|error| KvError::Storage(error.to_string()))
+    }
+
+    /// Lets go of a replica whose disk has failed; returns what it must remember should it be opened again: term and vote, and index and term of the
+    /// last entry that it may have acknowledged. `None` if it is not here.
+    pub fn abandon(&mut self, tablet: TabletId) -> Option<(HardState, (u64, u64))> {
+        self.release(tablet, None);
+        self.send();
+        let mut replica = self.replicas.remove(&tablet)?;
+        self.context.counters.note_lease(replica.handle.lease.publish(None));
+        for waiter in replica.take_all_waiters() {
+            self.outcomes.push(waiter, Err(KvError::Timeout(0)));
+        }
+        self.restless.remove(&tablet);
+        self.keep_promise(&replica);
+        self.outcomes.deliver();
+        Some(replica.group.memory())
     }
 
     fn keep_promise(&mut self, replica: &Replica<E>) {
@@ -182,8 +202,8 @@ impl<E: Engine> Core<E> {
         self.restless.remove(&tablet);
         self.keep_promise(&replica);
         // A truncation that waits for the next write must not come after what the copy will write: it would take the log back behind it.
-        if let Err(error) = self.write_logs(false) {
-            tracing::error!(%tablet, %error, "the raft log cannot be written");
+        for (disk, error) in self.write_logs(false) {
+            self.fail_disk(disk, &error);
         }
         self.outcomes.deliver();
     }
@@ -300,9 +320,8 @@ impl<E: Engine> Core<E> {
         loop {
             let must_sync = self.gather(&mut steps);
             self.send();
-            if let Err(error) = self.write_logs(must_sync) {
-                self.fail_touched(&error);
-                break;
+            for (disk, error) in self.write_logs(must_sync) {
+                self.fail_disk(disk, &error);
             }
             if steps.is_empty() {
                 break;
@@ -366,23 +385,32 @@ impl<E: Engine> Core<E> {
         must_sync
     }
 
-    fn write_logs(&mut self, must_sync: bool) -> Result<(), StorageError> {
+    /// Writes what was gathered; returns the disks on which that has failed, with the reason.
+    fn write_logs(&mut self, must_sync: bool) -> Vec<(usize, StorageError)> {
+        let mut failed = Vec::new();
         let sync = must_sync && self.context.durability == Durability::Fsync && !self.context.planted.skip_fsync;
-        for (log, records) in self.logs.iter().zip(&mut self.records) {
+        for (disk, (log, records)) in self.logs.iter().zip(&mut self.records).enumerate() {
             if records.is_empty() {
                 continue;
             }
             let started_ns = self.context.clock.monotonic_ns();
-            let bytes = log.write(records, sync)?;
-            let elapsed_ns = self.context.clock.monotonic_ns() - started_ns;
-            self.context.counters.observe_log_write(bytes, elapsed_ns, sync);
+            match log.write(records, sync) {
+                Ok(bytes) => {
+                    let elapsed_ns = self.context.clock.monotonic_ns() - started_ns;
+                    self.context.counters.observe_log_write(bytes, elapsed_ns, sync);
+                }
+                Err(error) => {
+                    *records = Default::default();
+                    failed.push((disk, error));
+                }
+            }
         }
-        Ok(())
+        failed
     }
 
     /// The step is durable: sends what had to wait for that and applies what is committed.
     fn complete(&mut self, tablet: TabletId, mut step: Step) {
-        let Some(replica) = self.replicas.get_mut(&tablet) else { return };
+        let Some(replica) = self.replicas.get_mut(&tablet).filter(|replica| replica.failure.is_none()) else { return };
         let mut committed = std::mem::take(&mut step.committed);
         let mut messages = std::mem::take(&mut step.messages_after_persist);
         let (more, sendable) = replica.group.persisted(step);
@@ -470,10 +498,14 @@ impl<E: Engine> Core<E> {
         }
     }
 
-    /// The log could not be written: nothing of this turn may be taken as durable, and consensus cannot go on.
-    fn fail_touched(&mut self, error: &StorageError) {
-        tracing::error!(%error, "the raft log cannot be written: writes to its tablets stop until restart");
-        for tablet in self.touched.clone() {
+    /// The log of a disk could not be written: nothing of this turn may be taken as durable there, and its replicas cannot go on.
+    fn fail_disk(&mut self, disk: usize, error: &StorageError) {
+        tracing::error!(disk, %error, "the raft log of a disk cannot be written: its replicas stop");
+        let is_lost = |replica: &Replica<E>| replica.handle.disk == disk && replica.failure.is_none();
+        let lost = self.replicas.iter().filter(|(_, replica)| is_lost(replica)).map(|(tablet, _)| *tablet);
+        let mut lost: Vec<TabletId> = lost.collect();
+        lost.sort_unstable();
+        for tablet in lost {
             self.fail(tablet, error);
         }
     }
@@ -486,6 +518,7 @@ impl<E: Engine> Core<E> {
         self.context.note(tablet, TabletEventKind::Failed { reason: error.to_string() });
         replica.failure = Some(error.to_string());
         self.context.counters.note_lease(replica.handle.lease.publish(None));
+        self.context.suspect_disk(replica.handle.disk);
         for waiter in replica.take_all_waiters() {
             self.outcomes.push(waiter, Err(KvError::Storage(error.to_string())));
         }

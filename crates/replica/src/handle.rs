@@ -66,6 +66,8 @@ pub struct TabletHandle<T = Tablet> {
     pub(crate) oldest_unflushed: AtomicU64,
     /// The log could be cut further but for members that lag.
     pub(crate) log_held_back: AtomicBool,
+    /// A read has failed since upkeep looked last.
+    pub(crate) read_failed: AtomicBool,
     pub(crate) reads: AtomicU64,
     pub(crate) writes: AtomicU64,
     node: NodeId,
@@ -99,6 +101,7 @@ impl<T: TabletData> TabletHandle<T> {
             flushed_bytes: AtomicU64::new(0),
             oldest_unflushed: AtomicU64::new(u64::MAX),
             log_held_back: AtomicBool::new(false),
+            read_failed: AtomicBool::new(false),
             reads: AtomicU64::new(0),
             writes: AtomicU64::new(0),
             node,
@@ -228,7 +231,7 @@ impl TabletHandle {
     /// Reads from memory; `None` if the disk would have to be asked.
     pub fn get_cached(&self, permit: Permit, key: &[u8]) -> Result<Option<Option<PinnedValue>>, KvError> {
         let begun = self.begin(permit)?;
-        let found = self.data.get_cached(key).map_err(storage_error)?;
+        let found = self.data.get_cached(key).map_err(|error| self.failed_to_read(error))?;
         self.finish(&begun)?;
         if found.is_some() {
             // Not shared by design: one relaxed add on the tablet's own line, next to the lease that was read anyway.
@@ -241,7 +244,7 @@ impl TabletHandle {
     pub fn get(&self, permit: Permit, key: &[u8]) -> Result<Option<PinnedValue>, KvError> {
         let begun = self.begin(permit)?;
         self.reads.fetch_add(1, Ordering::Relaxed);
-        let found = self.data.get(key).map_err(storage_error)?;
+        let found = self.data.get(key).map_err(|error| self.failed_to_read(error))?;
         self.finish(&begun)?;
         Ok(found)
     }
@@ -255,7 +258,7 @@ impl TabletHandle {
     ) -> Result<bool, KvError> {
         let begun = self.begin(permit)?;
         self.reads.fetch_add(1, Ordering::Relaxed);
-        let exhausted = self.data.scan(range, visit).map_err(storage_error)?;
+        let exhausted = self.data.scan(range, visit).map_err(|error| self.failed_to_read(error))?;
         self.finish(&begun)?;
         Ok(exhausted)
     }
@@ -268,12 +271,18 @@ impl TabletHandle {
         visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
     ) -> Result<Option<bool>, KvError> {
         let begun = self.begin(permit)?;
-        let found = self.data.scan_cached(range, visit).map_err(storage_error)?;
+        let found = self.data.scan_cached(range, visit).map_err(|error| self.failed_to_read(error))?;
         self.finish(&begun)?;
         if found.is_some() {
             self.reads.fetch_add(1, Ordering::Relaxed);
         }
         Ok(found)
+    }
+
+    /// Upkeep will look whether it is the disk.
+    fn failed_to_read(&self, error: StorageError) -> KvError {
+        self.read_failed.store(true, Ordering::Relaxed);
+        storage_error(error)
     }
 }
 

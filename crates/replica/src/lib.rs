@@ -18,6 +18,7 @@ mod context;
 mod copy;
 mod core;
 mod describe;
+mod disks;
 mod election;
 mod entry;
 mod events;

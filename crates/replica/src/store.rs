@@ -3,6 +3,7 @@
 use crate::context::{Context, CopyRequests};
 use crate::copy::{Copies, CopyStatus, INCOMING, Installing, Openings, Requests, wait_until_unused};
 use crate::describe::ReplicaState;
+use crate::disks::{Disk, disk_full};
 use crate::events::TabletEvent;
 use crate::handle::{TabletHandle, storage_error};
 use crate::heart::{self, Heart};
@@ -149,15 +150,6 @@ impl StoreCounters {
     }
 }
 
-/// One data disk.
-pub(crate) struct Disk {
-    pub(crate) directory: DataDirectory,
-    pub(crate) log: RaftLog,
-    pub(crate) free_bytes: AtomicU64,
-    pub(crate) total_bytes: AtomicU64,
-    pub(crate) full: AtomicBool,
-}
-
 /// The tablets of a node by id.
 pub(crate) type TabletMap = AHashMap<TabletId, Arc<TabletHandle>>;
 
@@ -174,7 +166,7 @@ pub(crate) struct Inner {
     pub(crate) space_looked_at: AtomicU64,
     pub(crate) installing: Installing,
     /// Files of closed replicas that somebody may still read: they go when the last reader does, and another cannot be opened in their place before.
-    going: Mutex<AHashMap<TabletId, Weak<()>>>,
+    pub(crate) going: Mutex<AHashMap<TabletId, Weak<()>>>,
 }
 
 impl Inner {
@@ -194,7 +186,7 @@ impl Inner {
         }
         let mut placed = Vec::new();
         for open in wanted {
-            let disk = self.place(open.tablet, &mut counts);
+            let disk = self.place(open.tablet, &mut counts)?;
             self.move_memory(open.tablet, disk, &mut fresh[disk])?;
             let voters = open.founders.iter().map(|node| node.0).collect();
             let conf_state = ConfState { voters, ..ConfState::default() };
@@ -247,45 +239,6 @@ impl Inner {
         let worker = (open.tablet.0 % self.options.workers as u64) as usize;
         let opening = Opening { tablet: open.tablet, members: open.members, evaluator: open.evaluator };
         Replica::recover(&self.context, opening, data, &home.log, (worker, disk))
-    }
-
-    /// The disk that holds the tablet, or the one with the most room per tablet.
-    fn place(&self, tablet: TabletId, counts: &mut [u64]) -> usize {
-        let disks = &self.disks;
-        let existing = disks.iter().position(|disk| disk.directory.tablet(tablet.0).is_dir());
-        let room = |index: usize| disks[index].free_bytes.load(Ordering::Relaxed) / (counts[index] + 1);
-        let chosen = existing
-            .unwrap_or_else(|| (0..disks.len()).max_by_key(|&index| (room(index), usize::MAX - index)).unwrap_or(0));
-        counts[chosen] += 1;
-        chosen
-    }
-
-    /// A replica that was here before may come back on another disk: what it must remember goes with it, into `batch`.
-    fn move_memory(&self, tablet: TabletId, to: usize, batch: &mut LogBatch) -> Result<(), KvError> {
-        let group = GroupId::from(tablet);
-        for (_, disk) in self.disks.iter().enumerate().filter(|(at, _)| *at != to) {
-            let former = disk.log.recover(group).map_err(storage_error)?;
-            let own = self.disks[to].log.recover(group).map_err(storage_error)?;
-            let (floor, own) = (former.last_acknowledged(), own.last_acknowledged());
-            if (floor.1, floor.0) > (own.1, own.0) {
-                batch.retire(group, &former.hard_state, floor).map_err(storage_error)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Removes what other disks remember of tablets that are opened on one: that is durable there now.
-    fn forget_elsewhere(&self, placed: &[(OpenTablet, usize)]) -> Result<(), KvError> {
-        for (at, disk) in self.disks.iter().enumerate().filter(|_| self.disks.len() > 1) {
-            let known = disk.log.groups();
-            let mut batch = LogBatch::default();
-            let elsewhere = placed.iter().filter(|(_, place)| *place != at).map(|(open, _)| GroupId::from(open.tablet));
-            elsewhere.filter(|group| known.contains(group)).for_each(|group| batch.remove(group));
-            if !batch.is_empty() {
-                disk.log.write(&mut batch, true).map_err(storage_error)?;
-            }
-        }
-        Ok(())
     }
 
     pub(crate) fn update_tablets(&self, change: impl Fn(&mut TabletMap)) {
@@ -401,6 +354,7 @@ impl Store {
                 full: AtomicBool::new(free_bytes < options.disk_reserve_bytes),
                 free_bytes: AtomicU64::new(free_bytes),
                 total_bytes: AtomicU64::new(total_bytes),
+                is_abandoned: AtomicBool::new(false),
             });
         }
         let limits = QueueLimits { proposals: options.queue_proposals, bytes: options.queue_bytes };
@@ -499,7 +453,7 @@ impl Store {
         forget: impl Fn(GroupId, &Recovered, &mut LogBatch) -> Result<(), StorageError>,
     ) -> Result<(), StorageError> {
         let is_meant = |tablet| is_meant(tablet) && self.handle(tablet).is_none();
-        for disk in &self.inner.disks {
+        for disk in self.inner.working_disks() {
             let mut batch = LogBatch::default();
             for group in disk.log.groups() {
                 if is_meant(TabletId(group.0)) {
@@ -705,6 +659,11 @@ impl Store {
         (queues.iter().map(Queue::bytes).sum(), queues.len() * self.inner.options.queue_bytes)
     }
 
+    /// For each disk whether it has failed: nothing is on it any more that this node uses.
+    pub fn failed_disks(&self) -> Vec<bool> {
+        self.inner.disks.iter().map(|disk| disk.log.has_failed()).collect()
+    }
+
     /// For each disk: its path, free and total bytes, Raft log bytes, and whether it refuses writes.
     pub fn disks(&self) -> Vec<(String, u64, u64, u64, bool)> {
         self.inner
@@ -760,7 +719,7 @@ impl Store {
                 tracing::warn!(tablet = %handle.tablet, %error, "could not flush at shutdown; the log will be replayed");
             }
         }
-        for disk in &self.inner.disks {
+        for disk in self.inner.working_disks() {
             if let Err(error) = disk.log.sync() {
                 tracing::error!(%error, "could not sync the raft log at shutdown");
             }
@@ -774,16 +733,7 @@ impl Drop for Store {
     }
 }
 
-fn disk_full(disk: &Disk, reserve_bytes: u64) -> KvError {
-    KvError::DiskFull(format!(
-        "{} has {} MB free, below the reserve of {} MB; writes are refused until space returns",
-        disk.directory.path().display(),
-        disk.free_bytes.load(Ordering::Relaxed) >> 20,
-        reserve_bytes >> 20
-    ))
-}
-
-/// Starts a thread of the store. If it panics (an fsync that fails does that: what reached the disk is then unknown) the process ends at once,
+/// Starts a thread of the store. If it panics the process ends at once,
 /// as nothing that it holds in memory can be trusted; the next start replays what is durable.
 #[allow(clippy::disallowed_methods, reason = "the store's threads live here and are joined at shutdown")]
 fn spawn(name: String, body: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, StorageError> {

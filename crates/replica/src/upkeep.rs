@@ -1,5 +1,5 @@
 //! What must happen beside the write path: flush before memory or replay grow over their limits, cut the log where data has become
-//! durable, watch the free space.
+//! durable, watch the free space, look after disks on which something has failed.
 //!
 //! The tablet whose unflushed writes are oldest is flushed first: that frees the log. One thread, woken ten times a second or when a
 //! worker waits for memory.
@@ -77,6 +77,7 @@ pub(crate) fn run(inner: &Inner, copies: &Copies) {
         if inner.options.durability != Durability::Fsync {
             sync_logs(inner);
         }
+        inner.look_after_disks(copies);
         flush_over_limits(inner);
         rounds += 1;
         truncate_flushed(inner, &mut seen_flushes, rounds.is_multiple_of(10));
@@ -94,7 +95,7 @@ pub(crate) fn run(inner: &Inner, copies: &Copies) {
 }
 
 fn sync_logs(inner: &Inner) {
-    for disk in &inner.disks {
+    for disk in inner.working_disks() {
         if let Err(error) = disk.log.sync() {
             tracing::error!(%error, "could not sync the raft log");
         }
@@ -119,17 +120,18 @@ fn flush_over_limits(inner: &Inner) {
         if excess == 0 && replay <= inner.options.replay_bytes {
             break;
         }
-        excess = excess.saturating_sub(begin_flush(handle));
+        excess = excess.saturating_sub(begin_flush(inner, handle));
     }
 }
 
 /// Starts a flush; returns about how many bytes of memory it will free.
-fn begin_flush(handle: &TabletHandle) -> u64 {
+fn begin_flush(inner: &Inner, handle: &TabletHandle) -> u64 {
     let logged = handle.logged_bytes.load(Ordering::Acquire);
     // Writes from here on may or may not be in this flush: they count as unflushed.
     handle.oldest_unflushed.store(u64::MAX, Ordering::Release);
     let flushed = handle.flushed_bytes.swap(logged, Ordering::AcqRel);
     if let Err(error) = handle.data.flush(false) {
+        inner.context.suspect_disk(handle.disk);
         tracing::warn!(tablet = %handle.tablet, %error, "could not start a flush");
     }
     logged.saturating_sub(flushed)
@@ -163,7 +165,7 @@ fn truncate_flushed(inner: &Inner, seen: &mut AHashMap<TabletId, u64>, again: bo
     }
     seen.retain(|tablet, _| tablets.contains_key(tablet));
     if truncated {
-        for disk in &inner.disks {
+        for disk in inner.working_disks() {
             if let Err(error) = disk.log.purge() {
                 tracing::warn!(%error, "could not give back raft log files");
             }

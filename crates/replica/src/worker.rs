@@ -8,6 +8,7 @@ use crate::store::Inner;
 use crate::upkeep;
 use diorite_base::TabletId;
 use diorite_base::write::KvError;
+use diorite_raft::HardState;
 use diorite_storage::Rocks;
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
@@ -21,6 +22,8 @@ pub(crate) enum Command {
     Close(TabletId, SyncSender<Result<(), KvError>>),
     /// Let go of this replica, whose data a copy will replace.
     Detach(TabletId, SyncSender<Result<(), KvError>>),
+    /// Let go of this replica, whose disk has failed; answer what it must remember.
+    Abandon(TabletId, SyncSender<Option<(HardState, (u64, u64))>>),
     /// The tablet's data is durable up to this log index: the log may be cut there; if forced, even where other members lack entries.
     Flushed { tablet: TabletId, index: u64, force: bool },
     /// The members that the catalog wants.
@@ -84,6 +87,9 @@ impl Worker {
             Command::Detach(tablet, reply) => {
                 self.core.detach(tablet);
                 let _ = reply.send(Ok(()));
+            }
+            Command::Abandon(tablet, reply) => {
+                let _ = reply.send(self.core.abandon(tablet));
             }
             Command::Flushed { tablet, index, force } => self.core.truncate(tablet, index, force),
             Command::Refresh(tablet) => self.core.refresh(tablet),

@@ -14,6 +14,8 @@ use uuid::Uuid;
 /// The format of data directories that this version writes.
 const FORMAT: u32 = 1;
 const MARKER: &str = "DIORITE";
+/// Written and removed again to see whether the disk works.
+const PROBE: &str = "PROBE";
 /// What a tablet's directory is called while a copy takes its place.
 const OLD: &str = "old";
 /// What a tablet's directory is called while a copy is gathered in it.
@@ -191,6 +193,14 @@ impl DataDirectory {
         Ok(ids)
     }
 
+    /// Writes a small file and makes it durable: whether the disk still works.
+    pub fn probe(&self) -> Result<(), StorageError> {
+        let path = self.path.join(PROBE);
+        let written = File::create(&path).and_then(|mut file| file.write_all(b"probe").and_then(|()| file.sync_all()));
+        let removed = written.and_then(|()| fs::remove_file(&path));
+        removed.map_err(|source| StorageError::Io { action: "cannot write to", path, source })
+    }
+
     /// Free and total bytes of the disk it is on, as an unprivileged user sees them.
     pub fn space_bytes(&self) -> Result<(u64, u64), StorageError> {
         let space = rustix::fs::statvfs(&self.path).map_err(|error| StorageError::Io {
@@ -214,7 +224,7 @@ fn refuse_foreign(path: &Path) -> Result<(), StorageError> {
     let io = |source| StorageError::Io { action: "cannot list data directory", path: path.to_owned(), source };
     for entry in fs::read_dir(path).map_err(io)? {
         let name = entry.map_err(io)?.file_name();
-        let ours = ["LOCK", "DIORITE.new", JOINING, "tablets", "log", "lost+found"];
+        let ours = ["LOCK", "DIORITE.new", JOINING, "tablets", "log", PROBE, "lost+found"];
         if !ours.iter().any(|own| name == *own) {
             return Err(StorageError::Foreign {
                 path: path.to_owned(),

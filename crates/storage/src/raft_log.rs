@@ -8,8 +8,10 @@ use crate::error::StorageError;
 use diorite_base::GroupId;
 use diorite_raft::{ConfState, Entry, HardState, LogReader, Recovered};
 use raft_engine::{Command, Config, Engine, LogBatch as EngineBatch, MessageExt, ReadableSize};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 const HARD_STATE: &[u8] = b"h";
 const CONF_STATE: &[u8] = b"c";
@@ -83,6 +85,7 @@ impl LogRecords for LogBatch {
 #[derive(Clone)]
 pub struct RaftLog {
     engine: Arc<Engine>,
+    has_failed: Arc<AtomicBool>,
 }
 
 impl RaftLog {
@@ -106,17 +109,43 @@ impl RaftLog {
             recovery_read_block_size: ReadableSize::kb(256),
             ..Config::default()
         };
-        Ok(Self { engine: Arc::new(Engine::open(config)?) })
+        Ok(Self { engine: Arc::new(Engine::open(config)?), has_failed: Arc::default() })
     }
 
-    /// Writes and empties `batch`; with `sync`, durable when it returns.
+    /// Writes and empties `batch`; with `sync`, durable when it returns. After an error nobody knows what has reached the disk: nothing is written to it any
+    /// more.
     pub fn write(&self, batch: &mut LogBatch, sync: bool) -> Result<usize, StorageError> {
-        Ok(self.engine.write(&mut batch.inner, sync)?)
+        self.unless_failed(|engine| engine.write(&mut batch.inner, sync))
     }
 
     /// Makes everything written so far durable.
     pub fn sync(&self) -> Result<(), StorageError> {
-        Ok(self.engine.sync()?)
+        self.unless_failed(Engine::sync)
+    }
+
+    /// Whether the disk is not written to any more: a write has failed, or [`Self::give_up`] was called.
+    pub fn has_failed(&self) -> bool {
+        self.has_failed.load(Ordering::Acquire)
+    }
+
+    /// Writes nothing any more: the disk is known to have failed.
+    pub fn give_up(&self) {
+        self.has_failed.store(true, Ordering::Release);
+    }
+
+    /// The engine panics where an fsync fails, so as to be used no more. It is not, and the other disks' logs know nothing of it.
+    fn unless_failed<T>(&self, write: impl FnOnce(&Engine) -> raft_engine::Result<T>) -> Result<T, StorageError> {
+        if self.has_failed() {
+            return Err(StorageError::Log("its disk has failed".to_owned()));
+        }
+        let outcome = match catch_unwind(AssertUnwindSafe(|| write(&self.engine))) {
+            Ok(outcome) => outcome.map_err(StorageError::from),
+            Err(_) => Err(StorageError::Log("what was written could not be made durable".to_owned())),
+        };
+        if outcome.is_err() {
+            self.give_up();
+        }
+        outcome
     }
 
     /// What the log holds of a group, but for `applied`, which the state machine knows.

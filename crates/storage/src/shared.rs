@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 
 /// Levels of a tablet; universal compaction uses the upper ones as slots for sorted runs.
-pub(crate) const LEVELS: i32 = 7;
+const LEVELS: i32 = 7;
 
 /// Counters of background work, over all tablets.
 #[derive(Debug, Default)]

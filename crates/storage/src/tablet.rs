@@ -7,7 +7,7 @@
 use crate::engine::{TabletBatch, TabletData};
 use crate::error::StorageError;
 use crate::listener::TabletEvents;
-use crate::shared::{ExpiryRules, LEVELS, Shared};
+use crate::shared::{ExpiryRules, Shared};
 use diorite_base::bytes::Reader;
 use parking_lot::Mutex;
 use rust_rocksdb::checkpoint::Checkpoint;
@@ -158,6 +158,8 @@ pub struct Tablet {
     rules: Arc<ExpiryRules>,
     files: Mutex<FilesKept>,
     doomed: AtomicBool,
+    /// The sizes of the files when they were last looked at, and how much background work there had been.
+    seen: Mutex<Option<(u64, TabletStatistics)>>,
     /// Dropped last, when RocksDB is closed.
     open: Arc<()>,
 }
@@ -197,14 +199,10 @@ pub struct TabletStatistics {
     pub sst_bytes: u64,
     /// Files.
     pub sst_files: u64,
-    /// Bytes in memtables.
-    pub memtable_bytes: u64,
     /// Keys, estimated.
     pub keys_estimate: u64,
     /// Whether a compaction is waiting for a thread: 1 or 0.
     pub compactions_pending: u64,
-    /// Compactions under way.
-    pub compactions_running: u64,
     /// Bytes that compaction would have to rewrite, estimated.
     pub pending_compaction_bytes: u64,
     /// Bytes of what is not replaced or deleted, estimated.
@@ -216,10 +214,8 @@ impl TabletStatistics {
     pub fn add(&mut self, other: &Self) {
         self.sst_bytes += other.sst_bytes;
         self.sst_files += other.sst_files;
-        self.memtable_bytes += other.memtable_bytes;
         self.keys_estimate += other.keys_estimate;
         self.compactions_pending += other.compactions_pending;
-        self.compactions_running += other.compactions_running;
         self.pending_compaction_bytes += other.pending_compaction_bytes;
         self.live_bytes += other.live_bytes;
     }
@@ -245,6 +241,7 @@ impl Tablet {
             rules,
             files: Mutex::default(),
             doomed: AtomicBool::new(false),
+            seen: Mutex::default(),
             open: Arc::new(()),
         };
         let state = tablet.applied_state()?;
@@ -390,31 +387,51 @@ impl Tablet {
         self.db.compact_range(None::<&[u8]>, None::<&[u8]>);
     }
 
-    /// Sizes, for metrics.
+    /// Sizes, for metrics. What only a flush or a compaction changes is looked at only after one.
     pub fn statistics(&self) -> TabletStatistics {
         let property = |name| self.db.property_int_value(name).ok().flatten().unwrap_or(0);
+        // Before it is looked at what they have changed: at worst it is looked at once more than needed.
+        let work = self.events.background_work();
+        let mut seen = self.seen.lock();
+        let files = match *seen {
+            Some((at, files)) if at == work => files,
+            _ => self.look_at_files(),
+        };
+        *seen = Some((work, files));
         TabletStatistics {
-            sst_bytes: property(properties::TOTAL_SST_FILES_SIZE),
-            sst_files: self.files().files,
-            memtable_bytes: property(properties::CUR_SIZE_ALL_MEM_TABLES),
             keys_estimate: property(properties::ESTIMATE_NUM_KEYS),
             compactions_pending: property(properties::COMPACTION_PENDING),
-            compactions_running: property(properties::NUM_RUNNING_COMPACTIONS),
+            ..files
+        }
+    }
+
+    fn look_at_files(&self) -> TabletStatistics {
+        let property = |name| self.db.property_int_value(name).ok().flatten().unwrap_or(0);
+        let in_level = |level| {
+            let count = self.db.property_value(properties::num_files_at_level(level)).ok().flatten();
+            count.and_then(|count| count.parse::<u64>().ok()).unwrap_or(0)
+        };
+        TabletStatistics {
+            sst_bytes: property(properties::TOTAL_SST_FILES_SIZE),
+            sst_files: (0..7).map(in_level).sum(),
             pending_compaction_bytes: property(properties::ESTIMATE_PENDING_COMPACTION_BYTES),
             live_bytes: property(properties::ESTIMATE_LIVE_DATA_SIZE),
+            ..TabletStatistics::default()
         }
     }
 
     /// Its SSTables. Looks at them only when a flush or a compaction has changed them since.
     pub fn files(&self) -> TabletFiles {
-        let version = self.files_version();
+        // Before it is looked at what it has changed, see `statistics`.
+        let version = self.events.background_work();
         let mut kept = self.files.lock();
         if kept.version != Some(version) {
-            let count = |level| self.db.property_value(properties::num_files_at_level(level)).ok().flatten();
-            let files = (0..LEVELS as usize).filter_map(|level| count(level)?.parse::<u64>().ok()).sum();
-            let bytes = self.db.property_int_value(properties::TOTAL_SST_FILES_SIZE).ok().flatten().unwrap_or(0);
-            let content_bytes = (files == 0).then_some(0);
-            *kept = FilesKept { version: Some(version), files: TabletFiles { files, bytes, content_bytes } };
+            let seen = self.look_at_files();
+            let is_same =
+                kept.version.is_some() && (kept.files.files, kept.files.bytes) == (seen.sst_files, seen.sst_bytes);
+            let content_bytes = if is_same { kept.files.content_bytes } else { (seen.sst_files == 0).then_some(0) };
+            let files = TabletFiles { files: seen.sst_files, bytes: seen.sst_bytes, content_bytes };
+            *kept = FilesKept { version: Some(version), files };
         }
         kept.files
     }
@@ -425,7 +442,7 @@ impl Tablet {
         if self.files().content_bytes.is_some() {
             return false;
         }
-        let version = self.files_version();
+        let version = self.events.background_work();
         let properties = self.db.property_value(properties::AGGREGATED_TABLE_PROPERTIES).ok().flatten();
         let content_bytes = properties.and_then(|text| content_bytes(&text));
         let mut kept = self.files.lock();
@@ -433,10 +450,6 @@ impl Tablet {
             kept.files.content_bytes = content_bytes;
         }
         true
-    }
-
-    fn files_version(&self) -> u64 {
-        self.events.flushes.load(Ordering::Acquire) + self.events.compactions.load(Ordering::Acquire)
     }
 
     /// Bytes that a copy of it would have, about: its live files, and what is still in memory.

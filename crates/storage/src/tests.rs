@@ -300,3 +300,34 @@ fn foreign_and_newer_directories_are_refused_by_name_and_left_alone() {
     std::fs::write(newer.path().join("DIORITE"), "not json").unwrap();
     assert!(DataDirectory::open(newer.path()).unwrap_err().to_string().contains("unreadable"));
 }
+
+/// Waits for what RocksDB's own threads tell.
+fn until(is_so: impl Fn() -> bool) {
+    assert!((0..50_000_000u64).any(|_| {
+        std::thread::yield_now();
+        is_so()
+    }));
+}
+
+#[test]
+fn sizes_follow_flushes_and_compactions() {
+    let home = tempfile::tempdir().unwrap();
+    let tablet = open(&shared(), home.path());
+    assert_eq!((tablet.statistics().sst_files, tablet.statistics().sst_bytes), (0, 0));
+    let mut batch = Batch::default();
+    for round in 1..=2 {
+        batch.clear();
+        batch.put(&key(round), &5u64.to_le_bytes());
+        tablet.apply(&mut batch, &state(round)).unwrap();
+        // What is in memory is known without a flush, what is in files after one.
+        assert!(tablet.statistics().keys_estimate >= round);
+        assert_eq!(tablet.statistics().sst_files, round - 1);
+        tablet.flush(true).unwrap();
+        until(|| tablet.flushes() == round);
+        let seen = tablet.statistics();
+        assert_eq!(seen.sst_files, round);
+        assert!(seen.sst_bytes > 0 && seen.live_bytes > 0);
+    }
+    tablet.compact();
+    until(|| tablet.statistics().sst_files == 1);
+}

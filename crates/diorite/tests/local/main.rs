@@ -5,6 +5,7 @@
 #[path = "../common/client.rs"]
 #[allow(dead_code, reason = "the tests of one process use more of it")]
 mod client;
+mod losses;
 mod one_node;
 mod operations;
 mod three_nodes;

@@ -12,7 +12,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// How long anything is waited for before the test gives up. Not a measurement.
-const PATIENCE: Duration = Duration::from_secs(120);
+pub const PATIENCE: Duration = Duration::from_secs(120);
 
 const CREATE_KEYSPACE: &str =
     "CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 3}";
@@ -26,7 +26,7 @@ fn admin_output(local: &Local, through: u32, arguments: &[&str]) -> Output {
 }
 
 /// What a command that must succeed prints.
-fn admin(local: &Local, through: u32, arguments: &[&str]) -> String {
+pub fn admin(local: &Local, through: u32, arguments: &[&str]) -> String {
     let output = admin_output(local, through, arguments);
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "admin {arguments:?}: {said}");
@@ -43,13 +43,13 @@ fn refusal(local: &Local, through: u32, arguments: &[&str]) -> String {
 }
 
 /// An answer as JSON; nothing while nobody can answer.
-fn ask(local: &Local, through: u32, what: &str) -> Option<Value> {
+pub fn ask(local: &Local, through: u32, what: &str) -> Option<Value> {
     let output = admin_output(local, through, &[what, "--json"]);
     serde_json::from_slice(&output.stdout).ok()
 }
 
 /// Looks until something is so; gives up with what was seen last.
-fn wait_for<T: std::fmt::Debug>(what: &str, look: impl Fn() -> T, is_so: impl Fn(&T) -> bool) -> T {
+pub fn wait_for<T: std::fmt::Debug>(what: &str, look: impl Fn() -> T, is_so: impl Fn(&T) -> bool) -> T {
     let start = Instant::now();
     loop {
         let seen = look();
@@ -62,7 +62,7 @@ fn wait_for<T: std::fmt::Debug>(what: &str, look: impl Fn() -> T, is_so: impl Fn
 }
 
 /// The cluster's id of the node that has that number on this machine.
-fn id_of(local: &Local, number: u32) -> u64 {
+pub fn id_of(local: &Local, number: u32) -> u64 {
     let address = format!("{}:9042", local.address(number));
     let nodes = wait_for("the nodes", || ask(local, 1, "nodes"), Option::is_some).unwrap();
     let found = nodes.as_array().unwrap().iter().find(|node| node["cql_address"] == address.as_str());
@@ -70,27 +70,27 @@ fn id_of(local: &Local, number: u32) -> u64 {
 }
 
 /// Of each node that is a member: its id, replicas and leaders.
-fn loads(nodes: &Value) -> Vec<(u64, u64, u64)> {
+pub fn loads(nodes: &Value) -> Vec<(u64, u64, u64)> {
     let number = |node: &Value, name: &str| node[name].as_u64().unwrap();
     let nodes = nodes.as_array().unwrap().iter();
     nodes.map(|node| (number(node, "node"), number(node, "replicas"), number(node, "leaders"))).collect()
 }
 
-fn is_quiet(local: &Local, through: u32) -> bool {
+pub fn is_quiet(local: &Local, through: u32) -> bool {
     let moves = ask(local, through, "moves").is_some_and(|moves| moves.as_array().is_some_and(Vec::is_empty));
     let status = ask(local, through, "status").unwrap_or_default();
     moves && status["balancer"]["state"] == "idle" && status["under_replicated"] == 0 && status["leaderless"] == 0
 }
 
 /// Writes rows one after another until it is stopped; a row's key is its number.
-struct Load {
+pub struct Load {
     stop: Arc<AtomicBool>,
     acknowledged: Arc<AtomicU64>,
     thread: JoinHandle<Vec<String>>,
 }
 
 impl Load {
-    fn start(address: String) -> Self {
+    pub fn start(address: String) -> Self {
         let (stop, acknowledged) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
         let (stopped, counter) = (Arc::clone(&stop), Arc::clone(&acknowledged));
         let thread = std::thread::spawn(move || {
@@ -110,13 +110,13 @@ impl Load {
     }
 
     /// Waits until so many more rows are written.
-    fn go_on(&self, rows: u64) {
+    pub fn go_on(&self, rows: u64) {
         let goal = self.acknowledged.load(Ordering::Relaxed) + rows;
         wait_for("rows", || self.acknowledged.load(Ordering::Relaxed), |written| *written >= goal);
     }
 
     /// Stops; checks that all acknowledged rows are there; returns the requests that failed.
-    fn finish(self, local: &Local, through: u32) -> Vec<String> {
+    pub fn finish(self, local: &Local, through: u32) -> Vec<String> {
         self.stop.store(true, Ordering::Relaxed);
         let failures = self.thread.join().unwrap();
         let written = self.acknowledged.load(Ordering::Relaxed);
@@ -127,7 +127,7 @@ impl Load {
     }
 }
 
-fn with_table(nodes: u32, more: &[&str]) -> Local {
+pub fn with_table(nodes: u32, more: &[&str]) -> Local {
     let local = Local::fresh();
     local.up(nodes, more);
     let mut client = Client::connect(&local.address(1)).unwrap();
@@ -237,7 +237,7 @@ fn losing_a_zone_leaves_every_tablet_writable() {
     assert_eq!(ask(&local, 1, "status").unwrap()["unavailable"], 0);
 }
 
-fn is_written(local: &Local, statement: &str) -> bool {
+pub fn is_written(local: &Local, statement: &str) -> bool {
     let mut client = Client::connect(&local.address(2)).unwrap();
     matches!(client.query(statement), Ok(ClientResponse::Void))
 }

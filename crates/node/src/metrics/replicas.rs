@@ -84,7 +84,10 @@ impl Source {
         out.gauges("disk_total", "Size of each disk", bytes, "disk", &by_disk(&|index| disks[index].2))?;
         out.gauges("disk_raft_log_size", "Raft log per disk", bytes, "disk", &by_disk(&|index| disks[index].3))?;
         let full = by_disk(&|index| u64::from(disks[index].4));
-        out.gauges("disk_full", "1 where writes are refused for lack of space", None, "disk", &full)
+        out.gauges("disk_full", "1 where writes are refused for lack of space", None, "disk", &full)?;
+        let failed = store.failed_disks();
+        let failed = by_disk(&|index| u64::from(failed.get(index).copied().unwrap_or(false)));
+        out.gauges("disk_failed", "1 where nothing is used any more", None, "disk", &failed)
     }
 
     fn totals(&self, out: &mut Writer<'_, '_>, total: &TabletStatistics) -> fmt::Result {

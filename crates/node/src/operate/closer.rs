@@ -49,7 +49,7 @@ impl Operations {
                 waiting_entries: state.waiting_entries,
                 failure: state.failure,
                 bytes: handle.data().size_bytes(),
-                memtable_bytes: statistics.memtable_bytes,
+                memtable_bytes: handle.data().memtable_bytes(),
                 sst_files: files.files,
                 sst_bytes: files.bytes,
                 content_bytes: files.content_bytes,

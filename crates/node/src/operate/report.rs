@@ -156,14 +156,15 @@ pub(super) fn make(store: &Store, uptime_s: u64, options: &ReportOptions, activi
         })
         .collect();
     tablets.sort_unstable_by_key(|report| report.tablet);
-    let disks = store.disks().into_iter().map(|(path, free_bytes, total_bytes, log_bytes, is_full)| DiskReport {
+    let disks = store.disks().into_iter().zip(store.failed_disks());
+    let disks = disks.map(|((path, free_bytes, total_bytes, log_bytes, is_full), has_failed)| DiskReport {
         path,
         total_bytes,
         free_bytes,
         log_bytes,
         reserve_bytes: total_bytes / 100 * options.move_reserve_percent,
         is_full,
-        has_failed: false,
+        has_failed,
     });
     Report {
         uptime_s,

@@ -89,6 +89,11 @@ impl Copies {
         }
     }
 
+    /// How a replica of this node is opened; `None` if it has none of the tablet (any more).
+    pub(crate) fn opening(&self, tablet: TabletId) -> Option<OpenTablet> {
+        self.openings.get()?.opening(tablet)
+    }
+
     pub(crate) fn set_rate(&self, bytes_per_second: u64) {
         let now_ns = self.now_ns();
         self.pace_out.lock().set_rate(bytes_per_second, now_ns);

@@ -1,0 +1,126 @@
+//! One of a node's disks fails: only its replicas are lost, and they are rebuilt on the node's other disk from the other nodes.
+
+use crate::client::{Client, count};
+use crate::server::{PATIENCE, Server, fresh_address, fresh_addresses, refusal};
+use diorite_cql::protocol::Value;
+use diorite_cql::protocol::client::ClientResponse;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// A file system of its own in a file, that can be made to fail; unmounted when dropped.
+struct Disk {
+    path: PathBuf,
+    device: String,
+}
+
+impl Disk {
+    /// `None` where that takes rights that the test does not have.
+    fn new(home: &Path, name: &str, megabytes: u64) -> Option<Self> {
+        let (image, path) = (home.join(format!("{name}.image")), home.join(name));
+        std::fs::File::create(&image).unwrap().set_len(megabytes << 20).unwrap();
+        std::fs::create_dir(&path).unwrap();
+        let run = |command: &mut Command| command.output().is_ok_and(|output| output.status.success());
+        let is_made = run(Command::new("mkfs.ext4").arg("-q").arg(&image))
+            && run(Command::new("mount").args(["-o", "loop,errors=remount-ro"]).arg(&image).arg(&path));
+        if !is_made {
+            return None;
+        }
+        let mounts = std::fs::read_to_string("/proc/mounts").unwrap();
+        let line = mounts.lines().find(|line| line.split(' ').nth(1) == path.to_str())?;
+        let device = line.split(' ').next()?.trim_start_matches("/dev/").to_owned();
+        Some(Self { path, device })
+    }
+
+    /// From now on nothing can be written any more.
+    fn fail(&self) {
+        std::fs::write(format!("/sys/fs/ext4/{}/trigger_fs_error", self.device), "a test").unwrap();
+        assert!(std::fs::write(self.path.join("probe"), "x").is_err(), "the disk has failed");
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("--lazy").arg(&self.path).status();
+    }
+}
+
+fn key(number: u64) -> Vec<u8> {
+    format!("key {number}").into_bytes()
+}
+
+/// Inserts rows, each until it is acknowledged: what met the disk as it failed may have to be sent again.
+fn insert(client: &mut Client, numbers: std::ops::Range<u64>) {
+    let insert = client.prepare("INSERT INTO ks.t (k, v) VALUES (?, ?)");
+    let start = Instant::now();
+    for number in numbers {
+        loop {
+            client.execute(0, &insert.id, &[Value::Set(&key(number)), Value::Set(&number.to_be_bytes())]);
+            client.flush().unwrap();
+            match client.receive().unwrap().1 {
+                ClientResponse::Void => break,
+                ClientResponse::Error(error) => {
+                    assert!(start.elapsed() < PATIENCE, "row {number}: {error:?}");
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+}
+
+/// Asks until the answer is as it should be.
+fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < PATIENCE, "{what}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn a_failing_disk_takes_only_its_replicas_out_and_they_are_rebuilt() {
+    let home = tempfile::tempdir().unwrap();
+    // The catalog goes where there is most room.
+    let (Some(first), Some(second)) = (Disk::new(home.path(), "first", 640), Disk::new(home.path(), "second", 600))
+    else {
+        eprintln!("skipped: a file system that can fail needs root and loop devices");
+        return;
+    };
+    let addresses = fresh_addresses(3);
+    let limits = ["--disk-reserve", "1MiB", "--memory-limit", "256MiB", "--replay-limit", "16MiB"];
+    let with = |more: &[&'static str]| [&limits[..], more].concat();
+    let one = Server::start_on(&addresses[0], &home.path().join("one"), &with(&["--rf", "3"]));
+    let join = addresses[0].clone();
+    let mut flags: Vec<&str> = limits.to_vec();
+    flags.extend(["--join", &join]);
+    let _two = Server::start_on(&addresses[1], &home.path().join("two"), &flags);
+    let second_data = second.path.join("data");
+    flags.extend(["--data-dir", second_data.to_str().unwrap()]);
+    let mut three = Server::start_on(&addresses[2], &first.path.join("data"), &flags);
+
+    let mut client = Client::connect(&one.address).unwrap();
+    client.run("CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 3}");
+    client.run("CREATE TABLE ks.t (k blob PRIMARY KEY, v blob) WITH tablets = 12");
+    insert(&mut client, 0..500);
+    let tablets_on_second = || std::fs::read_dir(second_data.join("tablets")).unwrap().count();
+    assert!(tablets_on_second() >= 3, "both disks hold tablets: {}", tablets_on_second());
+
+    second.fail();
+    insert(&mut client, 500..1_000);
+    assert!(three.is_running(), "the node goes on");
+    wait_for("the node says that its disk has failed", || {
+        one.get("/api/v1/nodes").is_some_and(|answer| answer.contains("\"has_failed\":true"))
+    });
+    let rebuilt = first.path.join("data").join("tablets");
+    wait_for("all replicas are on the disk that works", || std::fs::read_dir(&rebuilt).unwrap().count() >= 12);
+
+    // Now they are needed: without the first node nothing can be written that they do not hold.
+    one.kill();
+    let mut client = Client::connect(&three.address).unwrap();
+    insert(&mut client, 1_000..1_300);
+    assert_eq!(count(&mut client, "ks.t"), 1_300, "nothing was lost");
+    assert!(three.stop().success());
+    let said = refusal(&fresh_address(), &first.path.join("data"), &["--data-dir", second_data.to_str().unwrap()]);
+    assert!(said.contains("second"), "the disk is named: {said}");
+}
