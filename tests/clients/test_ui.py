@@ -285,7 +285,7 @@ def test_charts_are_drawn_and_show_values_under_the_pointer(browser, servers, sc
 
 
 def test_figures_renew_themselves_in_place(browser, servers):
-    with window(browser, servers[0], viewport={"width": 900, "height": 400}) as opened:
+    with window(browser, servers[0], viewport={"width": 900, "height": 420}) as opened:
         opened.page.clock.install()
         page = opened.go("/")
         page.evaluate("window.marker = 'the same page'; window.scrollTo(0, 150)")
@@ -392,11 +392,13 @@ def test_every_page_while_a_node_joins(browser, servers, screenshots, joined):
         renewed_until(opened, lambda: any(not text.startswith("0 B") for text in rate.all_inner_texts()))
         destination = page.locator("main tbody tr td:nth-child(4)").first.inner_text()
         assert destination == "n4"
+        page = opened.go("/tablets?state=moving")
+        expect(page.locator(".replica.warn").first).to_contain_text("arriving")
+        page = opened.go("/")
+        expect(page.locator(".headline .badge")).to_have_text("Healthy")
         for name, path in paths(servers[0]).items():
             opened.go(path)
             opened.keep(screenshots, f"joining-{name}")
-        page = opened.go("/tablets?state=moving")
-        expect(page.locator(".replica.warn").first).to_contain_text("arriving")
     ask(servers[0], "settings", {"copy_rate_bytes": 200_000_000})
     with window(browser, joined) as opened:
         opened.page.clock.install()
@@ -416,7 +418,7 @@ def test_every_page_after_a_node_was_killed(browser, servers, screenshots, joine
         opened.page.clock.install()
         page = opened.go("/")
         renewed_until(opened, lambda: f"node n{dead} " in page.locator(".warnings").inner_text() if page.locator(".warnings").count() else False)
-        expect(page.locator(".headline .badge")).to_have_text("Data at risk")
+        renewed_until(opened, lambda: page.locator(".headline .badge").inner_text() == "Data at risk")
         renewed_until(opened, lambda: page.locator(".tile", has_text="Leaderless").locator("dd").first.inner_text() == "0")
         for name, path in {**paths(servers[0]), "dead-node": f"/nodes/{dead}"}.items():
             opened.go(path)
@@ -425,7 +427,6 @@ def test_every_page_after_a_node_was_killed(browser, servers, screenshots, joine
         expect(page.locator(".headline .badge")).to_have_text("down")
         page = opened.go("/tablets?state=under_replicated&sort=tablet")
         expect(page.locator(".replica.bad").first).to_contain_text("down")
-    # Whoever looks at the node itself is told that it does not answer, and sees the last figures.
     victim.start()
     with window(browser, victim) as opened:
         opened.page.clock.install()

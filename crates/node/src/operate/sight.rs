@@ -76,19 +76,22 @@ impl Sight {
         self.replicas(tablet).iter().find(|(on, _)| *on == node).map(|(_, report)| report)
     }
 
-    pub(super) fn live_voters(&self, placement: &Placement) -> usize {
-        let voters = placement.replicas.iter().filter(|node| !placement.arriving.contains(node));
-        voters.filter(|node| self.is_up(**node)).count()
+    /// The replicas that hold all data and vote, those among them that are up, and all. One that leaves does so until those that arrive have taken its
+    /// place: a move puts nothing at risk.
+    fn voters(&self, placement: &Placement) -> (usize, usize) {
+        let voters = || placement.holders().filter(|node| !placement.arriving.contains(node));
+        (voters().filter(|node| self.is_up(*node)).count(), voters().count())
     }
 
+    /// Whether no quorum of its replicas is up.
     pub(super) fn is_unavailable(&self, placement: &Placement) -> bool {
-        let voters = placement.replicas.len() - placement.arriving.len();
-        self.live_voters(placement) <= voters / 2
+        let (up, all) = self.voters(placement);
+        up <= all / 2
     }
 
     /// Whether fewer replicas are up than `wanted`.
     pub(super) fn is_under_replicated(&self, placement: &Placement, wanted: u32) -> bool {
-        self.live_voters(placement) < wanted as usize
+        self.voters(placement).0 < wanted as usize
     }
 
     /// The worst that is true of a tablet of which `wanted` replicas are wanted.
