@@ -46,6 +46,17 @@ pub enum AdminCommand {
     Nodes,
     /// Show the tables.
     Tables,
+    /// Show one table: its schema, and what each node holds of it.
+    Table {
+        /// Which.
+        #[arg(value_name = "KEYSPACE.TABLE")]
+        table: String,
+    },
+    /// Show one tablet as each of its replicas sees it, and what has happened to them lately.
+    Tablet {
+        /// Its id.
+        tablet: u64,
+    },
     /// Show tablets, where their replicas are and who leads them.
     Tablets(TabletArguments),
     /// Show the replicas that are on their way.
@@ -166,6 +177,10 @@ pub fn run(arguments: &AdminArguments) -> Result<ExitCode, AdminError> {
         AdminCommand::Tables => {
             look(&client, json, "/api/v1/tables", |found: &Vec<TableStatus>| tables::tables(found))?
         }
+        AdminCommand::Table { table } => one_table(&client, json, table)?,
+        AdminCommand::Tablet { tablet } => {
+            look(&client, json, &format!("/api/v1/tablets/{tablet}"), tables::tablet_detail)?;
+        }
         AdminCommand::Tablets(arguments) => all_tablets(&client, json, arguments)?,
         AdminCommand::Moves { wait } => {
             wait_until(*wait, || Ok(client.get::<Vec<MoveStatus>>("/api/v1/moves")?.is_empty()))?;
@@ -246,6 +261,11 @@ fn change(client: &Client, json: bool, path: &str, body: &Value) -> Result<(), A
 fn set(client: &Client, json: bool, settings: &Value) -> Result<(), AdminError> {
     let done: Vec<Done> = client.post("/api/v1/settings", settings)?;
     show(json, &done, |done| done.iter().map(|done| format!("{}\n", done.message)).collect())
+}
+
+fn one_table(client: &Client, json: bool, table: &str) -> Result<(), AdminError> {
+    let (keyspace, name) = table.split_once('.').unwrap_or(("", table));
+    look(client, json, &format!("/api/v1/tables/{}/{}", encoded(keyspace), encoded(name)), tables::table_detail)
 }
 
 /// All pages, as one list.

@@ -19,6 +19,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use diorite_base::NodeId;
 use exposition::Exposition;
 use futures::future::BoxFuture;
 use std::sync::Arc;
@@ -43,8 +44,8 @@ pub trait Operator: Send + Sync + 'static {
 /// What a node lets be seen.
 #[derive(Clone)]
 pub struct NodeView {
-    /// The options in force.
-    pub configuration: serde_json::Value,
+    /// Which node it is.
+    pub node: NodeId,
     /// The metrics.
     pub metrics: Arc<dyn Metrics>,
     /// Who answers operators.

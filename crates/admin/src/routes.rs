@@ -8,7 +8,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
-use diorite_base::NodeId;
+use diorite_base::{NodeId, TabletId};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
@@ -19,7 +19,10 @@ pub(crate) fn operations() -> Router<NodeView> {
         .route("/api/v1/nodes", get(|State(view): State<NodeView>| answer(view, Ask::Nodes)))
         .route("/api/v1/tables", get(|State(view): State<NodeView>| answer(view, Ask::Tables)))
         .route("/api/v1/moves", get(|State(view): State<NodeView>| answer(view, Ask::Moves)))
+        .route("/api/v1/tables/{keyspace}/{table}", get(table))
         .route("/api/v1/tablets", get(tablets))
+        .route("/api/v1/tablets/{tablet}", get(tablet))
+        .route("/api/v1/cluster/history", get(|State(view): State<NodeView>| answer(view, Ask::History)))
         .route("/api/v1/nodes/{node}/{operation}", post(node_operation))
         .route("/api/v1/settings", post(settings))
 }
@@ -53,6 +56,14 @@ async fn tablets(
         Ok(Query(filter)) => answer(view, Ask::Tablets(filter)).await,
         Err(error) => failed(&Failure::new(FailureKind::Invalid, error.to_string())),
     }
+}
+
+async fn table(State(view): State<NodeView>, Path((keyspace, name)): Path<(String, String)>) -> Response {
+    answer(view, Ask::Table { keyspace, name }).await
+}
+
+async fn tablet(State(view): State<NodeView>, Path(tablet): Path<u64>) -> Response {
+    answer(view, Ask::Tablet { tablet: TabletId(tablet) }).await
 }
 
 #[derive(Default, Deserialize)]

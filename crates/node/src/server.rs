@@ -11,7 +11,7 @@ use crate::metrics::NodeMetrics;
 use crate::observe::Allocator;
 use crate::observe::own::Observed;
 use crate::observe::sampler;
-use crate::operate::{AnyNode, Operations};
+use crate::operate::{AnyNode, Operations, ReportOptions};
 use crate::route::{CatalogSource, RouteOptions, Router};
 use crate::semantics::RowSemantics;
 use crate::shared::{Access, ConnectionLimits, Shared as Connections};
@@ -128,18 +128,18 @@ fn show(
     allocator: Allocator,
 ) -> NodeView {
     let (transport, operations) = (&membership.transport, &membership.operations);
-    let configuration = http::configuration(options);
     let observed = Observed {
         shared: Arc::clone(connections),
         transport: Arc::clone(transport),
-        configuration: configuration.clone(),
+        configuration: http::configuration(options),
         memory_limit_bytes: options.memory_limit_bytes(),
         allocator,
     };
     operations.set_own(Arc::new(observed));
     tokio::spawn(sampler::run(Arc::clone(connections), Arc::clone(operations)));
     let metrics = NodeMetrics::new(Arc::clone(connections), Arc::clone(transport), Arc::clone(operations));
-    NodeView { configuration, metrics: Arc::new(metrics), operator: Arc::new(AnyNode(Arc::clone(operations))) }
+    let operator = Arc::new(AnyNode(Arc::clone(operations)));
+    NodeView { node: connections.kv.node.node, metrics: Arc::new(metrics), operator }
 }
 
 /// What answers statements, and how much of it at a time.
@@ -270,7 +270,7 @@ async fn start_node(
         Arc::clone(&catalog),
         Arc::clone(&transport) as Arc<dyn Transport>,
         Arc::clone(clock),
-        options.move_reserve,
+        ReportOptions { move_reserve_percent: options.move_reserve, memory_limit_bytes: options.memory_limit_bytes() },
     );
     let membership = Arc::new(Membership {
         transport,

@@ -13,13 +13,14 @@
 
 use crate::apply::{Applier, MembersChanged, Outcomes};
 use crate::context::Context;
+use crate::events::TabletEventKind;
 use crate::replica::{Promise, Proposal, Replica, Waiter};
 use crate::store::{Durability, Refused};
 use crate::wire::{self, Envelope};
 use ahash::AHashMap;
 use diorite_base::write::KvError;
 use diorite_base::{GroupId, NodeId, TabletId};
-use diorite_raft::{Entry, HardState, Message, Step, SupportChange, is_acknowledgement};
+use diorite_raft::{ConfState, Entry, HardState, Message, Step, SupportChange, is_acknowledgement};
 use diorite_rpc::Lane;
 use diorite_storage::{Engine, Log, LogRecords, StorageError};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -121,6 +122,7 @@ impl<E: Engine> Core<E> {
         self.touch(tablet);
         self.advance();
         self.note_replayed(tablet, stored_index);
+        self.context.note(tablet, TabletEventKind::Opened { applied: stored_index });
         match self.replicas.get(&tablet).and_then(|replica| replica.failure.clone()) {
             Some(failure) => Err(KvError::Storage(failure)),
             None => Ok(()),
@@ -154,6 +156,7 @@ impl<E: Engine> Core<E> {
             self.outcomes.push(waiter, Err(KvError::Timeout(0)));
         }
         self.restless.remove(&tablet);
+        self.context.events.forget(tablet);
         self.keep_promise(&replica);
         let (state, floor) = replica.group.memory();
         let disk = replica.handle.disk;
@@ -450,6 +453,7 @@ impl<E: Engine> Core<E> {
             Ok(MembersChanged(true)) => {
                 replica.forget_removed();
                 self.restless.insert(tablet);
+                self.context.note(tablet, members_event(replica.group.members()));
                 // Before anything is sent that could let the new members act.
                 self.publish_lease(tablet);
                 true
@@ -512,12 +516,21 @@ impl<E: Engine> Core<E> {
         self.release(tablet, None);
         let Some(replica) = self.replicas.get_mut(&tablet) else { return };
         tracing::error!(%tablet, %error, "a tablet replica stops");
+        self.context.note(tablet, TabletEventKind::Failed { reason: error.to_string() });
         replica.failure = Some(error.to_string());
         self.context.counters.note_lease(replica.handle.lease.publish(None));
         self.context.suspect_disk(replica.handle.disk);
         for waiter in replica.take_all_waiters() {
             self.outcomes.push(waiter, Err(KvError::Storage(error.to_string())));
         }
+    }
+}
+
+fn members_event(members: &ConfState) -> TabletEventKind {
+    TabletEventKind::Members {
+        voters: members.voters.clone(),
+        outgoing: members.voters_outgoing.clone(),
+        learners: members.learners.clone(),
     }
 }
 

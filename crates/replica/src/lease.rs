@@ -26,6 +26,13 @@ impl Half {
             && self.supporters.iter().zip(&other.supporters).all(same)
     }
 
+    /// The monotonic time at which the support becomes too little, if nobody renews it; `None` if none is needed.
+    fn until_ns(&self) -> Option<u64> {
+        let mut until_ns: Vec<u64> = self.supporters.iter().map(|supporter| supporter.until_ns()).collect();
+        until_ns.sort_unstable_by(|one, other| other.cmp(one));
+        until_ns.get(self.needed.checked_sub(1)?).copied()
+    }
+
     fn holds(&self, now_ns: u64) -> bool {
         self.supporters.iter().filter(|supporter| now_ns < supporter.until_ns()).count() >= self.needed
     }
@@ -55,6 +62,12 @@ impl Lease {
             _ => false,
         };
         self.term == other.term && outgoing && self.voters.is_same(&other.voters)
+    }
+
+    /// When it ends if nobody renews it; `None`: never.
+    fn until_ns(&self) -> Option<u64> {
+        let outgoing = self.outgoing.as_ref().and_then(Half::until_ns);
+        self.voters.until_ns().into_iter().chain(outgoing).min()
     }
 
     fn holds(&self, now_ns: impl Fn() -> u64) -> bool {
@@ -108,6 +121,13 @@ impl LeaseSlot {
     pub(crate) fn begin(&self, now_ns: impl Fn() -> u64) -> Option<u64> {
         let lease = self.lease.load();
         lease.as_ref().filter(|lease| lease.holds(now_ns)).map(|lease| lease.term)
+    }
+
+    /// How long the lease lasts if nobody renews it: `None` if there is none in force, `Some(None)` if it needs nobody's support and lasts for good.
+    pub(crate) fn left_ns(&self, now_ns: u64) -> Option<Option<u64>> {
+        let lease = self.lease.load();
+        let lease = lease.as_ref().filter(|lease| lease.holds(|| now_ns))?;
+        Some(lease.until_ns().map(|until_ns| until_ns.saturating_sub(now_ns)))
     }
 
     /// The term in which a read may begin whose end looks at the lease again: whether it holds now does not matter.

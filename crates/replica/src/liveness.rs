@@ -177,6 +177,12 @@ impl Liveness {
         self.given_epoch(node.0).is_some()
     }
 
+    /// How long ago a heartbeat of the node has arrived, nanoseconds; `None` if none has.
+    pub fn silence_ns(&self, node: NodeId) -> Option<u64> {
+        let heard_ns = self.table.lock().last_heard_ns(node.0)?;
+        Some(self.clock.monotonic_ns().saturating_sub(heard_ns))
+    }
+
     pub(crate) fn given_epoch(&self, node: u64) -> Option<u64> {
         self.table.lock().given_epoch(node)
     }

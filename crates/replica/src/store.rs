@@ -2,7 +2,9 @@
 
 use crate::context::{Context, CopyRequests};
 use crate::copy::{Copies, CopyStatus, INCOMING, Installing, Openings, Requests, wait_until_unused};
+use crate::describe::ReplicaState;
 use crate::disks::{Disk, disk_full};
+use crate::events::TabletEvent;
 use crate::handle::{TabletHandle, storage_error};
 use crate::heart::{self, Heart};
 use crate::lease::LeaseChange;
@@ -30,6 +32,9 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
+
+/// How long somebody who asks how a replica is waits for its thread.
+const DESCRIBE_PATIENCE: Duration = Duration::from_secs(2);
 
 /// When a write counts as durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -473,6 +478,19 @@ impl Store {
     /// A tablet replica of this node.
     pub fn handle(&self, tablet: TabletId) -> Option<Arc<TabletHandle>> {
         self.inner.tablets.load().get(&tablet).cloned()
+    }
+
+    /// How a tablet replica of this node is; waits for its thread, up to [`DESCRIBE_PATIENCE`]. `None` if it is not here or its thread is held up.
+    pub fn describe(&self, tablet: TabletId) -> Option<ReplicaState> {
+        let handle = self.handle(tablet)?;
+        let (sender, answer) = sync_channel(1);
+        self.inner.queues[handle.worker].command(Command::Describe(tablet, sender));
+        answer.recv_timeout(DESCRIBE_PATIENCE).ok().flatten()
+    }
+
+    /// What has happened lately to a tablet replica of this node, the oldest first.
+    pub fn events(&self, tablet: TabletId) -> Vec<TabletEvent> {
+        self.inner.context.events.of(tablet)
     }
 
     /// All tablet replicas of this node, without counting references: for the read path.

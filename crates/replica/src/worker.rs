@@ -1,6 +1,7 @@
 //! A store thread: waits for its queue and drives its core.
 
 use crate::core::{Core, Input, TICK_NS};
+use crate::describe::ReplicaState;
 use crate::queue::Taken;
 use crate::replica::{Members, Replica};
 use crate::store::Inner;
@@ -29,6 +30,8 @@ pub(crate) enum Command {
     Members(TabletId, Members),
     /// Somebody reads from this follower: ask how far the leader is.
     Refresh(TabletId),
+    /// Say how this replica is.
+    Describe(TabletId, SyncSender<Option<ReplicaState>>),
     /// Let others lead.
     Release(SyncSender<()>),
 }
@@ -91,6 +94,9 @@ impl Worker {
             Command::Flushed { tablet, index, force } => self.core.truncate(tablet, index, force),
             Command::Refresh(tablet) => self.core.refresh(tablet),
             Command::Members(tablet, members) => self.core.set_members(tablet, members),
+            Command::Describe(tablet, reply) => {
+                let _ = reply.send(self.core.describe(tablet));
+            }
             Command::Release(reply) => {
                 self.core.release_all();
                 let _ = reply.send(());

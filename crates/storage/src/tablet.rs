@@ -156,11 +156,40 @@ pub struct Tablet {
     shared: Arc<Shared>,
     events: Arc<TabletEvents>,
     rules: Arc<ExpiryRules>,
+    files: Mutex<FilesKept>,
     doomed: AtomicBool,
     /// The sizes of the files when they were last looked at, and how much background work there had been.
     seen: Mutex<Option<(u64, TabletStatistics)>>,
     /// Dropped last, when RocksDB is closed.
     open: Arc<()>,
+}
+
+/// Bytes of keys and values, from RocksDB's text about the properties of tables: `…; raw key size=16; …; raw value size=100; …`.
+fn content_bytes(properties: &str) -> Option<u64> {
+    let find = |name: &str| {
+        let fields = properties.split(';').filter_map(|field| field.split_once('='));
+        fields.filter(|(found, _)| found.trim() == name).find_map(|(_, value)| value.trim().parse::<u64>().ok())
+    };
+    Some(find("raw key size")? + find("raw value size")?)
+}
+
+/// The SSTables of a tablet, as of its last flush or compaction.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct TabletFiles {
+    /// How many.
+    pub files: u64,
+    /// Their size.
+    pub bytes: u64,
+    /// Bytes of the keys and values in them, as they were before they were encoded and compressed; `None` until they have been read, see
+    /// [`Tablet::measure_contents`].
+    pub content_bytes: Option<u64>,
+}
+
+/// What is kept of the files, so that they are not looked at again and again: valid for one number of flushes and compactions.
+#[derive(Debug, Default)]
+struct FilesKept {
+    version: Option<u64>,
+    files: TabletFiles,
 }
 
 /// Sizes of a tablet, for metrics.
@@ -210,6 +239,7 @@ impl Tablet {
             shared: Arc::clone(shared),
             events,
             rules,
+            files: Mutex::default(),
             doomed: AtomicBool::new(false),
             seen: Mutex::default(),
             open: Arc::new(()),
@@ -388,6 +418,38 @@ impl Tablet {
             live_bytes: property(properties::ESTIMATE_LIVE_DATA_SIZE),
             ..TabletStatistics::default()
         }
+    }
+
+    /// Its SSTables. Looks at them only when a flush or a compaction has changed them since.
+    pub fn files(&self) -> TabletFiles {
+        // Before it is looked at what it has changed, see `statistics`.
+        let version = self.events.background_work();
+        let mut kept = self.files.lock();
+        if kept.version != Some(version) {
+            let seen = self.look_at_files();
+            let is_same =
+                kept.version.is_some() && (kept.files.files, kept.files.bytes) == (seen.sst_files, seen.sst_bytes);
+            let content_bytes = if is_same { kept.files.content_bytes } else { (seen.sst_files == 0).then_some(0) };
+            let files = TabletFiles { files: seen.sst_files, bytes: seen.sst_bytes, content_bytes };
+            *kept = FilesKept { version: Some(version), files };
+        }
+        kept.files
+    }
+
+    /// Finds out how much its SSTables hold. That asks each of them, so it is not for every report; nothing happens if it is known already. Returns
+    /// whether the files were asked.
+    pub fn measure_contents(&self) -> bool {
+        if self.files().content_bytes.is_some() {
+            return false;
+        }
+        let version = self.events.background_work();
+        let properties = self.db.property_value(properties::AGGREGATED_TABLE_PROPERTIES).ok().flatten();
+        let content_bytes = properties.and_then(|text| content_bytes(&text));
+        let mut kept = self.files.lock();
+        if kept.version == Some(version) {
+            kept.files.content_bytes = content_bytes;
+        }
+        true
     }
 
     /// Bytes that a copy of it would have, about: its live files, and what is still in memory.

@@ -71,6 +71,35 @@ fn what_a_crash_leaves_is_what_the_flushed_state_says() {
 }
 
 #[test]
+fn files_are_counted_and_what_they_hold_is_known_once_they_were_asked() {
+    let home = tempfile::tempdir().unwrap();
+    let tablet = open(&shared(), home.path());
+    assert_eq!(tablet.files(), TabletFiles { files: 0, bytes: 0, content_bytes: Some(0) });
+    assert!(!tablet.measure_contents(), "there is nothing to ask");
+    let fill = |index: u64| {
+        let mut batch = Batch::default();
+        (0..10_000).for_each(|n| batch.put(&key(n), &n.to_le_bytes()));
+        tablet.apply(&mut batch, &state(index)).unwrap();
+        tablet.flush(true).unwrap();
+    };
+    fill(1);
+    let flushed = tablet.files();
+    assert_eq!((flushed.files, flushed.content_bytes), (1, None));
+    assert!(tablet.measure_contents());
+    let content_bytes = tablet.files().content_bytes.unwrap();
+    // Nine bytes of a key, eight of a value; RocksDB adds eight to each key, and there is the state.
+    assert!((17 * 10_000..26 * 10_000).contains(&content_bytes), "{content_bytes}");
+    assert!(flushed.bytes > 0 && flushed.bytes < content_bytes, "sorted keys compress");
+    assert!(!tablet.measure_contents(), "it is known");
+    fill(2);
+    assert_eq!((tablet.files().files, tablet.files().content_bytes), (2, None), "there are other files now");
+    tablet.compact();
+    assert!(tablet.measure_contents());
+    assert_eq!(tablet.files().files, 1);
+    assert_eq!(tablet.statistics().sst_files, 1);
+}
+
+#[test]
 fn memory_reads_say_when_they_would_need_the_disk() {
     let home = tempfile::tempdir().unwrap();
     let mut batch = Batch::default();

@@ -3,6 +3,7 @@
 //! Always true: memory is fixed; steps are at multiples of five seconds of Unix time, so that those of different nodes stand beside each other; a step
 //! that was missed, and what was not known in one, is absent. Left out: keeping it over a restart (Prometheus does).
 
+use diorite_admin::api::Activity;
 use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
 use std::collections::VecDeque;
@@ -89,6 +90,24 @@ impl History {
         past.last = step;
     }
 
+    /// The newest point.
+    pub(crate) fn latest(&self) -> Activity {
+        let point = self.past.lock().points.back().copied().unwrap_or(Point::UNKNOWN);
+        let known = |value: f32| Some(f64::from(value)).filter(|value| value.is_finite());
+        Activity {
+            reads_per_second: known(point.reads_per_second),
+            writes_per_second: known(point.writes_per_second),
+            read_p99_seconds: known(point.read_p99_seconds),
+            write_p99_seconds: known(point.write_p99_seconds),
+            cpu_cores: known(point.cpu_cores),
+            disk_reads_per_second: known(point.disk_reads_per_second),
+            disk_writes_per_second: known(point.disk_writes_per_second),
+            disk_read_bytes_per_second: known(point.disk_read_bytes_per_second),
+            disk_written_bytes_per_second: known(point.disk_written_bytes_per_second),
+            compactions_running: known(point.compactions_running),
+        }
+    }
+
     /// As `docs/operate.md` has it.
     pub(crate) fn to_json(&self) -> Value {
         let (last, points): (u64, Vec<Point>) = {
@@ -138,6 +157,15 @@ mod tests {
         assert_eq!(reads(&history), [Some(1.0), None, None, Some(4.5)]);
         assert_eq!(history.to_json()["end_unix_seconds"], 515);
         assert_eq!(history.to_json()["step_seconds"], 5);
+    }
+
+    #[test]
+    fn the_newest_point_is_what_the_node_does_now() {
+        let history = History::default();
+        assert_eq!(history.latest(), Activity::default());
+        history.push(1, point(1.0));
+        history.push(2, point(2.5));
+        assert_eq!(history.latest(), Activity { reads_per_second: Some(2.5), ..Activity::default() });
     }
 
     #[test]

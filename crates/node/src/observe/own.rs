@@ -5,7 +5,7 @@ use crate::config::SlowQueryOption;
 use crate::logging::{Level, Logging};
 use crate::operate::Own;
 use crate::shared::Shared;
-use diorite_admin::api::{Failure, FailureKind, LogChange, LogFilter, LogStatus, NodeQuestion};
+use diorite_admin::api::{Activity, Failure, FailureKind, LogChange, LogFilter, LogStatus, NodeQuestion};
 use diorite_rpc::tcp::TcpTransport;
 use serde_json::Value;
 use std::sync::Arc;
@@ -31,6 +31,10 @@ impl Observed {
 }
 
 impl Own for Observed {
+    fn activity(&self) -> Activity {
+        self.shared.history.latest()
+    }
+
     fn answer(&self, question: NodeQuestion) -> Result<Value, Failure> {
         let shown = match question {
             NodeQuestion::History => Ok(self.shared.history.to_json()),

@@ -15,17 +15,23 @@
 
 mod answers;
 mod changes;
+mod closer;
+mod history;
 mod knowledge;
 mod report;
 mod settle;
+mod sight;
 mod steer;
+mod tablets;
+#[cfg(test)]
+mod tests;
 mod wire;
 
 use crate::catalog::{CATALOG_TABLET, CatalogFollower};
 use crate::route::Router;
 use ahash::AHashMap;
 use diorite_admin::Operator;
-use diorite_admin::api::{Ask, ClusterStatus, Failure, FailureKind, NodeQuestion};
+use diorite_admin::api::{Activity, Ask, ClusterStatus, Failure, FailureKind, NodeQuestion};
 use diorite_base::random::{Random, SplitMix64};
 use diorite_base::{Clock, NodeId};
 use diorite_replica::{Leadership, Store};
@@ -33,6 +39,7 @@ use diorite_rpc::{Lane, Transport};
 use futures::future::BoxFuture;
 use knowledge::Knowledge;
 use parking_lot::Mutex;
+pub(crate) use report::ReportOptions;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -56,6 +63,8 @@ type Answer = Result<Value, Failure>;
 pub(crate) trait Own: Send + Sync + 'static {
     /// The answer. Must not wait.
     fn answer(&self, question: NodeQuestion) -> Result<Value, Failure>;
+    /// What the node has done in the last seconds.
+    fn activity(&self) -> Activity;
 }
 
 /// See the top of this module.
@@ -70,13 +79,14 @@ pub(crate) struct Operations {
     /// Tells runs of this process apart.
     incarnation: u64,
     started_ns: u64,
-    /// Share of a disk that moves leave free.
-    move_reserve_percent: u64,
+    options: ReportOptions,
     next_question: AtomicU64,
     /// Questions that wait for their answers.
     asked: Mutex<AHashMap<u64, oneshot::Sender<Answer>>>,
     answering: Arc<Semaphore>,
     knowledge: Knowledge,
+    /// The last hour of the cluster, as it was put together last.
+    history: history::Kept,
     /// Bytes of SSTable files here, as of the last report.
     sst_bytes: AtomicU64,
     own: OnceLock<Arc<dyn Own>>,
@@ -95,7 +105,7 @@ impl Operations {
         catalog: Arc<CatalogFollower>,
         transport: Arc<dyn Transport>,
         clock: Arc<dyn Clock>,
-        move_reserve_percent: u64,
+        options: ReportOptions,
     ) -> Arc<Self> {
         Arc::new(Self {
             node,
@@ -107,11 +117,12 @@ impl Operations {
             incarnation: SplitMix64::from_entropy().next_u64(),
             started_ns: clock.monotonic_ns(),
             clock,
-            move_reserve_percent,
+            options,
             next_question: AtomicU64::new(1),
             asked: Mutex::default(),
             answering: Arc::new(Semaphore::new(AT_A_TIME)),
             knowledge: Knowledge::default(),
+            history: history::Kept::default(),
             sst_bytes: AtomicU64::new(0),
             own: OnceLock::new(),
             summary: Mutex::default(),
@@ -164,7 +175,9 @@ impl Operations {
     async fn keep_reporting(&self) {
         loop {
             let uptime_s = (self.clock.monotonic_ns() - self.started_ns) / 1_000_000_000;
-            let report = report::make(&self.store, uptime_s, self.move_reserve_percent);
+            self.measure_contents().await;
+            let activity = self.own.get().map_or_else(Activity::default, |own| own.activity());
+            let report = report::make(&self.store, uptime_s, &self.options, activity);
             let pause = report::pause_after(&report);
             self.sst_bytes.store(report.sst_bytes, Ordering::Relaxed);
             match self.router.leader(CATALOG_TABLET) {
@@ -179,6 +192,13 @@ impl Operations {
                 None => {}
             }
             crate::membership::pause(pause).await;
+        }
+    }
+
+    async fn measure_contents(&self) {
+        let store = Arc::clone(&self.store);
+        if self.runtime.spawn_blocking(move || report::measure_contents(&store)).await.is_err() {
+            tracing::error!("measuring what tablets hold panicked");
         }
     }
 
@@ -229,15 +249,23 @@ impl Operations {
 
     /// The answer of this node, which should lead the catalog unless it is asked about itself.
     async fn answer_here(&self, ask: Ask) -> Answer {
-        if let Ask::Node { question, .. } = ask {
-            return self.answer_of_itself(question);
+        match ask {
+            Ask::Replica { tablet } => self.replica_here(tablet).await,
+            Ask::Outline => self.outline_here(),
+            Ask::Node { question, .. } => self.answer_of_itself(question),
+            ask => self.answer_leading(ask).await,
         }
+    }
+
+    /// The answer of this node, which should lead the catalog.
+    async fn answer_leading(&self, ask: Ask) -> Answer {
         if !self.leads() {
             return Err(unavailable("the catalog's leader has just changed: ask again"));
         }
         match ask {
             Ask::Change(change) => self.carry_out(change).await,
-            question => self.look_up(&question),
+            Ask::Tablet { tablet } => self.tablet_everywhere(tablet).await,
+            question => self.look_up(question).await,
         }
     }
 
@@ -252,7 +280,7 @@ impl Operations {
         if self.catalog.current().node(node).is_none() {
             return Err(Failure::new(FailureKind::NotFound, format!("there is no node {node}")));
         }
-        self.ask_node(node, &Ask::Node { node: Some(node), question }).await
+        self.ask_node(node, &Ask::Node { node: Some(node), question }, PATIENCE).await
     }
 
     /// The answer of the node that leads the catalog. A question, unlike a change, is asked again while that node is being found.
@@ -270,19 +298,28 @@ impl Operations {
     async fn ask_leader_once(&self, ask: Ask) -> Answer {
         match self.router.leader(CATALOG_TABLET) {
             Some(leader) if leader == self.node => self.answer_here(ask).await,
-            Some(leader) => self.ask_node(leader, &ask).await,
+            Some(leader) => self.ask_node(leader, &ask, PATIENCE).await,
             None => Err(unavailable("nobody leads the catalog at the moment: ask again")),
         }
     }
 
-    async fn ask_node(&self, node: NodeId, ask: &Ask) -> Answer {
+    /// Asks a node, which may be this one, about itself.
+    async fn ask_any(&self, node: NodeId, ask: Ask, patience: Duration) -> Answer {
+        if node == self.node {
+            // Boxed: some of what a node answers for itself it puts together from others' answers.
+            return Box::pin(self.answer_here(ask)).await;
+        }
+        self.ask_node(node, &ask, patience).await
+    }
+
+    async fn ask_node(&self, node: NodeId, ask: &Ask, patience: Duration) -> Answer {
         let id = self.next_question.fetch_add(1, Ordering::Relaxed);
         let question = serde_json::to_vec(ask).expect("questions have string keys");
         let frame = Frame::Ask { incarnation: self.incarnation, id, question: &question }.encode();
         let (sender, answer) = oneshot::channel();
         self.asked.lock().insert(id, sender);
         let answer = match self.transport.send(node, Lane::Operations, &frame) {
-            Ok(()) => tokio::time::timeout(PATIENCE, answer).await,
+            Ok(()) => tokio::time::timeout(patience, answer).await,
             Err(error) => {
                 self.asked.lock().remove(&id);
                 return Err(unavailable(format!("node {node} cannot be asked: {error}")));
@@ -313,6 +350,7 @@ impl Operator for AnyNode {
         Box::pin(async move {
             match ask {
                 Ask::Node { node, question } => operations.ask_about(node, question).await,
+                Ask::History => operations.cluster_history().await,
                 ask => operations.ask_leader(ask).await,
             }
         })

@@ -229,6 +229,30 @@ fn described_schemas_make_themselves_again() {
 }
 
 #[test]
+fn the_schema_of_a_table_has_the_types_that_it_needs_and_no_others() {
+    let mut database = Database::new();
+    for statement in [
+        "CREATE KEYSPACE ks",
+        "CREATE TYPE ks.a_point (x int, y int)",
+        "CREATE TYPE ks.z_line (from_point frozen<a_point>, to_point frozen<a_point>)",
+        "CREATE TYPE ks.other (n int)",
+        "CREATE TABLE ks.t (k int PRIMARY KEY, lines list<frozen<z_line>>)",
+        "CREATE TABLE ks.plain (k int PRIMARY KEY)",
+    ] {
+        database.run(statement).unwrap();
+    }
+    let schema = describe::table_schema(&database.catalog, "ks", "t").unwrap();
+    let places: Vec<usize> = ["CREATE TYPE ks.a_point", "CREATE TYPE ks.z_line", "CREATE TABLE ks.t"]
+        .iter()
+        .map(|statement| schema.find(statement).unwrap_or_else(|| panic!("{statement} is not in {schema}")))
+        .collect();
+    assert!(places.is_sorted(), "{schema}");
+    assert!(!schema.contains("ks.other"), "{schema}");
+    assert!(describe::table_schema(&database.catalog, "ks", "plain").unwrap().starts_with("CREATE TABLE ks.plain"));
+    assert_eq!(describe::table_schema(&database.catalog, "ks", "none"), None);
+}
+
+#[test]
 fn column_ids_are_never_reused() {
     let mut database = Database::new();
     for statement in ["CREATE KEYSPACE ks", "CREATE TABLE ks.t (k int PRIMARY KEY, a int, b int)"] {
