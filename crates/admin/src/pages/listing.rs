@@ -84,6 +84,11 @@ pub(super) struct Column<T> {
 }
 
 impl<T> Column<T> {
+    /// Numbers stand at the right.
+    fn class(&self) -> Option<&'static str> {
+        self.is_number.then_some("n")
+    }
+
     pub(super) fn new(title: &'static str, cell: impl Fn(&T) -> Markup + Send + Sync + 'static) -> Self {
         Self { key: "", title, is_number: false, compare: None, cell: Box::new(cell) }
     }
@@ -202,7 +207,7 @@ pub(super) fn rows<T>(
                 tbody {
                     @for row in rows {
                         tr class=[Some(tone(row)).filter(|class| !class.is_empty())] {
-                            @for column in columns { td.n[column.is_number] { ((column.cell)(row)) } }
+                            @for column in columns { td class=[column.class()] { ((column.cell)(row)) } }
                         }
                     }
                     @if rows.is_empty() {
@@ -216,14 +221,14 @@ pub(super) fn rows<T>(
 
 fn heading<T>(parameters: &Parameters, column: &Column<T>) -> Markup {
     if column.key.is_empty() {
-        return html! { th.n[column.is_number] scope="col" { (column.title) } };
+        return html! { th class=[column.class()] scope="col" { (column.title) } };
     }
     let is_sorted = parameters.get("sort") == Some(column.key);
     let descending = is_sorted && parameters.is_descending();
     let next = if is_sorted { !descending } else { column.is_number };
     let order = is_sorted.then_some(if descending { "descending" } else { "ascending" });
     html! {
-        th.n[column.is_number] scope="col" aria-sort=[order] {
+        th class=[column.class()] scope="col" aria-sort=[order] {
             a href=(parameters.sort(column.key, next)) { (column.title) }
         }
     }
@@ -257,9 +262,9 @@ pub(super) fn short<T>(columns: &[Column<T>], rows: Vec<T>) -> Markup {
     html! {
         div.scroll tabindex="0" role="region" aria-label="table" {
             table {
-                thead { tr { @for column in columns { th.n[column.is_number] scope="col" { (column.title) } } } }
+                thead { tr { @for column in columns { th class=[column.class()] scope="col" { (column.title) } } } }
                 tbody {
-                    @for row in &rows { tr { @for column in columns { td.n[column.is_number] { ((column.cell)(row)) } } } }
+                    @for row in &rows { tr { @for column in columns { td class=[column.class()] { ((column.cell)(row)) } } } }
                     @if rows.is_empty() { tr { td.none colspan=(columns.len()) { "Nothing here." } } }
                 }
             }
