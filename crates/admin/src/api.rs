@@ -407,10 +407,10 @@ pub struct ClusterStatus {
 }
 
 impl ClusterStatus {
-    /// Whether losing one more replica could lose data, some data cannot be reached or written, or a node is down.
+    /// Whether losing one more replica could lose data, or some data cannot be reached or written. A node that is down and holds nothing (any more) is no
+    /// risk.
     pub fn is_at_risk(&self) -> bool {
-        let tablets = self.under_replicated + self.leaderless + self.unavailable;
-        tablets + self.full_disks > 0 || self.live_nodes < self.nodes
+        self.under_replicated + self.leaderless + self.unavailable + self.full_disks > 0
     }
 }
 

@@ -40,7 +40,7 @@ pub struct AdminArguments {
 /// What to look at or to change.
 #[derive(Debug, Clone, clap::Subcommand)]
 pub enum AdminCommand {
-    /// Show how the cluster is; ends with code 2 when data is at risk: a tablet lacks a replica, a leader or a quorum, a node is down, a disk is full.
+    /// Show how the cluster is; ends with code 2 when data is at risk: a tablet lacks a replica, a leader or a quorum, or a disk is full or has failed.
     Status,
     /// Show the nodes.
     Nodes,

@@ -82,9 +82,9 @@ pub enum TabletEventKind {
     },
 }
 
-struct List<'a, T>(&'a [T]);
+struct List<'a>(&'a [u64]);
 
-impl<T: fmt::Display> fmt::Display for List<'_, T> {
+impl fmt::Display for List<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (at, item) in self.0.iter().enumerate() {
             write!(f, "{}{item}", if at > 0 { ", " } else { "" })?;
@@ -93,7 +93,7 @@ impl<T: fmt::Display> fmt::Display for List<'_, T> {
     }
 }
 
-fn members<T: fmt::Display>(f: &mut fmt::Formatter<'_>, voters: &[T], learners: &[T]) -> fmt::Result {
+fn members(f: &mut fmt::Formatter<'_>, voters: &[u64], learners: &[u64]) -> fmt::Result {
     write!(f, "voters {}", List(voters))?;
     if !learners.is_empty() {
         write!(f, "; learners {}", List(learners))?;
@@ -105,13 +105,14 @@ impl fmt::Display for TabletEventKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Opened { applied } => write!(f, "opened, holding the log up to {applied}"),
-            Self::Leader { leader, term } => write!(f, "node {leader} leads in term {term}"),
+            Self::Leader { leader, term } => write!(f, "node {} leads in term {term}", leader.0),
             Self::NoLeader { term } => write!(f, "nobody is known to lead in term {term}"),
-            Self::HandedOver { to: Some(to) } => write!(f, "handed leadership over to node {to}"),
+            Self::HandedOver { to: Some(to) } => write!(f, "handed leadership over to node {}", to.0),
             Self::HandedOver { to: None } => f.write_str("gave up leadership"),
             Self::Wanted { voters, learners } => {
+                let numbers = |nodes: &[NodeId]| nodes.iter().map(|node| node.0).collect::<Vec<_>>();
                 f.write_str("the catalog wants ")?;
-                members(f, voters, learners)
+                members(f, &numbers(voters), &numbers(learners))
             }
             Self::Members { voters, outgoing, learners } => {
                 members(f, voters, learners)?;
@@ -120,8 +121,8 @@ impl fmt::Display for TabletEventKind {
                 }
                 Ok(())
             }
-            Self::CopyTaken { from, bytes } => write!(f, "took a copy of {bytes} bytes from node {from}"),
-            Self::CopySent { to, bytes } => write!(f, "sent {bytes} bytes of a copy to node {to}"),
+            Self::CopyTaken { from, bytes } => write!(f, "took a copy of {bytes} bytes from node {}", from.0),
+            Self::CopySent { to, bytes } => write!(f, "sent {bytes} bytes of a copy to node {}", to.0),
             Self::Failed { reason } => write!(f, "stopped: {reason}"),
         }
     }

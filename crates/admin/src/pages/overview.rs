@@ -71,7 +71,7 @@ async fn content(view: &NodeView, asked: Asked) -> Result<Markup, Failure> {
 }
 
 fn headline(status: &ClusterStatus) -> Markup {
-    let is_at_risk = status.is_at_risk() || status.leaderless > 0;
+    let is_at_risk = status.is_at_risk();
     let (tone, verdict) = match (is_at_risk, status.warnings.is_empty() && status.balancer.stuck.is_empty()) {
         (true, _) if status.unavailable > 0 => (Tone::Bad, "Data unavailable"),
         (true, _) => (Tone::Bad, "Data at risk"),
