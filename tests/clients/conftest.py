@@ -96,7 +96,7 @@ class Server:
         return self.log.read_text(errors="replace")[-4000:]
 
 
-def cluster_of(folder, nodes=3):
+def cluster_of(folder, nodes=3, options=()):
     """Servers that are one cluster, with as many replicas of everything as nodes."""
     first = free_address(neighbours=nodes)
     start, last = first.rsplit(".", 1)
@@ -104,8 +104,8 @@ def cluster_of(folder, nodes=3):
     for number in range(nodes):
         home = folder / f"node{number + 1}"
         home.mkdir()
-        options = ["--join", first] if servers else ["--rf", str(nodes)]
-        server = Server(home, f"{start}.{int(last) + number}", options).start()
+        role = ["--join", first] if servers else ["--rf", str(nodes)]
+        server = Server(home, f"{start}.{int(last) + number}", [*role, *options]).start()
         # The port is bound before the node has joined; the HTTP port answers once it serves.
         urllib.request.urlopen(f"http://{server.address}:7000/metrics", timeout=READY_WITHIN_S).close()
         servers.append(server)

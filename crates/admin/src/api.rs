@@ -3,6 +3,10 @@
 //!
 //! Always true: every answer is about the whole cluster, whichever node was asked. Sizes are bytes, times what their names say.
 
+mod detail;
+
+pub use detail::{History, LogLine, ReplicaDetail, TableDetail, TableShare, TabletDetail, TabletEvent};
+
 use diorite_base::{NodeId, TabletId};
 use serde::{Deserialize, Serialize};
 
@@ -18,10 +22,182 @@ pub enum Ask {
     Tables,
     /// The tablets: a [`TabletPage`].
     Tablets(TabletFilter),
+    /// A table: a [`TableDetail`].
+    Table {
+        /// Its keyspace.
+        keyspace: String,
+        /// Its name.
+        name: String,
+    },
+    /// A tablet, as each of its replicas sees it: a [`TabletDetail`].
+    Tablet {
+        /// Its id.
+        tablet: TabletId,
+    },
+    /// The replica of a tablet on the node that is asked: a [`ReplicaDetail`].
+    Replica {
+        /// The tablet's id.
+        tablet: TabletId,
+    },
     /// The replicas that are on their way: a list of [`MoveStatus`].
     Moves,
+    /// The last hour of the whole cluster: a [`History`].
+    History,
+    /// What the node that is asked contributes to that: a [`History`].
+    Outline,
+    /// Something that one node knows about itself.
+    Node {
+        /// Which; none: the node that is asked.
+        node: Option<NodeId>,
+        /// What.
+        question: NodeQuestion,
+    },
     /// Changes something: [`Done`].
     Change(Change),
+}
+
+/// What is asked of one node about itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "about", rename_all = "snake_case")]
+pub enum NodeQuestion {
+    /// How it was in the last hour: see `docs/operate.md`.
+    History,
+    /// What its statements cost and which run: [`QueryActivity`].
+    Queries,
+    /// What its memory is used for: [`MemoryStatus`].
+    Memory,
+    /// The newest lines of its log: a list of objects, oldest first.
+    Logs(LogFilter),
+    /// The options in force.
+    Configuration,
+    /// How it logs, and how it is to from now on: [`LogStatus`].
+    Logging(LogChange),
+}
+
+/// Which lines of a log are wanted.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LogFilter {
+    /// At least as grave as this: `error`, `warn`, `info` (if not given), `debug` or `trace`.
+    pub level: Option<String>,
+    /// At most so many, the newest; 500 if not given.
+    pub limit: Option<usize>,
+}
+
+/// What is to change about a log; what is absent stays.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct LogChange {
+    /// Levels, as for `--log-level`.
+    pub levels: Option<String>,
+    /// From how long on requests are logged as slow, as for `--slow-query`: milliseconds, or `off`.
+    pub slow_query: Option<String>,
+}
+
+/// How a node logs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogStatus {
+    /// Levels, as for `--log-level`.
+    pub levels: String,
+    /// From how long on requests are logged as slow: milliseconds, or `off`.
+    pub slow_query: String,
+    /// `text` or `json`.
+    pub format: String,
+}
+
+/// What the statements of a node cost since they were first seen, and what runs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct QueryActivity {
+    /// By statement, those first that took most time together.
+    pub queries: Vec<QueryStatus>,
+    /// The requests that run, longest first, 100 at most.
+    pub running: Vec<RunningQuery>,
+    /// How many run.
+    pub running_count: usize,
+}
+
+/// What a statement costs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct QueryStatus {
+    /// Its text without constants; none: all statements together that are not told apart.
+    pub statement: Option<String>,
+    /// The keyspace of unqualified names in it.
+    pub keyspace: Option<String>,
+    /// Requests.
+    pub count: u64,
+    /// How long they took on average.
+    pub mean_seconds: f64,
+    /// How long 99 of 100 took at most.
+    pub p99_seconds: f64,
+    /// How long the longest took.
+    pub max_seconds: f64,
+    /// How long they took together.
+    pub total_seconds: f64,
+    /// Rows that they returned.
+    pub rows: u64,
+    /// How many failed.
+    pub errors: u64,
+    /// When the last was answered.
+    pub last_unix_seconds: u64,
+}
+
+/// A request that runs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RunningQuery {
+    /// Its text without constants.
+    pub statement: String,
+    /// The keyspace of unqualified names in it.
+    pub keyspace: Option<String>,
+    /// For how long.
+    pub seconds_running: f64,
+    /// Who sent it.
+    pub client: Option<String>,
+}
+
+/// What a node's memory is used for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemoryStatus {
+    /// What the process uses of the machine's memory.
+    pub resident_bytes: Option<u64>,
+    /// What the node was given to use (`--memory-limit`).
+    pub limit_bytes: u64,
+    /// By component; together what the process uses, as far as that is known.
+    pub components: Vec<MemoryComponent>,
+    /// What the allocator says.
+    pub allocator: Option<AllocatorStatus>,
+}
+
+/// What a component uses.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemoryComponent {
+    /// Its name.
+    pub name: String,
+    /// How much.
+    pub bytes: u64,
+    /// The most that it may use, if there is a limit.
+    pub limit_bytes: Option<u64>,
+}
+
+impl MemoryComponent {
+    /// One.
+    pub fn new(name: &str, bytes: u64, limit_bytes: Option<u64>) -> Self {
+        Self { name: name.to_owned(), bytes, limit_bytes }
+    }
+}
+
+/// What the allocator says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AllocatorStatus {
+    /// Bytes in use by the program.
+    pub allocated: u64,
+    /// Bytes in pages of which something is in use.
+    pub active: u64,
+    /// Bytes of the allocator's own bookkeeping.
+    pub metadata: u64,
+    /// Bytes that are in the machine's memory.
+    pub resident: u64,
+    /// Bytes that were given back and kept as address space.
+    pub retained: u64,
 }
 
 /// What is to be changed.
@@ -101,10 +277,59 @@ pub struct TabletFilter {
     pub node: Option<u64>,
     /// Only this one.
     pub tablet: Option<u64>,
+    /// Led by this node.
+    pub leader: Option<u64>,
+    /// In whose id, or in the name of whose table (`keyspace.table`), this stands.
+    pub search: Option<String>,
+    /// In this state.
+    pub state: Option<TabletState>,
     /// After this one, in the order of their ids.
     pub after: Option<u64>,
+    /// Without the first so many of those that are left, in the order that is wanted.
+    pub skip: Option<usize>,
     /// At most so many; 1,000 if not given, and at most 10,000.
     pub limit: Option<usize>,
+    /// In which order.
+    pub sort: TabletOrder,
+    /// In the order from the end.
+    pub descending: bool,
+}
+
+/// In which order tablets are listed; equal ones by their ids.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TabletOrder {
+    /// By their ids.
+    #[default]
+    Tablet,
+    /// By keyspace and table.
+    Table,
+    /// By their first tokens.
+    FirstToken,
+    /// By their sizes.
+    Bytes,
+    /// By the number of SSTables.
+    SstFiles,
+    /// By the nodes that lead them.
+    Leader,
+    /// By their states, the good ones first.
+    State,
+}
+
+/// How a tablet stands. The worst that is true of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TabletState {
+    /// All replicas are there, and one of them leads.
+    Ok,
+    /// Replicas come or go.
+    Moving,
+    /// Fewer replicas are up than wanted.
+    UnderReplicated,
+    /// Nobody is known to lead it.
+    Leaderless,
+    /// No quorum of its replicas is up.
+    Unavailable,
 }
 
 /// Why an answer is not what was asked for.
@@ -155,16 +380,31 @@ pub struct ClusterStatus {
     pub nodes: usize,
     /// Those of them that are up.
     pub live_nodes: usize,
+    /// The versions of the program that nodes run.
+    pub programs: Vec<String>,
     /// Tables.
     pub tables: usize,
     /// Tablets.
     pub tablets: usize,
+    /// Tablets that somebody is known to lead.
+    pub leaders: usize,
     /// Tablets with fewer live replicas than wanted.
     pub under_replicated: usize,
     /// Tablets that nobody is known to lead.
     pub leaderless: usize,
     /// Tablets of which no quorum of replicas is up.
     pub unavailable: usize,
+    /// Bytes of data, each tablet once.
+    pub bytes: u64,
+    /// Bytes of all replicas.
+    pub replica_bytes: u64,
+    /// Reads per second, over all nodes that are up.
+    pub reads_per_second: f64,
+    /// Writes per second, over all nodes that are up.
+    pub writes_per_second: f64,
+    /// Disks that refuse writes for want of space, or have failed.
+    #[serde(default)]
+    pub full_disks: usize,
     /// What the balancer does.
     pub balancer: BalancerStatus,
     /// What an operator had better look at, worst first.
@@ -172,9 +412,10 @@ pub struct ClusterStatus {
 }
 
 impl ClusterStatus {
-    /// Whether losing one more replica could lose data, or some data cannot be reached.
+    /// Whether losing one more replica could lose data, or some data cannot be reached or written. A node that is down and holds nothing (any more) is no
+    /// risk.
     pub fn is_at_risk(&self) -> bool {
-        self.under_replicated > 0 || self.unavailable > 0
+        self.under_replicated + self.leaderless + self.unavailable + self.full_disks > 0
     }
 }
 
@@ -226,16 +467,56 @@ pub struct NodeStatus {
     pub leaders: usize,
     /// Bytes of tablets.
     pub tablet_bytes: u64,
+    /// SSTables.
+    pub sst_files: u64,
+    /// Their size.
+    pub sst_bytes: u64,
+    /// What they hold, before it was compressed, as far as is known; estimated from those tablets that were looked at since their files changed.
+    pub content_bytes: Option<u64>,
+    /// How long ago its last heartbeat has reached the node that answers, milliseconds.
+    pub last_heartbeat_ms: Option<u64>,
     /// Since when its process runs, seconds.
     pub uptime_seconds: Option<u64>,
     /// The version of its program.
     pub program: Option<String>,
     /// Memory that the process uses.
     pub resident_bytes: Option<u64>,
+    /// Memory that it was given.
+    pub memory_limit_bytes: Option<u64>,
     /// Processor time that the process has used.
     pub cpu_seconds: Option<f64>,
+    /// Processors that it may use.
+    pub processors: Option<u64>,
+    /// What it has done in the last seconds.
+    pub activity: Activity,
     /// Its disks.
     pub disks: Vec<DiskStatus>,
+}
+
+/// What a node has done in the last seconds; nothing of what is not known.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Activity {
+    /// Reads of clients.
+    pub reads_per_second: Option<f64>,
+    /// Writes of clients.
+    pub writes_per_second: Option<f64>,
+    /// The time that all but one read in a hundred stayed below.
+    pub read_p99_seconds: Option<f64>,
+    /// The same of writes.
+    pub write_p99_seconds: Option<f64>,
+    /// Processors in use.
+    pub cpu_cores: Option<f64>,
+    /// Reads of disks.
+    pub disk_reads_per_second: Option<f64>,
+    /// Writes to disks.
+    pub disk_writes_per_second: Option<f64>,
+    /// Bytes read from disks.
+    pub disk_read_bytes_per_second: Option<f64>,
+    /// Bytes written to disks.
+    pub disk_written_bytes_per_second: Option<f64>,
+    /// Compactions under way.
+    pub compactions_running: Option<f64>,
 }
 
 /// How a disk is.
@@ -274,8 +555,16 @@ pub struct TableStatus {
     pub replication_factor: u32,
     /// Bytes of the leaders' replicas: the data once.
     pub bytes: u64,
+    /// Bytes of all replicas.
+    pub replica_bytes: u64,
+    /// What the SSTables of the leaders' replicas hold, before it was compressed, as far as is known.
+    pub content_bytes: Option<u64>,
+    /// SSTables of all replicas.
+    pub sst_files: u64,
     /// Tablets with fewer live replicas than wanted.
     pub under_replicated: usize,
+    /// Tablets that nobody is known to lead.
+    pub leaderless: usize,
 }
 
 /// Some tablets.
@@ -283,6 +572,8 @@ pub struct TableStatus {
 pub struct TabletPage {
     /// The tablets.
     pub tablets: Vec<TabletStatus>,
+    /// How many fit the filter, on all pages.
+    pub total: usize,
     /// Where the next page begins, if there is one.
     pub next_after: Option<u64>,
 }
@@ -302,8 +593,12 @@ pub struct TabletStatus {
     pub last_token: i64,
     /// The node that leads it.
     pub leader: Option<NodeId>,
+    /// How it stands.
+    pub state: TabletState,
     /// Bytes of the largest replica.
     pub bytes: u64,
+    /// SSTables of the replica that has most of them.
+    pub sst_files: u64,
     /// Its replicas.
     pub replicas: Vec<ReplicaStatus>,
 }
@@ -319,6 +614,10 @@ pub struct ReplicaStatus {
     pub is_up: bool,
     /// Its size.
     pub bytes: Option<u64>,
+    /// Its SSTables.
+    pub sst_files: Option<u64>,
+    /// What they hold, before it was compressed.
+    pub content_bytes: Option<u64>,
 }
 
 /// A replica on its way.

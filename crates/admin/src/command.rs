@@ -3,7 +3,9 @@
 //! Always true: with `--json` nothing but JSON goes to standard output, as the HTTP interface gives it; a command that changes something says
 //! what it did, or fails with the reason why it did not. `status` ends with code 2 when data is at risk.
 
-use crate::api::{ClusterStatus, Done, MoveStatus, NodeStatus, TableStatus, TabletFilter, TabletPage};
+use crate::api::{
+    ClusterStatus, Done, LogChange, LogStatus, MoveStatus, NodeStatus, TableStatus, TabletFilter, TabletPage,
+};
 pub use crate::client::AdminError;
 use crate::client::Client;
 use crate::tables;
@@ -38,12 +40,23 @@ pub struct AdminArguments {
 /// What to look at or to change.
 #[derive(Debug, Clone, clap::Subcommand)]
 pub enum AdminCommand {
-    /// Show how the cluster is; ends with code 2 when data is at risk.
+    /// Show how the cluster is; ends with code 2 when data is at risk: a tablet lacks a replica, a leader or a quorum, or a disk is full or has failed.
     Status,
     /// Show the nodes.
     Nodes,
     /// Show the tables.
     Tables,
+    /// Show one table: its schema, and what each node holds of it.
+    Table {
+        /// Which.
+        #[arg(value_name = "KEYSPACE.TABLE")]
+        table: String,
+    },
+    /// Show one tablet as each of its replicas sees it, and what has happened to them lately.
+    Tablet {
+        /// Its id.
+        tablet: u64,
+    },
     /// Show tablets, where their replicas are and who leads them.
     Tablets(TabletArguments),
     /// Show the replicas that are on their way.
@@ -113,6 +126,18 @@ pub enum AdminCommand {
         #[arg(value_name = "ZONE")]
         zones: Vec<String>,
     },
+    /// Show how a node logs, or change it while it runs (until it is started again).
+    Logging {
+        /// The node's id; the node that is asked if not given.
+        #[arg(long, value_name = "N")]
+        node: Option<u64>,
+        /// What to log: a level, or directives such as info,diorite_replica=debug.
+        #[arg(long)]
+        levels: Option<String>,
+        /// Log requests that take so many milliseconds or longer; off logs none.
+        #[arg(long, value_name = "MILLISECONDS")]
+        slow_query: Option<String>,
+    },
     /// Stop something until it is resumed.
     Pause {
         /// What.
@@ -157,6 +182,10 @@ pub fn run(arguments: &AdminArguments) -> Result<ExitCode, AdminError> {
         AdminCommand::Tables => {
             look(&client, json, "/api/v1/tables", |found: &Vec<TableStatus>| tables::tables(found))?
         }
+        AdminCommand::Table { table } => one_table(&client, json, table)?,
+        AdminCommand::Tablet { tablet } => {
+            look(&client, json, &format!("/api/v1/tablets/{tablet}"), tables::tablet_detail)?;
+        }
         AdminCommand::Tablets(arguments) => all_tablets(&client, json, arguments)?,
         AdminCommand::Moves { wait } => {
             wait_until(*wait, || Ok(client.get::<Vec<MoveStatus>>("/api/v1/moves")?.is_empty()))?;
@@ -191,6 +220,16 @@ pub fn run(arguments: &AdminArguments) -> Result<ExitCode, AdminError> {
             set(&client, json, &json!({ "replace_after_ms": seconds.saturating_mul(1_000) }))?;
         }
         AdminCommand::SetLeaderZones { zones } => set(&client, json, &json!({ "preferred_leader_zones": zones }))?,
+        AdminCommand::Logging { node, levels, slow_query } => {
+            let path =
+                node.map_or_else(|| "/api/v1/logging".to_owned(), |node| format!("/api/v1/nodes/{node}/logging"));
+            let change = LogChange { levels: levels.clone(), slow_query: slow_query.clone() };
+            let status: LogStatus = match change == LogChange::default() {
+                true => client.get(&path)?,
+                false => client.post(&path, &serde_json::to_value(&change).map_err(std::io::Error::other)?)?,
+            };
+            show(json, &status, tables::logging)?;
+        }
         AdminCommand::Pause { what: Pausable::Balancing } => {
             set(&client, json, &json!({ "balancing_is_paused": true }))?
         }
@@ -230,6 +269,11 @@ fn change(client: &Client, json: bool, path: &str, body: &Value) -> Result<(), A
 fn set(client: &Client, json: bool, settings: &Value) -> Result<(), AdminError> {
     let done: Vec<Done> = client.post("/api/v1/settings", settings)?;
     show(json, &done, |done| done.iter().map(|done| format!("{}\n", done.message)).collect())
+}
+
+fn one_table(client: &Client, json: bool, table: &str) -> Result<(), AdminError> {
+    let (keyspace, name) = table.split_once('.').unwrap_or(("", table));
+    look(client, json, &format!("/api/v1/tables/{}/{}", encoded(keyspace), encoded(name)), tables::table_detail)
 }
 
 /// All pages, as one list.

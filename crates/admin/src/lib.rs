@@ -7,16 +7,20 @@
 pub mod api;
 mod client;
 pub mod command;
+mod exposition;
+mod of_node;
 mod pages;
 mod routes;
 mod tables;
 
 use api::{Ask, Failure};
+use axum::Router;
 use axum::extract::State;
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use axum::{Json, Router};
+use diorite_base::NodeId;
+use exposition::Exposition;
 use futures::future::BoxFuture;
 use std::sync::Arc;
 
@@ -30,13 +34,18 @@ pub trait Metrics: Send + Sync + 'static {
 pub trait Operator: Send + Sync + 'static {
     /// The answer as [`Ask`] says; changes are made when it comes.
     fn ask(&self, ask: Ask) -> BoxFuture<'static, Result<serde_json::Value, Failure>>;
+
+    /// Why the node that is asked should not be given requests now; none: it should.
+    fn unready(&self) -> Option<String> {
+        None
+    }
 }
 
 /// What a node lets be seen.
 #[derive(Clone)]
 pub struct NodeView {
-    /// The options in force.
-    pub configuration: serde_json::Value,
+    /// Which node it is.
+    pub node: NodeId,
     /// The metrics.
     pub metrics: Arc<dyn Metrics>,
     /// Who answers operators.
@@ -48,24 +57,29 @@ pub fn router(view: NodeView) -> Router {
     Router::new()
         .route("/metrics", get(metrics))
         .route("/health/live", get(|| async { "live\n" }))
-        .route("/health/ready", get(|| async { "ready\n" }))
-        .route("/api/v1/config", get(configuration))
+        .route("/health/ready", get(ready))
+        .merge(of_node::of_nodes())
         .merge(routes::operations())
         .merge(pages::pages())
         .with_state(view)
 }
 
-async fn metrics(State(view): State<NodeView>) -> Response {
-    let mut text = String::new();
-    match view.metrics.render(&mut text) {
-        Ok(()) => {
-            let kind = HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
-            ([(header::CONTENT_TYPE, kind)], text).into_response()
-        }
-        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+/// 200 while the node can be given requests, 503 and the reason while not.
+async fn ready(State(view): State<NodeView>) -> Response {
+    match view.operator.unready() {
+        None => "ready\n".into_response(),
+        Some(reason) => (StatusCode::SERVICE_UNAVAILABLE, format!("{reason}\n")).into_response(),
     }
 }
 
-async fn configuration(State(view): State<NodeView>) -> Json<serde_json::Value> {
-    Json(view.configuration)
+async fn metrics(State(view): State<NodeView>, headers: HeaderMap) -> Response {
+    let exposition = Exposition::accepted(headers.get(header::ACCEPT));
+    let mut text = String::new();
+    match view.metrics.render(&mut text) {
+        Ok(()) => {
+            let kind = HeaderValue::from_static(exposition.content_type());
+            ([(header::CONTENT_TYPE, kind)], exposition.convert(text)).into_response()
+        }
+        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+    }
 }

@@ -19,13 +19,16 @@ pub(crate) fn operations() -> Router<NodeView> {
         .route("/api/v1/nodes", get(|State(view): State<NodeView>| answer(view, Ask::Nodes)))
         .route("/api/v1/tables", get(|State(view): State<NodeView>| answer(view, Ask::Tables)))
         .route("/api/v1/moves", get(|State(view): State<NodeView>| answer(view, Ask::Moves)))
+        .route("/api/v1/tables/{keyspace}/{table}", get(table))
         .route("/api/v1/tablets", get(tablets))
+        .route("/api/v1/tablets/{tablet}", get(tablet))
+        .route("/api/v1/cluster/history", get(|State(view): State<NodeView>| answer(view, Ask::History)))
         .route("/api/v1/nodes/{node}/{operation}", post(node_operation))
         .route("/api/v1/tablets/{tablet}/split", post(split))
         .route("/api/v1/settings", post(settings))
 }
 
-async fn answer(view: NodeView, ask: Ask) -> Response {
+pub(crate) async fn answer(view: NodeView, ask: Ask) -> Response {
     match view.operator.ask(ask).await {
         Ok(value) => Json(value).into_response(),
         Err(failure) => failed(&failure),
@@ -42,7 +45,7 @@ pub(crate) fn status_of(kind: FailureKind) -> StatusCode {
     }
 }
 
-fn failed(failure: &Failure) -> Response {
+pub(crate) fn failed(failure: &Failure) -> Response {
     (status_of(failure.kind), Json(failure)).into_response()
 }
 
@@ -54,6 +57,14 @@ async fn tablets(
         Ok(Query(filter)) => answer(view, Ask::Tablets(filter)).await,
         Err(error) => failed(&Failure::new(FailureKind::Invalid, error.to_string())),
     }
+}
+
+async fn table(State(view): State<NodeView>, Path((keyspace, name)): Path<(String, String)>) -> Response {
+    answer(view, Ask::Table { keyspace, name }).await
+}
+
+async fn tablet(State(view): State<NodeView>, Path(tablet): Path<u64>) -> Response {
+    answer(view, Ask::Tablet { tablet: TabletId(tablet) }).await
 }
 
 #[derive(Default, Deserialize)]
@@ -118,7 +129,7 @@ async fn settings(State(view): State<NodeView>, body: Bytes) -> Response {
     Json(done).into_response()
 }
 
-fn parsed<T: DeserializeOwned + Default>(body: &Bytes) -> Result<T, Failure> {
+pub(crate) fn parsed<T: DeserializeOwned + Default>(body: &Bytes) -> Result<T, Failure> {
     if body.is_empty() {
         return Ok(T::default());
     }

@@ -1,6 +1,10 @@
 //! Answers as people read them on a terminal.
 
-use crate::api::{ClusterStatus, MoveStatus, NodeStatus, TableStatus, TabletStatus};
+use crate::api::{
+    ClusterStatus, LogStatus, MoveStatus, NodeStatus, ReplicaDetail, TableDetail, TableStatus, TabletDetail,
+    TabletEvent, TabletStatus,
+};
+use crate::pages::moment;
 use diorite_base::NodeId;
 use diorite_base::text::{NOTHING, bytes, duration, or_dash, table};
 
@@ -45,6 +49,11 @@ pub(crate) fn status(status: &ClusterStatus) -> String {
         text.push_str(&format!("warning     {warning}\n"));
     }
     text
+}
+
+pub(crate) fn logging(status: &LogStatus) -> String {
+    let LogStatus { levels, slow_query, format } = status;
+    format!("{:<12}{levels}\n{:<12}{slow_query}\n{:<12}{format}\n", "levels", "slow query", "format")
 }
 
 pub(crate) fn nodes(nodes: &[NodeStatus]) -> String {
@@ -130,4 +139,44 @@ pub(crate) fn moves(moves: &[MoveStatus]) -> String {
             ]
         }),
     )
+}
+
+pub(crate) fn table_detail(found: &TableDetail) -> String {
+    let names = ["node", "replicas", "leaders", "data"];
+    let shares = table(
+        names,
+        found.nodes.iter().map(|share| {
+            [share.node.0.to_string(), share.replicas.to_string(), share.leaders.to_string(), size(share.bytes)]
+        }),
+    );
+    format!("{}\n\n{}\n{shares}", found.schema, tables(std::slice::from_ref(&found.status)))
+}
+
+pub(crate) fn tablet_detail(found: &TabletDetail) -> String {
+    let names = ["node", "leader", "lease", "term", "log from", "to", "committed", "applied", "data", "sstables"];
+    let lease = |replica: &ReplicaDetail| match (replica.holds_lease, replica.lease_left_ms) {
+        (false, _) => NOTHING.to_owned(),
+        (true, None) => "for good".to_owned(),
+        (true, Some(left_ms)) => format!("{left_ms} ms"),
+    };
+    let replicas = table(
+        names,
+        found.replicas.iter().map(|replica| {
+            [
+                replica.node.0.to_string(),
+                or_dash(replica.leader, |node| node.0.to_string()),
+                lease(replica),
+                replica.term.to_string(),
+                replica.first_index.to_string(),
+                replica.last_index.to_string(),
+                replica.commit_index.to_string(),
+                replica.applied_index.to_string(),
+                size(replica.bytes),
+                replica.sst_files.to_string(),
+            ]
+        }),
+    );
+    let event = |event: &TabletEvent| [moment(event.unix_ms), event.node.0.to_string(), event.event.clone()];
+    let events = table(["time (UTC)", "node", "event"], found.events.iter().map(event));
+    format!("{}\n{replicas}\n{events}", tablets(std::slice::from_ref(&found.status)))
 }

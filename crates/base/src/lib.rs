@@ -9,6 +9,7 @@ pub mod bytes;
 pub mod clock;
 pub mod ids;
 pub mod limits;
+pub mod measure;
 pub mod mutation;
 pub mod random;
 pub mod text;

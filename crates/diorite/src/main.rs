@@ -1,5 +1,6 @@
 //! The `diorite` binary: parses the command line and hands over to the crate that does the work.
 
+mod allocator;
 mod plan;
 
 use clap::{Parser, Subcommand};
@@ -43,7 +44,7 @@ fn main() -> ExitCode {
         return ExitCode::FAILURE;
     }
     match CommandLine::parse().command {
-        Command::Start(options) => match diorite_node::run(options) {
+        Command::Start(options) => match diorite_node::run(options, allocator::status) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => fail(&error, 1),
         },

@@ -500,7 +500,7 @@ impl CatalogFollower {
     /// Tells clients that a node is up or down.
     fn tell_status(&self, node: NodeId, is_up: bool) {
         let Some(address) = cql_address(&self.served.load(), node) else { return };
-        tracing::info!(%node, %address, is_up, "clients are told of a node's status");
+        tracing::info!(event = "node", %node, %address, is_up, "clients are told of a node's status");
         // Nobody may be listening.
         let _ = self.events.send(Arc::new(Event::Status { is_up, address }));
     }

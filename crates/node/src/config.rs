@@ -107,6 +107,39 @@ fn milliseconds(text: &str) -> Result<u64, String> {
     }
 }
 
+/// From how long on requests are logged as slow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlowQueryOption(pub Option<u64>);
+
+impl FromStr for SlowQueryOption {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "off" {
+            return Ok(Self(None));
+        }
+        let number = text.trim_end_matches("ms").parse();
+        number
+            .map(|threshold_ms| Self(Some(threshold_ms)))
+            .map_err(|_| "use a number of milliseconds, or off".to_owned())
+    }
+}
+
+impl fmt::Display for SlowQueryOption {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(threshold_ms) => write!(f, "{threshold_ms}ms"),
+            None => f.write_str("off"),
+        }
+    }
+}
+
+impl Serialize for SlowQueryOption {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
 /// The form of log lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -115,6 +148,15 @@ pub enum LogFormat {
     Text,
     /// For machines.
     Json,
+}
+
+impl fmt::Display for LogFormat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Text => "text",
+            Self::Json => "json",
+        })
+    }
 }
 
 /// Options of `diorite start`.
@@ -246,6 +288,10 @@ pub struct StartOptions {
     /// Form of log lines.
     #[arg(long, value_enum, default_value_t = LogFormat::Text)]
     pub log_format: LogFormat,
+
+    /// Log requests that take this long or longer, without their values; 0 logs all of them (ten a second at most), off none.
+    #[arg(long, value_name = "MILLISECONDS", default_value = "500ms")]
+    pub slow_query: SlowQueryOption,
 }
 
 impl StartOptions {
@@ -279,6 +325,18 @@ mod tests {
         }
         assert_eq!((milliseconds("250"), milliseconds("250ms")), (Ok(250), Ok(250)));
         assert!(milliseconds("0").is_err() && milliseconds("soon").is_err());
+    }
+
+    #[test]
+    fn slow_query_thresholds() {
+        for (text, wanted) in [("off", None), ("0", Some(0)), ("250", Some(250)), ("1000ms", Some(1_000))] {
+            assert_eq!(text.parse(), Ok(SlowQueryOption(wanted)));
+        }
+        assert_eq!(
+            (SlowQueryOption(Some(5)).to_string(), SlowQueryOption(None).to_string()),
+            ("5ms".into(), "off".into())
+        );
+        assert!("soon".parse::<SlowQueryOption>().is_err());
     }
 
     #[test]

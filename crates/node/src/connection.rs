@@ -9,21 +9,24 @@ use crate::inbox::Inbox;
 use crate::login;
 use crate::shared::{InWork, Shared};
 use crate::socket::Socket;
+use crate::timing::{Taken, age_us, consistency_of, token_of};
 use diorite_base::write::{Completion, WriteSink};
 use diorite_cql::protocol::envelope::Role;
 use diorite_cql::protocol::event::EventSet;
 use diorite_cql::protocol::request::Startup;
 use diorite_cql::protocol::response::{self, ReplyHead, TABLETS_ROUTING};
 use diorite_cql::protocol::{
-    Compression, CqlError, Envelope, Event, FrameError, Inbound, Message, Opcode, Outbound, Request, Version, WriteType,
+    Compression, CqlError, Envelope, Event, FrameError, Inbound, Message, Opcode, Outbound, Request, Version,
 };
-use diorite_query::engine::{ExecuteNow, OwnedRequest, Reply, ReplyTo};
+use diorite_query::activity::{Done, Note};
+use diorite_query::engine::{ExecuteNow, OwnedRequest, Reply, ReplyTo, slot_of};
 use diorite_query::kv::Kv;
-use diorite_query::{Session, error::kv_error};
+use diorite_query::{Operation, Session, error::write_error};
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use std::future::Future;
 use std::io;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -49,6 +52,9 @@ const MAX_LOGINS: u32 = 3;
 struct Answer {
     stream: i16,
     tracing_id: Option<[u8; 16]>,
+    /// What it did, and since when it was there.
+    note: Note,
+    arrived_ns: u64,
     outcome: Result<Outcome, CqlError>,
 }
 
@@ -95,11 +101,24 @@ pub(crate) struct Connection {
     stuck_since_ns: Option<u64>,
     /// How often the client tried to log in.
     logins: u32,
+    /// When the requests that are in the input buffer were read, on the monotonic clock.
+    arrived_ns: u64,
+    /// What became of the requests that are being taken.
+    taken: Taken,
+    client: Option<SocketAddr>,
+    /// What the node has been told that the buffers take, bytes.
+    told_bytes: usize,
     closing: bool,
 }
 
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.shared.buffer_bytes.fetch_sub(self.told_bytes, Ordering::Relaxed);
+    }
+}
+
 impl Connection {
-    pub(crate) fn new(shared: Arc<Shared>, socket: Socket) -> Self {
+    pub(crate) fn new(shared: Arc<Shared>, socket: Socket, client: Option<SocketAddr>) -> Self {
         let inbox = Arc::new(Inbox::default());
         Self {
             session: if shared.asks_passwords { Session::guarded() } else { Session::new() },
@@ -118,6 +137,10 @@ impl Connection {
             events: None,
             stuck_since_ns: None,
             logins: 0,
+            arrived_ns: 0,
+            taken: Taken::default(),
+            client,
+            told_bytes: 0,
             closing: false,
         }
     }
@@ -128,12 +151,25 @@ impl Connection {
             self.answer_requests();
             self.answer_completions();
             self.flush()?;
+            self.tell_buffers();
             if self.closing && self.outbound.is_empty() && self.running.is_empty() && !self.socket.has_unsent() {
                 return Ok(());
             }
             if !self.wait().await? {
                 return Ok(());
             }
+        }
+    }
+
+    /// Keeps the node's account of buffers; it is touched only when they have grown or were given back.
+    #[inline]
+    fn tell_buffers(&mut self) {
+        let bytes = self.inbound.capacity_bytes() + self.outbound.capacity_bytes();
+        if bytes != self.told_bytes {
+            // In this order the sum is never below zero.
+            self.shared.buffer_bytes.fetch_add(bytes, Ordering::Relaxed);
+            self.shared.buffer_bytes.fetch_sub(self.told_bytes, Ordering::Relaxed);
+            self.told_bytes = bytes;
         }
     }
 
@@ -208,7 +244,10 @@ impl Connection {
         }
         match self.socket.try_read(self.inbound.input()) {
             Ok(0) => Ok(false),
-            Ok(_) => Ok(true),
+            Ok(_) => {
+                self.arrived_ns = self.shared.kv.clock.monotonic_ns();
+                Ok(true)
+            }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(true),
             Err(error) => Err(error),
         }
@@ -234,7 +273,7 @@ impl Connection {
 
     /// Takes every complete request, as long as there is room.
     fn answer_requests(&mut self) {
-        let mut submitted_any = false;
+        let mut taken = std::mem::take(&mut self.taken);
         while self.has_room() {
             let next = match self.inbound.next() {
                 Ok(None) => break,
@@ -245,12 +284,15 @@ impl Connection {
                         sink: &self.sink,
                         outbound: &mut self.outbound,
                         submitted: &mut self.submitted,
+                        taken: &mut taken,
+                        client: self.client,
+                        arrived_ns: self.arrived_ns,
                         started: self.started,
                         is_served: self.started && (self.session.is_open() || self.session.role().is_some()),
                     };
                     let before = *requests.submitted;
                     let next = requests.take(&envelope);
-                    submitted_any |= *requests.submitted != before;
+                    taken.writes |= self.submitted != before;
                     next
                 }
                 Err(error) => self.refuse(&error),
@@ -270,12 +312,31 @@ impl Connection {
                 Next::Close => self.closing = true,
             }
         }
-        if submitted_any {
+        if taken.writes {
             self.shared.kv.kick();
         }
+        self.observe(&taken);
+        taken.clear();
+        self.taken = taken;
         if self.inbound.is_idle() && self.submitted == 0 && self.running.is_empty() {
             self.inbound.release_memory();
             self.outbound.release_memory();
+        }
+    }
+
+    /// Takes in how long requests took that were answered at once: one look at the clock for all of them.
+    fn observe(&self, taken: &Taken) {
+        if taken.executes > 0 {
+            self.shared.counters.executes.add(taken.executes);
+        }
+        if taken.reads.is_empty() {
+            return;
+        }
+        let now_ns = self.shared.kv.clock.monotonic_ns();
+        let elapsed_ns = now_ns - self.arrived_ns;
+        for &(slot, count, rows) in &taken.reads {
+            let done = Done { elapsed_ns, count, rows, errors: 0, now_ns };
+            self.shared.observe(Operation::Read, slot, &done, self.client);
         }
     }
 
@@ -314,21 +375,38 @@ impl Connection {
             return;
         }
         self.inbox.take(&mut self.done);
+        if self.done.is_empty() {
+            return;
+        }
         self.submitted -= self.done.len();
+        let now_ns = self.shared.kv.clock.monotonic_ns();
+        // Writes of a statement that were read together are mostly reported together.
+        let (mut slot, mut done) = (0, Done { elapsed_ns: 0, count: 0, rows: 0, errors: 0, now_ns });
         for (token, outcome) in self.done.drain(..) {
+            let elapsed_ns = u64::from(age_us(token, now_ns)) * 1_000;
+            if (slot_of(token), elapsed_ns) != (slot, done.elapsed_ns) {
+                self.shared.observe(Operation::Write, slot, &done, self.client);
+                slot = slot_of(token);
+                done = Done { elapsed_ns, count: 0, rows: 0, errors: 0, now_ns };
+            }
+            done.count += 1;
+            done.errors += u64::from(outcome.is_err());
             let head = ReplyHead::new(self.version, token as u16 as i16);
+            let asked = consistency_of(token);
             match outcome {
                 Ok(_) => response::encode_void(self.outbound.buffer(), &head),
                 Err(error) => {
-                    let error = kv_error(&error, Some(WriteType::Simple));
+                    let error = write_error(&*self.shared.kv, &error, asked);
                     response::encode_error(self.outbound.buffer(), &head, &error);
                 }
             }
             self.outbound.commit();
         }
+        self.shared.observe(Operation::Write, slot, &done, self.client);
     }
 
     fn answer(&mut self, answer: Answer) {
+        self.observe_answer(&answer);
         let mut head = ReplyHead::new(self.version, answer.stream);
         head.extras.tracing_id = answer.tracing_id;
         let out = self.outbound.buffer();
@@ -345,6 +423,19 @@ impl Connection {
             }
         }
         self.outbound.commit();
+    }
+
+    /// Takes in a request that ran as a future.
+    fn observe_answer(&self, answer: &Answer) {
+        let now_ns = self.shared.kv.clock.monotonic_ns();
+        let (rows, error) = match &answer.outcome {
+            Ok(Outcome::Reply(reply)) => (reply.row_count(), None),
+            Ok(Outcome::LoggedIn) => (0, None),
+            Err(error) => (0, Some(error)),
+        };
+        let errors = u64::from(error.is_some());
+        let done = Done { elapsed_ns: now_ns - answer.arrived_ns, count: 1, rows, errors, now_ns };
+        self.shared.observe_one(&answer.note, &done, self.client, error);
     }
 
     fn tell(&mut self, event: &Event) {
@@ -376,6 +467,10 @@ struct Requests<'c> {
     sink: &'c Arc<dyn WriteSink>,
     outbound: &'c mut Outbound,
     submitted: &'c mut usize,
+    taken: &'c mut Taken,
+    client: Option<SocketAddr>,
+    /// When they were read, on the monotonic clock.
+    arrived_ns: u64,
     started: bool,
     /// It has also logged in, where that is asked for.
     is_served: bool,
@@ -389,16 +484,20 @@ impl Requests<'_> {
         };
         match &message.request {
             Request::Execute(execute) if self.is_served && !message.wants_tracing => {
-                self.shared.counters.executes.fetch_add(1, Ordering::Relaxed);
+                self.taken.executes += 1;
                 let reply = ReplyTo {
                     version: envelope.version,
                     stream: envelope.stream,
                     sink: self.sink,
-                    token: u64::from(envelope.stream as u16),
+                    token: token_of(envelope.stream, execute.parameters.consistency, self.arrived_ns),
                 };
                 let step = self.shared.engine.execute_now(self.session, execute, reply, self.outbound.buffer());
                 match step {
-                    ExecuteNow::Replied => self.outbound.commit(),
+                    ExecuteNow::Replied { slot, rows } => {
+                        self.taken.count_read(slot, rows);
+                        self.outbound.commit();
+                    }
+                    ExecuteNow::Refused => self.outbound.commit(),
                     ExecuteNow::Submitted => *self.submitted += 1,
                     ExecuteNow::NeedsWait => return self.run(envelope, &message, false),
                     ExecuteNow::NeedsDisk => return self.run(envelope, &message, true),
@@ -458,11 +557,12 @@ impl Requests<'_> {
 
     /// Checks a password, which takes a while.
     fn log_in(&mut self, envelope: &Envelope<'_>, token: &[u8]) -> Next {
-        let (stream, session) = (envelope.stream, Arc::clone(self.session));
+        let (stream, session, arrived_ns) = (envelope.stream, Arc::clone(self.session), self.arrived_ns);
         let checking = login::log_in(Arc::clone(self.shared), session, token.to_vec());
         Next::LogIn(Box::pin(async move {
             let outcome = checking.await.map(|()| Outcome::LoggedIn);
-            Answer { stream, tracing_id: None, outcome }
+            let note = Note { operation: Operation::Access, statement: None };
+            Answer { stream, tracing_id: None, note, arrived_ns, outcome }
         }))
     }
 
@@ -474,12 +574,12 @@ impl Requests<'_> {
             Opcode::Batch => &self.shared.counters.batches,
             _ => &self.shared.counters.executes_waiting,
         };
-        counter.fetch_add(1, Ordering::Relaxed);
+        counter.add(1);
         let Some(in_work) = InWork::take(self.shared, envelope.body.len() + REQUEST_BYTES) else {
             self.shared.counters.overloaded.fetch_add(1, Ordering::Relaxed);
             return self.fail(envelope, &CqlError::overloaded("too many requests are being worked on"));
         };
-        let stream = envelope.stream;
+        let (stream, arrived_ns) = (envelope.stream, self.arrived_ns);
         let tracing_id = message.wants_tracing.then(|| self.shared.tracing_id());
         let request = OwnedRequest {
             opcode: envelope.opcode,
@@ -487,15 +587,18 @@ impl Requests<'_> {
             flags: envelope.flags,
             body: envelope.body.to_vec(),
             needs_disk,
+            client: self.client,
+            arrived_ns,
         };
         let answer = self.shared.engine.answer(Arc::clone(self.session), request);
         let shared = Arc::clone(self.shared);
         Next::Run(Box::pin(async move {
             // Closed only when the node is gone; then nobody waits for the answer.
             let _turn = shared.turns.acquire().await;
-            let outcome = answer.await.map(Outcome::Reply);
+            let answered = answer.await;
             drop(in_work);
-            Answer { stream, tracing_id, outcome }
+            let outcome = answered.outcome.map(Outcome::Reply);
+            Answer { stream, tracing_id, note: answered.note, arrived_ns, outcome }
         }))
     }
 }

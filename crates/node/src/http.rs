@@ -1,37 +1,71 @@
-//! The HTTP port: metrics, health, and the configuration in force.
+//! The HTTP port: metrics, health, pages, and the configuration in force.
+//!
+//! Always true: the port answers `/health/…` from the moment that it is open; whoever asks for anything else while the node starts waits until it serves.
 
 use crate::config::StartOptions;
-use crate::metrics::NodeMetrics;
-use crate::shared::Shared;
-use diorite_admin::{NodeView, Operator, router};
-use diorite_rpc::tcp::TcpTransport;
-use std::sync::Arc;
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
+use tower::ServiceExt;
 
-/// Serves until `stop`.
-pub(crate) async fn run(
-    listener: TcpListener,
-    shared: Arc<Shared>,
-    transport: Arc<TcpTransport>,
-    operator: Arc<dyn Operator>,
-    options: StartOptions,
-    mut stop: watch::Receiver<bool>,
-) {
-    let configuration = match serde_json::to_value(&options) {
+/// The routes of a node that serves; none while it starts.
+pub(crate) type Serving = watch::Receiver<Option<Router>>;
+
+/// The options in force, for those who look.
+pub(crate) fn configuration(options: &StartOptions) -> serde_json::Value {
+    match serde_json::to_value(options) {
         Ok(mut configuration) => {
             // What is in force, not what was left out.
             configuration["memory_limit"] = options.memory_limit_bytes().into();
             configuration
         }
         Err(error) => serde_json::json!({ "error": error.to_string() }),
-    };
-    let view = NodeView { configuration, metrics: Arc::new(NodeMetrics::new(shared, transport)), operator };
-    let served = axum::serve(listener, router(view)).with_graceful_shutdown(async move {
+    }
+}
+
+/// Serves until `stop`.
+pub(crate) async fn run(listener: TcpListener, serving: Serving, mut stop: watch::Receiver<bool>) {
+    let front = Router::new()
+        .route("/health/live", get(|| async { "live\n" }))
+        .route("/health/ready", get(ready))
+        .fallback(pass_on)
+        .with_state(serving);
+    let served = axum::serve(listener, front).with_graceful_shutdown(async move {
         // The sender is dropped only with the node.
         let _ = stop.wait_for(|stop| *stop).await;
     });
     if let Err(error) = served.await {
         tracing::error!(%error, "the HTTP port stopped");
+    }
+}
+
+async fn ready(State(serving): State<Serving>, request: Request) -> Response {
+    let router = serving.borrow().clone();
+    match router {
+        Some(router) => call(router, request).await,
+        None => (StatusCode::SERVICE_UNAVAILABLE, "the node is starting\n").into_response(),
+    }
+}
+
+async fn pass_on(State(mut serving): State<Serving>, request: Request) -> Response {
+    let router = match serving.wait_for(Option::is_some).await {
+        Ok(router) => router.clone(),
+        // The node has given up starting.
+        Err(_) => None,
+    };
+    match router {
+        Some(router) => call(router, request).await,
+        None => StatusCode::SERVICE_UNAVAILABLE.into_response(),
+    }
+}
+
+async fn call(router: Router, request: Request) -> Response {
+    match router.oneshot(request).await {
+        Ok(response) => response,
+        Err(never) => match never {},
     }
 }

@@ -6,7 +6,7 @@ use diorite_base::mutation::Mutation;
 use diorite_base::write::{KvError, WriteReply, WriteSink};
 use diorite_base::{Clock, NodeId, TabletId};
 use diorite_cluster::catalog::Catalog;
-use diorite_query::kv::{Fetch, Fetched, Kv, NodeInfo, Now};
+use diorite_query::kv::{Fetch, Fetched, Kv, NodeInfo, Now, Replicas};
 use diorite_query::peers;
 use diorite_replica::Store;
 use diorite_storage::PinnedValue;
@@ -67,6 +67,10 @@ impl Kv for NodeKv {
 
     fn leader(&self, tablet: TabletId) -> Option<NodeId> {
         self.router.leader(tablet)
+    }
+
+    fn replicas(&self, tablet: TabletId) -> Replicas {
+        self.router.replicas(tablet)
     }
 
     fn catalog(&self) -> Arc<Catalog> {

@@ -29,8 +29,8 @@ pub(crate) async fn run(listener: TcpListener, shared: Arc<Shared>, mut stop: wa
             Some(_) = connections.join_next(), if !connections.is_empty() => continue,
             _ = stop.wait_for(|stop| *stop) => break,
         };
-        let stream = match accepted {
-            Ok((stream, _)) => stream,
+        let (stream, client) = match accepted {
+            Ok(accepted) => accepted,
             Err(error) => {
                 // Out of file descriptors, most likely: others must close first.
                 tracing::warn!(%error, "cannot accept a connection");
@@ -43,7 +43,8 @@ pub(crate) async fn run(listener: TcpListener, shared: Arc<Shared>, mut stop: wa
             shared.counters.connections_refused.fetch_add(1, Ordering::Relaxed);
             continue;
         }
-        if shared.asks_passwords && !login::lets_in(&shared.kv.catalog(), &stream) {
+        if shared.asks_passwords && !login::lets_in(&shared.kv.catalog(), stream.peer_addr().ok().map(|peer| peer.ip()))
+        {
             shared.counters.connections_refused.fetch_add(1, Ordering::Relaxed);
             tracing::debug!("refused a client from elsewhere: the first superuser has its initial password");
             continue;
@@ -64,7 +65,7 @@ pub(crate) async fn run(listener: TcpListener, shared: Arc<Shared>, mut stop: wa
         shared.connections.fetch_add(1, Ordering::Relaxed);
         let counted = Counted(Arc::clone(&shared));
         connections.spawn(async move {
-            if let Err(error) = Connection::new(Arc::clone(&counted.0), socket).serve().await {
+            if let Err(error) = Connection::new(Arc::clone(&counted.0), socket, Some(client)).serve().await {
                 tracing::debug!(%error, "a connection ended");
             }
         });

@@ -14,7 +14,6 @@ use diorite_query::kv::Kv;
 use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 
 /// What drivers know the method by.
@@ -72,10 +71,11 @@ pub(crate) async fn log_in(shared: Arc<Shared>, session: Arc<Session>, token: Ve
     }
 }
 
-/// Whether a client that connected over this address is let in: from elsewhere only when the initial password is gone.
-pub(crate) fn lets_in(catalog: &Catalog, stream: &TcpStream) -> bool {
+/// Whether a client that connected from this address (none is known if it has gone again) is let in: from elsewhere only when the initial password
+/// is gone.
+pub(crate) fn lets_in(catalog: &Catalog, client: Option<IpAddr>) -> bool {
     let is_here = |address: IpAddr| address.to_canonical().is_loopback();
-    !catalog.has_initial_password() || stream.peer_addr().is_ok_and(|peer| is_here(peer.ip()))
+    !catalog.has_initial_password() || client.is_some_and(is_here)
 }
 
 /// Makes the first superuser in a cluster that has no roles yet; tries until there are some.
@@ -114,6 +114,38 @@ pub(crate) async fn found_roles(kv: Arc<NodeKv>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use diorite_cluster::catalog::Command;
+
+    #[test]
+    fn clients_from_elsewhere_are_let_in_once_the_first_password_is_gone() {
+        let role = Role {
+            name: FIRST_SUPERUSER.to_owned(),
+            is_superuser: true,
+            can_login: true,
+            password_hash: Some("initial".to_owned()),
+            has_initial_password: true,
+            ..Role::default()
+        };
+        let create = RoleCommand::Create { role, if_not_exists: true };
+        let (fresh, ..) = Catalog::default().apply(&Command::Roles { change: create });
+        let alter = RoleCommand::Alter {
+            name: FIRST_SUPERUSER.to_owned(),
+            is_superuser: None,
+            can_login: None,
+            password_hash: Some("another".to_owned()),
+            if_exists: false,
+        };
+        let (changed, ..) = fresh.apply(&Command::Roles { change: alter });
+        let from = |catalog: &Catalog, address: &str| lets_in(catalog, address.parse().ok());
+        for address in ["127.0.0.1", "127.3.2.1", "::1", "::ffff:127.0.0.1"] {
+            assert!(from(&fresh, address) && from(&changed, address), "{address} is here");
+        }
+        for address in ["10.0.0.1", "192.168.1.7", "2001:db8::1", "::ffff:10.0.0.1", "0.0.0.0", "gone"] {
+            assert!(!from(&fresh, address) && from(&changed, address), "{address} is elsewhere");
+        }
+        // Before there are roles, and so before anybody could have changed the password.
+        assert!(!from(&Catalog::default(), "10.0.0.1"));
+    }
 
     #[test]
     fn sasl_plain_names_a_user_and_a_password() {

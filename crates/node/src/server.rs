@@ -5,13 +5,19 @@ use crate::config::{DurabilityOption, StartOptions};
 use crate::error::StartError;
 use crate::kv::NodeKv;
 use crate::listener;
+use crate::logging::Logging;
 use crate::membership::{self, Admission, Applicant, Arrivals, JOIN_PATIENCE, Joined, Membership, RoutedWriter};
-use crate::operate::{AnyNode, Operations};
+use crate::metrics::NodeMetrics;
+use crate::observe::Allocator;
+use crate::observe::own::Observed;
+use crate::observe::sampler;
+use crate::operate::{AnyNode, Operations, ReportOptions};
 use crate::route::{CatalogSource, RouteOptions, Router};
 use crate::semantics::RowSemantics;
 use crate::shared::{Access, ConnectionLimits, Shared as Connections};
 use crate::tls::Tls;
-use crate::{http, logging, login};
+use crate::{http, login};
+use diorite_admin::NodeView;
 use diorite_base::random::{Random, SplitMix64};
 use diorite_base::{Clock, NodeId, SystemClock};
 use diorite_cluster::catalog::NodeDescription;
@@ -40,8 +46,8 @@ const FIRST_NODE: u64 = 1;
 const FLUSH_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Runs a node until SIGTERM or SIGINT; then ends the process.
-pub fn run(options: StartOptions) -> Result<(), StartError> {
-    logging::install(&options);
+pub fn run(options: StartOptions, allocator: Allocator) -> Result<(), StartError> {
+    let logging = Logging::install(&options);
     raise_file_limit();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -49,10 +55,10 @@ pub fn run(options: StartOptions) -> Result<(), StartError> {
         .max_blocking_threads(128)
         .build()
         .map_err(|error| StartError::System("cannot start the runtime", error))?;
-    runtime.block_on(serve(options))
+    runtime.block_on(serve(options, logging, allocator))
 }
 
-async fn serve(options: StartOptions) -> Result<(), StartError> {
+async fn serve(options: StartOptions, logging: Arc<Logging>, allocator: Allocator) -> Result<(), StartError> {
     // Before anything else: a signal that arrives during the start must stop the node in order as well, not kill it.
     let mut signals = StopSignals::listen()?;
     let tls = Tls::open(&options)?;
@@ -61,6 +67,9 @@ async fn serve(options: StartOptions) -> Result<(), StartError> {
     // Ports first: a second node on the same address must not touch any data.
     let cql = listen("CQL", cql_address).await?;
     let http = listen("HTTP", http_address).await?;
+    let (stop, stopped) = watch::channel(false);
+    let (serves, serving) = watch::channel(None);
+    let serving_http = tokio::spawn(http::run(http, serving, stopped.clone()));
     let nodes = listen("other nodes", SocketAddr::new(options.listen, options.node_port)).await?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let mut directories = open_directories(&options)?;
@@ -80,15 +89,12 @@ async fn serve(options: StartOptions) -> Result<(), StartError> {
         tokio::spawn(login::found_roles(Arc::clone(&kv)));
     }
     let access = Access { asks_passwords: options.auth, tls: tls.clone() };
-    let connections = Arc::new(Connections::new(kv, engine, limits, access));
-    let transport = Arc::clone(&membership.transport);
-    let operator = Arc::new(AnyNode(Arc::clone(&membership.operations)));
-    let (stop, stopped) = watch::channel(false);
+    let connections = Arc::new(Connections::new(kv, engine, limits, access, logging));
     if let Some(tls) = tls {
         tokio::spawn(tls.follow(stopped.clone()));
     }
-    let serving_http =
-        tokio::spawn(http::run(http, Arc::clone(&connections), transport, operator, options.clone(), stopped.clone()));
+    let view = show(&options, &connections, &membership, allocator);
+    serves.send_replace(Some(diorite_admin::router(view)));
     let serving_cql = tokio::spawn(listener::run(cql, Arc::clone(&connections), stopped));
     tracing::info!(cql = %cql_address, http = %http_address, durability = %options.durability, "ready");
     let reason = tokio::select! {
@@ -112,6 +118,28 @@ async fn serve(options: StartOptions) -> Result<(), StartError> {
     // What was removed has a last word for whoever started it.
     reason?;
     end()
+}
+
+/// Lets the node observe itself, and be looked at: by other nodes, and over HTTP.
+fn show(
+    options: &StartOptions,
+    connections: &Arc<Connections>,
+    membership: &Arc<Membership>,
+    allocator: Allocator,
+) -> NodeView {
+    let (transport, operations) = (&membership.transport, &membership.operations);
+    let observed = Observed {
+        shared: Arc::clone(connections),
+        transport: Arc::clone(transport),
+        configuration: http::configuration(options),
+        memory_limit_bytes: options.memory_limit_bytes(),
+        allocator,
+    };
+    operations.set_own(Arc::new(observed));
+    tokio::spawn(sampler::run(Arc::clone(connections), Arc::clone(operations)));
+    let metrics = NodeMetrics::new(Arc::clone(connections), Arc::clone(transport), Arc::clone(operations));
+    let operator = Arc::new(AnyNode(Arc::clone(operations)));
+    NodeView { node: connections.kv.node.node, metrics: Arc::new(metrics), operator }
 }
 
 /// What answers statements, and how much of it at a time.
@@ -242,7 +270,7 @@ async fn start_node(
         Arc::clone(&catalog),
         Arc::clone(&transport) as Arc<dyn Transport>,
         Arc::clone(clock),
-        options.move_reserve,
+        ReportOptions { move_reserve_percent: options.move_reserve, memory_limit_bytes: options.memory_limit_bytes() },
     );
     let membership = Arc::new(Membership {
         transport,

@@ -1,10 +1,17 @@
 //! What the connections of a node share: the engine, counters, and limits on what they take on together.
 
 use crate::kv::NodeKv;
+use crate::logging::{Logging, SlowQuery};
+use crate::observe::Latencies;
+use crate::observe::history::History;
 use crate::tls::Tls;
+use diorite_base::measure::Counter;
 use diorite_base::random::{Random, SplitMix64};
-use diorite_query::QueryEngine;
+use diorite_cql::protocol::CqlError;
+use diorite_query::activity::{Done, Note, OTHERS, Slot, StatementActivity};
+use diorite_query::{Operation, QueryEngine};
 use parking_lot::Mutex;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use tokio::sync::Semaphore;
@@ -12,16 +19,22 @@ use tokio::sync::Semaphore;
 /// Requests by kind, since start.
 #[derive(Default)]
 pub(crate) struct RequestCounters {
-    pub(crate) executes: AtomicU64,
+    pub(crate) executes: Counter,
     /// EXECUTEs that could not be answered at once.
-    pub(crate) executes_waiting: AtomicU64,
-    pub(crate) queries: AtomicU64,
-    pub(crate) prepares: AtomicU64,
-    pub(crate) batches: AtomicU64,
+    pub(crate) executes_waiting: Counter,
+    pub(crate) queries: Counter,
+    pub(crate) prepares: Counter,
+    pub(crate) batches: Counter,
     pub(crate) protocol_errors: AtomicU64,
     pub(crate) connections_refused: AtomicU64,
     /// Requests refused because too many bytes of requests were being worked on.
     pub(crate) overloaded: AtomicU64,
+}
+
+/// The kind of an error, without its message: that may quote values.
+fn error_name(error: &CqlError) -> String {
+    let kind = format!("{:?}", error.kind);
+    kind.split([' ', '(', '{']).next().unwrap_or_default().to_owned()
 }
 
 /// Bytes of requests that are being worked on, over all connections. Given back when dropped.
@@ -69,6 +82,9 @@ pub(crate) struct Shared {
     pub(crate) kv: Arc<NodeKv>,
     pub(crate) engine: Arc<QueryEngine<NodeKv>>,
     pub(crate) counters: RequestCounters,
+    pub(crate) latencies: Latencies,
+    pub(crate) logging: Arc<Logging>,
+    pub(crate) history: History,
     pub(crate) connections: AtomicUsize,
     pub(crate) max_connections: usize,
     /// Clients have to log in.
@@ -77,6 +93,8 @@ pub(crate) struct Shared {
     pub(crate) tls: Option<Arc<Tls>>,
     /// One permit for each request that may run at a time: what a request gathers for its answer is bounded by a page, so this bounds them all.
     pub(crate) turns: Semaphore,
+    /// Bytes of the connections' buffers.
+    pub(crate) buffer_bytes: AtomicUsize,
     work_bytes: AtomicUsize,
     work_limit_bytes: usize,
     random: Mutex<SplitMix64>,
@@ -88,20 +106,79 @@ impl Shared {
         engine: Arc<QueryEngine<NodeKv>>,
         limits: ConnectionLimits,
         access: Access,
+        logging: Arc<Logging>,
     ) -> Self {
         Self {
             kv,
             engine,
             counters: RequestCounters::default(),
+            latencies: Latencies::default(),
+            logging,
+            history: History::default(),
             connections: AtomicUsize::new(0),
             max_connections: limits.connections,
             asks_passwords: access.asks_passwords,
             tls: access.tls,
             turns: Semaphore::new(limits.running),
+            buffer_bytes: AtomicUsize::new(0),
             work_bytes: AtomicUsize::new(0),
             work_limit_bytes: limits.work_bytes,
             random: Mutex::new(SplitMix64::from_entropy()),
         }
+    }
+
+    /// Bytes of requests that are being worked on.
+    pub(crate) fn work_bytes(&self) -> usize {
+        self.work_bytes.load(Ordering::Relaxed)
+    }
+
+    /// The most that they may be.
+    pub(crate) fn work_limit_bytes(&self) -> usize {
+        self.work_limit_bytes
+    }
+
+    /// Takes in requests of one statement that were answered together.
+    #[inline]
+    pub(crate) fn observe(&self, operation: Operation, slot: Slot, done: &Done, client: Option<SocketAddr>) {
+        if done.count == 0 {
+            return;
+        }
+        self.latencies.record(operation, done.elapsed_ns, done.count);
+        self.engine.activity().record(slot, done);
+        if self.logging.slow.is_slow(done.elapsed_ns) {
+            let statement = self.engine.activity().statement(slot);
+            self.tell_slow(operation, statement.as_deref(), done, client, None);
+        }
+    }
+
+    /// Takes in a request that ran by itself.
+    pub(crate) fn observe_one(&self, note: &Note, done: &Done, client: Option<SocketAddr>, error: Option<&CqlError>) {
+        self.latencies.record(note.operation, done.elapsed_ns, done.count);
+        let statement = note.statement.as_deref();
+        self.engine.activity().record(statement.map_or(OTHERS, StatementActivity::slot), done);
+        if self.logging.slow.is_slow(done.elapsed_ns) {
+            self.tell_slow(note.operation, statement, done, client, error);
+        }
+    }
+
+    #[cold]
+    fn tell_slow(
+        &self,
+        operation: Operation,
+        statement: Option<&StatementActivity>,
+        done: &Done,
+        client: Option<SocketAddr>,
+        error: Option<&CqlError>,
+    ) {
+        let slow = SlowQuery {
+            statement: statement.map_or("", |statement| &statement.text),
+            keyspace: statement.and_then(|statement| statement.keyspace.as_deref()),
+            operation: operation.name(),
+            client,
+            elapsed_ns: done.elapsed_ns,
+            error: error.map(error_name),
+        };
+        self.logging.slow.tell(&slow, done.now_ns);
     }
 
     /// The id of a trace that a client asked for.

@@ -7,9 +7,10 @@
 //! was refused because its tablets are gone (`TRUNCATE` came between) is carried out once more with the current ones. Left out: encoding answers
 //! (the node), other retries (the client's: what may be retried says so by its error).
 
+use crate::activity::{Activity, Note, Operation, Running, RunningRequest, StatementActivity};
 use crate::auth;
 use crate::ddl;
-use crate::error::{invalid, kv_error};
+use crate::error::{at_consistency, invalid, kv_error};
 use crate::exec::modify::{Defaults, Writes};
 use crate::exec::outcome;
 use crate::exec::select::{PageRequest, Read};
@@ -31,7 +32,7 @@ use diorite_base::random::SplitMix64;
 use diorite_base::{NodeId, TabletId};
 use diorite_cluster::catalog::Catalog;
 use diorite_cql::language::ast::{self, Statement};
-use diorite_cql::language::{ParseErrorKind, parse};
+use diorite_cql::language::{ParseErrorKind, parse, redacted};
 use diorite_cql::protocol::request::{BatchStatementSource, Prepare};
 use diorite_cql::protocol::response::ReplyHead;
 use diorite_cql::protocol::{
@@ -40,6 +41,7 @@ use diorite_cql::protocol::{
 };
 use diorite_model::row::UNSTAMPED;
 use diorite_model::schema::{TableEntry, TabletRange};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -83,6 +85,10 @@ pub struct OwnedRequest {
     pub body: Vec<u8>,
     /// It was just found that its row is not in memory ([`ExecuteNow::NeedsDisk`])
     pub needs_disk: bool,
+    /// Who sent it
+    pub client: Option<SocketAddr>,
+    /// When it arrived, on the monotonic clock
+    pub arrived_ns: u64,
 }
 
 /// An answer with how it is to be sent.
@@ -111,13 +117,30 @@ impl Reply {
         }
     }
 
+    /// Rows in it.
+    pub fn row_count(&self) -> u64 {
+        match &self.response {
+            Response::Rows(rows) => rows.row_count as u64,
+            _ => 0,
+        }
+    }
+
     /// Appends the RESULT. Warnings and payload go into `head` by the caller, who owns the other extras as well.
     pub fn encode(&self, out: &mut Vec<u8>, head: &ReplyHead<'_>) {
         self.response.encode(out, head, self.skip_metadata, self.known_metadata_id.as_deref());
     }
 }
 
-pub use crate::hot::{ExecuteNow, ReplyTo};
+/// What became of a request.
+#[derive(Debug)]
+pub struct Answered {
+    /// What was learned of it.
+    pub note: Note,
+    /// The answer.
+    pub outcome: Result<Reply, CqlError>,
+}
+
+pub use crate::hot::{ExecuteNow, ReplyTo, slot_of};
 
 /// See the top of this module.
 #[derive(Debug)]
@@ -126,6 +149,7 @@ pub struct QueryEngine<K> {
     pub(crate) config: EngineConfig,
     pub(crate) prepared: PreparedCache,
     pub(crate) uuids: UuidSource,
+    pub(crate) activity: Activity,
     /// This node.
     pub(crate) node: NodeId,
 }
@@ -152,7 +176,17 @@ impl<K: Kv> QueryEngine<K> {
         let prepared = PreparedCache::new(config.prepared_cache_bytes);
         let uuids = UuidSource::new(SplitMix64::from_entropy());
         let node = kv.local_node().node;
-        Arc::new(Self { kv, config, prepared, uuids, node })
+        Arc::new(Self { kv, config, prepared, uuids, activity: Activity::default(), node })
+    }
+
+    /// What requests do, by statement. Whoever calls the engine takes in how long they took.
+    pub fn activity(&self) -> &Activity {
+        &self.activity
+    }
+
+    /// Memory that prepared statements take, about.
+    pub fn prepared_bytes(&self) -> usize {
+        self.prepared.bytes()
     }
 
     /// How many statements are prepared, for metrics.
@@ -160,42 +194,46 @@ impl<K: Kv> QueryEngine<K> {
         self.prepared.len()
     }
 
-    /// Executes a request; see [`answer`](Self::answer), which also tells how the result is to be sent.
-    pub fn handle(
-        self: &Arc<Self>,
-        session: Arc<Session>,
-        request: OwnedRequest,
-    ) -> impl Future<Output = Result<Response, CqlError>> + Send + 'static {
-        let answer = self.answer(session, request);
-        async move { answer.await.map(|reply| reply.response) }
-    }
-
     /// Executes a request.
     pub fn answer(
         self: &Arc<Self>,
         session: Arc<Session>,
         request: OwnedRequest,
-    ) -> impl Future<Output = Result<Reply, CqlError>> + Send + 'static {
+    ) -> impl Future<Output = Answered> + Send + 'static {
         let engine = Arc::clone(self);
         async move {
-            let envelope = Envelope {
-                version: request.version,
-                flags: request.flags,
-                stream: 0,
-                opcode: request.opcode,
-                body: &request.body,
-            };
-            let message = Message::decode(&envelope)?;
-            match message.request {
-                Request::Query(query) => engine.query(&session, &query).await,
-                Request::Prepare(prepare) => engine.prepare(&session, &prepare),
-                Request::Execute(execute) => {
-                    engine.execute(&session, request.version, &execute, request.needs_disk).await
-                }
-                Request::Batch(batch) => engine.batch(&session, &batch).await,
-                _ => Err(CqlError::protocol("the query engine takes QUERY, PREPARE, EXECUTE and BATCH")),
-            }
+            let mut note = Note::default();
+            let outcome = engine.carry_out(&session, &request, &mut note).await;
+            Answered { note, outcome }
         }
+    }
+
+    async fn carry_out(&self, session: &Session, request: &OwnedRequest, note: &mut Note) -> Result<Reply, CqlError> {
+        let envelope = Envelope {
+            version: request.version,
+            flags: request.flags,
+            stream: 0,
+            opcode: request.opcode,
+            body: &request.body,
+        };
+        let message = Message::decode(&envelope)?;
+        let asked_by = |parameters: &QueryParameters<'_>| (parameters.consistency, parameters.serial_consistency);
+        let (outcome, (asked, serial)) = match message.request {
+            Request::Query(query) => (self.query(session, request, &query, note).await, asked_by(&query.parameters)),
+            Request::Prepare(prepare) => {
+                note.operation = Operation::Prepare;
+                return self.prepare(session, &prepare);
+            }
+            Request::Execute(execute) => {
+                (self.execute(session, request, &execute, note).await, asked_by(&execute.parameters))
+            }
+            Request::Batch(batch) => {
+                note.operation = Operation::Batch;
+                (self.batch(session, request, &batch, note).await, (batch.consistency, batch.serial_consistency))
+            }
+            _ => return Err(CqlError::protocol("the query engine takes QUERY, PREPARE, EXECUTE and BATCH")),
+        };
+        outcome.map_err(|error| at_consistency(error, asked, serial))
     }
 
     pub(crate) fn environment_now(&self) -> Environment<'_> {
@@ -218,11 +256,19 @@ impl<K: Kv> QueryEngine<K> {
         plan::plan(catalog, keyspace, &parsed)
     }
 
-    async fn query(&self, session: &Session, query: &Query<'_>) -> Result<Reply, CqlError> {
+    async fn query(
+        &self,
+        session: &Session,
+        request: &OwnedRequest,
+        query: &Query<'_>,
+        note: &mut Note,
+    ) -> Result<Reply, CqlError> {
         let current = session.keyspace();
         let keyspace = query.parameters.keyspace.or(current.as_ref().map(|keyspace| keyspace.as_str()));
         let catalog = self.kv.catalog();
         let planned = self.plan_text(&catalog, keyspace, query.statement)?;
+        note.operation = Operation::of(&planned);
+        let _running = self.begin(request, note, self.activity.place(keyspace, query.statement));
         auth::check(&catalog, session, &planned)?;
         let values = bind(&planned, &query.parameters.values)?;
         let mut reply = self
@@ -248,7 +294,9 @@ impl<K: Kv> QueryEngine<K> {
         let had_others = planned.may_have_had_other_columns();
         let current = current_plan(id, planned, &catalog);
         let reply = Arc::clone(&current.reply);
-        let statement = PreparedStatement::new(id, keyspace.map(str::to_owned), prepare.statement.to_owned(), current);
+        let activity = self.activity.place(keyspace, prepare.statement);
+        let text = prepare.statement.to_owned();
+        let statement = PreparedStatement::new(id, keyspace.map(str::to_owned), text, activity, current);
         // A client that prepared it on another node before the table was changed comes here as well, and nothing tells it apart.
         statement.result_changed.store(had_others, Ordering::Relaxed);
         if let Some(known) = self.prepared.get(&id) {
@@ -287,11 +335,14 @@ impl<K: Kv> QueryEngine<K> {
     async fn execute(
         &self,
         session: &Session,
-        version: Version,
+        request: &OwnedRequest,
         execute: &Execute<'_>,
-        needs_disk: bool,
+        note: &mut Note,
     ) -> Result<Reply, CqlError> {
+        let (version, needs_disk) = (request.version, request.needs_disk);
         let (statement, current) = self.current(execute.id)?;
+        note.operation = Operation::of(&current.planned);
+        let _running = self.begin(request, note, Arc::clone(&statement.activity));
         if statement.would_mislead(version, execute.parameters.skip_metadata) {
             return Err(CqlError::unprepared(execute.id));
         }
@@ -454,12 +505,12 @@ impl<K: Kv> QueryEngine<K> {
             warnings.push(format!("the batch touches {} partitions; it is atomic per tablet only", writes.partitions));
         }
         let mut sent = Sent::default();
-        let failed = |error: KvError| kv_error(&error, Some(write_type));
+        let failed = |tablet, error: KvError| kv_error(&error, Some(write_type), self.kv.replicas(tablet));
         if self.send(writes, &mut sent, &failed).await?.is_some() {
             // Refused, as the tablet is gone: the table has others by now (`TRUNCATE`), or is gone as well. What took effect elsewhere is
             // not sent again.
             if let Some(missing) = self.send(gather()?, &mut sent, &failed).await? {
-                return Err(failed(missing));
+                return Err(missing);
             }
         }
         let answer = plans.first().map(|plan| plan.answer).unwrap_or_default();
@@ -507,8 +558,8 @@ impl<K: Kv> QueryEngine<K> {
         &self,
         writes: Writes,
         sent: &mut Sent,
-        failed: &(impl Fn(KvError) -> CqlError + Sync),
-    ) -> Result<Option<KvError>, CqlError> {
+        failed: &(impl Fn(TabletId, KvError) -> CqlError + Sync),
+    ) -> Result<Option<CqlError>, CqlError> {
         let mut mutations = writes.finish()?;
         mutations.retain(|(tablet, ..)| !sent.tablets.contains(tablet));
         let pending = mutations.into_iter().map(|(tablet, mutation, is_evaluated)| async move {
@@ -522,14 +573,20 @@ impl<K: Kv> QueryEngine<K> {
                     sent.tablets.push(tablet);
                     sent.replies.extend(reply);
                 }
-                Err(error @ KvError::NoSuchTablet(_)) => missing = Some(error),
-                Err(error) => first_failure = first_failure.or(Some(error)),
+                Err(error @ KvError::NoSuchTablet(_)) => missing = Some(failed(tablet, error)),
+                Err(error) => first_failure = first_failure.or_else(|| Some(failed(tablet, error))),
             }
         }
-        first_failure.map_or(Ok(missing), |error| Err(failed(error)))
+        first_failure.map_or(Ok(missing), Err)
     }
 
-    async fn batch(&self, session: &Session, batch: &Batch<'_>) -> Result<Reply, CqlError> {
+    async fn batch(
+        &self,
+        session: &Session,
+        request: &OwnedRequest,
+        batch: &Batch<'_>,
+        note: &mut Note,
+    ) -> Result<Reply, CqlError> {
         check_write_consistency(batch.consistency)?;
         let session_keyspace = session.keyspace();
         let keyspace = batch.keyspace.or(session_keyspace.as_ref().map(|keyspace| keyspace.as_str()));
@@ -542,6 +599,10 @@ impl<K: Kv> QueryEngine<K> {
             };
             auth::check(&catalog, session, &plan)?;
             planned.push((plan, statement.values));
+        }
+        let _running = self.begin_batch(request, batch, keyspace, note);
+        if planned.iter().any(|(plan, _)| Operation::of(plan) == Operation::Conditional) {
+            note.operation = Operation::Conditional;
         }
         let mut plans = Vec::with_capacity(planned.len());
         for (planned, _) in &planned {
@@ -585,6 +646,29 @@ impl<K: Kv> QueryEngine<K> {
             return self.status_batch(&plans, bound, defaults, batch_write_type(kind)).await;
         }
         self.write(gather, &plans, batch_write_type(kind), true).await
+    }
+
+    /// A request begins, and runs until what is returned is dropped.
+    fn begin(&self, request: &OwnedRequest, note: &mut Note, statement: Arc<StatementActivity>) -> Running {
+        note.statement = Some(Arc::clone(&statement));
+        self.activity.begin(RunningRequest { statement, client: request.client, arrived_ns: request.arrived_ns })
+    }
+
+    /// A batch begins: it is known by the first of its statements.
+    fn begin_batch(
+        &self,
+        request: &OwnedRequest,
+        batch: &Batch<'_>,
+        keyspace: Option<&str>,
+        note: &mut Note,
+    ) -> Option<Running> {
+        let first = match batch.statements.iter().next()?.source {
+            BatchStatementSource::Text(text) => redacted(text),
+            BatchStatementSource::Prepared(id) => self.prepared.get(id)?.activity.text.clone(),
+        };
+        let more = if batch.statements.len() > 1 { " …;" } else { "" };
+        let text = format!("BEGIN BATCH {first};{more} APPLY BATCH");
+        Some(self.begin(request, note, self.activity.place_redacted(keyspace, text)))
     }
 
     /// A batch whose statements return their status: each is carried out by itself, in order, and gives one row.

@@ -2,7 +2,9 @@
 //!
 //! Always true: what the client did wrong is `Invalid`, what it may retry says so by its kind. Left out: logging; the node does it once.
 
+use crate::kv::{Kv, Replicas};
 use diorite_base::write::KvError;
+use diorite_base::{GroupId, TabletId};
 use diorite_cql::protocol::{Consistency, CqlError, ErrorKind, WriteType};
 use diorite_model::value::ValueError;
 use diorite_model::{Malformed, key::KeyError};
@@ -28,34 +30,44 @@ pub fn value_error(error: ValueError) -> CqlError {
     CqlError::invalid(error.0)
 }
 
+/// An `Invalid` error about a value, with the place that the value was for.
+pub fn in_place(mut error: CqlError, place: impl std::fmt::Display) -> CqlError {
+    if error.kind == ErrorKind::Invalid {
+        error.message = format!("{} ({place})", error.message).into();
+    }
+    error
+}
+
 /// Stored bytes that cannot be read: the operator has to look.
 pub fn corrupt(_: Malformed) -> CqlError {
     CqlError::server("a stored row cannot be decoded, the tablet's data is damaged")
 }
 
-/// What a read or write that failed below is told as.
-pub fn kv_error(error: &KvError, write: Option<WriteType>) -> CqlError {
+/// What a read or write of a tablet that failed below is told as. The consistency level is put in by [`at_consistency`].
+pub fn kv_error(error: &KvError, write: Option<WriteType>, replicas: Replicas) -> CqlError {
     let message = error.to_string();
     let consistency = Consistency::Quorum;
+    let count = |replicas: u32| i32::try_from(replicas).unwrap_or(i32::MAX);
+    let (required, alive) = (count(replicas.required), count(replicas.alive));
     match error {
         KvError::Unavailable(_) | KvError::NoSuchTablet(_) | KvError::NotLeader { .. } => {
-            CqlError::new(ErrorKind::Unavailable { consistency, required: 1, alive: 0 }, message)
+            CqlError::new(ErrorKind::Unavailable { consistency, required, alive }, message)
         }
         KvError::Overloaded(_) => CqlError::overloaded(message),
         KvError::Timeout(_) => {
             let kind = match write {
                 Some(write_type) => {
-                    ErrorKind::WriteTimeout { consistency, received: 0, required: 1, write_type, contentions: 0 }
+                    ErrorKind::WriteTimeout { consistency, received: 0, required, write_type, contentions: 0 }
                 }
-                None => ErrorKind::ReadTimeout { consistency, received: 0, required: 1, data_present: false },
+                None => ErrorKind::ReadTimeout { consistency, received: 0, required, data_present: false },
             };
-            CqlError::new(kind, message)
+            CqlError::new(kind, format!("Operation timed out - received only 0 responses. ({message})"))
         }
         KvError::DiskFull(_) => CqlError::new(
             ErrorKind::WriteFailure {
                 consistency,
                 received: 0,
-                required: 1,
+                required,
                 failures: Vec::new(),
                 write_type: write.unwrap_or(WriteType::Simple),
             },
@@ -64,4 +76,38 @@ pub fn kv_error(error: &KvError, write: Option<WriteType>) -> CqlError {
         KvError::TooLarge(_) => CqlError::invalid(message),
         KvError::Storage(_) => CqlError::server(message),
     }
+}
+
+/// What a change of the catalog that failed below is told as.
+pub fn catalog_error<K: Kv>(kv: &K, error: &KvError) -> CqlError {
+    kv_error(error, Some(WriteType::Simple), kv.replicas(TabletId(GroupId::CATALOG.0)))
+}
+
+/// What the failure of a write that went to a tablet directly is told as.
+pub fn write_error<K: Kv>(kv: &K, error: &KvError, asked: Consistency) -> CqlError {
+    let tablet = match error {
+        KvError::Unavailable(tablet) | KvError::NoSuchTablet(tablet) | KvError::NotLeader { tablet, .. } => *tablet,
+        // As many replicas as the cluster's replication factor says.
+        _ => TabletId(GroupId::CATALOG.0),
+    };
+    at_consistency(kv_error(error, Some(WriteType::Simple), kv.replicas(tablet)), asked, None)
+}
+
+/// An error of a request, with the consistency levels that the request asked for.
+pub fn at_consistency(mut error: CqlError, asked: Consistency, serial: Option<Consistency>) -> CqlError {
+    match &mut error.kind {
+        ErrorKind::Unavailable { consistency, .. } => {
+            *consistency = asked;
+            error.message = format!("Cannot achieve consistency level {asked}: {}", error.message).into();
+        }
+        ErrorKind::WriteTimeout { consistency, write_type: WriteType::Cas, .. } => {
+            *consistency = serial.unwrap_or(Consistency::Serial);
+        }
+        ErrorKind::ReadTimeout { consistency, .. }
+        | ErrorKind::WriteTimeout { consistency, .. }
+        | ErrorKind::ReadFailure { consistency, .. }
+        | ErrorKind::WriteFailure { consistency, .. } => *consistency = asked,
+        _ => {}
+    }
+    error
 }

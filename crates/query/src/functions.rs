@@ -254,6 +254,7 @@ pub fn overloads(name: &str) -> Vec<Signature> {
         "maxtimeuuid" => vec![signature(Function::MaxTimeuuid, &[CqlType::Timestamp], CqlType::Timeuuid)],
         "totimestamp" => moments(&[CqlType::Timeuuid, CqlType::Date], CqlType::Timestamp),
         "todate" => moments(&[CqlType::Timeuuid, CqlType::Timestamp], CqlType::Date),
+        "totime" => moments(&[CqlType::Timeuuid], CqlType::Time),
         "tounixtimestamp" => moments(&[CqlType::Timeuuid, CqlType::Timestamp, CqlType::Date], CqlType::Bigint),
         "dateof" => moments(&[CqlType::Timeuuid], CqlType::Timestamp),
         "unixtimestampof" => moments(&[CqlType::Timeuuid], CqlType::Bigint),
@@ -275,7 +276,7 @@ fn blob_conversions(plain: &str) -> Vec<Signature> {
 
 /// Names of aggregates, which are no scalar functions.
 pub fn is_aggregate(name: &str) -> bool {
-    matches!(name, "count" | "min" | "max" | "sum" | "avg")
+    matches!(name, "count" | "min" | "max" | "sum" | "avg" | "countrows" | "count_rows")
 }
 
 /// Milliseconds since 1970 of a moment of type `from`.
@@ -295,6 +296,7 @@ fn moment_from_ms(to: &CqlType, ms: i64) -> Vec<u8> {
             let day = (ms.div_euclid(MS_PER_DAY) + DATE_EPOCH).clamp(0, i64::from(u32::MAX));
             (day as u32).to_be_bytes().to_vec()
         }
+        CqlType::Time => (ms.rem_euclid(MS_PER_DAY) * 1_000_000).to_be_bytes().to_vec(),
         _ => ms.to_be_bytes().to_vec(),
     }
 }

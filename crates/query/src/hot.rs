@@ -7,6 +7,7 @@
 //! Always true: no lock is shared between connections, nothing is allocated but the mutation; what is sent is byte for byte what the general
 //! way would send. Left out: everything else.
 
+use crate::activity::Slot;
 use crate::engine::QueryEngine;
 use crate::exec::evaluate::now_seconds;
 use crate::exec::select::tablet_of;
@@ -25,7 +26,7 @@ use diorite_base::TabletId;
 use diorite_base::mutation::{Mutation, OperationKind};
 use diorite_cluster::catalog::Catalog;
 use diorite_cql::protocol::response::{ReplyHead, encode_error};
-use diorite_cql::protocol::{Execute, RowsWriter, Value, Version, WriteType};
+use diorite_cql::protocol::{Execute, RowsWriter, Value, Version};
 use diorite_model::deletions::Deletions;
 use diorite_model::key;
 use diorite_model::row::{LiveContent, LiveRow, NOTHING_DELETED, UNSTAMPED, is_plain};
@@ -46,21 +47,33 @@ pub struct ReplyTo<'a> {
     pub stream: i16,
     /// Where the outcome of a submitted write goes
     pub sink: &'a Arc<dyn WriteSink>,
-    /// What names the request there
+    /// What names the request there; bits 16 to 27 are left to the engine, see [`slot_of`]
     pub token: u64,
 }
 
 /// What became of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExecuteNow {
-    /// The answer is in the buffer.
-    Replied,
+    /// The answer of a read is in the buffer.
+    Replied {
+        /// The statement's number (`activity`).
+        slot: Slot,
+        /// Rows in it.
+        rows: u64,
+    },
+    /// A write was not taken: the error is in the buffer.
+    Refused,
     /// A write is on its way; its outcome goes to the sink: empty for success (answer VOID), or an error.
     Submitted,
     /// Nothing was done: the request has to take the general way.
     NeedsWait,
     /// The same, because the row is not in memory: the general way need not look there again.
     NeedsDisk,
+}
+
+/// The number of the statement of a submitted write, by the token that came back with its outcome.
+pub fn slot_of(token: u64) -> Slot {
+    (token >> 16) as Slot & 0xFFF
 }
 
 /// Why the short way ends early: the request takes the general one.
@@ -271,13 +284,16 @@ impl<K: Kv> QueryEngine<K> {
                 let row = self.read_now(tablet, &scratch.key, partition_len, &mut scratch.needs_disk)?;
                 let head = ReplyHead::new(reply.version, reply.stream);
                 let mut rows = RowsWriter::begin(out, &head, metadata, send, None);
+                let mut is_there = false;
                 if let Some((value, deleted_us)) = &row {
-                    self.put_row(plan, &columns, value, *deleted_us, &mut scratch.value, &mut rows)?;
+                    is_there = self.put_row(plan, &columns, value, *deleted_us, &mut scratch.value, &mut rows)?;
                 }
                 rows.finish();
-                Ok(ExecuteNow::Replied)
+                Ok(ExecuteNow::Replied { slot: statement.activity.slot(), rows: u64::from(is_there) })
             }
             Plan::Modify(plan) if !request.parameters.consistency.is_serial() => {
+                let token = reply.token | u64::from(statement.activity.slot()) << 16;
+                let reply = ReplyTo { token, ..reply };
                 self.submit(session, plan, hot, resolved, request, values, reply, scratch, out)
             }
             _ => Err(Declined),
@@ -314,6 +330,7 @@ impl<K: Kv> QueryEngine<K> {
         Ok(Some((value, deleted_us)))
     }
 
+    /// Appends the row, if it is there.
     #[inline]
     fn put_row(
         &self,
@@ -323,12 +340,12 @@ impl<K: Kv> QueryEngine<K> {
         deleted_us: i64,
         scratch: &mut Vec<u8>,
         rows: &mut RowsWriter<'_>,
-    ) -> Result<(), Declined> {
+    ) -> Result<bool, Declined> {
         // The time matters only to rows with something that expires or is deleted.
         let now_s = if is_plain(value) { 0 } else { now_seconds(self.kv.now_us()) };
         let row = LiveRow::new(value, now_s, deleted_us).map_err(|_| Declined)?;
         if !plan.table.row_exists(&row).map_err(|_| Declined)? {
-            return Ok(());
+            return Ok(false);
         }
         let table = &plan.table;
         let selected = plan.selection.plain_columns.as_deref().ok_or(Declined)?;
@@ -357,7 +374,7 @@ impl<K: Kv> QueryEngine<K> {
             put_content(content.map(|cell| cell.content), &column.data_type, scratch, rows)?;
         }
         rows.end_row();
-        Ok(())
+        Ok(true)
     }
 
     #[allow(clippy::too_many_arguments, reason = "as for `run_hot`")]
@@ -424,9 +441,9 @@ impl<K: Kv> QueryEngine<K> {
             // The general way looks again which tablets there are.
             Err(KvError::NoSuchTablet(_)) => Err(Declined),
             Err(error) => {
-                let error = crate::error::kv_error(&error, Some(WriteType::Simple));
+                let error = crate::error::write_error(&*self.kv, &error, request.parameters.consistency);
                 encode_error(out, &ReplyHead::new(reply.version, reply.stream), &error);
-                Ok(ExecuteNow::Replied)
+                Ok(ExecuteNow::Refused)
             }
         }
     }

@@ -82,6 +82,8 @@ pub struct Fetch {
     pub needs_disk: bool,
     /// What is read may be this old, milliseconds, so that any replica near at hand may answer. `None`: the read is linearizable.
     pub staleness_ms: Option<u32>,
+    /// What is read is not brought but folded where it is, by this encoded [`crate::exec::fold::Task`].
+    pub fold: Option<Vec<u8>>,
 }
 
 /// The rows of a [`Fetch`].
@@ -107,6 +109,17 @@ pub struct Fetched {
     pub row: Option<Vec<u8>>,
     /// The piece of the range.
     pub chunk: ScanChunk,
+    /// What a fold gave, in place of all else: an encoded [`crate::exec::fold::Reply`].
+    pub folded: Option<Vec<u8>>,
+}
+
+/// The replicas of a tablet, as errors tell clients of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Replicas {
+    /// How many have to be up for the tablet to be served: a majority of its voters.
+    pub required: u32,
+    /// How many are, as far as this node knows.
+    pub alive: u32,
 }
 
 /// Facts about a node that clients are told.
@@ -161,6 +174,11 @@ pub trait Kv: Send + Sync + 'static {
 
     /// The node that leads a tablet, as far as this node knows.
     fn leader(&self, tablet: TabletId) -> Option<NodeId>;
+
+    /// The replicas of a tablet. Asked for when something failed.
+    fn replicas(&self, _tablet: TabletId) -> Replicas {
+        Replicas { required: 1, alive: 0 }
+    }
 
     /// The newest catalog this node has. Cheap: a reference count.
     fn catalog(&self) -> Arc<Catalog>;

@@ -8,6 +8,7 @@
 //! it runs; nothing here waits except on the [`kv::Kv`] seam; every error that a client sees is a [`diorite_cql::protocol::CqlError`].
 //! What is left out: replication and storage (below the seam), connections, frames and authentication (the node).
 
+pub mod activity;
 pub mod auth;
 pub mod ddl;
 pub mod engine;
@@ -28,5 +29,6 @@ pub mod tablets;
 mod testing;
 pub mod types;
 
+pub use activity::Operation;
 pub use engine::{EngineConfig, QueryEngine};
 pub use session::Session;

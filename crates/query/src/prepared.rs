@@ -5,6 +5,7 @@
 //! its table has changed, and is dropped if its bind markers then differ.
 //! Left out: surviving a restart (drivers prepare again).
 
+use crate::activity::StatementActivity;
 use crate::plan::Planned;
 use arc_swap::ArcSwap;
 use diorite_cql::protocol::{Prepared as PreparedReply, Version};
@@ -55,6 +56,8 @@ pub struct PreparedStatement {
     pub keyspace: Option<String>,
     /// The text.
     pub text: String,
+    /// Where its requests are counted.
+    pub activity: Arc<StatementActivity>,
     /// The plan.
     pub current: ArcSwap<CurrentPlan>,
     /// The result's columns are no longer those the statement was first prepared with. Clients of protocols before v5 cannot be told of it
@@ -68,11 +71,18 @@ pub struct PreparedStatement {
 
 impl PreparedStatement {
     /// A statement that was just planned.
-    pub fn new(id: StatementId, keyspace: Option<String>, text: String, current: CurrentPlan) -> Self {
+    pub fn new(
+        id: StatementId,
+        keyspace: Option<String>,
+        text: String,
+        activity: Arc<StatementActivity>,
+        current: CurrentPlan,
+    ) -> Self {
         Self {
             id,
             keyspace,
             text,
+            activity,
             current: ArcSwap::from_pointee(current),
             result_changed: AtomicBool::new(false),
             must_prepare_again: AtomicBool::new(false),
@@ -174,6 +184,11 @@ impl PreparedCache {
             *used_bytes -= dropped.size_bytes();
             self.statements.store(Arc::new(statements));
         }
+    }
+
+    /// Bytes that they take, about.
+    pub fn bytes(&self) -> usize {
+        *self.writers.lock()
     }
 
     /// How many there are.

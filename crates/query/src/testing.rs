@@ -9,7 +9,9 @@
 
 mod conformance;
 mod differential;
+mod failures;
 mod golden;
+mod limits;
 mod memory;
 mod paging;
 mod properties;
@@ -17,7 +19,7 @@ mod requests;
 
 pub use memory::MemoryKv;
 
-use crate::engine::{EngineConfig, ExecuteNow, OwnedRequest, QueryEngine, Reply, ReplyTo};
+use crate::engine::{EngineConfig, ExecuteNow, OwnedRequest, QueryEngine, Reply, ReplyTo, slot_of};
 use crate::kv::{Completion, WriteSink};
 use crate::session::Session;
 use diorite_cql::protocol::client::{
@@ -118,8 +120,10 @@ impl Database {
             flags: request.flags,
             body: request.body.to_vec(),
             needs_disk: false,
+            client: None,
+            arrived_ns: 0,
         };
-        block_on(self.engine.answer(Arc::clone(&self.session), owned))
+        block_on(self.engine.answer(Arc::clone(&self.session), owned)).outcome
     }
 
     /// Sends EXECUTE the short way; the general way would have to answer the same. `None` if it was declined.
@@ -138,10 +142,12 @@ impl Database {
                 assert!(out.is_empty(), "a declined request leaves nothing behind");
                 return None;
             }
-            ExecuteNow::Replied => {}
+            ExecuteNow::Replied { .. } | ExecuteNow::Refused => {}
             ExecuteNow::Submitted => {
                 let (token, outcome) = sink.0.lock().pop().unwrap();
-                assert_eq!(token, 9);
+                assert_eq!(token & 0xFFFF, 9);
+                let statement = self.engine.activity().statement(slot_of(token));
+                assert!(statement.is_some(), "a write says which statement it is of");
                 assert_eq!(outcome, Ok(Vec::new()));
                 response::encode_void(&mut out, &ReplyHead::new(self.version, 7));
             }

@@ -200,6 +200,11 @@ impl SupportTable {
         self.given.get(&peer).filter(|given| given.active).map(|given| given.epoch)
     }
 
+    /// When this node last heard a heartbeat of `peer` that it could support; `None` if it never did.
+    pub fn last_heard_ns(&self, peer: u64) -> Option<u64> {
+        self.given.get(&peer).filter(|given| given.until_ns > 0).map(|given| given.until_ns.saturating_sub(SUPPORT_NS))
+    }
+
     /// The support of `peer` in `epoch`, if that is its current one.
     pub fn supporter(&self, peer: u64, epoch: u64) -> Option<Arc<Supporter>> {
         self.received.get(&peer).filter(|supporter| supporter.epoch == epoch).cloned()

@@ -1,5 +1,6 @@
 //! What the cores of a node share.
 
+use crate::events::{Events, TabletEventKind};
 use crate::liveness::Liveness;
 use crate::planted::Planted;
 use crate::split::SplitListener;
@@ -16,6 +17,8 @@ pub struct Context {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) stamps: HybridClock,
     pub(crate) counters: StoreCounters,
+    /// What has happened to replicas lately.
+    pub(crate) events: Events,
     /// Log bytes appended by this process so far, over all tablets.
     pub(crate) log_position: AtomicU64,
     pub(crate) transport: Arc<dyn Transport>,
@@ -52,6 +55,7 @@ impl Context {
             durability,
             stamps: HybridClock::new(),
             counters: StoreCounters::default(),
+            events: Events::default(),
             log_position: AtomicU64::new(0),
             liveness: Arc::new(Liveness::new(incarnation, Arc::clone(&clock), Arc::clone(&transport))),
             clock,
@@ -69,6 +73,11 @@ impl Context {
         if self.copies.set(copies).is_err() {
             tracing::error!("copies are made by somebody already");
         }
+    }
+
+    /// Notes what has happened to a replica.
+    pub(crate) fn note(&self, tablet: TabletId, kind: TabletEventKind) {
+        self.events.note(tablet, self.clock.wall_us(), kind);
     }
 
     /// Plants bugs, if this was built to have some.

@@ -13,13 +13,14 @@
 
 use crate::apply::{Applier, MembersChanged, Outcomes};
 use crate::context::Context;
+use crate::events::TabletEventKind;
 use crate::replica::{Promise, Proposal, Replica, Waiter};
 use crate::store::{Durability, Refused};
 use crate::wire::{self, Envelope};
 use ahash::AHashMap;
 use diorite_base::write::KvError;
 use diorite_base::{GroupId, NodeId, TabletId};
-use diorite_raft::{Entry, HardState, Message, Step, SupportChange, is_acknowledgement};
+use diorite_raft::{ConfState, Entry, HardState, Message, Step, SupportChange, is_acknowledgement};
 use diorite_rpc::Lane;
 use diorite_storage::{Engine, Log, LogRecords, StorageError};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -124,6 +125,7 @@ impl<E: Engine> Core<E> {
         self.touch(tablet);
         self.advance();
         self.note_replayed(tablet, stored_index);
+        self.context.note(tablet, TabletEventKind::Opened { applied: stored_index });
         match self.replicas.get(&tablet).and_then(|replica| replica.failure.clone()) {
             Some(failure) => Err(KvError::Storage(failure)),
             None => Ok(()),
@@ -151,12 +153,13 @@ impl<E: Engine> Core<E> {
     /// for as long as it stands (after a restart of the process nobody votes until all promises have lapsed).
     pub fn close(&mut self, tablet: TabletId) -> Result<(), KvError> {
         let Some(mut replica) = self.replicas.remove(&tablet) else { return Ok(()) };
-        replica.handle.lease.publish(None);
+        self.context.counters.note_lease(replica.handle.lease.publish(None));
         // These were proposed: what becomes of them others decide.
         for waiter in replica.take_all_waiters() {
             self.outcomes.push(waiter, Err(KvError::Timeout(0)));
         }
         self.restless.remove(&tablet);
+        self.context.events.forget(tablet);
         self.keep_promise(&replica);
         let (state, floor) = replica.group.memory();
         let disk = replica.handle.disk;
@@ -175,7 +178,7 @@ impl<E: Engine> Core<E> {
         self.release(tablet, None);
         self.send();
         let mut replica = self.replicas.remove(&tablet)?;
-        replica.handle.lease.publish(None);
+        self.context.counters.note_lease(replica.handle.lease.publish(None));
         for waiter in replica.take_all_waiters() {
             self.outcomes.push(waiter, Err(KvError::Timeout(0)));
         }
@@ -195,7 +198,7 @@ impl<E: Engine> Core<E> {
     /// leader: the leader's lease may stand on that.
     pub fn detach(&mut self, tablet: TabletId) {
         let Some(mut replica) = self.replicas.remove(&tablet) else { return };
-        replica.handle.lease.publish(None);
+        self.context.counters.note_lease(replica.handle.lease.publish(None));
         for waiter in replica.take_all_waiters() {
             self.outcomes.push(waiter, Err(KvError::Timeout(0)));
         }
@@ -267,7 +270,8 @@ impl<E: Engine> Core<E> {
     /// Looks after the groups in which something is due. To be called about every [`TICK_NS`] while [`Self::wants_tick`].
     pub fn tick(&mut self) {
         let now_ns = self.context.clock.monotonic_ns();
-        while let Some((_, tablet)) = self.deferred.pop_front_if(|(due_ns, _)| now_ns >= *due_ns) {
+        while let Some((_, tablet)) = self.deferred.front().copied().filter(|(due_ns, _)| now_ns >= *due_ns) {
+            self.deferred.pop_front();
             self.apply_deferred(tablet);
         }
         for tablet in self.restless.clone() {
@@ -304,6 +308,7 @@ impl<E: Engine> Core<E> {
                     self.outcomes.push(proposal.waiter, Err(error.clone()));
                 }
             } else if replica.may_propose() {
+                context.counters.proposals.add(replica.fresh.len() as u64);
                 for (waiter, error) in replica.propose_fresh(now_ns, &mut || context.stamps.stamp(wall_us)) {
                     self.outcomes.push(waiter, Err(error));
                 }
@@ -416,6 +421,9 @@ impl<E: Engine> Core<E> {
         let (more, sendable) = replica.group.persisted(step);
         committed.extend(more);
         messages.extend(sendable);
+        if !committed.is_empty() {
+            self.context.counters.entries_committed.add(committed.len() as u64);
+        }
         if replica.may_defer(&committed) {
             if replica.deferred.is_empty() && !committed.is_empty() {
                 self.deferred.push_back((self.context.clock.monotonic_ns() + APPLY_WITHIN_NS, tablet));
@@ -446,16 +454,13 @@ impl<E: Engine> Core<E> {
         };
         let was_split = replica.split.is_some();
         let applied = self.applier.apply(replica, committed, &mut self.outcomes);
-        if replica.split.is_some() && !was_split && applied.is_ok() {
-            self.on_split(tablet);
-        }
-        match applied {
+        let is_split = replica.split.is_some() && !was_split;
+        let is_applied = match applied {
             Ok(MembersChanged(false)) => true,
             Ok(MembersChanged(true)) => {
-                if let Some(replica) = self.replicas.get_mut(&tablet) {
-                    replica.forget_removed();
-                }
+                replica.forget_removed();
                 self.restless.insert(tablet);
+                self.context.note(tablet, members_event(replica.group.members()));
                 // Before anything is sent that could let the new members act.
                 self.publish_lease(tablet);
                 true
@@ -464,7 +469,11 @@ impl<E: Engine> Core<E> {
                 self.fail(tablet, &error);
                 false
             }
+        };
+        if is_applied && is_split {
+            self.on_split(tablet);
         }
+        is_applied
     }
 
     /// Puts consensus messages of a replica into the outbox.
@@ -518,12 +527,21 @@ impl<E: Engine> Core<E> {
         self.release(tablet, None);
         let Some(replica) = self.replicas.get_mut(&tablet) else { return };
         tracing::error!(%tablet, %error, "a tablet replica stops");
+        self.context.note(tablet, TabletEventKind::Failed { reason: error.to_string() });
         replica.failure = Some(error.to_string());
-        replica.handle.lease.publish(None);
+        self.context.counters.note_lease(replica.handle.lease.publish(None));
         self.context.suspect_disk(replica.handle.disk);
         for waiter in replica.take_all_waiters() {
             self.outcomes.push(waiter, Err(KvError::Storage(error.to_string())));
         }
+    }
+}
+
+fn members_event(members: &ConfState) -> TabletEventKind {
+    TabletEventKind::Members {
+        voters: members.voters.clone(),
+        outgoing: members.voters_outgoing.clone(),
+        learners: members.learners.clone(),
     }
 }
 

@@ -124,7 +124,7 @@ impl Inner {
                 && self.is_working(at)
                 && let Err(error) = disk.directory.probe()
             {
-                tracing::error!(path = %disk.directory.path().display(), %error, "a disk has failed");
+                tracing::error!(event = "disk", path = %disk.directory.path().display(), %error, "a disk has failed");
                 disk.log.give_up();
             }
             if disk.log.has_failed() && !disk.is_abandoned.swap(true, Ordering::Relaxed) {

@@ -15,6 +15,7 @@
 //!   find its log too short, and as it asks before it begins a term, no term is disturbed.
 
 use crate::core::Core;
+use crate::events::TabletEventKind;
 use crate::lease::{Half, Lease};
 use crate::replica::{Promise, Replica};
 use crate::wire::Envelope;
@@ -241,9 +242,10 @@ impl<E: Engine> Core<E> {
             return;
         }
         // In this order: reads that began under the lease fail before anybody else can be elected.
-        replica.handle.lease.publish(None);
+        self.context.counters.note_lease(replica.handle.lease.publish(None));
         let term = replica.group.term();
         (replica.released_term, replica.released_ns) = (term, now_ns);
+        self.context.note(tablet, TabletEventKind::HandedOver { to: candidate });
         let group = replica.group_id;
         let voters: Vec<u64> = replica.group.all_voters().filter(|voter| *voter != me.0).collect();
         let released = Envelope::Released { term, candidate: candidate.map_or(0, |node| node.0) };
@@ -336,8 +338,21 @@ impl<E: Engine> Core<E> {
             replica.handle.voters.store(voters.clone().into());
         }
         replica.note_settled();
-        if replica.handle.leader.swap(leader, Ordering::AcqRel) != leader && leader != 0 {
-            tracing::debug!(%tablet, leader, term = replica.group.term(), "leader changed");
+        if replica.handle.leader.swap(leader, Ordering::AcqRel) != leader {
+            let term = replica.group.term();
+            if leader == self.context.node.0 {
+                self.context.counters.elections_won.fetch_add(1, Ordering::Relaxed);
+                tracing::info!(event = "leader", %tablet, term, "this node leads a tablet");
+            } else if leader != 0 {
+                tracing::debug!(%tablet, leader, term, "leader changed");
+            }
+            self.context.note(
+                tablet,
+                match leader {
+                    0 => TabletEventKind::NoLeader { term },
+                    leader => TabletEventKind::Leader { leader: NodeId(leader), term },
+                },
+            );
         }
         if leader != self.context.node.0 {
             replica.leading_since_ns = None;
@@ -382,7 +397,7 @@ impl<E: Engine> Core<E> {
         } else {
             None
         };
-        replica.handle.lease.publish(lease);
+        self.context.counters.note_lease(replica.handle.lease.publish(lease));
     }
 }
 

@@ -26,6 +26,13 @@ impl Half {
             && self.supporters.iter().zip(&other.supporters).all(same)
     }
 
+    /// The monotonic time at which the support becomes too little, if nobody renews it; `None` if none is needed.
+    fn until_ns(&self) -> Option<u64> {
+        let mut until_ns: Vec<u64> = self.supporters.iter().map(|supporter| supporter.until_ns()).collect();
+        until_ns.sort_unstable_by(|one, other| other.cmp(one));
+        until_ns.get(self.needed.checked_sub(1)?).copied()
+    }
+
     fn holds(&self, now_ns: u64) -> bool {
         self.supporters.iter().filter(|supporter| now_ns < supporter.until_ns()).count() >= self.needed
     }
@@ -57,6 +64,12 @@ impl Lease {
         self.term == other.term && outgoing && self.voters.is_same(&other.voters)
     }
 
+    /// When it ends if nobody renews it; `None`: never.
+    fn until_ns(&self) -> Option<u64> {
+        let outgoing = self.outgoing.as_ref().and_then(Half::until_ns);
+        self.voters.until_ns().into_iter().chain(outgoing).min()
+    }
+
     fn holds(&self, now_ns: impl Fn() -> u64) -> bool {
         if self.voters.needed == 0 && self.outgoing.is_none() {
             return true;
@@ -64,6 +77,18 @@ impl Lease {
         let now_ns = now_ns();
         self.voters.holds(now_ns) && self.outgoing.as_ref().is_none_or(|half| half.holds(now_ns))
     }
+}
+
+/// What became of a lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use = "changes of leases are counted"]
+pub(crate) enum LeaseChange {
+    /// Reads may begin, which they might not before.
+    Taken,
+    /// The other way round.
+    Lost,
+    /// Neither: also if other followers support it now.
+    Nothing,
 }
 
 /// Where a replica's worker publishes its lease.
@@ -74,22 +99,35 @@ pub(crate) struct LeaseSlot {
 
 impl LeaseSlot {
     /// Replaces the lease. With `None` every read that has begun and not ended fails.
-    pub(crate) fn publish(&self, lease: Option<Lease>) {
+    pub(crate) fn publish(&self, lease: Option<Lease>) -> LeaseChange {
         let current = self.lease.load();
         let unchanged = match (&*current, &lease) {
             (None, None) => true,
             (Some(current), Some(lease)) => current.is_same(lease),
             _ => false,
         };
+        let change = match (&*current, &lease) {
+            (None, Some(_)) => LeaseChange::Taken,
+            (Some(_), None) => LeaseChange::Lost,
+            _ => LeaseChange::Nothing,
+        };
         if !unchanged {
             self.lease.store(lease.map(Arc::new));
         }
+        change
     }
 
     /// The term in which reads may begin now, if they may. The clock is asked only if time matters.
     pub(crate) fn begin(&self, now_ns: impl Fn() -> u64) -> Option<u64> {
         let lease = self.lease.load();
         lease.as_ref().filter(|lease| lease.holds(now_ns)).map(|lease| lease.term)
+    }
+
+    /// How long the lease lasts if nobody renews it: `None` if there is none in force, `Some(None)` if it needs nobody's support and lasts for good.
+    pub(crate) fn left_ns(&self, now_ns: u64) -> Option<Option<u64>> {
+        let lease = self.lease.load();
+        let lease = lease.as_ref().filter(|lease| lease.holds(|| now_ns))?;
+        Some(lease.until_ns().map(|until_ns| until_ns.saturating_sub(now_ns)))
     }
 
     /// The term in which a read may begin whose end looks at the lease again: whether it holds now does not matter.

@@ -37,6 +37,7 @@ pub struct Liveness {
     clock: Arc<dyn Clock>,
     transport: Arc<dyn Transport>,
     announced: AtomicU64,
+    support_received: AtomicU64,
     listener: OnceLock<Arc<dyn PeerListener>>,
 }
 
@@ -50,6 +51,7 @@ impl Liveness {
             clock,
             transport,
             announced: AtomicU64::new(0),
+            support_received: AtomicU64::new(0),
             listener: OnceLock::new(),
         }
     }
@@ -146,6 +148,7 @@ impl Liveness {
                 Ok(changes)
             }
             SUPPORT => {
+                self.support_received.fetch_add(1, Ordering::Relaxed);
                 let support = Support { heartbeat, epoch: number };
                 Ok(self.table.lock().supported(from.0, support).into_iter().collect())
             }
@@ -164,9 +167,20 @@ impl Liveness {
         }
     }
 
+    /// Heartbeats that others have answered with their support.
+    pub fn support_received(&self) -> u64 {
+        self.support_received.load(Ordering::Relaxed)
+    }
+
     /// Whether the node has been heard from lately.
     pub fn is_up(&self, node: NodeId) -> bool {
         self.given_epoch(node.0).is_some()
+    }
+
+    /// How long ago a heartbeat of the node has arrived, nanoseconds; `None` if none has.
+    pub fn silence_ns(&self, node: NodeId) -> Option<u64> {
+        let heard_ns = self.table.lock().last_heard_ns(node.0)?;
+        Some(self.clock.monotonic_ns().saturating_sub(heard_ns))
     }
 
     pub(crate) fn given_epoch(&self, node: u64) -> Option<u64> {

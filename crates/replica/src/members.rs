@@ -8,6 +8,7 @@
 //! that it will not be stuck half-way.
 
 use crate::core::Core;
+use crate::events::TabletEventKind;
 use crate::replica::{Members, Replica};
 use diorite_base::{NodeId, TabletId};
 use diorite_raft::{ConfState, MemberChange, MemberProgress};
@@ -36,6 +37,10 @@ impl<E: Engine> Core<E> {
     /// Sets the members that the catalog wants.
     pub fn set_members(&mut self, tablet: TabletId, members: Members) {
         let Some(replica) = self.replicas.get_mut(&tablet) else { return };
+        if replica.members != members {
+            let (voters, learners) = (members.voters.clone(), members.learners.clone());
+            self.context.note(tablet, TabletEventKind::Wanted { voters, learners });
+        }
         replica.members = members;
         self.restless.insert(tablet);
         self.touch(tablet);

@@ -156,6 +156,12 @@ impl Queue {
         Taken::Work
     }
 
+    /// Bytes of proposals and messages waiting.
+    pub(crate) fn bytes(&self) -> usize {
+        let inbox = self.inbox.lock();
+        inbox.bytes + inbox.message_bytes
+    }
+
     /// Proposals waiting.
     pub(crate) fn len(&self) -> usize {
         self.inbox.lock().input.proposals.len()

@@ -8,6 +8,7 @@
 
 use crate::copy::Copies;
 use crate::core::Core;
+use crate::events::TabletEventKind;
 use crate::store::{Inner, OpenTablet};
 use diorite_base::bytes::{Malformed, Reader, put_slice};
 use diorite_base::write::KvError;
@@ -102,9 +103,9 @@ impl<E: Engine> Core<E> {
         }
         // In this order: who applies the entry may let a child answer, and this node must not any more.
         replica.split_term = replica.group.term();
-        replica.handle.lease.publish(None);
+        self.context.counters.note_lease(replica.handle.lease.publish(None));
         match replica.group.propose_marked(SPLIT, split.encode()) {
-            Ok(index) => tracing::info!(%tablet, index, children = ?split.children, "splitting"),
+            Ok(index) => tracing::info!(event = "split", %tablet, index, children = ?split.children, "splitting"),
             Err(error) => {
                 tracing::warn!(%tablet, %error, "could not propose to split a tablet");
                 replica.split_term = 0;
@@ -127,6 +128,7 @@ impl<E: Engine> Core<E> {
             // The others are to know at once.
             self.ping(tablet, now_ns);
         }
+        self.context.note(tablet, TabletEventKind::Split { children: mark.split.children });
         self.touch(tablet);
         if let Some(splits) = self.context.splits.get() {
             splits.split(&mark, leads);

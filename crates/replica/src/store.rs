@@ -2,9 +2,12 @@
 
 use crate::context::{Context, CopyRequests};
 use crate::copy::{Copies, CopyStatus, INCOMING, Installing, Openings, Requests, wait_until_unused};
+use crate::describe::ReplicaState;
 use crate::disks::{Disk, disk_full};
+use crate::events::TabletEvent;
 use crate::handle::{TabletHandle, storage_error};
 use crate::heart::{self, Heart};
+use crate::lease::LeaseChange;
 use crate::liveness::Liveness;
 use crate::queue::{Queue, QueueLimits};
 use crate::replica::{Members, Opening, Proposal, Replica};
@@ -15,6 +18,7 @@ use crate::worker::{Command, Worker};
 use ahash::AHashMap;
 use arc_swap::{ArcSwap, Guard};
 use diorite_base::bytes::Malformed;
+use diorite_base::measure::{Counter, Histogram};
 use diorite_base::mutation::{Evaluator, Mutation};
 use diorite_base::write::{KvError, WriteSink};
 use diorite_base::{Clock, GroupId, NodeId, TabletId, limits};
@@ -29,6 +33,9 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
+
+/// How long somebody who asks how a replica is waits for its thread.
+const DESCRIBE_PATIENCE: Duration = Duration::from_secs(2);
 
 /// When a write counts as durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,6 +101,18 @@ pub struct StoreCounters {
     pub log_syncs: AtomicU64,
     /// Time spent in log writes, nanoseconds.
     pub log_write_ns: AtomicU64,
+    /// How long log writes took that were fsynced.
+    pub log_sync_times: Histogram,
+    /// Writes proposed.
+    pub proposals: Counter,
+    /// Entries committed and applied.
+    pub entries_committed: Counter,
+    /// Elections that replicas of this node have won.
+    pub elections_won: AtomicU64,
+    /// Leases that began.
+    pub leases_taken: AtomicU64,
+    /// Leases that ended: given up, or no longer supported in time.
+    pub leases_lost: AtomicU64,
     /// Times a worker waited for memtables to be flushed.
     pub memory_waits: AtomicU64,
     /// Frames to other nodes that could not be queued.
@@ -120,6 +139,17 @@ impl StoreCounters {
         self.log_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
         self.log_write_ns.fetch_add(elapsed_ns, Ordering::Relaxed);
         self.log_syncs.fetch_add(u64::from(synced), Ordering::Relaxed);
+        if synced {
+            self.log_sync_times.record(elapsed_ns);
+        }
+    }
+
+    pub(crate) fn note_lease(&self, change: LeaseChange) {
+        match change {
+            LeaseChange::Taken => self.leases_taken.fetch_add(1, Ordering::Relaxed),
+            LeaseChange::Lost => self.leases_lost.fetch_add(1, Ordering::Relaxed),
+            LeaseChange::Nothing => return,
+        };
     }
 }
 
@@ -468,6 +498,19 @@ impl Store {
         self.inner.tablets.load().get(&tablet).cloned()
     }
 
+    /// How a tablet replica of this node is; waits for its thread, up to [`DESCRIBE_PATIENCE`]. `None` if it is not here or its thread is held up.
+    pub fn describe(&self, tablet: TabletId) -> Option<ReplicaState> {
+        let handle = self.handle(tablet)?;
+        let (sender, answer) = sync_channel(1);
+        self.inner.queues[handle.worker].command(Command::Describe(tablet, sender));
+        answer.recv_timeout(DESCRIBE_PATIENCE).ok().flatten()
+    }
+
+    /// What has happened lately to a tablet replica of this node, the oldest first.
+    pub fn events(&self, tablet: TabletId) -> Vec<TabletEvent> {
+        self.inner.context.events.of(tablet)
+    }
+
     /// All tablet replicas of this node, without counting references: for the read path.
     pub fn tablets(&self) -> Guard<Arc<AHashMap<TabletId, Arc<TabletHandle>>>> {
         self.inner.tablets.load()
@@ -643,6 +686,12 @@ impl Store {
         let waiting = self.inner.queues.iter().map(Queue::len).sum();
         let refused = self.inner.queues.iter().map(|queue| queue.refused.load(Ordering::Relaxed)).sum();
         (waiting, refused)
+    }
+
+    /// Bytes of writes and messages that wait in the queues, and how many may, of either.
+    pub fn queued_bytes(&self) -> (usize, usize) {
+        let queues = &self.inner.queues;
+        (queues.iter().map(Queue::bytes).sum(), queues.len() * self.inner.options.queue_bytes)
     }
 
     /// For each disk whether it has failed: nothing is on it any more that this node uses.

@@ -196,7 +196,7 @@ fn watch_space(inner: &Inner) {
         if full != was_full {
             disk.full.store(full, Ordering::Relaxed);
             let path = disk.directory.path().display();
-            tracing::warn!(%path, free_mb = free_bytes >> 20, full, "disk space crossed the reserve");
+            tracing::warn!(event = "disk", %path, free_mb = free_bytes >> 20, full, "disk space crossed the reserve");
         }
     }
 }

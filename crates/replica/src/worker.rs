@@ -1,6 +1,7 @@
 //! A store thread: waits for its queue and drives its core.
 
 use crate::core::{Core, Input, TICK_NS};
+use crate::describe::ReplicaState;
 use crate::queue::Taken;
 use crate::replica::{Members, Replica};
 use crate::split::Split;
@@ -32,6 +33,8 @@ pub(crate) enum Command {
     Refresh(TabletId),
     /// Split this tablet, if it is led here.
     Split(TabletId, Split),
+    /// Say how this replica is.
+    Describe(TabletId, SyncSender<Option<ReplicaState>>),
     /// Let others lead.
     Release(SyncSender<()>),
 }
@@ -95,6 +98,9 @@ impl Worker {
             Command::Refresh(tablet) => self.core.refresh(tablet),
             Command::Split(tablet, split) => self.core.split(tablet, &split),
             Command::Members(tablet, members) => self.core.set_members(tablet, members),
+            Command::Describe(tablet, reply) => {
+                let _ = reply.send(self.core.describe(tablet));
+            }
             Command::Release(reply) => {
                 self.core.release_all();
                 let _ = reply.send(());

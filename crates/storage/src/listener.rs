@@ -13,8 +13,17 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 pub(crate) struct TabletEvents {
     /// Flushes finished since the tablet was opened.
     pub(crate) flushes: AtomicU64,
+    /// Compactions that have begun and that have ended.
+    pub(crate) compactions: AtomicU64,
     /// Whether RocksDB has stopped background work because of an error.
     pub(crate) failed: AtomicBool,
+}
+
+impl TabletEvents {
+    /// A number that grows whenever files may have come or gone.
+    pub(crate) fn background_work(&self) -> u64 {
+        self.flushes.load(Ordering::Acquire) + self.compactions.load(Ordering::Acquire)
+    }
 }
 
 pub(crate) struct Listener {
@@ -46,20 +55,26 @@ impl EventListener for Listener {
 
     fn on_compaction_begin(&self, info: &CompactionJobInfo) {
         self.pool(info).fetch_add(1, Ordering::Relaxed);
+        self.tablet.compactions.fetch_add(1, Ordering::Release);
     }
 
     fn on_compaction_completed(&self, info: &CompactionJobInfo) {
         self.pool(info).fetch_sub(1, Ordering::Relaxed);
+        self.tablet.compactions.fetch_add(1, Ordering::Release);
         self.counters.compactions.fetch_add(1, Ordering::Relaxed);
+        self.counters.compaction_us.fetch_add(info.elapsed_micros(), Ordering::Relaxed);
     }
 
     fn on_stall_conditions_changed(&self, info: &WriteStallInfo) {
         match info.cur() {
             DBWriteStallCondition::KStopped => self.counters.write_stops.fetch_add(1, Ordering::Relaxed),
             DBWriteStallCondition::KDelayed => self.counters.write_slowdowns.fetch_add(1, Ordering::Relaxed),
-            _ => return,
+            _ => {
+                tracing::info!(event = "stall", before = ?info.prev(), "rocksdb takes writes at full speed again");
+                return;
+            }
         };
-        tracing::warn!(condition = ?info.cur(), "rocksdb slows or stops writes: compaction cannot keep up");
+        tracing::warn!(event = "stall", condition = ?info.cur(), "rocksdb slows or stops writes: compaction cannot keep up");
     }
 
     fn on_background_error(&self, reason: DBBackgroundErrorReason, status: MutableStatus) {

@@ -34,6 +34,8 @@ pub struct StorageCounters {
     pub flushes: AtomicU64,
     /// Compactions finished.
     pub compactions: AtomicU64,
+    /// Time that compactions took, microseconds.
+    pub compaction_us: AtomicU64,
     /// Times RocksDB slowed writes down.
     pub write_slowdowns: AtomicU64,
     /// Times RocksDB stopped writes.

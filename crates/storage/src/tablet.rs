@@ -9,6 +9,7 @@ use crate::error::StorageError;
 use crate::listener::TabletEvents;
 use crate::shared::{ExpiryRules, Shared};
 use diorite_base::bytes::Reader;
+use parking_lot::Mutex;
 use rust_rocksdb::checkpoint::Checkpoint;
 use rust_rocksdb::{
     DB, DBPinnableSlice, DBRawIterator, ErrorKind, FlushOptions, ReadOptions, ReadTier, WriteBatch, properties,
@@ -166,9 +167,40 @@ pub struct Tablet {
     shared: Arc<Shared>,
     events: Arc<TabletEvents>,
     rules: Arc<ExpiryRules>,
+    files: Mutex<FilesKept>,
     doomed: AtomicBool,
+    /// The sizes of the files when they were last looked at, and how much background work there had been.
+    seen: Mutex<Option<(u64, TabletStatistics)>>,
     /// Dropped last, when RocksDB is closed.
     open: Arc<()>,
+}
+
+/// Bytes of keys and values, from RocksDB's text about the properties of tables: `…; raw key size=16; …; raw value size=100; …`.
+fn content_bytes(properties: &str) -> Option<u64> {
+    let find = |name: &str| {
+        let fields = properties.split(';').filter_map(|field| field.split_once('='));
+        fields.filter(|(found, _)| found.trim() == name).find_map(|(_, value)| value.trim().parse::<u64>().ok())
+    };
+    Some(find("raw key size")? + find("raw value size")?)
+}
+
+/// The SSTables of a tablet, as of its last flush or compaction.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct TabletFiles {
+    /// How many.
+    pub files: u64,
+    /// Their size.
+    pub bytes: u64,
+    /// Bytes of the keys and values in them, as they were before they were encoded and compressed; `None` until they have been read, see
+    /// [`Tablet::measure_contents`].
+    pub content_bytes: Option<u64>,
+}
+
+/// What is kept of the files, so that they are not looked at again and again: valid for one number of flushes and compactions.
+#[derive(Debug, Default)]
+struct FilesKept {
+    version: Option<u64>,
+    files: TabletFiles,
 }
 
 /// Sizes of a tablet, for metrics.
@@ -178,16 +210,26 @@ pub struct TabletStatistics {
     pub sst_bytes: u64,
     /// Files.
     pub sst_files: u64,
-    /// Bytes in memtables.
-    pub memtable_bytes: u64,
     /// Keys, estimated.
     pub keys_estimate: u64,
-    /// Whether a compaction is waiting for a thread.
-    pub compaction_pending: bool,
-    /// Compactions under way.
-    pub compactions_running: u64,
+    /// Whether a compaction is waiting for a thread: 1 or 0.
+    pub compactions_pending: u64,
     /// Bytes that compaction would have to rewrite, estimated.
     pub pending_compaction_bytes: u64,
+    /// Bytes of what is not replaced or deleted, estimated.
+    pub live_bytes: u64,
+}
+
+impl TabletStatistics {
+    /// Adds those of another tablet.
+    pub fn add(&mut self, other: &Self) {
+        self.sst_bytes += other.sst_bytes;
+        self.sst_files += other.sst_files;
+        self.keys_estimate += other.keys_estimate;
+        self.compactions_pending += other.compactions_pending;
+        self.pending_compaction_bytes += other.pending_compaction_bytes;
+        self.live_bytes += other.live_bytes;
+    }
 }
 
 impl Tablet {
@@ -208,7 +250,9 @@ impl Tablet {
             shared: Arc::clone(shared),
             events,
             rules,
+            files: Mutex::default(),
             doomed: AtomicBool::new(false),
+            seen: Mutex::default(),
             open: Arc::new(()),
         };
         let state = tablet.applied_state()?;
@@ -374,34 +418,89 @@ impl Tablet {
         self.db.compact_range(None::<&[u8]>, None::<&[u8]>);
     }
 
-    /// Sizes, for metrics.
+    /// Sizes, for metrics. What only a flush or a compaction changes is looked at only after one.
     pub fn statistics(&self) -> TabletStatistics {
         let property = |name| self.db.property_int_value(name).ok().flatten().unwrap_or(0);
-        let sst_files = (0..7)
-            .map(|level| {
-                self.db
-                    .property_value(properties::num_files_at_level(level))
-                    .ok()
-                    .flatten()
-                    .and_then(|count| count.parse::<u64>().ok())
-                    .unwrap_or(0)
-            })
-            .sum();
+        // Before it is looked at what they have changed: at worst it is looked at once more than needed.
+        let work = self.events.background_work();
+        let mut seen = self.seen.lock();
+        let files = match *seen {
+            Some((at, files)) if at == work => files,
+            _ => self.look_at_files(),
+        };
+        *seen = Some((work, files));
+        TabletStatistics {
+            keys_estimate: property(properties::ESTIMATE_NUM_KEYS),
+            compactions_pending: property(properties::COMPACTION_PENDING),
+            ..files
+        }
+    }
+
+    fn look_at_files(&self) -> TabletStatistics {
+        let property = |name| self.db.property_int_value(name).ok().flatten().unwrap_or(0);
+        let in_level = |level| {
+            let count = self.db.property_value(properties::num_files_at_level(level)).ok().flatten();
+            count.and_then(|count| count.parse::<u64>().ok()).unwrap_or(0)
+        };
         TabletStatistics {
             sst_bytes: property(properties::TOTAL_SST_FILES_SIZE),
-            sst_files,
-            memtable_bytes: property(properties::CUR_SIZE_ALL_MEM_TABLES),
-            keys_estimate: property(properties::ESTIMATE_NUM_KEYS),
-            compaction_pending: property(properties::COMPACTION_PENDING) > 0,
-            compactions_running: property(properties::NUM_RUNNING_COMPACTIONS),
+            sst_files: (0..7).map(in_level).sum(),
             pending_compaction_bytes: property(properties::ESTIMATE_PENDING_COMPACTION_BYTES),
+            live_bytes: property(properties::ESTIMATE_LIVE_DATA_SIZE),
+            ..TabletStatistics::default()
         }
+    }
+
+    /// Its SSTables. Looks at them only when a flush or a compaction has changed them since.
+    pub fn files(&self) -> TabletFiles {
+        // Before it is looked at what it has changed, see `statistics`.
+        let version = self.events.background_work();
+        let mut kept = self.files.lock();
+        if kept.version != Some(version) {
+            let seen = self.look_at_files();
+            let is_same =
+                kept.version.is_some() && (kept.files.files, kept.files.bytes) == (seen.sst_files, seen.sst_bytes);
+            let content_bytes = if is_same { kept.files.content_bytes } else { (seen.sst_files == 0).then_some(0) };
+            let files = TabletFiles { files: seen.sst_files, bytes: seen.sst_bytes, content_bytes };
+            *kept = FilesKept { version: Some(version), files };
+        }
+        kept.files
+    }
+
+    /// Finds out how much its SSTables hold. That asks each of them, so it is not for every report; nothing happens if it is known already. Returns
+    /// whether the files were asked.
+    pub fn measure_contents(&self) -> bool {
+        if self.files().content_bytes.is_some() {
+            return false;
+        }
+        let version = self.events.background_work();
+        let properties = self.db.property_value(properties::AGGREGATED_TABLE_PROPERTIES).ok().flatten();
+        let content_bytes = properties.and_then(|text| content_bytes(&text));
+        let mut kept = self.files.lock();
+        if kept.version == Some(version) {
+            kept.files.content_bytes = content_bytes;
+        }
+        true
     }
 
     /// Bytes that a copy of it would have, about: its live files, and what is still in memory.
     pub fn size_bytes(&self) -> u64 {
-        let property = |name| self.db.property_int_value(name).ok().flatten().unwrap_or(0);
-        property(properties::LIVE_SST_FILES_SIZE) + property(properties::CUR_SIZE_ALL_MEM_TABLES)
+        self.files_bytes() + self.memtable_bytes()
+    }
+
+    /// Bytes of its live files.
+    pub fn files_bytes(&self) -> u64 {
+        self.db.property_int_value(properties::LIVE_SST_FILES_SIZE).ok().flatten().unwrap_or(0)
+    }
+
+    /// Memory that reading its files takes beside the block cache, estimated.
+    pub fn reader_bytes(&self) -> u64 {
+        self.db.property_int_value(properties::ESTIMATE_TABLE_READERS_MEM).ok().flatten().unwrap_or(0)
+    }
+
+    /// Bytes that are still in memory only.
+    pub fn memtable_bytes(&self) -> u64 {
+        self.db.property_int_value(properties::CUR_SIZE_ALL_MEM_TABLES).ok().flatten().unwrap_or(0)
     }
 
     /// The tablet's files are removed when the last user of it lets go.
@@ -433,7 +532,7 @@ impl TabletData for Tablet {
     }
 
     fn memory_bytes(&self) -> u64 {
-        self.statistics().memtable_bytes
+        self.memtable_bytes()
     }
 
     fn get(self: &Arc<Self>, key: &[u8]) -> Result<Option<PinnedValue>, StorageError> {

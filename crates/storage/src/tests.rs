@@ -71,6 +71,35 @@ fn what_a_crash_leaves_is_what_the_flushed_state_says() {
 }
 
 #[test]
+fn files_are_counted_and_what_they_hold_is_known_once_they_were_asked() {
+    let home = tempfile::tempdir().unwrap();
+    let tablet = open(&shared(), home.path());
+    assert_eq!(tablet.files(), TabletFiles { files: 0, bytes: 0, content_bytes: Some(0) });
+    assert!(!tablet.measure_contents(), "there is nothing to ask");
+    let fill = |index: u64| {
+        let mut batch = Batch::default();
+        (0..10_000).for_each(|n| batch.put(&key(n), &n.to_le_bytes()));
+        tablet.apply(&mut batch, &state(index)).unwrap();
+        tablet.flush(true).unwrap();
+    };
+    fill(1);
+    let flushed = tablet.files();
+    assert_eq!((flushed.files, flushed.content_bytes), (1, None));
+    assert!(tablet.measure_contents());
+    let content_bytes = tablet.files().content_bytes.unwrap();
+    // Nine bytes of a key, eight of a value; RocksDB adds eight to each key, and there is the state.
+    assert!((17 * 10_000..26 * 10_000).contains(&content_bytes), "{content_bytes}");
+    assert!(flushed.bytes > 0 && flushed.bytes < content_bytes, "sorted keys compress");
+    assert!(!tablet.measure_contents(), "it is known");
+    fill(2);
+    assert_eq!((tablet.files().files, tablet.files().content_bytes), (2, None), "there are other files now");
+    tablet.compact();
+    assert!(tablet.measure_contents());
+    assert_eq!(tablet.files().files, 1);
+    assert_eq!(tablet.statistics().sst_files, 1);
+}
+
+#[test]
 fn memory_reads_say_when_they_would_need_the_disk() {
     let home = tempfile::tempdir().unwrap();
     let mut batch = Batch::default();
@@ -270,4 +299,35 @@ fn foreign_and_newer_directories_are_refused_by_name_and_left_alone() {
     assert!(refused.contains("format 99"), "{refused}");
     std::fs::write(newer.path().join("DIORITE"), "not json").unwrap();
     assert!(DataDirectory::open(newer.path()).unwrap_err().to_string().contains("unreadable"));
+}
+
+/// Waits for what RocksDB's own threads tell.
+fn until(is_so: impl Fn() -> bool) {
+    assert!((0..50_000_000u64).any(|_| {
+        std::thread::yield_now();
+        is_so()
+    }));
+}
+
+#[test]
+fn sizes_follow_flushes_and_compactions() {
+    let home = tempfile::tempdir().unwrap();
+    let tablet = open(&shared(), home.path());
+    assert_eq!((tablet.statistics().sst_files, tablet.statistics().sst_bytes), (0, 0));
+    let mut batch = Batch::default();
+    for round in 1..=2 {
+        batch.clear();
+        batch.put(&key(round), &5u64.to_le_bytes());
+        tablet.apply(&mut batch, &state(round)).unwrap();
+        // What is in memory is known without a flush, what is in files after one.
+        assert!(tablet.statistics().keys_estimate >= round);
+        assert_eq!(tablet.statistics().sst_files, round - 1);
+        tablet.flush(true).unwrap();
+        until(|| tablet.flushes() == round);
+        let seen = tablet.statistics();
+        assert_eq!(seen.sst_files, round);
+        assert!(seen.sst_bytes > 0 && seen.live_bytes > 0);
+    }
+    tablet.compact();
+    until(|| tablet.statistics().sst_files == 1);
 }

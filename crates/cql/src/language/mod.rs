@@ -14,9 +14,11 @@ pub mod format;
 mod keyword;
 mod lexer;
 mod parser;
+mod redacted;
 
 pub use error::{ParseError, ParseErrorKind};
 pub use parser::{MAX_DEPTH, parse};
+pub use redacted::redacted;
 
 #[cfg(test)]
 mod tests;

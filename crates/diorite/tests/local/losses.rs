@@ -37,7 +37,7 @@ fn a_second_failure_during_the_repair_of_the_first_loses_nothing() {
     let start = Instant::now();
     let destination = loop {
         let moves = ask(&local, 1, "moves").unwrap_or_default();
-        let destinations = moves.as_array().into_iter().flatten().filter_map(|moving| destination(moving));
+        let destinations = moves.as_array().into_iter().flatten().filter_map(destination);
         let lost = destinations.filter_map(|node| ids.iter().position(|id| *id == node)).find(|at| (2..6).contains(at));
         if let Some(at) = lost {
             break at as u32 + 1;

@@ -5,9 +5,14 @@
 #[path = "../common/client.rs"]
 #[allow(dead_code, reason = "the tests of one process use more of it")]
 mod client;
+mod folds;
 mod losses;
 mod one_node;
 mod operations;
+mod replication;
+#[path = "../common/server.rs"]
+#[allow(dead_code, reason = "the tests of one process use more of it")]
+mod server;
 mod splits;
 mod three_nodes;
 

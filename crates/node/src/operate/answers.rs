@@ -1,114 +1,93 @@
-//! What operators are told: the catalog and what the nodes have reported, put together.
+//! What operators are told of the cluster, its nodes, its tables and what moves: the catalog and what the nodes have reported, put together.
 
+use super::Operations;
 use super::report::{DiskReport, Report};
-use super::steer::{Known, view};
-use super::{Answer, Operations, unavailable};
+use super::sight::Sight;
+use super::steer::view;
+use super::{Answer, unavailable};
 use diorite_admin::api::{
-    Ask, BalancerStatus, ClusterStatus, DiskStatus, Failure, FailureKind, MoveStatus, NodeStatus, ReplicaStatus,
-    TableStatus, TabletFilter, TabletPage, TabletStatus,
+    Activity, Ask, BalancerStatus, ClusterStatus, DiskStatus, Failure, FailureKind, MoveStatus, NodeStatus,
+    TableDetail, TableShare, TableStatus,
 };
-use diorite_base::{NodeId, TabletId};
+use diorite_base::NodeId;
 use diorite_cluster::balance::{Progress, progress};
-use diorite_cluster::catalog::{Catalog, Node, NodeState, Placement};
+use diorite_cluster::catalog::{Catalog, Node, NodeState};
 use diorite_model::schema::TableEntry;
-use std::collections::{BTreeMap, HashMap};
+use diorite_query::ddl::describe::table_schema;
+use diorite_storage::TabletFiles;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// Tablets on a page, if nothing else is asked for, and at most.
-const PAGE: usize = 1_000;
-const LARGEST_PAGE: usize = 10_000;
-
-/// Everything that answers are made of.
-struct Sight {
-    catalog: Arc<Catalog>,
-    known: Known,
-    /// The last reports, also of nodes that are down.
-    last: BTreeMap<NodeId, Arc<Report>>,
-    /// Sizes of replicas and who leads, by tablet.
-    replicas: HashMap<TabletId, Vec<(NodeId, u64)>>,
-    leaders: HashMap<TabletId, NodeId>,
-}
-
-impl Sight {
-    fn is_up(&self, node: NodeId) -> bool {
-        self.known.up.get(&node).copied().unwrap_or(false)
-    }
-
-    fn live_voters(&self, placement: &Placement) -> usize {
-        let voters = placement.replicas.iter().filter(|node| !placement.arriving.contains(node));
-        voters.filter(|node| self.is_up(**node)).count()
-    }
-
-    fn is_under_replicated(&self, catalog: &Catalog, keyspace: &str, placement: &Placement) -> bool {
-        self.live_voters(placement) < catalog.replication_of(keyspace).total() as usize
-    }
-
-    fn largest(&self, tablet: TabletId) -> u64 {
-        let sizes = self.replicas.get(&tablet).into_iter().flatten();
-        sizes.map(|(_, bytes)| *bytes).max().unwrap_or(0)
-    }
-}
-
 impl Operations {
-    /// The answer to a question that changes nothing.
-    pub(super) fn look_up(&self, ask: &Ask) -> Answer {
+    /// The answer to a question that changes nothing. Looking at a large cluster takes a while, so it is done where that holds up no requests.
+    pub(super) async fn look_up(&self, ask: Ask) -> Answer {
         let sight = self.sight();
-        let value = match ask {
-            Ask::Status => serde_json::to_value(self.status(&sight)),
-            Ask::Nodes => serde_json::to_value(nodes(&sight)),
-            Ask::Tables => serde_json::to_value(tables(&sight)),
-            Ask::Tablets(filter) => serde_json::to_value(tablets(&sight, filter)),
-            Ask::Moves => serde_json::to_value(moves(&sight)),
-            Ask::Change(_) => return Err(Failure::new(FailureKind::Invalid, "a change is no question")),
-        };
-        value.map_err(|error| unavailable(error.to_string()))
+        let looking = self.runtime.spawn_blocking(move || sight.look_up(&ask));
+        looking.await.unwrap_or_else(|error| Err(unavailable(error.to_string())))
+    }
+
+    /// How the cluster is, as far as this node, which leads the catalog, knows.
+    pub(super) fn summarize(&self) -> ClusterStatus {
+        status(&self.sight())
     }
 
     fn sight(&self) -> Sight {
         let catalog = self.catalog.current();
         let known = self.known(&catalog);
-        let (mut replicas, mut leaders) = (HashMap::new(), HashMap::new());
-        for (node, report) in &known.reports {
-            for replica in &report.tablets {
-                replicas.entry(replica.tablet).or_insert_with(Vec::new).push((*node, replica.bytes));
-                if replica.leads {
-                    leaders.insert(replica.tablet, *node);
-                }
-            }
-        }
-        Sight { catalog, known, last: self.knowledge.last(), replicas, leaders }
+        let liveness = self.store.liveness();
+        let silence_ns = catalog.nodes().filter_map(|node| Some((node.id, liveness.silence_ns(node.id)?))).collect();
+        Sight::new(self.node, catalog, known, &self.knowledge, silence_ns)
     }
+}
 
-    fn status(&self, sight: &Sight) -> ClusterStatus {
-        let catalog = &sight.catalog;
-        let identity = catalog.identity();
-        let progress = progress(&view(catalog, &sight.known));
-        let (mut under_replicated, mut leaderless, mut unavailable) = (0, 0, 0);
-        for (tablet, placement) in catalog.tablets() {
-            let keyspace = catalog.table_by_id(placement.table).map_or("", |entry| entry.table.keyspace.as_str());
-            under_replicated += usize::from(sight.is_under_replicated(catalog, keyspace, placement));
-            leaderless += usize::from(!sight.leaders.contains_key(&tablet));
-            let voters = placement.replicas.len() - placement.arriving.len();
-            unavailable += usize::from(sight.live_voters(placement) <= voters / 2);
-        }
-        ClusterStatus {
-            name: identity.name.clone(),
-            cluster_id: identity.cluster_id.map(|id| id.to_string()).unwrap_or_default(),
-            replication_factor: identity.replication_factor,
-            catalog_version: catalog.version(),
-            leader: self.node,
-            nodes: catalog.nodes().count(),
-            live_nodes: sight.known.up.values().filter(|is_up| **is_up).count(),
-            tables: catalog.tables().count(),
-            tablets: catalog.tablets().count(),
-            under_replicated,
-            leaderless,
-            unavailable,
-            balancer: balancer(catalog, &progress),
-            warnings: warnings(sight, unavailable),
-        }
+pub(super) fn status(sight: &Sight) -> ClusterStatus {
+    let catalog = &sight.catalog;
+    let identity = catalog.identity();
+    let progress = progress(&view(catalog, &sight.known));
+    let (mut under_replicated, mut leaders, mut unavailable) = (0, 0, 0);
+    let (mut bytes, mut replica_bytes) = (0, 0);
+    let mut wanted: HashMap<&str, u32> = HashMap::new();
+    for (tablet, placement) in catalog.tablets() {
+        let keyspace = catalog.table_by_id(placement.table).map_or("", |entry| entry.table.keyspace.as_str());
+        let wanted = *wanted.entry(keyspace).or_insert_with(|| catalog.replication_of(keyspace).total());
+        under_replicated += usize::from(sight.is_under_replicated(placement, wanted));
+        leaders += usize::from(sight.leaders.contains_key(&tablet));
+        unavailable += usize::from(sight.is_unavailable(placement));
+        bytes += sight.largest(tablet);
+        replica_bytes += sight.replicas(tablet).iter().map(|(_, report)| report.bytes).sum::<u64>();
     }
+    let tablets = catalog.tablets().count();
+    let live = || sight.known.reports.iter().filter(|(node, _)| sight.is_up(**node)).map(|(_, report)| report);
+    let programs: BTreeSet<&str> = live().map(|report| report.program.as_str()).collect();
+    ClusterStatus {
+        name: identity.name.clone(),
+        cluster_id: identity.cluster_id.map(|id| id.to_string()).unwrap_or_default(),
+        replication_factor: identity.replication_factor,
+        catalog_version: catalog.version(),
+        leader: sight.me,
+        nodes: catalog.nodes().count(),
+        live_nodes: sight.known.up.values().filter(|is_up| **is_up).count(),
+        programs: programs.into_iter().map(str::to_owned).collect(),
+        tables: catalog.tables().count(),
+        tablets,
+        leaders,
+        under_replicated,
+        leaderless: tablets - leaders,
+        unavailable,
+        bytes,
+        replica_bytes,
+        reads_per_second: live().filter_map(|report| report.activity.reads_per_second).sum(),
+        writes_per_second: live().filter_map(|report| report.activity.writes_per_second).sum(),
+        full_disks: full_disks(sight),
+        balancer: balancer(catalog, &progress),
+        warnings: warnings(sight, unavailable),
+    }
+}
+
+fn full_disks(sight: &Sight) -> usize {
+    let disks = sight.known.reports.values().flat_map(|report| &report.disks);
+    disks.filter(|disk| disk.is_full || disk.has_failed).count()
 }
 
 fn balancer(catalog: &Catalog, progress: &Progress) -> BalancerStatus {
@@ -150,7 +129,7 @@ fn warnings(sight: &Sight, unavailable: usize) -> Vec<String> {
     warnings
 }
 
-fn nodes(sight: &Sight) -> Vec<NodeStatus> {
+pub(super) fn nodes(sight: &Sight) -> Vec<NodeStatus> {
     let mut replicas: HashMap<NodeId, usize> = HashMap::new();
     for (_, placement) in sight.catalog.tablets() {
         placement.holders().for_each(|node| *replicas.entry(node).or_default() += 1);
@@ -184,10 +163,21 @@ fn node_status(sight: &Sight, node: &Node, replicas: usize, leaders: usize) -> N
         replicas,
         leaders,
         tablet_bytes: report.map_or(0, |report| report.tablets.iter().map(|replica| replica.bytes).sum()),
+        sst_files: report.map_or(0, |report| report.tablets.iter().map(|replica| replica.files.files).sum()),
+        sst_bytes: report.map_or(0, |report| report.tablets.iter().map(|replica| replica.files.bytes).sum()),
+        content_bytes: report.and_then(|report| estimated_contents(report.tablets.iter().map(|replica| replica.files))),
+        last_heartbeat_ms: if node.id == sight.me {
+            Some(0)
+        } else {
+            sight.silence_ns.get(&node.id).map(|silence_ns| silence_ns / 1_000_000)
+        },
         uptime_seconds: report.filter(|_| is_up).map(|report| report.uptime_s),
         program: report.map(|report| report.program.clone()),
         resident_bytes: report.filter(|_| is_up).and_then(|report| report.resident_bytes),
+        memory_limit_bytes: report.and_then(|report| report.memory_limit_bytes),
         cpu_seconds: report.filter(|_| is_up).and_then(|report| report.cpu_s),
+        processors: report.and_then(|report| report.processors),
+        activity: report.filter(|_| is_up).map_or_else(Activity::default, |report| report.activity.clone()),
         disks: report.map_or_else(Vec::new, |report| {
             report.disks.iter().enumerate().map(|(at, disk)| disk_status(report, at, disk)).collect()
         }),
@@ -208,77 +198,70 @@ fn disk_status(report: &Report, at: usize, disk: &DiskReport) -> DiskStatus {
     }
 }
 
-fn tables(sight: &Sight) -> Vec<TableStatus> {
-    let status = |entry: &Arc<TableEntry>| {
-        let table = &entry.table;
-        let placements = || entry.tablets.iter().filter_map(|range| sight.catalog.placement(range.tablet));
-        TableStatus {
-            keyspace: table.keyspace.clone(),
-            name: table.name.clone(),
-            id: table.uuid.to_string(),
-            tablets: entry.tablets.len(),
-            replication_factor: sight.catalog.replication_of(&table.keyspace).total(),
-            bytes: entry.tablets.iter().map(|range| sight.largest(range.tablet)).sum(),
-            under_replicated: placements()
-                .filter(|placement| sight.is_under_replicated(&sight.catalog, &table.keyspace, placement))
-                .count(),
-        }
-    };
-    sight.catalog.tables().map(status).collect()
+pub(super) fn tables(sight: &Sight) -> Vec<TableStatus> {
+    sight.catalog.tables().map(|entry| table_status(sight, entry)).collect()
 }
 
-fn tablets(sight: &Sight, filter: &TabletFilter) -> TabletPage {
-    let limit = filter.limit.unwrap_or(PAGE).clamp(1, LARGEST_PAGE);
-    let is_wanted = |entry: &TableEntry, tablet: TabletId| {
-        filter.keyspace.as_ref().is_none_or(|keyspace| *keyspace == entry.table.keyspace)
-            && filter.table.as_ref().is_none_or(|table| *table == entry.table.name)
-            && filter.tablet.is_none_or(|wanted| wanted == tablet.0)
-            && filter.after.is_none_or(|after| tablet.0 > after)
-            && filter.node.is_none_or(|node| {
-                sight.catalog.placement(tablet).is_some_and(|placement| placement.is_held_by(NodeId(node)))
-            })
+fn table_status(sight: &Sight, entry: &TableEntry) -> TableStatus {
+    let table = &entry.table;
+    let wanted = sight.catalog.replication_of(&table.keyspace).total();
+    let placements = || entry.tablets.iter().filter_map(|range| sight.catalog.placement(range.tablet));
+    let replicas = || entry.tablets.iter().flat_map(|range| sight.replicas(range.tablet));
+    let largest = |range: &diorite_model::schema::TabletRange| {
+        sight.replicas(range.tablet).iter().map(|(_, report)| report).max_by_key(|report| report.bytes)
     };
-    let mut found = Vec::new();
-    for entry in sight.catalog.tables() {
-        for (at, range) in entry.tablets.iter().enumerate().filter(|(_, range)| is_wanted(entry, range.tablet)) {
-            let last_token = entry.tablets.get(at + 1).map_or(i64::MAX, |next| next.first_token - 1);
-            found.push((range.tablet, entry, range.first_token, last_token));
+    let contents = entry.tablets.iter().filter_map(largest).map(|report| report.files);
+    TableStatus {
+        keyspace: table.keyspace.clone(),
+        name: table.name.clone(),
+        id: table.uuid.to_string(),
+        tablets: entry.tablets.len(),
+        replication_factor: wanted,
+        bytes: entry.tablets.iter().map(|range| sight.largest(range.tablet)).sum(),
+        replica_bytes: replicas().map(|(_, report)| report.bytes).sum(),
+        content_bytes: estimated_contents(contents),
+        sst_files: replicas().map(|(_, report)| report.files.files).sum(),
+        under_replicated: placements().filter(|placement| sight.is_under_replicated(placement, wanted)).count(),
+        leaderless: entry.tablets.iter().filter(|range| !sight.leaders.contains_key(&range.tablet)).count(),
+    }
+}
+
+/// What SSTables hold before it was compressed: of those that were not asked since they changed as much, byte for byte, as of the others.
+fn estimated_contents(files: impl Iterator<Item = TabletFiles>) -> Option<u64> {
+    let (mut all_bytes, mut asked_bytes, mut contents) = (0u64, 0u64, 0u64);
+    for files in files {
+        all_bytes += files.bytes;
+        if let Some(content_bytes) = files.content_bytes {
+            asked_bytes += files.bytes;
+            contents += content_bytes;
         }
     }
-    found.sort_unstable_by_key(|(tablet, ..)| *tablet);
-    let has_more = found.len() > limit;
-    found.truncate(limit);
-    let next_after = found.last().filter(|_| has_more).map(|(tablet, ..)| tablet.0);
-    let statuses = found.into_iter().filter_map(|(tablet, entry, first_token, last_token)| {
-        let placement = sight.catalog.placement(tablet)?;
-        Some(TabletStatus {
-            tablet,
-            keyspace: entry.table.keyspace.clone(),
-            table: entry.table.name.clone(),
-            first_token,
-            last_token,
-            leader: sight.leaders.get(&tablet).copied(),
-            bytes: sight.largest(tablet),
-            replicas: placement.holders().map(|node| replica_status(sight, tablet, placement, node)).collect(),
-        })
-    });
-    TabletPage { tablets: statuses.collect(), next_after }
+    match (all_bytes, asked_bytes) {
+        (0, _) => Some(0),
+        (_, 0) => None,
+        _ => u64::try_from(u128::from(contents) * u128::from(all_bytes) / u128::from(asked_bytes)).ok(),
+    }
 }
 
-fn replica_status(sight: &Sight, tablet: TabletId, placement: &Placement, node: NodeId) -> ReplicaStatus {
-    let role = if placement.arriving.contains(&node) {
-        "arriving"
-    } else if placement.leaving.contains(&node) {
-        "leaving"
-    } else {
-        "voter"
-    };
-    let sizes = sight.replicas.get(&tablet).into_iter().flatten();
-    let bytes = sizes.filter(|(on, _)| *on == node).map(|(_, bytes)| *bytes).next();
-    ReplicaStatus { node, role: role.to_owned(), is_up: sight.is_up(node), bytes }
+pub(super) fn table(sight: &Sight, keyspace: &str, name: &str) -> Result<TableDetail, Failure> {
+    let missing = || Failure::new(FailureKind::NotFound, format!("there is no table {keyspace}.{name}"));
+    let entry = sight.catalog.table(keyspace, name).ok_or_else(missing)?;
+    let schema = table_schema(&sight.catalog, keyspace, name).ok_or_else(missing)?;
+    let mut shares: BTreeMap<NodeId, TableShare> = BTreeMap::new();
+    for range in &entry.tablets {
+        let Some(placement) = sight.catalog.placement(range.tablet) else { continue };
+        for node in placement.holders() {
+            let none = TableShare { node, replicas: 0, leaders: 0, bytes: 0 };
+            let share = shares.entry(node).or_insert(none);
+            share.replicas += 1;
+            share.leaders += usize::from(sight.leaders.get(&range.tablet) == Some(&node));
+            share.bytes += sight.replica(range.tablet, node).map_or(0, |report| report.bytes);
+        }
+    }
+    Ok(TableDetail { status: table_status(sight, entry), schema, nodes: shares.into_values().collect() })
 }
 
-fn moves(sight: &Sight) -> Vec<MoveStatus> {
+pub(super) fn moves(sight: &Sight) -> Vec<MoveStatus> {
     let mut moves = Vec::new();
     for (tablet, placement) in sight.catalog.tablets().filter(|(_, placement)| placement.is_moving()) {
         let Some(entry) = sight.catalog.table_by_id(placement.table) else { continue };

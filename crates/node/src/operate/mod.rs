@@ -15,17 +15,23 @@
 
 mod answers;
 mod changes;
+mod closer;
+mod history;
 mod knowledge;
 mod report;
 mod settle;
+mod sight;
 mod steer;
+mod tablets;
+#[cfg(test)]
+mod tests;
 mod wire;
 
 use crate::catalog::{CATALOG_TABLET, CatalogFollower};
 use crate::route::Router;
 use ahash::AHashMap;
 use diorite_admin::Operator;
-use diorite_admin::api::{Ask, Failure, FailureKind};
+use diorite_admin::api::{Activity, Ask, ClusterStatus, Failure, FailureKind, NodeQuestion};
 use diorite_base::random::{Random, SplitMix64};
 use diorite_base::{Clock, NodeId};
 use diorite_replica::{Leadership, Store};
@@ -33,9 +39,11 @@ use diorite_rpc::{Lane, Transport};
 use futures::future::BoxFuture;
 use knowledge::Knowledge;
 use parking_lot::Mutex;
+pub(crate) use report::ReportOptions;
 use serde_json::Value;
-use std::sync::Arc;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, oneshot};
@@ -51,6 +59,14 @@ const AT_A_TIME: usize = 64;
 
 type Answer = Result<Value, Failure>;
 
+/// Knows what this node, and no other, can say of itself.
+pub(crate) trait Own: Send + Sync + 'static {
+    /// The answer. Must not wait.
+    fn answer(&self, question: NodeQuestion) -> Result<Value, Failure>;
+    /// What the node has done in the last seconds.
+    fn activity(&self) -> Activity;
+}
+
 /// See the top of this module.
 pub(crate) struct Operations {
     node: NodeId,
@@ -63,13 +79,21 @@ pub(crate) struct Operations {
     /// Tells runs of this process apart.
     incarnation: u64,
     started_ns: u64,
-    /// Share of a disk that moves leave free.
-    move_reserve_percent: u64,
+    options: ReportOptions,
     next_question: AtomicU64,
     /// Questions that wait for their answers.
     asked: Mutex<AHashMap<u64, oneshot::Sender<Answer>>>,
     answering: Arc<Semaphore>,
     knowledge: Knowledge,
+    /// The last hour of the cluster, as it was put together last.
+    history: history::Kept,
+    /// Bytes of SSTable files here, as of the last report.
+    sst_bytes: AtomicU64,
+    own: OnceLock<Arc<dyn Own>>,
+    /// While this node leads the catalog: how the cluster was a few seconds ago.
+    summary: Mutex<Option<Arc<ClusterStatus>>>,
+    /// What the balancer has decided here, by reason.
+    decided: Mutex<BTreeMap<String, u64>>,
 }
 
 impl Operations {
@@ -81,7 +105,7 @@ impl Operations {
         catalog: Arc<CatalogFollower>,
         transport: Arc<dyn Transport>,
         clock: Arc<dyn Clock>,
-        move_reserve_percent: u64,
+        options: ReportOptions,
     ) -> Arc<Self> {
         Arc::new(Self {
             node,
@@ -93,12 +117,49 @@ impl Operations {
             incarnation: SplitMix64::from_entropy().next_u64(),
             started_ns: clock.monotonic_ns(),
             clock,
-            move_reserve_percent,
+            options,
             next_question: AtomicU64::new(1),
             asked: Mutex::default(),
             answering: Arc::new(Semaphore::new(AT_A_TIME)),
             knowledge: Knowledge::default(),
+            history: history::Kept::default(),
+            sst_bytes: AtomicU64::new(0),
+            own: OnceLock::new(),
+            summary: Mutex::default(),
+            decided: Mutex::default(),
         })
+    }
+
+    /// Names who answers questions about this node alone. Once; before, nobody does.
+    pub(crate) fn set_own(&self, own: Arc<dyn Own>) {
+        if self.own.set(own).is_err() {
+            tracing::error!("questions about this node are answered already");
+        }
+    }
+
+    /// How the cluster was a few seconds ago, if this node leads the catalog.
+    pub(crate) fn summary(&self) -> Option<Arc<ClusterStatus>> {
+        self.summary.lock().clone()
+    }
+
+    /// What the balancer has decided on this node, by reason.
+    pub(crate) fn decided(&self) -> BTreeMap<String, u64> {
+        self.decided.lock().clone()
+    }
+
+    /// Why this node should not be given requests now; none: it should.
+    pub(crate) fn unready(&self) -> Option<String> {
+        let is_led = match self.store.handle(CATALOG_TABLET).map(|handle| handle.leadership()) {
+            Some(Leadership::Here) => true,
+            Some(Leadership::Elsewhere(leader)) => self.is_up(leader),
+            Some(Leadership::Unknown) | None => false,
+        };
+        (!is_led).then(|| "nobody is known to lead the catalog".to_owned())
+    }
+
+    /// Bytes of SSTable files of this node, a report ago at most.
+    pub(crate) fn sst_bytes(&self) -> u64 {
+        self.sst_bytes.load(Ordering::Relaxed)
     }
 
     /// Reports, tells the catalog of groups that are as wanted, and balances when this node leads the catalog. Runs as long as the node.
@@ -114,8 +175,11 @@ impl Operations {
     async fn keep_reporting(&self) {
         loop {
             let uptime_s = (self.clock.monotonic_ns() - self.started_ns) / 1_000_000_000;
-            let report = report::make(&self.store, uptime_s, self.move_reserve_percent);
+            self.measure_contents().await;
+            let activity = self.own.get().map_or_else(Activity::default, |own| own.activity());
+            let report = report::make(&self.store, uptime_s, &self.options, activity);
             let pause = report::pause_after(&report);
+            self.sst_bytes.store(report.sst_bytes, Ordering::Relaxed);
             match self.router.leader(CATALOG_TABLET) {
                 Some(leader) if leader == self.node => {
                     self.knowledge.learn(self.node, report, self.clock.monotonic_ns())
@@ -128,6 +192,13 @@ impl Operations {
                 None => {}
             }
             crate::membership::pause(pause).await;
+        }
+    }
+
+    async fn measure_contents(&self) {
+        let store = Arc::clone(&self.store);
+        if self.runtime.spawn_blocking(move || report::measure_contents(&store)).await.is_err() {
+            tracing::error!("measuring what tablets hold panicked");
         }
     }
 
@@ -176,15 +247,40 @@ impl Operations {
         });
     }
 
-    /// The answer of this node, which should lead the catalog.
+    /// The answer of this node, which should lead the catalog unless it is asked about itself.
     async fn answer_here(&self, ask: Ask) -> Answer {
+        match ask {
+            Ask::Replica { tablet } => self.replica_here(tablet).await,
+            Ask::Outline => self.outline_here(),
+            Ask::Node { question, .. } => self.answer_of_itself(question),
+            ask => self.answer_leading(ask).await,
+        }
+    }
+
+    /// The answer of this node, which should lead the catalog.
+    async fn answer_leading(&self, ask: Ask) -> Answer {
         if !self.leads() {
             return Err(unavailable("the catalog's leader has just changed: ask again"));
         }
         match ask {
             Ask::Change(change) => self.carry_out(change).await,
-            question => self.look_up(&question),
+            Ask::Tablet { tablet } => self.tablet_everywhere(tablet).await,
+            question => self.look_up(question).await,
         }
+    }
+
+    fn answer_of_itself(&self, question: NodeQuestion) -> Answer {
+        let own = self.own.get().ok_or_else(|| unavailable(format!("node {} is still starting", self.node)))?;
+        own.answer(question)
+    }
+
+    /// The answer of a node about itself; none: of this one.
+    async fn ask_about(&self, node: Option<NodeId>, question: NodeQuestion) -> Answer {
+        let Some(node) = node.filter(|node| *node != self.node) else { return self.answer_of_itself(question) };
+        if self.catalog.current().node(node).is_none() {
+            return Err(Failure::new(FailureKind::NotFound, format!("there is no node {node}")));
+        }
+        self.ask_node(node, &Ask::Node { node: Some(node), question }, PATIENCE).await
     }
 
     /// The answer of the node that leads the catalog. A question, unlike a change, is asked again while that node is being found.
@@ -202,28 +298,37 @@ impl Operations {
     async fn ask_leader_once(&self, ask: Ask) -> Answer {
         match self.router.leader(CATALOG_TABLET) {
             Some(leader) if leader == self.node => self.answer_here(ask).await,
-            Some(leader) => self.ask_node(leader, &ask).await,
+            Some(leader) => self.ask_node(leader, &ask, PATIENCE).await,
             None => Err(unavailable("nobody leads the catalog at the moment: ask again")),
         }
     }
 
-    async fn ask_node(&self, node: NodeId, ask: &Ask) -> Answer {
+    /// Asks a node, which may be this one, about itself.
+    async fn ask_any(&self, node: NodeId, ask: Ask, patience: Duration) -> Answer {
+        if node == self.node {
+            // Boxed: some of what a node answers for itself it puts together from others' answers.
+            return Box::pin(self.answer_here(ask)).await;
+        }
+        self.ask_node(node, &ask, patience).await
+    }
+
+    async fn ask_node(&self, node: NodeId, ask: &Ask, patience: Duration) -> Answer {
         let id = self.next_question.fetch_add(1, Ordering::Relaxed);
         let question = serde_json::to_vec(ask).expect("questions have string keys");
         let frame = Frame::Ask { incarnation: self.incarnation, id, question: &question }.encode();
         let (sender, answer) = oneshot::channel();
         self.asked.lock().insert(id, sender);
         let answer = match self.transport.send(node, Lane::Operations, &frame) {
-            Ok(()) => tokio::time::timeout(PATIENCE, answer).await,
+            Ok(()) => tokio::time::timeout(patience, answer).await,
             Err(error) => {
                 self.asked.lock().remove(&id);
-                return Err(unavailable(format!("node {node}, which leads the catalog, cannot be asked: {error}")));
+                return Err(unavailable(format!("node {node} cannot be asked: {error}")));
             }
         };
         self.asked.lock().remove(&id);
         match answer {
             Ok(Ok(answer)) => answer,
-            _ => Err(unavailable(format!("node {node}, which leads the catalog, does not answer"))),
+            _ => Err(unavailable(format!("node {node} does not answer"))),
         }
     }
 }
@@ -232,12 +337,22 @@ fn unavailable(message: impl Into<String>) -> Failure {
     Failure::new(FailureKind::Unavailable, message)
 }
 
-/// Answers operators who ask this node, whoever leads the catalog.
+/// Answers operators who ask this node, whoever leads the catalog, and whichever node knows.
 pub(crate) struct AnyNode(pub(crate) Arc<Operations>);
 
 impl Operator for AnyNode {
+    fn unready(&self) -> Option<String> {
+        self.0.unready()
+    }
+
     fn ask(&self, ask: Ask) -> BoxFuture<'static, Answer> {
         let operations = Arc::clone(&self.0);
-        Box::pin(async move { operations.ask_leader(ask).await })
+        Box::pin(async move {
+            match ask {
+                Ask::Node { node, question } => operations.ask_about(node, question).await,
+                Ask::History => operations.cluster_history().await,
+                ask => operations.ask_leader(ask).await,
+            }
+        })
     }
 }

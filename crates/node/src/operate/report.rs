@@ -4,8 +4,11 @@
 //! the same however many there are.
 
 use crate::catalog::CATALOG_TABLET;
+use crate::observe::process;
+use diorite_admin::api::Activity;
 use diorite_base::{NodeId, TabletId};
 use diorite_replica::{CopyStatus, Leadership, Store};
+use diorite_storage::TabletFiles;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -13,6 +16,18 @@ use std::time::Duration;
 const INTERVAL: Duration = Duration::from_secs(1);
 /// What is added to it for every tablet.
 const INTERVAL_PER_TABLET: Duration = Duration::from_millis(1);
+
+/// Tablets whose SSTables are asked what they hold, with each report.
+const MEASURED_AT_A_TIME: usize = 4;
+
+/// What a node knows of itself from its start.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ReportOptions {
+    /// Share of a disk that moves leave free.
+    pub(crate) move_reserve_percent: u64,
+    /// Memory that the process was given.
+    pub(crate) memory_limit_bytes: u64,
+}
 
 /// How long until the next report.
 pub(super) fn pause_after(report: &Report) -> Duration {
@@ -30,6 +45,18 @@ pub(super) struct Report {
     pub(super) resident_bytes: Option<u64>,
     /// Processor time that the process has used, seconds.
     pub(super) cpu_s: Option<f64>,
+    /// Memory that the process was given.
+    #[serde(default)]
+    pub(super) memory_limit_bytes: Option<u64>,
+    /// Processors that it may use.
+    #[serde(default)]
+    pub(super) processors: Option<u64>,
+    /// What it has done in the last seconds.
+    #[serde(default)]
+    pub(super) activity: Activity,
+    /// Bytes of SSTable files.
+    #[serde(default)]
+    pub(super) sst_bytes: u64,
     pub(super) disks: Vec<DiskReport>,
     pub(super) tablets: Vec<TabletReport>,
     pub(super) copies: Vec<CopyReport>,
@@ -50,23 +77,28 @@ pub(super) struct DiskReport {
 
 /// What it says of a replica. Many of them travel, so they do without names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(from = "(u64, u64, u16, bool)", into = "(u64, u64, u16, bool)")]
+#[serde(from = "Columns", into = "Columns")]
 pub(super) struct TabletReport {
     pub(super) tablet: TabletId,
     pub(super) bytes: u64,
     pub(super) disk: u16,
     pub(super) leads: bool,
+    pub(super) files: TabletFiles,
 }
 
-impl From<(u64, u64, u16, bool)> for TabletReport {
-    fn from((tablet, bytes, disk, leads): (u64, u64, u16, bool)) -> Self {
-        Self { tablet: TabletId(tablet), bytes, disk, leads }
+/// Id, bytes, disk, whether it leads; SSTables, their bytes, and what they hold.
+type Columns = (u64, u64, u16, bool, u64, u64, Option<u64>);
+
+impl From<Columns> for TabletReport {
+    fn from((tablet, bytes, disk, leads, files, sst_bytes, content_bytes): Columns) -> Self {
+        let files = TabletFiles { files, bytes: sst_bytes, content_bytes };
+        Self { tablet: TabletId(tablet), bytes, disk, leads, files }
     }
 }
 
-impl From<TabletReport> for (u64, u64, u16, bool) {
-    fn from(TabletReport { tablet, bytes, disk, leads }: TabletReport) -> Self {
-        (tablet.0, bytes, disk, leads)
+impl From<TabletReport> for Columns {
+    fn from(TabletReport { tablet, bytes, disk, leads, files }: TabletReport) -> Self {
+        (tablet.0, bytes, disk, leads, files.files, files.bytes, files.content_bytes)
     }
 }
 
@@ -92,17 +124,35 @@ impl From<CopyStatus> for CopyReport {
     }
 }
 
+/// Asks the SSTables of a few tablets what they hold, of those whose files have changed. Reads files: for a thread that may wait.
+pub(super) fn measure_contents(store: &Store) {
+    let handles: Vec<_> = store.tablets().values().cloned().collect();
+    let mut asked = 0;
+    for handle in handles {
+        if asked == MEASURED_AT_A_TIME {
+            return;
+        }
+        asked += usize::from(handle.data().measure_contents());
+    }
+}
+
 /// This node's report.
-pub(super) fn make(store: &Store, uptime_s: u64, move_reserve_percent: u64) -> Report {
+pub(super) fn make(store: &Store, uptime_s: u64, options: &ReportOptions, activity: Activity) -> Report {
     let handles = store.tablets();
+    let mut sst_bytes = 0;
     let mut tablets: Vec<TabletReport> = handles
         .values()
         .filter(|handle| handle.id() != CATALOG_TABLET)
-        .map(|handle| TabletReport {
-            tablet: handle.id(),
-            bytes: handle.data().size_bytes(),
-            disk: handle.disk() as u16,
-            leads: handle.leadership() == Leadership::Here,
+        .map(|handle| {
+            let files = handle.data().files();
+            sst_bytes += files.bytes;
+            TabletReport {
+                tablet: handle.id(),
+                bytes: handle.data().size_bytes(),
+                disk: handle.disk() as u16,
+                leads: handle.leadership() == Leadership::Here,
+                files,
+            }
         })
         .collect();
     tablets.sort_unstable_by_key(|report| report.tablet);
@@ -112,33 +162,23 @@ pub(super) fn make(store: &Store, uptime_s: u64, move_reserve_percent: u64) -> R
         total_bytes,
         free_bytes,
         log_bytes,
-        reserve_bytes: total_bytes / 100 * move_reserve_percent,
+        reserve_bytes: total_bytes / 100 * options.move_reserve_percent,
         is_full,
         has_failed,
     });
     Report {
         uptime_s,
         program: env!("CARGO_PKG_VERSION").to_owned(),
-        resident_bytes: resident_bytes(),
-        cpu_s: cpu_seconds(),
+        resident_bytes: process::resident_bytes(),
+        cpu_s: process::cpu_seconds(),
+        memory_limit_bytes: Some(options.memory_limit_bytes),
+        processors: std::thread::available_parallelism().ok().map(|count| count.get() as u64),
+        activity,
+        sst_bytes,
         disks: disks.collect(),
         tablets,
         copies: store.copies().into_iter().filter(|copy| copy.incoming).map(CopyReport::from).collect(),
     }
-}
-
-fn resident_bytes() -> Option<u64> {
-    let statm = std::fs::read_to_string("/proc/self/statm").ok()?;
-    let pages: u64 = statm.split_ascii_whitespace().nth(1)?.parse().ok()?;
-    Some(pages * rustix::param::page_size() as u64)
-}
-
-fn cpu_seconds() -> Option<f64> {
-    let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
-    // The name of the process may hold spaces; what follows its closing parenthesis does not.
-    let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace().skip(11);
-    let (user, system): (u64, u64) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
-    Some((user + system) as f64 / rustix::param::clock_ticks_per_second() as f64)
 }
 
 #[cfg(test)]
@@ -149,16 +189,11 @@ mod tests {
 
     #[test]
     fn a_report_survives_its_encoding() {
-        let tablet = TabletReport { tablet: TabletId(7), bytes: 9, disk: 1, leads: true };
+        let files = TabletFiles { files: 2, bytes: 8, content_bytes: None };
+        let tablet = TabletReport { tablet: TabletId(7), bytes: 9, disk: 1, leads: true, files };
         let report = Report { uptime_s: 3, tablets: vec![tablet], ..Report::default() };
         let encoded = serde_json::to_string(&report).unwrap();
-        assert!(encoded.contains("[7,9,1,true]"), "{encoded}");
+        assert!(encoded.contains("[7,9,1,true,2,8,null]"), "{encoded}");
         assert_eq!(serde_json::from_str::<Report>(&encoded).unwrap(), report);
-    }
-
-    #[test]
-    fn the_process_knows_what_it_uses() {
-        assert!(resident_bytes().unwrap() > 1 << 20);
-        assert!(cpu_seconds().unwrap() >= 0.0);
     }
 }

@@ -21,10 +21,16 @@ impl Operations {
                 tracing::error!("splitting a tablet panicked");
             }
             let tablets = self.settled();
-            if !tablets.is_empty()
-                && let Err(error) = self.catalog.propose(&Command::Settle { tablets }).await
-            {
-                tracing::info!(%error, "could not tell the catalog that replicas have arrived; trying again");
+            if !tablets.is_empty() {
+                let told = tablets.clone();
+                match self.catalog.propose(&Command::Settle { tablets }).await {
+                    Ok(_) => told.iter().for_each(|settled| {
+                        tracing::info!(event = "move", tablet = %settled.tablet, voters = ?settled.voters, "replicas are in place");
+                    }),
+                    Err(error) => {
+                        tracing::info!(%error, "could not tell the catalog that replicas have arrived; trying again");
+                    }
+                }
             }
             pause(INTERVAL).await;
         }

@@ -22,6 +22,8 @@ const BUSY_INTERVAL: Duration = Duration::from_millis(500);
 const IDLE_INTERVALS: u32 = 4;
 /// How long, after this node has begun to lead the catalog, the other nodes are given to show that they live before they count as silent.
 const SETTLING_IN_NS: u64 = 2_000_000_000;
+/// How often the cluster as a whole is looked at, for those who watch it.
+const SUMMARY_NS: u64 = 5_000_000_000;
 
 /// What is known of the cluster at one moment, beside the catalog.
 pub(super) struct Known {
@@ -37,13 +39,14 @@ impl Known {
 }
 
 impl Operations {
-    pub(super) async fn keep_steering(&self) {
+    pub(super) async fn keep_steering(self: &Arc<Self>) {
         let (mut leading_since_ns, mut idle) = (None, 0);
-        let mut last_version = 0;
+        let (mut last_version, mut summarized_ns) = (0, 0);
         loop {
             pause(BUSY_INTERVAL).await;
             if !self.leads() {
                 if leading_since_ns.take().is_some() {
+                    *self.summary.lock() = None;
                     self.knowledge.forget();
                 }
                 continue;
@@ -51,6 +54,10 @@ impl Operations {
             let now_ns = self.clock.monotonic_ns();
             if now_ns < *leading_since_ns.get_or_insert(now_ns) + SETTLING_IN_NS {
                 continue;
+            }
+            if now_ns >= summarized_ns + SUMMARY_NS {
+                summarized_ns = now_ns;
+                self.summarize_apart().await;
             }
             let version = self.catalog.current().version();
             idle = if version == last_version { idle + 1 } else { 0 };
@@ -61,6 +68,14 @@ impl Operations {
             if self.declare(now_ns).await {
                 self.rebalance().await;
             }
+        }
+    }
+
+    /// Looks at the whole cluster, for those who watch it, on a thread that may take its time.
+    async fn summarize_apart(self: &Arc<Self>) {
+        let operations = Arc::clone(self);
+        if let Ok(summary) = self.runtime.spawn_blocking(move || operations.summarize()).await {
+            *self.summary.lock() = Some(Arc::new(summary));
         }
     }
 
@@ -79,7 +94,7 @@ impl Operations {
                 }
                 _ => continue,
             };
-            tracing::warn!(node = %node.id, ?state, silent_s = silence_ns.map(|ns| ns / 1_000_000_000), "a node changes its state");
+            tracing::warn!(event = "node", node = %node.id, ?state, silent_s = silence_ns.map(|ns| ns / 1_000_000_000), "a node changes its state");
             if let Err(error) = self.catalog.propose(&Command::SetNodeState { node: node.id, state }).await {
                 tracing::warn!(%error, "the catalog cannot be told of a node's state");
                 return false;
@@ -103,7 +118,8 @@ impl Operations {
         };
         for action in actions {
             let Some(command) = command_of(&catalog, &action) else { continue };
-            tracing::info!(tablet = %action.tablet(), reason = %action.reason(), ?action, "balancing");
+            *self.decided.lock().entry(reason_name(&action)).or_default() += 1;
+            tracing::info!(event = "move", tablet = %action.tablet(), reason = %action.reason(), ?action, "balancing");
             match self.catalog.propose(&command).await {
                 Ok(Outcome::Rejected { message, .. }) => tracing::debug!(message, "the catalog has moved on"),
                 Ok(_) => {}
@@ -122,6 +138,12 @@ impl Operations {
             up: catalog.nodes().map(|node| (node.id, self.is_up(node.id))).collect(),
         }
     }
+}
+
+/// As in metrics: the name that is also in reports.
+fn reason_name(action: &Action) -> String {
+    let name = serde_json::to_value(action.reason()).ok();
+    name.as_ref().and_then(|name| name.as_str()).unwrap_or_default().to_owned()
 }
 
 fn command_of(catalog: &Catalog, action: &Action) -> Option<Command> {

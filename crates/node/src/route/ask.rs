@@ -1,7 +1,7 @@
 //! The asking side: sends requests, takes answers, and decides what becomes of those that were refused.
 
 use super::parked::Release;
-use super::read::{self, Look};
+use super::read::{self, Folding, Look};
 use super::request::{Asked, Outcomes, Request, Work};
 use super::wire::{FetchRef, Outcome, Parts};
 use super::{MAX_ATTEMPTS, Route, RouteCounters, Router};
@@ -76,12 +76,12 @@ impl Router {
     async fn fetch_here(&self, handle: Arc<TabletHandle>, permit: Permit, fetch: &Fetch) -> Result<Fetched, KvError> {
         // Whether memory has it is known only of what is led here.
         if (!fetch.needs_disk || permit != Permit::Lease)
-            && let Some(parts) = read::read(&handle, permit, &FetchRef::from(fetch), Look::Memory)?
+            && let Some(parts) = read::read(&handle, permit, &FetchRef::from(fetch), Look::Memory, &self.folding)?
         {
             return Ok(parts.into_fetched());
         }
-        let fetch = fetch.clone();
-        let read = self.runtime.spawn_blocking(move || fetch_anywhere(&handle, permit, &fetch));
+        let (fetch, folding) = (fetch.clone(), Arc::clone(&self.folding));
+        let read = self.runtime.spawn_blocking(move || fetch_anywhere(&handle, permit, &fetch, &folding));
         match read.await {
             Ok(outcome) => outcome,
             Err(_) => {
@@ -261,7 +261,7 @@ impl Router {
     fn carry_out_fetch(&self, handle: &TabletHandle, mut request: Request) {
         let Work::Fetch { fetch, .. } = &request.work else { return };
         let mut outcomes = Outcomes::default();
-        match fetch_anywhere(handle, Permit::Lease, fetch) {
+        match fetch_anywhere(handle, Permit::Lease, fetch, &self.folding) {
             Err(error) if is_refusal(&error) => {
                 request.refused(self.node);
                 self.send_again(request, None, &mut outcomes);
@@ -424,7 +424,7 @@ impl Reroute for Router {
 }
 
 /// Reads where waiting is allowed.
-fn fetch_anywhere(handle: &TabletHandle, permit: Permit, fetch: &Fetch) -> Result<Fetched, KvError> {
-    let parts = read::read(handle, permit, &FetchRef::from(fetch), Look::Anywhere)?;
+fn fetch_anywhere(handle: &TabletHandle, permit: Permit, fetch: &Fetch, folding: &Folding) -> Result<Fetched, KvError> {
+    let parts = read::read(handle, permit, &FetchRef::from(fetch), Look::Anywhere, folding)?;
     Ok(parts.map(Parts::into_fetched).unwrap_or_default())
 }

@@ -30,11 +30,14 @@ use diorite_base::random::{Random, SplitMix64};
 use diorite_base::write::KvError;
 use diorite_base::{Clock, GroupId, NodeId, TabletId};
 use diorite_cluster::catalog::Catalog;
+use diorite_query::exec::fold::Folder;
+use diorite_query::kv::Replicas;
 use diorite_replica::{Leadership, Store};
 use diorite_rpc::{Lane, Transport};
 use leaders::Leaders;
 use parked::Parked;
 use peer::Peer;
+use read::Folding;
 use serve::Served;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -99,6 +102,10 @@ pub(crate) struct RouteCounters {
     pub(crate) retried: AtomicU64,
     /// Requests of other nodes that were refused because this node does not lead the tablet.
     pub(crate) refused_not_leader: AtomicU64,
+    /// Bytes of frames of requests and answers that left.
+    pub(crate) sent_bytes: AtomicU64,
+    /// Reads of other nodes that were folded here, so that their rows did not travel.
+    pub(crate) folded: AtomicU64,
     /// Requests that were not answered by their deadline.
     pub(crate) timed_out: AtomicU64,
     /// Requests refused because too many are on their way already.
@@ -142,6 +149,7 @@ pub(crate) struct Router {
     store: Arc<Store>,
     transport: Arc<dyn Transport>,
     catalogs: Arc<dyn CatalogSource>,
+    folding: Arc<Folding>,
     clock: Arc<dyn Clock>,
     options: RouteOptions,
     /// Tells this run of the process from others.
@@ -176,6 +184,7 @@ impl Router {
             node,
             store,
             transport,
+            folding: Arc::new(Folding { folder: Folder::default(), catalogs: Arc::clone(&catalogs) }),
             catalogs,
             clock,
             options,
@@ -209,6 +218,18 @@ impl Router {
             Ok(Route::Node { node, .. }) => Some(node),
             Ok(Route::Nobody) | Err(_) => None,
         }
+    }
+
+    /// How many of a tablet's replicas must be up for it to be served, and how many are.
+    pub(crate) fn replicas(&self, tablet: TabletId) -> Replicas {
+        let catalog = self.catalogs.catalog();
+        let holders = match catalog.placement(tablet) {
+            Some(placement) => placement.replicas.clone(),
+            None if tablet.0 == GroupId::CATALOG.0 => catalog.catalog_members().voters,
+            None => Vec::new(),
+        };
+        let alive = holders.iter().filter(|node| **node == self.node || self.store.liveness().is_up(**node)).count();
+        Replicas { required: (holders.len() / 2 + 1) as u32, alive: alive as u32 }
     }
 
     /// Whether this node leads the tablet and may serve it.
@@ -308,6 +329,7 @@ impl Router {
             Ok(()) => {
                 RouteCounters::add(&self.counters.forwarded, outgoing.ids.end - outgoing.ids.start);
                 RouteCounters::add(&self.counters.frames_sent, 1);
+                RouteCounters::add(&self.counters.sent_bytes, outgoing.frame.len() as u64);
                 peer.recycle(outgoing.frame);
             }
             Err(error) => self.not_sent(peer.take_back(outgoing.ids), error),

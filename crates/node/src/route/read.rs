@@ -1,13 +1,16 @@
 //! Reads of a tablet replica, in memory or on disk: of one that leads, or of a follower for those who ask for that.
 //!
 //! Always true: header, static row and rows are read one after the other from one replica; what permits the read (a lease, or a
-//! bound on its age) is checked with each.
+//! bound on its age) is checked with each. What is to be folded is folded after it was read and permitted.
 
+use super::CatalogSource;
 use super::wire::{FetchRef, Parts, RangeRef, RowsRef};
 use diorite_base::write::KvError;
+use diorite_query::exec::fold::Folder;
 use diorite_query::kv::ScanChunk;
 use diorite_replica::{Permit, TabletHandle};
 use diorite_storage::{PinnedValue, ScanRange};
+use std::sync::Arc;
 
 /// Scans up to this size are first tried in memory on the task that takes the request.
 const INLINE_SCAN_BYTES: usize = 64 << 10;
@@ -30,8 +33,9 @@ pub(super) fn read(
     permit: Permit,
     request: &FetchRef<'_>,
     look: Look,
+    folding: &Folding,
 ) -> Result<Option<Parts<PinnedValue>>, KvError> {
-    let mut parts = Parts { header: None, static_row: None, row: None, chunk: None };
+    let mut parts = Parts { header: None, static_row: None, row: None, chunk: None, folded: None };
     let mut scratch = Vec::new();
     if let Some((flags, key)) = &request.header
         && handle.flags() & flags != 0
@@ -54,7 +58,22 @@ pub(super) fn read(
             parts.chunk = Some(chunk);
         }
     }
-    Ok(Some(parts))
+    Ok(Some(folding.apply(request, parts)))
+}
+
+/// What folds rows, and the catalog that says what they mean.
+pub(super) struct Folding {
+    pub(super) folder: Folder,
+    pub(super) catalogs: Arc<dyn CatalogSource>,
+}
+
+impl Folding {
+    /// Folds what was read, if that is asked for.
+    fn apply(&self, request: &FetchRef<'_>, parts: Parts<PinnedValue>) -> Parts<PinnedValue> {
+        let Some(task) = request.fold else { return parts };
+        let folded = Some(self.folder.fold(&self.catalogs.catalog(), task, &parts.into_fetched()));
+        Parts { header: None, static_row: None, row: None, chunk: None, folded }
+    }
 }
 
 fn get(handle: &TabletHandle, permit: Permit, key: &[u8], look: Look) -> Result<Option<Option<PinnedValue>>, KvError> {

@@ -62,7 +62,7 @@ impl Asked {
                     FetchRows::One(key) => key.len(),
                     FetchRows::Range(range) => range.start.len() + range.end.len(),
                 };
-                header + fetch.static_row.as_ref().map_or(0, Vec::len) + rows
+                header + fetch.static_row.as_ref().map_or(0, Vec::len) + rows + fetch.fold.as_ref().map_or(0, Vec::len)
             }
             Work::Write { mutation, .. } => mutation.size_bytes(),
         };

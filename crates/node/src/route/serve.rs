@@ -4,7 +4,7 @@
 //! where waiting is allowed; writes go to the store, which reports the outcomes of a turn together. A request for a tablet that is not led
 //! here is refused, never forwarded. Requests in flight are bounded by count and bytes per asking node.
 
-use super::read::{self, Look};
+use super::read::{self, Folding, Look};
 use super::wire::{self, FetchRef, FrameKind, OperationRef, RequestRef};
 use super::{RouteCounters, RouteLimits, Router};
 use ahash::AHashMap;
@@ -78,6 +78,7 @@ impl Served {
     fn send(&self, frame: &mut Vec<u8>) {
         if !frame.is_empty() && self.transport.send(self.node, Lane::Requests, frame).is_ok() {
             RouteCounters::add(&self.counters.answer_frames, 1);
+            RouteCounters::add(&self.counters.sent_bytes, frame.len() as u64);
         }
         frame.clear();
     }
@@ -119,12 +120,13 @@ impl WriteSink for Served {
 /// A read that waits for the disk. Its place is given back even if the read panics.
 struct DiskRead {
     served: Arc<Served>,
+    folding: Arc<Folding>,
     token: Option<u64>,
 }
 
 impl DiskRead {
     fn answer(mut self, handle: &TabletHandle, request: &FetchRef<'_>) {
-        let outcome = read::read(handle, Permit::Lease, request, Look::Anywhere);
+        let outcome = read::read(handle, Permit::Lease, request, Look::Anywhere, &self.folding);
         let Some(token) = self.token.take() else { return };
         let id = self.served.in_flight.lock().end(token);
         let mut frame = Vec::new();
@@ -256,14 +258,18 @@ impl Router {
         frame: &mut Vec<u8>,
     ) -> Result<(), KvError> {
         let handle = self.replica(request.tablet)?;
+        if fetch.fold.is_some() {
+            RouteCounters::add(&self.counters.folded, 1);
+        }
         let refusal = |error| as_refusal(&handle, error, &self.counters);
-        if let Some(parts) = read::read(&handle, Permit::Lease, fetch, Look::Memory).map_err(refusal)? {
+        let found = read::read(&handle, Permit::Lease, fetch, Look::Memory, &self.folding).map_err(refusal)?;
+        if let Some(parts) = found {
             wire::put_fetched(served.answers(frame), request.id, &parts);
             return Ok(());
         }
         let fetch = fetch.to_fetch();
         let token = served.begin(request.id, 0).ok_or(KvError::Overloaded(""))?;
-        let disk_read = DiskRead { served: Arc::clone(served), token: Some(token) };
+        let disk_read = DiskRead { served: Arc::clone(served), folding: Arc::clone(&self.folding), token: Some(token) };
         self.runtime.spawn_blocking(move || disk_read.answer(&handle, &FetchRef::from(&fetch)));
         Ok(())
     }

@@ -14,6 +14,7 @@ const HAS_HEADER: u8 = 1;
 const HAS_STATIC: u8 = 2;
 const HAS_ROW: u8 = 4;
 const HAS_RANGE: u8 = 8;
+const HAS_FOLD: u8 = 16;
 const FETCH: u8 = 1;
 const WRITE: u8 = 2;
 const FETCHED: u8 = 0;
@@ -114,6 +115,8 @@ pub(super) struct FetchRef<'a> {
     pub(super) header: Option<(u64, SplitKey<'a>)>,
     pub(super) static_row: Option<SplitKey<'a>>,
     pub(super) rows: RowsRef<'a>,
+    /// The task that folds what is read.
+    pub(super) fold: Option<&'a [u8]>,
 }
 
 impl<'a> From<&'a Fetch> for FetchRef<'a> {
@@ -132,6 +135,7 @@ impl<'a> From<&'a Fetch> for FetchRef<'a> {
                     max_bytes: range.max_bytes,
                 }),
             },
+            fold: fetch.fold.as_deref(),
         }
     }
 }
@@ -154,6 +158,7 @@ impl FetchRef<'_> {
                 }),
             },
             needs_disk: false,
+            fold: self.fold.map(<[u8]>::to_vec),
         }
     }
 }
@@ -185,7 +190,8 @@ pub(super) fn put_fetch(out: &mut Vec<u8>, id: u64, tablet: TabletId, fetch: &Fe
         FetchRows::One(_) => HAS_ROW,
         FetchRows::Range(_) => HAS_RANGE,
     };
-    out.push(rows | flag(fetch.header.is_some(), HAS_HEADER) | flag(fetch.static_row.is_some(), HAS_STATIC));
+    let has = flag(fetch.header.is_some(), HAS_HEADER) | flag(fetch.static_row.is_some(), HAS_STATIC);
+    out.push(rows | has | flag(fetch.fold.is_some(), HAS_FOLD));
     let base: &[u8] = match &fetch.rows {
         FetchRows::Nothing => &[],
         FetchRows::One(key) => {
@@ -207,6 +213,9 @@ pub(super) fn put_fetch(out: &mut Vec<u8>, id: u64, tablet: TabletId, fetch: &Fe
     }
     if let Some(key) = &fetch.static_row {
         SplitKey::put(out, base, key);
+    }
+    if let Some(task) = &fetch.fold {
+        put_slice(out, task);
     }
 }
 
@@ -233,6 +242,9 @@ pub(super) fn read_request<'a>(reader: &mut Reader<'a>) -> Result<RequestRef<'a>
 fn read_fetch<'a>(reader: &mut Reader<'a>) -> Result<FetchRef<'a>, Malformed> {
     let size = |value: u64| usize::try_from(value).map_err(|_| Malformed);
     let parts = reader.u8()?;
+    if parts & !(HAS_HEADER | HAS_STATIC | HAS_ROW | HAS_RANGE | HAS_FOLD) != 0 {
+        return Err(Malformed);
+    }
     let (base, rows): (&[u8], _) = match parts & (HAS_ROW | HAS_RANGE) {
         0 => (&[], RowsRef::Nothing),
         HAS_ROW => {
@@ -260,7 +272,8 @@ fn read_fetch<'a>(reader: &mut Reader<'a>) -> Result<FetchRef<'a>, Malformed> {
         0 => None,
         _ => Some(SplitKey::read(reader, base)?),
     };
-    Ok(FetchRef { header, static_row, rows })
+    let fold = if parts & HAS_FOLD == 0 { None } else { Some(reader.slice()?) };
+    Ok(FetchRef { header, static_row, rows, fold })
 }
 
 /// What an answer says. The tablet of an error is not sent: the asker knows it.
@@ -278,6 +291,8 @@ pub(super) struct Parts<V> {
     pub(super) static_row: Option<V>,
     pub(super) row: Option<V>,
     pub(super) chunk: Option<ScanChunk>,
+    /// What a task made of the others, which then are not there.
+    pub(super) folded: Option<Vec<u8>>,
 }
 
 impl<V: Deref<Target = [u8]>> Parts<V> {
@@ -287,6 +302,7 @@ impl<V: Deref<Target = [u8]>> Parts<V> {
             static_row: self.static_row.map(|value| value.to_vec()),
             row: self.row.map(|value| value.to_vec()),
             chunk: self.chunk.unwrap_or_default(),
+            folded: self.folded,
         }
     }
 }
@@ -300,7 +316,8 @@ pub(super) fn put_fetched<V: Deref<Target = [u8]>>(out: &mut Vec<u8>, id: u64, p
         flag(parts.header.is_some(), HAS_HEADER)
             | flag(parts.static_row.is_some(), HAS_STATIC)
             | flag(parts.row.is_some(), HAS_ROW)
-            | flag(parts.chunk.is_some(), HAS_RANGE),
+            | flag(parts.chunk.is_some(), HAS_RANGE)
+            | flag(parts.folded.is_some(), HAS_FOLD),
     );
     for value in [&parts.header, &parts.static_row, &parts.row].into_iter().flatten() {
         put_slice(out, value);
@@ -315,6 +332,9 @@ pub(super) fn put_fetched<V: Deref<Target = [u8]>>(out: &mut Vec<u8>, id: u64, p
             start = value_end;
         }
         put_slice(out, &chunk.buffer);
+    }
+    if let Some(folded) = &parts.folded {
+        put_slice(out, folded);
     }
 }
 
@@ -381,7 +401,8 @@ fn read_fetched(reader: &mut Reader<'_>) -> Result<Fetched, Malformed> {
     let static_row = value(HAS_STATIC, reader)?;
     let row = value(HAS_ROW, reader)?;
     let chunk = if parts & HAS_RANGE == 0 { ScanChunk::default() } else { read_chunk(reader)? };
-    Ok(Fetched { header, static_row, row, chunk })
+    let folded = value(HAS_FOLD, reader)?;
+    Ok(Fetched { header, static_row, row, chunk, folded })
 }
 
 fn read_chunk(reader: &mut Reader<'_>) -> Result<ScanChunk, Malformed> {

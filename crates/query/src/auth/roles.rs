@@ -7,7 +7,7 @@ use super::{
     ALL_KEYSPACES, ALL_ROLES, Needed, applicable, keyspace_resource, may, password, require, role_resource, shown,
     table_resource,
 };
-use crate::error::{invalid, kv_error, not_supported};
+use crate::error::{catalog_error, invalid, not_supported};
 use crate::kv::Kv;
 use crate::session::Session;
 use diorite_cluster::catalog::{Catalog, Command, Outcome, Rejection, Role, RoleCommand};
@@ -15,7 +15,7 @@ use diorite_cql::language::ast::{
     AccessList, AlterRole, CreateRole, DropRole, ListPermissions, ListRoles, ListedRoles, Password, Permission,
     PermissionChange, PermissionSet, Resource, RoleMembership, RoleOptions, Statement,
 };
-use diorite_cql::protocol::{ColumnSpec, CqlError, NativeType, Response, ResultMetadata, Rows, TypeOption, WriteType};
+use diorite_cql::protocol::{ColumnSpec, CqlError, NativeType, Response, ResultMetadata, Rows, TypeOption};
 use diorite_model::value::collection;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -67,7 +67,7 @@ pub async fn execute<K: Kv>(
 /// Has the catalog carry out a change of roles.
 pub async fn propose<K: Kv>(kv: &K, change: RoleCommand) -> Result<(), CqlError> {
     let reply = kv.change_catalog(Command::Roles { change }.encode()).await;
-    let reply = reply.map_err(|error| kv_error(&error, Some(WriteType::Simple)))?;
+    let reply = reply.map_err(|error| catalog_error(kv, &error))?;
     match Outcome::decode(&reply).map_err(|error| CqlError::server(error.to_string()))? {
         Outcome::Rejected { rejection: Rejection::AlreadyExists | Rejection::Invalid, message, .. } => {
             Err(invalid(message))

@@ -3,7 +3,7 @@
 //! Always true: the command carries the whole new definition and the version it was made from; a column that is added gets an id that no
 //! column of the table ever had.
 
-use super::names::{no_such_keyspace, no_such_table, writable_keyspace};
+use super::names::{check_column_name, no_such_keyspace, no_such_table, writable_keyspace};
 use super::options::{TableProperties, check_together};
 use super::table::check_column_type;
 use super::{Context, Plan, resolve_type};
@@ -74,6 +74,7 @@ fn add(
     if_not_exists: bool,
 ) -> Result<(), CqlError> {
     let name = &definition.name;
+    check_column_name("Column", name)?;
     if definition.mask.is_some() {
         return Err(not_supported("a column mask (MASKED WITH)"));
     }
@@ -129,6 +130,7 @@ fn rename(table: &mut Table, old: &str, new: &str, if_exists: bool) -> Result<()
     if !matches!(column.kind, ColumnKind::PartitionKey | ColumnKind::Clustering(_)) {
         return Err(invalid(format!("Cannot rename non PRIMARY KEY column {old}")));
     }
+    check_column_name("Column", new)?;
     if table.column(new).is_some() {
         return Err(invalid(format!(
             "Cannot rename column {old} to {new} in table '{}.{}'; another column with that name already exists",

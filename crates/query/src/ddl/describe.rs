@@ -97,6 +97,15 @@ pub fn execute(scope: &Scope, request: &Describe) -> Result<Response, CqlError> 
     Ok(Response::Rows(rows))
 }
 
+/// The statements that make a table again in its keyspace: the user types that it needs, then the table.
+pub fn table_schema(catalog: &Catalog, keyspace: &str, name: &str) -> Option<String> {
+    let table = &catalog.table(keyspace, name)?.table;
+    let types = catalog.types_in(keyspace).map(|found| &**found).collect();
+    let types = statements::needed_by(table, types).into_iter().map(statements::create_type);
+    let statements: Vec<String> = types.chain([statements::create_table(table, false)]).collect();
+    Some(statements.join("\n\n"))
+}
+
 /// The columns of the answer, which a prepared DESCRIBE is told.
 pub fn result_columns(request: &Describe) -> ResultMetadata {
     metadata(match request.object {

@@ -23,13 +23,13 @@ mod user_type;
 pub use names::{RESERVED_KEYSPACES, is_reserved_keyspace};
 pub use type_names::resolve_type;
 
-use crate::error::{invalid, kv_error, not_supported};
+use crate::error::{catalog_error, invalid, not_supported};
 use crate::kv::Kv;
 use diorite_base::limits::MAX_TABLETS_PER_TABLE;
 use diorite_cluster::catalog::{Catalog, Command, Outcome, Rejection};
 use diorite_cql::language::ast::{CreateTable, DroppedObject, Statement};
 use diorite_cql::protocol::event::SchemaChangeType;
-use diorite_cql::protocol::{CqlError, Response, SchemaChange, SchemaTarget, WriteType};
+use diorite_cql::protocol::{CqlError, Response, SchemaChange, SchemaTarget};
 use diorite_model::schema::Table;
 use md5::{Digest, Md5};
 use uuid::Uuid;
@@ -135,7 +135,7 @@ pub async fn execute<K: Kv>(
             Plan::Propose { command, change, warnings } => (command, change, warnings),
         };
         let reply = kv.change_catalog(command.encode()).await;
-        let reply = reply.map_err(|error| kv_error(&error, Some(WriteType::Simple)))?;
+        let reply = reply.map_err(|error| catalog_error(kv, &error))?;
         let outcome = Outcome::decode(&reply).map_err(|error| CqlError::server(error.to_string()))?;
         match outcome {
             Outcome::Applied { .. } | Outcome::Registered { .. } => {

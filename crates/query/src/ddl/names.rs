@@ -2,6 +2,7 @@
 
 use super::Context;
 use crate::error::invalid;
+use diorite_base::limits::MAX_KEY_BYTES;
 use diorite_cql::language::ast::QualifiedName;
 use diorite_cql::protocol::CqlError;
 
@@ -54,6 +55,18 @@ pub(super) fn check_name(what: &str, name: &str) -> Result<(), CqlError> {
         return Err(CqlError::config(format!(
             "{what} name must not be empty, more than {MAX_NAME_CHARACTERS} characters long, \
              or contain non-alphanumeric-underscore characters (got \"{name}\")"
+        )));
+    }
+    Ok(())
+}
+
+/// Names of columns and fields are told to clients after a length of two bytes.
+pub(super) fn check_column_name(what: &str, name: &str) -> Result<(), CqlError> {
+    if name.len() > MAX_KEY_BYTES {
+        let shown: String = name.chars().take(MAX_NAME_CHARACTERS).collect();
+        let length = name.len();
+        return Err(invalid(format!(
+            "{what} name {shown}… is too long: {length} bytes, the maximum is {MAX_KEY_BYTES}"
         )));
     }
     Ok(())

@@ -2,7 +2,7 @@
 //!
 //! Always true: columns of a new table are numbered in the order partition key, clustering, static, regular, the last two by name.
 
-use super::names::{check_name, keyspace_of, no_such_keyspace, no_such_table, writable_keyspace};
+use super::names::{check_column_name, check_name, keyspace_of, no_such_keyspace, no_such_table, writable_keyspace};
 use super::options::{DEFAULT_GC_GRACE_S, TableProperties, check_together};
 use super::type_names::mentions_duration;
 use super::{Context, Plan, resolve_type};
@@ -90,6 +90,7 @@ fn declared_types<'a>(
 ) -> Result<BTreeMap<&'a String, CqlType>, CqlError> {
     let mut types = BTreeMap::new();
     for column in &create.columns {
+        check_column_name("Column", &column.name)?;
         if column.mask.is_some() {
             return Err(not_supported("a column mask (MASKED WITH)"));
         }

@@ -229,6 +229,30 @@ fn described_schemas_make_themselves_again() {
 }
 
 #[test]
+fn the_schema_of_a_table_has_the_types_that_it_needs_and_no_others() {
+    let mut database = Database::new();
+    for statement in [
+        "CREATE KEYSPACE ks",
+        "CREATE TYPE ks.a_point (x int, y int)",
+        "CREATE TYPE ks.z_line (from_point frozen<a_point>, to_point frozen<a_point>)",
+        "CREATE TYPE ks.other (n int)",
+        "CREATE TABLE ks.t (k int PRIMARY KEY, lines list<frozen<z_line>>)",
+        "CREATE TABLE ks.plain (k int PRIMARY KEY)",
+    ] {
+        database.run(statement).unwrap();
+    }
+    let schema = describe::table_schema(&database.catalog, "ks", "t").unwrap();
+    let places: Vec<usize> = ["CREATE TYPE ks.a_point", "CREATE TYPE ks.z_line", "CREATE TABLE ks.t"]
+        .iter()
+        .map(|statement| schema.find(statement).unwrap_or_else(|| panic!("{statement} is not in {schema}")))
+        .collect();
+    assert!(places.is_sorted(), "{schema}");
+    assert!(!schema.contains("ks.other"), "{schema}");
+    assert!(describe::table_schema(&database.catalog, "ks", "plain").unwrap().starts_with("CREATE TABLE ks.plain"));
+    assert_eq!(describe::table_schema(&database.catalog, "ks", "none"), None);
+}
+
+#[test]
 fn column_ids_are_never_reused() {
     let mut database = Database::new();
     for statement in ["CREATE KEYSPACE ks", "CREATE TABLE ks.t (k int PRIMARY KEY, a int, b int)"] {
@@ -445,5 +469,91 @@ proptest! {
         prop_assert_eq!(&again.columns, &made.columns);
         prop_assert_eq!(options::shown(&again), options::shown(&made));
         prop_assert_eq!(described_again, described);
+    }
+}
+
+/// Statements that make and change a schema: types that mention earlier ones, tables that use them.
+fn schema() -> impl Strategy<Value = Vec<String>> {
+    let change = (0..7usize, 0..4usize, 0..6usize, 0..8usize, any::<bool>());
+    (1..4usize, 1..4usize, prop::collection::vec(change, 0..10)).prop_map(|(types, tables, changes)| {
+        let mut statements = vec![
+            "CREATE KEYSPACE \"Ks\" WITH replication = {'class': 'NetworkTopologyStrategy', 'datacenter1': 2} AND durable_writes = false"
+                .to_owned(),
+            "USE \"Ks\"".to_owned(),
+        ];
+        for at in 0..types {
+            let inner = if at == 0 { "int".to_owned() } else { format!("frozen<list<frozen<\"Type_{}\">>>", at - 1) };
+            statements.push(format!("CREATE TYPE \"Type_{at}\" (a {inner}, \"B c\" text)"));
+        }
+        for at in 0..tables {
+            let of = at % types;
+            statements.push(format!(
+                "CREATE TABLE \"Table_{at}\" (k int, c text, s frozen<\"Type_{of}\"> static, u \"Type_{of}\", m map<text, frozen<\"Type_{of}\">>, \
+                 PRIMARY KEY (k, c)) WITH CLUSTERING ORDER BY (c DESC)"
+            ));
+        }
+        for (number, (kind, table, value, name, flag)) in changes.into_iter().enumerate() {
+            let (table, of) = (table % tables, value % types);
+            let (data_type, name) = (VALUE_TYPES[value].replace("point", &format!("\"Type_{of}\"")), NAMES[name]);
+            statements.push(match kind {
+                0 | 1 => format!("ALTER TABLE \"Table_{table}\" ADD {name} {data_type}"),
+                2 => format!("ALTER TABLE \"Table_{table}\" DROP {name}"),
+                3 => format!("ALTER TABLE \"Table_{table}\" RENAME c TO \"C{number}\""),
+                4 if flag => format!("ALTER TYPE \"Type_{of}\" ADD f{number} int"),
+                4 => format!("ALTER TYPE \"Type_{of}\" RENAME a TO \"A{number}\""),
+                5 if flag => format!("ALTER TABLE \"Table_{table}\" WITH comment = 'it''s {number}' AND gc_grace_seconds = {number}"),
+                5 => format!("ALTER TABLE \"Table_{table}\" WITH compaction = {{'class': 'LeveledCompactionStrategy'}} AND default_time_to_live = {number}"),
+                _ => format!("CREATE TABLE counts_{number} (k int PRIMARY KEY, n counter)"),
+            });
+        }
+        statements
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 100, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_schema_is_described_by_what_makes_it_again(statements in schema()) {
+        let mut original = Database::new();
+        for statement in &statements {
+            // Some changes cannot be: a name that is there or not there, a type that may not stand where it would.
+            let outcome = original.run(statement);
+            prop_assert!(outcome.is_ok() || statement.starts_with("ALTER"), "{statement}: {outcome:?}");
+        }
+        let described = |database: &mut Database, request: &str| {
+            let Ok(Response::Rows(rows)) = database.run(request) else { panic!("{request}") };
+            texts(&rows).into_iter().filter(|row| !row[0].starts_with("system")).collect::<Vec<_>>()
+        };
+        let whole = described(&mut original, "DESCRIBE SCHEMA");
+        for request in [
+            "DESCRIBE SCHEMA",
+            "DESCRIBE SCHEMA WITH INTERNALS",
+            "DESCRIBE FULL SCHEMA",
+            "DESCRIBE KEYSPACE",
+            "DESCRIBE KEYSPACE \"Ks\" WITH INTERNALS",
+            "DESCRIBE \"Ks\"",
+        ] {
+            let mut again = Database::new();
+            for row in described(&mut original, request) {
+                again.run(&row[3]).unwrap_or_else(|error| panic!("{}: {error}", row[3]));
+            }
+            prop_assert_eq!(&described(&mut again, "DESCRIBE SCHEMA"), &whole, "{}", request);
+            if request.ends_with("INTERNALS") {
+                let (internals, of_original) = (described(&mut again, "DESCRIBE SCHEMA WITH INTERNALS"), described(&mut original, "DESCRIBE SCHEMA WITH INTERNALS"));
+                prop_assert_eq!(internals, of_original);
+            }
+        }
+        // Each object by itself, by its kind and by its name alone.
+        for row in &whole {
+            let (kind, name) = (row[1].as_str(), row[2].as_str());
+            let by_kind = if kind == "keyspace" { format!("ONLY KEYSPACE {name}") } else { format!("{kind} {name}") };
+            let alone = described(&mut original, &format!("DESCRIBE {by_kind}"));
+            prop_assert_eq!(std::slice::from_ref(row), alone.as_slice());
+            if kind != "keyspace" {
+                let by_name = described(&mut original, &format!("DESCRIBE \"Ks\".{name}"));
+                prop_assert_eq!(&alone, &by_name);
+            }
+        }
     }
 }

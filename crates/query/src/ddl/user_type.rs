@@ -2,7 +2,7 @@
 //!
 //! Always true: a type's fields are only ever added to or renamed, so that stored values stay readable.
 
-use super::names::{check_name, no_such_keyspace, no_such_type, writable_keyspace};
+use super::names::{check_column_name, check_name, no_such_keyspace, no_such_type, writable_keyspace};
 use super::{Context, Plan, resolve_type};
 use crate::error::invalid;
 use diorite_cluster::catalog::Command;
@@ -26,6 +26,7 @@ pub(super) fn create(context: &Context<'_>, create: &CreateType) -> Result<Plan,
     }
     let mut user_type = UserType { keyspace: keyspace.to_owned(), name: name.clone(), fields: Vec::new() };
     for (field, data_type) in &create.fields {
+        check_column_name("Field", field)?;
         if user_type.fields.iter().any(|(known, _)| known == field) {
             return Err(invalid(format!("Duplicate field name '{field}' in type '{name}'")));
         }
@@ -74,12 +75,14 @@ pub(super) fn alter(context: &Context<'_>, alter: &AlterType) -> Result<Plan, Cq
                 return Err(invalid(message));
             }
             None => {
+                check_column_name("Field", field)?;
                 let data_type = field_type(context, keyspace, name, field, data_type)?;
                 changed.fields.push((field.clone(), data_type));
             }
         },
         TypeChange::Rename { if_exists, fields } => {
             for (old, new) in fields {
+                check_column_name("Field", new)?;
                 match position(&changed.fields, old) {
                     None if *if_exists => {}
                     None => {

@@ -1,12 +1,14 @@
 //! Aggregates without grouping: count, min, max, sum, avg over all rows of a query.
 //!
-//! Always true: states of parts of the rows can be merged, so tablets are folded independently; null takes no part. Integer sums wrap in the
-//! width of their type, averages of integers are cut, as in Cassandra. Left out: grouping, user-defined aggregates.
+//! Always true: states of parts of the rows can be merged, so tablets are folded independently, on the nodes that lead them; sums are kept wider than
+//! their type (integers exactly), so that it does not matter where the parts begin; null takes no part. Integer sums wrap in the width of their type,
+//! averages of integers are cut, as in Cassandra. Left out: grouping ([`super::collect`]), user-defined aggregates.
 
 use super::evaluate::Scope;
 use super::row::RowData;
 use crate::error::{invalid, value_error};
 use crate::plan::selection::{Aggregate, AggregateKind};
+use diorite_base::bytes::{Malformed, Reader, put_slice, put_varint};
 use diorite_cql::protocol::CqlError;
 use diorite_model::types::CqlType;
 use diorite_model::value::{self, Value};
@@ -109,6 +111,7 @@ impl State {
         self.count += other.count;
         self.integer += other.integer;
         self.add_float(other.float);
+        self.add_float(-other.lost);
         if let Some(decimal) = other.decimal {
             self.add_decimal(decimal)?;
         }
@@ -116,6 +119,29 @@ impl State {
             self.keep_extreme(aggregate, &extreme);
         }
         Ok(())
+    }
+
+    /// Appends the state, for the node that puts the parts together.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        put_varint(out, self.count);
+        put_optional(out, self.extreme.as_deref());
+        out.extend_from_slice(&self.integer.to_le_bytes());
+        out.extend_from_slice(&self.float.to_bits().to_le_bytes());
+        out.extend_from_slice(&self.lost.to_bits().to_le_bytes());
+        put_optional(out, self.decimal.as_ref().map(|sum| sum.unscaled.to_signed_bytes_be()).as_deref());
+        out.extend_from_slice(&self.decimal.as_ref().map_or(0, |sum| sum.scale).to_le_bytes());
+    }
+
+    /// Reads what [`State::encode`] wrote.
+    pub fn decode(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let count = reader.varint()?;
+        let extreme = read_optional(reader)?;
+        let integer = i128::from_le_bytes(reader.array()?);
+        let (float, lost) = (f64::from_bits(reader.u64()?), f64::from_bits(reader.u64()?));
+        let unscaled = read_optional(reader)?;
+        let scale = i32::from_le_bytes(reader.array()?);
+        let decimal = unscaled.map(|bytes| Decimal { unscaled: BigInt::from_signed_bytes_be(&bytes), scale });
+        Ok(Self { count, extreme, integer, float, lost, decimal })
     }
 
     /// The result, in wire form.
@@ -158,6 +184,21 @@ impl State {
         let mut out = Vec::new();
         value.encode(data_type, &mut out).map_err(value_error)?;
         Ok(out)
+    }
+}
+
+/// Appends bytes that may be absent.
+pub fn put_optional(out: &mut Vec<u8>, value: Option<&[u8]>) {
+    out.push(u8::from(value.is_some()));
+    value.into_iter().for_each(|bytes| put_slice(out, bytes));
+}
+
+/// Reads what [`put_optional`] wrote.
+pub fn read_optional(reader: &mut Reader<'_>) -> Result<Option<Vec<u8>>, Malformed> {
+    match reader.u8()? {
+        0 => Ok(None),
+        1 => reader.slice().map(|bytes| Some(bytes.to_vec())),
+        _ => Err(Malformed),
     }
 }
 

@@ -10,6 +10,7 @@
 use super::aggregate::State;
 use super::evaluate::Scope;
 use super::filter::BoundFilter;
+use super::fold::Partial;
 use super::row::RowData;
 use crate::error::{corrupt, value_error};
 use crate::plan::restrictions::Filter;
@@ -70,11 +71,14 @@ enum Emitted {
 }
 
 /// The rows of a group so far.
-struct Group {
+#[derive(Debug, Clone)]
+pub struct Group {
     /// What they have in common.
-    key: Vec<Option<Vec<u8>>>,
-    states: Vec<State>,
-    first_row: RowData,
+    pub key: Vec<Option<Vec<u8>>>,
+    /// The states of the aggregates.
+    pub states: Vec<State>,
+    /// The first of them.
+    pub first_row: RowData,
 }
 
 /// See the top of this module.
@@ -222,6 +226,40 @@ impl<'p> Collector<'p> {
         self.is_partition_done = left == 0;
     }
 
+    /// Goes on where another collector, perhaps of another node, stopped; header and static row are those of the partition it was in.
+    pub fn go_on(&mut self, from: Partial, header: Option<Vec<u8>>, static_row: Option<&[u8]>) -> Result<(), CqlError> {
+        if !from.partition.is_empty() {
+            self.begin_partition(&from.partition, header, static_row)?;
+            self.has_rows = from.has_rows;
+            self.left_in_partition = from.left_in_partition;
+            self.is_partition_done = from.is_partition_done;
+        }
+        self.position = from.position;
+        if from.states.len() == self.states.len() {
+            self.states = from.states;
+        }
+        self.first_row = from.first_row;
+        self.group = from.group;
+        Ok(())
+    }
+
+    /// What another collector needs to go on, with what there is so far.
+    pub fn into_partial(self) -> Partial {
+        Partial {
+            limits: self.limits,
+            partition: self.partition,
+            has_rows: self.has_rows,
+            left_in_partition: self.left_in_partition,
+            is_partition_done: self.is_partition_done,
+            position: self.position,
+            states: self.states,
+            first_row: self.first_row,
+            group: self.group,
+            body: self.body,
+            row_count: self.row_count,
+        }
+    }
+
     fn take_static(&mut self, value: &[u8]) -> Result<(), CqlError> {
         if !self.plan.reads_statics {
             return Ok(());
@@ -361,7 +399,7 @@ impl<'p> Collector<'p> {
             for (state, aggregate) in self.states.iter_mut().zip(&self.plan.selection.aggregates) {
                 state.add(aggregate, &self.scope, &self.row)?;
             }
-            if self.first_row.is_none() && !self.plan.selection.is_count_only() {
+            if self.first_row.is_none() && self.plan.selection.shows_columns() {
                 self.first_row = Some(self.row.clone());
             }
             self.count_in_partition();

@@ -12,6 +12,7 @@ use diorite_cql::protocol::CqlError;
 use diorite_model::key::{self, Bound as KeyBound, KeyError};
 use diorite_model::value::collection;
 use std::borrow::Cow;
+use std::ops::Range;
 
 /// The partition part of keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -101,6 +102,24 @@ fn bound_columns(bound: &SliceBound, available: usize) -> usize {
     }
 }
 
+/// A partition key that cannot be, with the columns that it is made of.
+fn partition_error(table: &TableContext, error: KeyError) -> CqlError {
+    named_key_error(error, "partition key", table, 0..table.partition_columns())
+}
+
+/// A clustering key that cannot be, with the columns that it is made of.
+fn clustering_error(table: &TableContext, error: KeyError) -> CqlError {
+    named_key_error(error, "clustering columns", table, table.partition_columns()..table.key_columns())
+}
+
+fn named_key_error(error: KeyError, part: &str, table: &TableContext, columns: Range<usize>) -> CqlError {
+    if let KeyError::Invalid(_) = error {
+        return key_error(error);
+    }
+    let names: Vec<&str> = columns.map(|at| table.column(at).name.as_str()).collect();
+    invalid(format!("{error} ({part} {} of {})", names.join(", "), table.full_name()))
+}
+
 fn too_many() -> CqlError {
     invalid(format!("the IN restrictions name more than {MAX_COLLECTION_ELEMENTS} keys"))
 }
@@ -124,7 +143,10 @@ pub fn partition_keys(table: &TableContext, keys: &[Values], bound: &Bound<'_>) 
         }
         chosen.reverse();
         let mut prefix = Vec::new();
-        let token = table.layout().encode_partition(chosen.iter().copied(), &mut prefix).map_err(key_error)?;
+        let token = table
+            .layout()
+            .encode_partition(chosen.iter().copied(), &mut prefix)
+            .map_err(|error| partition_error(table, error))?;
         found.push(PartitionKey { token, prefix });
     }
     found.sort_by(|a, b| a.prefix[8..].cmp(&b.prefix[8..]));
@@ -191,9 +213,12 @@ fn extend(
             for (offset, value) in tuple.iter().enumerate() {
                 prefix.wire_bytes += value.len();
                 if prefix.wire_bytes > MAX_KEY_BYTES {
-                    return Err(key_error(KeyError::TooLong(prefix.wire_bytes, MAX_KEY_BYTES)));
+                    return Err(clustering_error(table, KeyError::TooLong(prefix.wire_bytes, MAX_KEY_BYTES)));
                 }
-                table.layout().push_clustering(first + offset, value, &mut prefix.key).map_err(key_error)?;
+                table
+                    .layout()
+                    .push_clustering(first + offset, value, &mut prefix.key)
+                    .map_err(|error| clustering_error(table, error))?;
             }
             extended.push(prefix);
         }
@@ -253,7 +278,10 @@ fn push_slice(
     ranges: &mut Vec<KeyRange>,
 ) -> Result<(), CqlError> {
     let (mut start, mut end) = (Vec::new(), Vec::new());
-    table.layout().slice(prefix, index, lower, upper, &mut start, &mut end).map_err(key_error)?;
+    table
+        .layout()
+        .slice(prefix, index, lower, upper, &mut start, &mut end)
+        .map_err(|error| clustering_error(table, error))?;
     if start < end {
         ranges.push(KeyRange { start, end: Some(end) });
     }
@@ -277,7 +305,10 @@ fn half_open(
         let side = if is_last && is_inclusive { KeyBound::Inclusive(value) } else { KeyBound::Exclusive(value) };
         let (lower, upper) = if is_lower { (side, KeyBound::Unbounded) } else { (KeyBound::Unbounded, side) };
         push_slice(table, &equal, first + offset, lower, upper, &mut ranges)?;
-        table.layout().push_clustering(first + offset, value, &mut equal).map_err(key_error)?;
+        table
+            .layout()
+            .push_clustering(first + offset, value, &mut equal)
+            .map_err(|error| clustering_error(table, error))?;
     }
     ranges.sort_by(|a, b| a.start.cmp(&b.start));
     Ok(ranges)

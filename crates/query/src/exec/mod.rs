@@ -1,7 +1,8 @@
 //! Execution of plans.
 //!
 //! Reads: [`select`] turns a plan into units (partitions or token ranges), fetches entries through [`source`] and hands them to a
-//! [`collect::Collector`], which folds entries into rows, filters, aggregates and encodes. Writes: [`modify`] turns a plan into packed
+//! [`collect::Collector`], which folds entries into rows, filters, aggregates and encodes. What is aggregated or grouped is handed to a collector
+//! where its tablet is led ([`fold`]). Writes: [`modify`] turns a plan into packed
 //! rows and programs, [`write`] packs rows, [`batch`] puts several writes into one mutation per tablet.
 //!
 //! Always true: nothing waits except in `select` and `run`, on the [`crate::kv::Kv`] seam; what is held in memory for one request is bounded by the page, or by one
@@ -11,6 +12,7 @@ pub mod aggregate;
 pub mod collect;
 pub mod evaluate;
 pub mod filter;
+pub mod fold;
 pub mod keys;
 pub mod modify;
 pub mod outcome;

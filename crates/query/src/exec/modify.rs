@@ -10,6 +10,7 @@ use crate::plan::modify::{ModifyKind, ModifyPlan, Scope};
 use crate::plan::restrictions::{PartitionRestriction, Values};
 use crate::plan::term::{Bound, Evaluated, Term};
 use crate::program::{ColumnTest, Program, ProgramOperation, RowCondition, RowTest, TestTree, TestedPart, ValueTest};
+use crate::table::TableContext;
 use diorite_base::TabletId;
 use diorite_base::limits::MAX_MUTATION_BYTES;
 use diorite_base::mutation::{Mutation, OperationKind};
@@ -19,11 +20,14 @@ use diorite_model::key;
 use diorite_model::schema::TabletRange;
 use diorite_model::value::collection;
 use std::collections::HashMap;
+use std::sync::Arc;
 
 /// What goes to one tablet.
 #[derive(Debug)]
 struct Pending {
     tablet: TabletId,
+    /// The table that the tablet is of.
+    table: Arc<TableContext>,
     program: Program,
     explicit_us: Option<i64>,
     /// Whether all its statements delete.
@@ -49,11 +53,17 @@ pub struct Defaults {
 }
 
 impl Writes {
-    fn pending(&mut self, tablet: TabletId) -> &mut Pending {
+    fn pending(&mut self, tablet: TabletId, table: &Arc<TableContext>) -> &mut Pending {
         let next = self.pending.len();
         let at = *self.by_tablet.entry(tablet).or_insert(next);
         if at == next {
-            self.pending.push(Pending { tablet, program: Program::default(), explicit_us: None, deletes_only: true });
+            self.pending.push(Pending {
+                tablet,
+                table: Arc::clone(table),
+                program: Program::default(),
+                explicit_us: None,
+                deletes_only: true,
+            });
         }
         &mut self.pending[at]
     }
@@ -90,7 +100,7 @@ impl Writes {
         for partition in &partitions {
             let tablet = super::select::tablet_of(tablets, partition.token);
             let mut target = Target { plan, bound, timing, partition: &partition.prefix };
-            let pending = self.pending(tablet);
+            let pending = self.pending(tablet, &plan.table);
             pending.deletes_only &= plan.kind == ModifyKind::Delete;
             match plan.scope {
                 Scope::Partition => pending.delete(&target, None),
@@ -130,7 +140,7 @@ impl Writes {
         self.conditional_partition = Some(target.partition.to_vec());
         let Some(condition) = &target.plan.condition else { return Ok(()) };
         let test = row_test(target.plan, condition, target.bound)?;
-        let program = &mut self.pending(tablet).program;
+        let program = &mut self.pending(tablet, &target.plan.table).program;
         program.dropped_columns = target.plan.table.dropped_columns();
         let conditions = &mut program.conditions;
         for known in conditions.iter().filter(|known| known.row == row) {
@@ -173,14 +183,16 @@ impl Writes {
                 continue;
             }
             pending.merge_repeated();
+            let (tablet, table) = (pending.tablet, Arc::clone(&pending.table));
             let (mutation, is_evaluated) = pending.mutation();
             if mutation.size_bytes() > MAX_MUTATION_BYTES {
                 return Err(invalid(format!(
-                    "Mutation of {} bytes is too large for the maximum size of {MAX_MUTATION_BYTES}",
-                    mutation.size_bytes()
+                    "Mutation of {} bytes is too large for the maximum size of {MAX_MUTATION_BYTES} (table {})",
+                    mutation.size_bytes(),
+                    table.full_name()
                 )));
             }
-            mutations.push((pending.tablet, mutation, is_evaluated));
+            mutations.push((tablet, mutation, is_evaluated));
         }
         Ok(mutations)
     }

@@ -5,6 +5,7 @@
 
 use crate::error::{corrupt, value_error};
 use crate::table::TableContext;
+use diorite_base::bytes::{Malformed, Reader, put_slice, put_varint};
 use diorite_cql::protocol::CqlError;
 use diorite_model::key::DecodedKey;
 use diorite_model::row::{Expiry, LiveContent, LiveRow};
@@ -168,6 +169,68 @@ impl RowData {
         }
         Ok(())
     }
+}
+
+impl RowData {
+    /// Appends those columns that `wanted` says, by position.
+    pub fn encode(&self, wanted: &[bool], out: &mut Vec<u8>) {
+        let bytes = |(start, end): (u32, u32)| &self.buffer[start as usize..end as usize];
+        let set = || (0..self.slots.len()).filter(|&at| self.slots[at].is_set && wanted[at]);
+        put_varint(out, set().count() as u64);
+        for at in set() {
+            let slot = &self.slots[at];
+            put_varint(out, at as u64);
+            put_slice(out, bytes(slot.value));
+            put_written(out, slot.timestamp_us, slot.expiry);
+            let elements = self.elements(at);
+            put_varint(out, elements.len() as u64);
+            for element in elements {
+                put_slice(out, bytes(element.path));
+                put_written(out, element.timestamp_us, element.expiry);
+            }
+        }
+    }
+
+    /// Reads what [`RowData::encode`] wrote, of a table of so many columns.
+    pub fn decode(columns: usize, reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let mut row = RowData::new(vec![false; columns], true);
+        for _ in 0..reader.varint()? {
+            let at = usize::try_from(reader.varint()?).ok().filter(|at| *at < columns).ok_or(Malformed)?;
+            row.reads[at] = true;
+            row.put(at, reader.slice()?);
+            let (timestamp_us, expiry) = read_written(reader)?;
+            let first = row.elements.len() as u32;
+            for _ in 0..reader.varint()? {
+                let start = row.buffer.len() as u32;
+                row.buffer.extend_from_slice(reader.slice()?);
+                let path = (start, row.buffer.len() as u32);
+                let (timestamp_us, expiry) = read_written(reader)?;
+                row.elements.push(ElementInfo { path, timestamp_us, expiry });
+            }
+            let slot = &mut row.slots[at];
+            (slot.timestamp_us, slot.expiry) = (timestamp_us, expiry);
+            slot.elements = (first, row.elements.len() as u32);
+        }
+        Ok(row)
+    }
+}
+
+fn put_written(out: &mut Vec<u8>, timestamp_us: i64, expiry: Option<Expiry>) {
+    out.extend_from_slice(&timestamp_us.to_le_bytes());
+    out.push(u8::from(expiry.is_some()));
+    if let Some(expiry) = expiry {
+        out.extend_from_slice(&expiry.ttl_s.to_le_bytes());
+        out.extend_from_slice(&expiry.at_s.to_le_bytes());
+    }
+}
+
+fn read_written(reader: &mut Reader<'_>) -> Result<(i64, Option<Expiry>), Malformed> {
+    let timestamp_us = reader.i64()?;
+    let expiry = match reader.u8()? {
+        0 => None,
+        _ => Some(Expiry { ttl_s: reader.u32()?, at_s: reader.u32()? }),
+    };
+    Ok((timestamp_us, expiry))
 }
 
 /// The path of an element of a map or set in storage.

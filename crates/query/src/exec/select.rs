@@ -1,7 +1,7 @@
 //! Execution of `SELECT`.
 //!
 //! Of named partitions (and rows) several are read at a time and taken in order; everything else is a scan over token ranges, tablet after
-//! tablet. Aggregates over a scan fold several tablets at a time. What was read goes to a [`Collector`].
+//! tablet. What was read goes to a [`Collector`]. Aggregates and groups are folded where the rows are ([`super::fold`]).
 //!
 //! Always true: rows of a partition come from one tablet, so a page never mixes two states of a partition's header; memory is bounded by the
 //! page and one chunk per tablet or partition being read. Left out: snapshots across pages (a page shows what is there when it is read).
@@ -9,6 +9,7 @@
 use super::collect::{Collector, Limits, SortableRow, Step, put_cells};
 use super::evaluate::Scope;
 use super::filter::{self, BoundFilter};
+use super::fold::Unit;
 use super::keys::{KeyRange, PartitionKey, clustering_ranges, partition_keys};
 use super::paging::PagingState;
 use super::row::RowData;
@@ -29,10 +30,8 @@ use futures::stream::FuturesOrdered;
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-/// How many tablets an aggregate reads at a time.
-const PARALLEL_TABLETS: usize = 8;
 /// How many named rows or ranges are read at a time.
-const PARALLEL_PIECES: usize = 16;
+pub(super) const PARALLEL_PIECES: usize = 16;
 /// The most bytes of one chunk of a scan.
 const CHUNK_BYTES: usize = 1 << 20;
 /// The most entries of one chunk when it is not known how many are needed.
@@ -66,10 +65,13 @@ pub struct Read<'a, K> {
 
 /// A scan of (a part of) one tablet.
 #[derive(Debug, Clone)]
-struct TabletScan {
-    tablet: TabletId,
-    start: Vec<u8>,
-    end: Vec<u8>,
+pub(super) struct TabletScan {
+    /// The tablet.
+    pub(super) tablet: TabletId,
+    /// The first key.
+    pub(super) start: Vec<u8>,
+    /// The first key after it.
+    pub(super) end: Vec<u8>,
 }
 
 /// A row or range of a named partition.
@@ -114,16 +116,20 @@ impl<K: Kv> Read<'_, K> {
         if let PartitionRestriction::Keys(keys) = &self.plan.restrictions.partition {
             let partitions = partition_keys(&self.plan.table, keys, self.bound)?;
             let ranges = clustering_ranges(&self.plan.table, &self.plan.restrictions, self.bound)?;
+            if let Some(units) = self.partition_units(&partitions, &ranges, state.as_ref())? {
+                return self.fold(&units, &filters, limits, &page).await;
+            }
             return self.named_partitions(&partitions, &ranges, &filters, limits, &page, state).await;
         }
         let scans = self.tablet_scans(state.as_ref())?;
-        if self.plan.is_folded() {
-            return self.aggregate_scans(&scans, &filters, limits).await;
+        if self.plan.is_folded() || self.plan.grouping.is_some() {
+            let units: Vec<Unit> = scans.iter().map(|scan| Unit::of_scan(scan, state.as_ref())).collect();
+            return self.fold(&units, &filters, limits, &page).await;
         }
         self.page_of_scans(&scans, &filters, limits, &page, state).await
     }
 
-    fn scope(&self) -> Scope<'_> {
+    pub(super) fn scope(&self) -> Scope<'_> {
         Scope { table: &self.plan.table, bound: self.bound, aggregates: &[] }
     }
 
@@ -216,7 +222,7 @@ impl<K: Kv> Read<'_, K> {
     }
 
     /// The ranges of a partition, from where the former page ended, in the order in which they are read.
-    fn in_order(&self, ranges: &[KeyRange], after: Option<&[u8]>) -> Vec<KeyRange> {
+    pub(super) fn in_order(&self, ranges: &[KeyRange], after: Option<&[u8]>) -> Vec<KeyRange> {
         let mut clipped: Vec<KeyRange> =
             ranges.iter().filter_map(|range| clip(range, after, self.plan.is_reversed)).collect();
         if self.plan.is_reversed {
@@ -288,7 +294,7 @@ impl<K: Kv> Read<'_, K> {
     }
 
     /// What is needed of a partition beside its rows.
-    fn partition_fetch(&self, prefix: &[u8]) -> Fetch {
+    pub(super) fn partition_fetch(&self, prefix: &[u8]) -> Fetch {
         let with = |push: fn(&mut Vec<u8>)| {
             let mut key = Vec::with_capacity(prefix.len() + 1);
             key.extend_from_slice(prefix);
@@ -450,40 +456,7 @@ impl<K: Kv> Read<'_, K> {
         self.finish(collector, page, true)
     }
 
-    async fn aggregate_scans(
-        &self,
-        scans: &[TabletScan],
-        filters: &[BoundFilter<'_>],
-        limits: Limits,
-    ) -> Result<Rows, CqlError> {
-        let folds: Vec<_> = scans.iter().map(|scan| self.fold_tablet(scan, filters, limits)).collect();
-        let mut folds = futures::stream::iter(folds).buffered(PARALLEL_TABLETS);
-        let mut total = Collector::new(self.plan, self.scope(), filters, limits);
-        while let Some(part) = folds.next().await {
-            let part = part?;
-            for ((state, other), aggregate) in
-                total.states.iter_mut().zip(part.states).zip(&self.plan.selection.aggregates)
-            {
-                state.merge(other, aggregate)?;
-            }
-            total.first_row = total.first_row.take().or(part.first_row);
-        }
-        self.finish_aggregates(total)
-    }
-
-    async fn fold_tablet<'s>(
-        &'s self,
-        scan: &'s TabletScan,
-        filters: &'s [BoundFilter<'s>],
-        limits: Limits,
-    ) -> Result<Collector<'s>, CqlError> {
-        let mut collector = Collector::new(self.plan, self.scope(), filters, limits);
-        self.range(scan.clone(), None, &mut collector).await?;
-        collector.end_partition()?;
-        Ok(collector)
-    }
-
-    fn finish_aggregates(&self, mut collector: Collector<'_>) -> Result<Rows, CqlError> {
+    pub(super) fn finish_aggregates(&self, mut collector: Collector<'_>) -> Result<Rows, CqlError> {
         let selection = &self.plan.selection;
         let states = std::mem::take(&mut collector.states);
         let mut results = Vec::with_capacity(states.len());

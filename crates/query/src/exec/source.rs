@@ -44,19 +44,20 @@ impl<'k, K: Kv> Source<'k, K> {
         }
     }
 
-    fn failed(&self, error: &KvError) -> CqlError {
-        if let (Source::Tablets { met_missing_tablet, .. }, KvError::NoSuchTablet(_)) = (self, error) {
+    fn failed(kv: &K, met_missing_tablet: &AtomicBool, tablet: TabletId, error: &KvError) -> CqlError {
+        if let KvError::NoSuchTablet(_) = error {
             met_missing_tablet.store(true, Ordering::Relaxed);
         }
-        kv_error(error, None)
+        kv_error(error, None, kv.replicas(tablet))
     }
 
     /// Reads a tablet.
     pub async fn fetch(&self, tablet: TabletId, request: Fetch) -> Result<Fetched, CqlError> {
         match self {
-            Source::Tablets { kv, needs_disk, staleness_ms, .. } => {
+            Source::Tablets { kv, needs_disk, staleness_ms, met_missing_tablet } => {
                 let request = Fetch { needs_disk: *needs_disk, staleness_ms: *staleness_ms, ..request };
-                kv.fetch(tablet, request).await.map_err(|error| self.failed(&error))
+                let outcome = kv.fetch(tablet, request).await;
+                outcome.map_err(|error| Self::failed(kv, met_missing_tablet, tablet, &error))
             }
             Source::Memory(entries) => Ok(fetch_entries(entries, &request)),
         }

@@ -6,13 +6,14 @@
 
 use super::evaluate::index_of;
 use super::row::path_of;
-use crate::error::{invalid, value_error};
+use crate::error::{in_place, invalid, value_error};
 use crate::functions::UuidSource;
 use crate::functions::document::Step;
 use crate::plan::modify::{ModifyKind, ModifyPlan, Scope};
 use crate::plan::operation::{Change, Operation};
 use crate::plan::term::{Bound, Evaluated, Term};
 use crate::program::{ListEdit, PathStep};
+use diorite_base::limits::MAX_KEY_BYTES;
 use diorite_base::random::SplitMix64;
 use diorite_cql::protocol::CqlError;
 use diorite_model::row::{
@@ -132,6 +133,12 @@ pub fn pack_row(
     Ok(packed)
 }
 
+/// The value of a term for a column.
+fn value_of<'a>(term: &'a Term, column: &Column, bound: &Bound<'a>) -> Result<Evaluated<'a>, CqlError> {
+    term.evaluate(bound)
+        .map_err(|error| in_place(error, format_args!("column {} of type {}", column.name, column.data_type)))
+}
+
 fn pack_column(
     column: &Column,
     operations: &[Operation],
@@ -145,12 +152,12 @@ fn pack_column(
     }
     for operation in operations {
         match &operation.change {
-            Change::Set(term) => match term.evaluate(bound)? {
+            Change::Set(term) => match value_of(term, column, bound)? {
                 Evaluated::Set(bytes) => writer.cell(column.id, timing.timestamp_us(), timing.expiry, &bytes),
                 Evaluated::Null => writer.tombstone(column.id, timing.deletion()),
                 Evaluated::Unset => packed.has_unset = true,
             },
-            Change::Count(term, is_decrement) => match term.evaluate(bound)? {
+            Change::Count(term, is_decrement) => match value_of(term, column, bound)? {
                 Evaluated::Set(bytes) => {
                     let bytes: [u8; 8] = (*bytes).try_into().map_err(|_| invalid("Invalid counter value"))?;
                     let delta = i64::from_be_bytes(bytes);
@@ -165,7 +172,7 @@ fn pack_column(
                 Evaluated::Null => return Err(invalid("Invalid null value for counter increment")),
                 Evaluated::Unset => packed.has_unset = true,
             },
-            Change::SetPath(steps, terms, value) => match value.evaluate(bound)? {
+            Change::SetPath(steps, terms, value) => match value_of(value, column, bound)? {
                 Evaluated::Set(bytes) => {
                     packed.document_edits.push((column.id, path_steps(steps, terms, bound)?, bytes.into_owned()));
                 }
@@ -237,29 +244,29 @@ impl<'a> Elements<'a> {
         packed: &mut Packed,
     ) -> Result<(), CqlError> {
         match change {
-            Change::Set(term) => match term.evaluate(bound)? {
+            Change::Set(term) => match value_of(term, column, bound)? {
                 Evaluated::Unset => packed.has_unset = true,
                 value => {
                     self.is_cleared = true;
                     if let Some(wire) = value.bytes() {
-                        self.add(&column.data_type, &wire, bound, false)?;
+                        self.add(column, &wire, bound, false)?;
                     }
                 }
             },
-            Change::Add(term) | Change::Prepend(term) => match term.evaluate(bound)? {
+            Change::Add(term) | Change::Prepend(term) => match value_of(term, column, bound)? {
                 Evaluated::Set(wire) => {
-                    self.add(&column.data_type, &wire, bound, matches!(change, Change::Prepend(_)))?;
+                    self.add(column, &wire, bound, matches!(change, Change::Prepend(_)))?;
                 }
                 Evaluated::Null => {}
                 Evaluated::Unset => packed.has_unset = true,
             },
-            Change::Remove(term) => match term.evaluate(bound)? {
+            Change::Remove(term) => match value_of(term, column, bound)? {
                 Evaluated::Set(wire) => self.remove(column, &wire, packed)?,
                 Evaluated::Null => {}
                 Evaluated::Unset => packed.has_unset = true,
             },
             Change::SetElement(key, value) => self.set_element(column, key, value, bound, packed)?,
-            Change::SetField(index, term) => match term.evaluate(bound)? {
+            Change::SetField(index, term) => match value_of(term, column, bound)? {
                 Evaluated::Unset => packed.has_unset = true,
                 value => {
                     let value = value.bytes().map(|bytes| Cow::Owned(bytes.into_owned()));
@@ -274,9 +281,9 @@ impl<'a> Elements<'a> {
     }
 
     /// Adds the elements of a whole value.
-    fn add(&mut self, data_type: &CqlType, wire: &[u8], bound: &Bound<'_>, is_prepend: bool) -> Result<(), CqlError> {
+    fn add(&mut self, column: &Column, wire: &[u8], bound: &Bound<'_>, is_prepend: bool) -> Result<(), CqlError> {
         let owned = |bytes: &[u8]| Some(Cow::Owned(bytes.to_vec()));
-        match data_type {
+        match &column.data_type {
             CqlType::List(..) => {
                 let (now_us, discriminator) = bound.environment.uuids.list_moment(bound.environment.now_us);
                 let path = if is_prepend { list_path_prepend } else { list_path_append };
@@ -287,14 +294,14 @@ impl<'a> Elements<'a> {
             }
             CqlType::Set(element_type, _) => {
                 for element in collection::elements(wire).map_err(value_error)? {
-                    let path = path_of(element_type, element.map_err(value_error)?)?;
+                    let path = element_path(column, element_type, element.map_err(value_error)?)?;
                     self.changes.insert(path, Some(Cow::Borrowed(&[])));
                 }
             }
             CqlType::Map(key_type, ..) => {
                 let mut parts = collection::entries(wire).map_err(value_error)?;
                 while let (Some(key), Some(value)) = (parts.next(), parts.next()) {
-                    let path = path_of(key_type, key.map_err(value_error)?)?;
+                    let path = element_path(column, key_type, key.map_err(value_error)?)?;
                     self.changes.insert(path, owned(value.map_err(value_error)?));
                 }
             }
@@ -313,7 +320,7 @@ impl<'a> Elements<'a> {
         match &column.data_type {
             CqlType::Set(key_type, _) | CqlType::Map(key_type, ..) => {
                 for key in removed {
-                    self.changes.insert(path_of(key_type, key.map_err(value_error)?)?, None);
+                    self.changes.insert(element_path(column, key_type, key.map_err(value_error)?)?, None);
                 }
             }
             _ => {
@@ -333,12 +340,12 @@ impl<'a> Elements<'a> {
         packed: &mut Packed,
     ) -> Result<(), CqlError> {
         let what = if matches!(column.data_type, CqlType::List(..)) { "list index" } else { "map key" };
-        let key = match key.evaluate(bound)? {
+        let key = match value_of(key, column, bound)? {
             Evaluated::Set(key) => key,
             Evaluated::Null => return Err(invalid(format!("Invalid null {what}"))),
             Evaluated::Unset => return Err(invalid(format!("Invalid unset {what}"))),
         };
-        let value = match value.evaluate(bound)? {
+        let value = match value_of(value, column, bound)? {
             Evaluated::Unset => {
                 packed.has_unset = true;
                 return Ok(());
@@ -351,12 +358,28 @@ impl<'a> Elements<'a> {
                 packed.list_edits.push((column.id, ListEdit::Set(index, value)));
             }
             CqlType::Map(key_type, ..) | CqlType::Set(key_type, _) => {
-                self.changes.insert(path_of(key_type, &key)?, value.map(Cow::Owned));
+                self.changes.insert(element_path(column, key_type, &key)?, value.map(Cow::Owned));
             }
             _ => return Err(invalid(format!("Invalid operation for column {}", column.name))),
         }
         Ok(())
     }
+}
+
+/// The path of an element of a set, or of a key of a map, which is as long as a key may be.
+fn element_path(column: &Column, element_type: &CqlType, wire: &[u8]) -> Result<Vec<u8>, CqlError> {
+    if wire.len() > MAX_KEY_BYTES {
+        let (what, whats) = match column.data_type {
+            CqlType::Set(..) => ("Set value", "Set values"),
+            _ => ("Map key", "Map keys"),
+        };
+        return Err(invalid(format!(
+            "{what} is too long. {whats} are limited to {MAX_KEY_BYTES} bytes but {} bytes were provided (column {})",
+            wire.len(),
+            column.name
+        )));
+    }
+    path_of(element_type, wire)
 }
 
 /// Packs the rows of a system table as stored entries, in key order.
@@ -392,7 +415,7 @@ pub fn pack_virtual_rows(
                 continue;
             }
             let mut elements = Elements { is_cleared: false, changes: BTreeMap::new() };
-            elements.add(&column.data_type, wire, &bound, false)?;
+            elements.add(column, wire, &bound, false)?;
             writer.begin_complex(column.id, None);
             elements.changes.iter().for_each(|(path, value)| {
                 writer.element(path, 0, None, value.as_deref().unwrap_or_default());

@@ -1,12 +1,14 @@
-//! Masking: `mask_null`, `mask_default`, `mask_replace`, `mask_inner`, `mask_outer`.
+//! Masking: `mask_null`, `mask_default`, `mask_replace`, `mask_inner`, `mask_outer`, `mask_hash`.
 //!
-//! Always true: a masked value has the type of what it hides. Left out: `mask_hash`, and masks that are attached to columns.
+//! Always true: a masked value has the type of what it hides, except for hashes, which are blobs. Left out: masks that are attached to columns.
 
 use super::{Function, Signature};
 use crate::error::invalid;
 use diorite_cql::protocol::CqlError;
 use diorite_model::types::CqlType;
 use diorite_model::value::collection;
+use md5::{Digest, Md5};
+use ring::digest;
 use std::borrow::Cow;
 
 /// How a value is hidden.
@@ -22,6 +24,8 @@ pub enum Mask {
     Inner,
     /// The ends of a text
     Outer,
+    /// By a hash of its bytes
+    Hash,
 }
 
 fn from_name(plain: &str) -> Option<Mask> {
@@ -31,6 +35,7 @@ fn from_name(plain: &str) -> Option<Mask> {
         "maskreplace" => Mask::Replace,
         "maskinner" => Mask::Inner,
         "maskouter" => Mask::Outer,
+        "maskhash" => Mask::Hash,
         _ => return None,
     })
 }
@@ -51,6 +56,11 @@ pub fn resolve(plain: &str, arguments: &[Option<CqlType>]) -> Option<Signature> 
     };
     let taken = match mask {
         Mask::Null | Mask::Default if rest.is_empty() => vec![of.clone()],
+        Mask::Hash if rest.len() <= 1 && fits(0, &CqlType::Text) => {
+            let mut taken = vec![of.clone()];
+            taken.extend((rest.len() == 1).then_some(CqlType::Text));
+            taken
+        }
         Mask::Replace if rest.len() == 1 && fits(0, &of) => vec![of.clone(), of.clone()],
         Mask::Inner | Mask::Outer
             if text
@@ -65,7 +75,8 @@ pub fn resolve(plain: &str, arguments: &[Option<CqlType>]) -> Option<Signature> 
         }
         _ => return None,
     };
-    Some(Signature { function: Function::Mask(mask, of.clone()), arguments: taken, returns: of })
+    let returns = if mask == Mask::Hash { CqlType::Blob } else { of.clone() };
+    Some(Signature { function: Function::Mask(mask, of), arguments: taken, returns })
 }
 
 /// Hides a value.
@@ -79,7 +90,26 @@ pub fn apply(mask: Mask, of: &CqlType, arguments: &[Option<Cow<'_, [u8]>>]) -> R
             let Some(value) = value else { return Ok(None) };
             partial(mask, value, arguments).map(Some)
         }
+        Mask::Hash => {
+            let Some(value) = value else { return Ok(None) };
+            hash(value, arguments.get(1).and_then(|name| name.as_deref())).map(Some)
+        }
     }
+}
+
+/// A hash of a value, by one of the algorithms that Java knows under these names; SHA-256 if none is named.
+fn hash(value: &[u8], algorithm: Option<&[u8]>) -> Result<Vec<u8>, CqlError> {
+    let name = algorithm.map_or("SHA-256".into(), String::from_utf8_lossy);
+    let algorithm = match name.to_ascii_uppercase().as_str() {
+        "MD5" => return Ok(Md5::digest(value).to_vec()),
+        "SHA-1" | "SHA1" | "SHA" => &digest::SHA1_FOR_LEGACY_USE_ONLY,
+        "SHA-256" => &digest::SHA256,
+        "SHA-384" => &digest::SHA384,
+        "SHA-512" => &digest::SHA512,
+        "SHA-512/256" => &digest::SHA512_256,
+        _ => return Err(invalid(format!("Hash algorithm not found: {name}"))),
+    };
+    Ok(digest::digest(algorithm, value).as_ref().to_vec())
 }
 
 fn partial(mask: Mask, value: &[u8], arguments: &[Option<Cow<'_, [u8]>>]) -> Result<Vec<u8>, CqlError> {

@@ -9,7 +9,8 @@ use super::selection::{SelectionPlan, Selector};
 use super::term::{Receiver, Term};
 use crate::error::{invalid, not_supported};
 use crate::table::{Source, TableContext};
-use diorite_cql::language::ast::{self, Direction, Expression, Ordering, OrderingKind};
+use diorite_cql::language::ast::{self, Direction, Expression, Ordering, OrderingKind, Parsed, Statement};
+use diorite_cql::language::format::format;
 use diorite_cql::protocol::{CqlError, ResultMetadata};
 use diorite_model::schema::{ColumnKind, Order};
 use diorite_model::types::CqlType;
@@ -40,6 +41,17 @@ pub struct SelectPlan {
     pub grouping: Option<Vec<Selector>>,
     /// YCQL's `OFFSET`: so many rows are left out first.
     pub offset: Option<Term>,
+    /// How the nodes that lead tablets are asked to fold rows, if they are folded.
+    pub folded_by: Option<FoldedBy>,
+}
+
+/// A statement as other nodes can plan it again, at the same version of its table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FoldedBy {
+    /// The keyspace that unqualified names belong to; empty if there is none.
+    pub keyspace: String,
+    /// Its text.
+    pub statement: String,
 }
 
 impl SelectPlan {
@@ -99,6 +111,8 @@ impl Planner<'_> {
                 || restrictions.filters.iter().any(|filter| filters_static(filter, &context))
                 || (!restrictions.restricts_clustering && !restrictions.restricts_regular));
         let metadata = Arc::clone(&selection.metadata);
+        let is_folded = selection.is_aggregate() || grouping.is_some();
+        let folded_by = (is_folded && context.source() == Source::Tablets).then(|| self.folded_by(select));
         let plan = SelectPlan {
             table: context,
             selection,
@@ -111,8 +125,16 @@ impl Planner<'_> {
             reads_statics,
             grouping,
             offset,
+            folded_by,
         };
         Ok((plan, metadata))
+    }
+
+    fn folded_by(&self, select: &ast::Select) -> FoldedBy {
+        let mut select = select.clone();
+        select.from.keyspace = Some(self.context().table().keyspace.clone());
+        let parsed = Parsed { statement: Statement::Select(Box::new(select)), markers: self.names.to_vec() };
+        FoldedBy { keyspace: self.keyspace.unwrap_or_default().to_owned(), statement: format(&parsed) }
     }
 
     /// What `GROUP BY` groups by: columns of the primary key in their order, the last perhaps through a function.

@@ -80,6 +80,8 @@ pub struct SelectionPlan {
     pub json: Option<Vec<(String, CqlType)>>,
     /// For each column of the table whether its value is needed.
     pub reads: Vec<bool>,
+    /// For each column of the table whether its value is needed beside the arguments of aggregates.
+    pub shows: Vec<bool>,
     /// The selected columns, when nothing but columns is selected.
     pub plain_columns: Option<Vec<usize>>,
 }
@@ -90,10 +92,9 @@ impl SelectionPlan {
         !self.aggregates.is_empty()
     }
 
-    /// Whether it is `COUNT(*)` and nothing else.
-    pub fn is_count_only(&self) -> bool {
-        matches!(self.selectors.as_slice(), [Selector::Aggregate(_)])
-            && matches!(self.aggregates.as_slice(), [Aggregate { kind: AggregateKind::CountRows, .. }])
+    /// Whether anything is shown of a row beside aggregates.
+    pub fn shows_columns(&self) -> bool {
+        self.shows.contains(&true)
     }
 }
 
@@ -129,6 +130,7 @@ impl Planner<'_> {
         }
         let mut reads = vec![false; context.table().columns.len()];
         named.iter().for_each(|named| mark_reads(&named.selector, &mut reads));
+        let shows = reads.clone();
         aggregates.iter().filter_map(|aggregate: &Aggregate| aggregate.argument.as_ref()).for_each(|argument| {
             mark_reads(argument, &mut reads);
         });
@@ -147,7 +149,7 @@ impl Planner<'_> {
         let plain_columns = if is_json { None } else { named.iter().map(plain).collect() };
         let json = is_json.then(|| named.iter().map(|named| (named.name.clone(), named.data_type.clone())).collect());
         let selectors = named.into_iter().map(|named| named.selector).collect();
-        Ok(SelectionPlan { selectors, aggregates, metadata, json, reads, plain_columns })
+        Ok(SelectionPlan { selectors, aggregates, metadata, json, reads, shows, plain_columns })
     }
 }
 

@@ -281,12 +281,22 @@ impl Planner<'_> {
         arguments: &[Expression],
         aggregates: &mut Aggregates,
     ) -> Result<Named, CqlError> {
+        let counts_rows = name.starts_with("count") && name != "count";
+        if counts_rows && arguments.is_empty() {
+            let counted = self.selector(&Expression::CountAll, None, aggregates)?;
+            return Ok(Named { name: format!("system.{name}()"), ..counted });
+        }
         let [argument] = arguments else {
             return Err(invalid(format!(
                 "Invalid number of arguments in call to function {name}: 1 required but {} provided",
                 arguments.len()
             )));
         };
+        if counts_rows {
+            return Err(invalid(format!(
+                "Invalid number of arguments in call to function {name}: 0 required but 1 provided"
+            )));
+        }
         let mut nested = Vec::new();
         if name == "count" && matches!(argument, Expression::Literal(Literal::Integer(_))) {
             return self.selector(&Expression::CountAll, None, aggregates);

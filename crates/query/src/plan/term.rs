@@ -3,7 +3,7 @@
 //! Always true: a term has been checked against the type it is for, so evaluation fails only on bound values; constants are wire bytes
 //! already; collections are in their stored order. Left out: selectors, which may name columns ([`super::selection`]).
 
-use crate::error::{invalid, not_supported, value_error};
+use crate::error::{in_place, invalid, not_supported, value_error};
 use crate::functions::document::{self, Member, Step};
 use crate::functions::{Environment, Function, Signature, generic, overloads};
 use crate::plan::Planner;
@@ -154,7 +154,7 @@ impl Term {
     /// The value of a term that may be neither null nor unset; `what` names it.
     #[inline]
     pub fn require<'a>(&'a self, bound: &Bound<'a>, what: &str) -> Result<Cow<'a, [u8]>, CqlError> {
-        match self.evaluate(bound)? {
+        match self.evaluate(bound).map_err(|error| in_place(error, format_args!("in condition for column {what}")))? {
             Evaluated::Set(bytes) => Ok(bytes),
             Evaluated::Null => Err(invalid(format!("Invalid null value in condition for column {what}"))),
             Evaluated::Unset => Err(invalid(format!("Invalid unset value for column {what}"))),
@@ -479,9 +479,6 @@ impl Planner<'_> {
                 _ => Signature { function: Function::PartitionHash, arguments, returns: CqlType::Int },
             }]);
         }
-        if lower.replace('_', "") == "maskhash" {
-            return Err(not_supported("mask_hash"));
-        }
         if generic::is_generic(&lower.replace('_', "")) {
             let types = arguments.iter().map(|argument| self.operand_type(argument)).collect::<Result<Vec<_>, _>>()?;
             return Ok(vec![generic::resolve(&lower, &types)?]);
@@ -642,7 +639,9 @@ pub fn constant(constant: &Literal, receiver: &Receiver<'_>) -> Result<Term, Cql
     match outcome {
         Ok(()) => Ok(Term::Constant(Some(out.into()))),
         Err(LiteralError::WrongKind(kind, _)) => Err(wrong_kind(kind, &text, receiver)),
-        Err(LiteralError::Invalid(error)) => Err(value_error(error)),
+        Err(LiteralError::Invalid(error)) => {
+            Err(in_place(value_error(error), format_args!("\"{}\" of type {}", receiver.name, receiver.data_type)))
+        }
     }
 }
 

@@ -3,8 +3,9 @@
 //! Always true: stamps follow the order of writes; overwriting follows the same rule as the replicated store's. Left out: everything that fails, except
 //! that a change of the catalog may take tablets away.
 
+use crate::exec::fold::Folder;
 use crate::exec::source::scan_entries;
-use crate::kv::{Fetch, FetchRows, Fetched, Kv, KvError, NodeInfo, Now, ScanRequest, WriteReply, WriteSink};
+use crate::kv::{Fetch, FetchRows, Fetched, Kv, KvError, NodeInfo, Now, Replicas, ScanRequest, WriteReply, WriteSink};
 use crate::program::TabletEvaluator;
 use arc_swap::ArcSwap;
 use diorite_base::mutation::{
@@ -38,12 +39,19 @@ pub struct MemoryKv {
     pub is_cold: AtomicBool,
     /// How many scans there were.
     pub scans: AtomicUsize,
+    /// How many entries were brought to the node that asked.
+    pub shipped: AtomicUsize,
+    /// Folds are declined, as by a node whose catalog is older.
+    pub declines_folds: AtomicBool,
+    folder: Folder,
     /// How many cold gets there are at the moment.
     waiting: AtomicUsize,
     /// How many cold gets there were at once.
     pub most_waiting: AtomicUsize,
     /// Who leads all tablets; `None`: this node. What is asked of them is carried out here anyway.
     pub leader: Mutex<Option<NodeId>>,
+    /// What every access to a tablet fails with.
+    pub failure: Mutex<Option<KvError>>,
     /// A change of the catalog that comes just before the next access to a tablet.
     pub interruption: Mutex<Option<Command>>,
 }
@@ -71,9 +79,13 @@ impl MemoryKv {
             last_stamp_us: AtomicI64::new(0),
             is_cold: AtomicBool::new(false),
             scans: AtomicUsize::new(0),
+            shipped: AtomicUsize::new(0),
+            declines_folds: AtomicBool::new(false),
+            folder: Folder::default(),
             waiting: AtomicUsize::new(0),
             most_waiting: AtomicUsize::new(0),
             leader: Mutex::default(),
+            failure: Mutex::default(),
             interruption: Mutex::default(),
         }
     }
@@ -97,6 +109,9 @@ impl MemoryKv {
     fn check(&self, id: TabletId) -> Result<(), KvError> {
         if let Some(command) = self.interruption.lock().take() {
             self.command(&command);
+        }
+        if let Some(failure) = self.failure.lock().clone() {
+            return Err(failure);
         }
         match self.catalog.load().placement(id) {
             Some(_) => Ok(()),
@@ -255,6 +270,15 @@ impl Kv for MemoryKv {
                 fetched.chunk = scan_entries(&entries, &range);
             }
         }
+        if let Some(task) = &request.fold {
+            let catalog = match self.declines_folds.load(Ordering::Relaxed) {
+                true => Arc::new(Catalog::default()),
+                false => self.catalog.load_full(),
+            };
+            let folded = self.folder.fold(&catalog, task, &fetched);
+            return Ok(Fetched { folded: Some(folded), ..Fetched::default() });
+        }
+        self.shipped.fetch_add(fetched.chunk.ends.len() + usize::from(fetched.row.is_some()), Ordering::Relaxed);
         Ok(fetched)
     }
 
@@ -306,6 +330,10 @@ impl Kv for MemoryKv {
 
     fn peers(&self) -> Vec<NodeInfo> {
         Vec::new()
+    }
+
+    fn replicas(&self, _: TabletId) -> Replicas {
+        Replicas { required: 2, alive: 1 }
     }
 
     fn leader(&self, _tablet: TabletId) -> Option<NodeId> {

@@ -175,7 +175,8 @@ fn values_are_checked() {
     let one = INT(1);
     let with = |key, clustering, value, word| database.execute(&insert, &[key, clustering, value, word]);
     let (key, number, word) = (Value::Set(b"k".as_slice()), Value::Set(one.as_slice()), Value::Set(b"w".as_slice()));
-    assert_eq!(refused(with(Value::Set(b""), number, number, word)).1, "Key may not be empty");
+    let empty = refused(with(Value::Set(b""), number, number, word)).1;
+    assert_eq!(empty, "Key may not be empty (partition key k of ks.t)");
     assert_eq!(refused(with(Value::Null, number, number, word)).1, "Invalid null value in condition for column k");
     assert_eq!(refused(with(Value::Unset, number, number, word)).1, "Invalid unset value for column k");
     assert_eq!(refused(with(key, number, Value::Set(b"abc"), word)).0, ErrorCode::Invalid);

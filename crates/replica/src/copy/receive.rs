@@ -5,6 +5,7 @@ use super::pace::Credit;
 use super::staged::Staged;
 use super::wire::Frame;
 use super::{ALIVE_NS, Copies, LOOK_NS, PIECE_BYTES, WINDOW_BYTES};
+use crate::events::TabletEventKind;
 use ahash::{AHashMap, AHashSet};
 use diorite_base::{NodeId, TabletId};
 use std::fs;
@@ -291,6 +292,7 @@ impl Taking {
                 self.staged = None;
                 self.copies.install(self.tablet, &self.directory, self.disk, self.applied).map_err(Failure::Useless)?;
                 tracing::info!(tablet = %self.tablet, from = %self.from, bytes, "a copy has taken the place of the replica");
+                self.copies.inner.context.note(self.tablet, TabletEventKind::CopyTaken { from: self.from, bytes });
                 return Ok(true);
             }
             _ => {}

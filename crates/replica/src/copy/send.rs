@@ -5,6 +5,7 @@ use super::source::PAUSE_NS;
 use super::staged;
 use super::wire::{Frame, Held, Listed, State};
 use super::{ALIVE_NS, Copies, LOOK_NS, PIECE_BYTES};
+use crate::events::TabletEventKind;
 use crate::handle::Leadership;
 use ahash::AHashMap;
 use crc32fast::Hasher;
@@ -182,6 +183,7 @@ impl Copies {
         let (state, failure) = match outcome {
             Ok(bytes) => {
                 tracing::info!(%tablet, %to, bytes, "a copy of the replica was sent");
+                self.inner.context.note(tablet, TabletEventKind::CopySent { to, bytes: *bytes });
                 (State::Done, "")
             }
             Err(failure) => {

@@ -46,9 +46,8 @@ fn fill(cluster: &Cluster, nodes: &[u64]) {
 }
 
 fn holds_all(cluster: &Cluster, node: u64) -> bool {
-    let is_open = cluster.stores[&node].handle(TabletId(TABLET)).is_some();
-    let rows = (0..FILES).flat_map(|file| (0..FILE_BYTES / ROW_BYTES).map(move |row| 1_000 + file * 1_000 + row));
-    is_open && rows.into_iter().all(|n| cluster.stored(node, TABLET, n) == 1)
+    let mut rows = (0..FILES).flat_map(|file| (0..FILE_BYTES / ROW_BYTES).map(move |row| 1_000 + file * 1_000 + row));
+    rows.all(|n| cluster.stored(node, TABLET, n) == 1)
 }
 
 fn sent(store: &Store) -> u64 {

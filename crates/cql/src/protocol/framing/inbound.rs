@@ -153,6 +153,12 @@ impl Inbound {
         self.position == self.input.len() && (self.parts.is_empty() || self.are_parts_done) && self.skip_bytes == 0
     }
 
+    /// Memory of the buffers.
+    #[inline]
+    pub fn capacity_bytes(&self) -> usize {
+        self.input.capacity() + self.parts.capacity() + self.scratch.capacity()
+    }
+
     /// Gives back buffers that hold nothing.
     pub fn release_memory(&mut self) {
         if self.is_idle() && self.payload.range.is_empty() {

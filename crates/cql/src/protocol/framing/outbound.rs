@@ -155,6 +155,12 @@ impl Outbound {
         self.pending_bytes() == 0
     }
 
+    /// Memory of the buffers.
+    #[inline]
+    pub fn capacity_bytes(&self) -> usize {
+        self.out.capacity() + self.staging.capacity()
+    }
+
     /// Gives back buffers that hold nothing.
     pub fn release_memory(&mut self) {
         if self.is_empty() {

@@ -99,6 +99,21 @@ pub(super) fn dependencies_first(mut types: Vec<&UserType>) -> Vec<&UserType> {
     ordered
 }
 
+/// Those of the types of a keyspace, dependencies first, without which the table cannot be made.
+pub(super) fn needed_by<'t>(table: &Table, types: Vec<&'t UserType>) -> Vec<&'t UserType> {
+    let mut needed: Vec<&UserType> = Vec::new();
+    // Backwards, so that whatever mentions a type has been looked at before it.
+    for candidate in dependencies_first(types).into_iter().rev() {
+        let by_table = table.columns.iter().any(|column| mentions(&column.data_type, &candidate.name));
+        let by_type = needed.iter().flat_map(|user| &user.fields).any(|(_, field)| mentions(field, &candidate.name));
+        if by_table || by_type {
+            needed.push(candidate);
+        }
+    }
+    needed.reverse();
+    needed
+}
+
 fn mentions(data_type: &CqlType, name: &str) -> bool {
     match data_type {
         CqlType::List(inner, _) | CqlType::Set(inner, _) | CqlType::Vector(inner, _) => mentions(inner, name),

@@ -1,0 +1,192 @@
+//! Values as people read them on a page: numbers with separators, sizes, rates, times, states in colour.
+//!
+//! Always true: colour never says anything alone, there is a word with it.
+
+use diorite_base::text::{NOTHING, bytes, duration};
+use maud::{Markup, html};
+
+/// `12,345`
+pub(super) fn count(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// `0.5`, `7.5`, `12`, `12,345`: two or three digits of a number that need not be whole.
+pub(super) fn decimal(number: f64) -> String {
+    match number.abs() {
+        below if below < 0.005 => "0".to_owned(),
+        below if below < 1.0 => trimmed(format!("{number:.2}")),
+        below if below < 10.0 => trimmed(format!("{number:.1}")),
+        _ => count(number.round().max(0.0) as u64),
+    }
+}
+
+fn trimmed(text: String) -> String {
+    match text.contains('.') {
+        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
+        false => text,
+    }
+}
+
+/// `1.5 GiB`
+pub(super) fn size(number: u64) -> String {
+    bytes(number as f64)
+}
+
+/// `1.5 MiB/s`
+pub(super) fn byte_rate(number: f64) -> String {
+    format!("{}/s", bytes(number))
+}
+
+/// `12 µs`, `3.4 ms`, `1.2 s`
+pub(super) fn latency(seconds: f64) -> String {
+    match seconds {
+        none if none <= 0.0 => "0".to_owned(),
+        short if short < 0.001 => format!("{:.0} µs", short * 1e6),
+        short if short < 0.01 => format!("{:.2} ms", short * 1e3),
+        short if short < 0.1 => format!("{:.1} ms", short * 1e3),
+        short if short < 1.0 => format!("{:.0} ms", short * 1e3),
+        long => format!("{long:.2} s"),
+    }
+}
+
+/// `300 ms`, `12 s ago`
+pub(super) fn ago(milliseconds: u64) -> String {
+    match milliseconds {
+        0 => "now".to_owned(),
+        short if short < 1_000 => format!("{short} ms ago"),
+        long => format!("{} ago", duration(long / 1_000)),
+    }
+}
+
+/// `2026-11-21 23:10:05`, of universal time.
+pub(crate) fn moment(unix_ms: i64) -> String {
+    let seconds = unix_ms.div_euclid(1_000);
+    let (days, of_day) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
+    let (year, month, day) = date(days);
+    let (hour, minute, second) = (of_day / 3_600, of_day / 60 % 60, of_day % 60);
+    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}")
+}
+
+/// The Gregorian date so many days after 1970-01-01. Years are counted from March, so that the leap day is their last, in eras of 400 years.
+fn date(days: i64) -> (i64, i64, i64) {
+    let shifted = days + 719_468;
+    let (era, of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
+    let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted_month = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * shifted_month + 2) / 5 + 1;
+    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
+    (era * 400 + year_of_era + i64::from(month <= 2), month, day)
+}
+
+/// How a thing stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Tone {
+    /// As it should be.
+    Good,
+    /// Somebody should know.
+    Warning,
+    /// Something is wrong.
+    Bad,
+    /// Neither good nor bad.
+    Plain,
+}
+
+impl Tone {
+    pub(super) fn class(self) -> &'static str {
+        match self {
+            Self::Good => "good",
+            Self::Warning => "warn",
+            Self::Bad => "bad",
+            Self::Plain => "plain",
+        }
+    }
+}
+
+/// A word with a dot in the colour of its tone.
+pub(super) fn badge(tone: Tone, text: impl AsRef<str>) -> Markup {
+    html! { span class=(format!("badge {}", tone.class())) { (text.as_ref()) } }
+}
+
+pub(super) fn text(value: impl ToString) -> Markup {
+    html! { (value.to_string()) }
+}
+
+pub(super) fn nothing() -> Markup {
+    html! { span.dim { (NOTHING) } }
+}
+
+/// What there is to show, or a dash.
+pub(super) fn optional<T>(value: Option<T>, show: impl FnOnce(T) -> String) -> Markup {
+    match value {
+        Some(value) => text(show(value)),
+        None => nothing(),
+    }
+}
+
+/// How much of something is in use, with a bar.
+pub(super) fn share(used: u64, total: u64, label: &str) -> Markup {
+    let percent = (used as f64 / total.max(1) as f64 * 100.0).min(100.0);
+    let tone = match percent {
+        full if full >= 90.0 => Tone::Bad,
+        high if high >= 75.0 => Tone::Warning,
+        _ => Tone::Plain,
+    };
+    html! {
+        span.share {
+            progress class=(tone.class()) value=(format!("{percent:.1}")) max="100" title=(format!("{percent:.0} %")) aria-label=(label) {}
+            span { (label) }
+        }
+    }
+}
+
+/// A heading with what belongs to it.
+pub(super) fn section(title: &str, content: Markup) -> Markup {
+    html! { section { h2 { (title) } (content) } }
+}
+
+/// A figure with its name.
+pub(super) fn tile(name: &str, value: Markup, note: Option<Markup>) -> Markup {
+    html! { div.tile { dt { (name) } dd { (value) } @if let Some(note) = note { dd.note { (note) } } } }
+}
+
+/// Facts, each with its name.
+pub(super) fn facts(facts: &[(&str, Markup)]) -> Markup {
+    html! { dl.facts { @for (name, value) in facts { div { dt { (name) } dd { (value) } } } } }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_for_people() {
+        assert_eq!([0, 999, 1_000, 12_345_678].map(count), ["0", "999", "1,000", "12,345,678"]);
+        assert_eq!(
+            [0.0, 0.5, 0.254, 7.04, 7.46, 12.4, 12_345.6].map(decimal),
+            ["0", "0.5", "0.25", "7", "7.5", "12", "12,346"]
+        );
+        assert_eq!(
+            [0.0, 0.000_012, 0.003_4, 0.045_6, 0.45, 1.234].map(latency),
+            ["0", "12 µs", "3.40 ms", "45.6 ms", "450 ms", "1.23 s"]
+        );
+        assert_eq!([0, 250, 61_000].map(ago), ["now", "250 ms ago", "1 min 1 s ago"]);
+    }
+
+    #[test]
+    fn moments_are_of_the_gregorian_calendar() {
+        assert_eq!(moment(0), "1970-01-01 00:00:00");
+        assert_eq!(moment(-1), "1969-12-31 23:59:59");
+        assert_eq!(moment(951_782_400_000), "2000-02-29 00:00:00");
+        assert_eq!(moment(951_868_800_000), "2000-03-01 00:00:00");
+        assert_eq!(moment(1_795_302_605_000), "2026-11-21 23:10:05");
+    }
+}

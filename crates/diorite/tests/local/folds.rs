@@ -1,0 +1,73 @@
+//! Aggregates over a cluster are computed where the rows are: what crosses the network does not grow with them.
+
+use crate::client::{Client, count};
+use crate::{Local, server};
+use diorite_cql::protocol::Value;
+
+const ROWS: usize = 3_000;
+const VALUE_BYTES: usize = 1_024;
+
+/// A counter, summed over the nodes.
+fn total(local: &Local, name: &str) -> u64 {
+    (1..=3)
+        .map(|number| {
+            let text = server::get(&local.address(number), "/metrics").unwrap();
+            let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')).unwrap();
+            line.parse::<f64>().unwrap() as u64
+        })
+        .sum()
+}
+
+#[test]
+fn aggregates_do_not_make_rows_travel() {
+    let local = Local::fresh();
+    local.up(3, &["--rf", "1"]);
+    let mut client = Client::connect(&local.address(1)).unwrap();
+    client.run("CREATE KEYSPACE ks");
+    client.run("CREATE TABLE ks.t (k int, c int, n bigint, v blob, PRIMARY KEY (k, c)) WITH tablets = 12");
+    let insert = client.prepare("INSERT INTO ks.t (k, c, n, v) VALUES (?, ?, ?, ?)");
+    let value = vec![7; VALUE_BYTES];
+    for number in 0..ROWS {
+        let (k, c, n) =
+            (((number / 10) as i32).to_be_bytes(), (number as i32).to_be_bytes(), (number as i64).to_be_bytes());
+        client.execute(0, &insert.id, &[Value::Set(&k), Value::Set(&c), Value::Set(&n), Value::Set(&value)]);
+        client.flush().unwrap();
+        client.receive().unwrap();
+    }
+    let sent = || total(&local, "diorite_routed_sent_bytes_total");
+    let before = sent();
+    let read = client.run("SELECT v FROM ks.t");
+    assert_eq!(read.rows.len(), ROWS);
+    let by_rows = sent() - before;
+    assert!(by_rows > (ROWS * VALUE_BYTES / 3) as u64, "most tablets are led elsewhere: {by_rows} bytes");
+
+    let (before, folded) = (sent(), total(&local, "diorite_routed_folded_total"));
+    assert_eq!(count(&mut client, "ks.t"), ROWS as i64);
+    let read = client.run("SELECT sum(n), min(c), max(v), count(v) FROM ks.t");
+    let wire = |cell: usize| read.rows[0][cell].clone().unwrap();
+    assert_eq!(wire(0), ((ROWS * (ROWS - 1) / 2) as i64).to_be_bytes());
+    assert_eq!((wire(1), wire(2)), (0i32.to_be_bytes().to_vec(), value));
+    assert_eq!(wire(3), (ROWS as i64).to_be_bytes());
+    assert!(total(&local, "diorite_routed_folded_total") > folded, "leaders elsewhere folded their rows");
+    let by_folds = sent() - before;
+    assert!(by_folds < by_rows / 20, "{by_folds} bytes for two aggregates, {by_rows} for the rows");
+
+    let before = sent();
+    let groups = client.run("SELECT k, count(*), sum(n) FROM ks.t GROUP BY k");
+    assert_eq!(groups.rows.len(), ROWS / 10);
+    for group in &groups.rows {
+        let k = i64::from(i32::from_be_bytes(group[0].as_deref().unwrap().try_into().unwrap()));
+        assert_eq!(group[1].as_deref().unwrap(), 10i64.to_be_bytes());
+        assert_eq!(group[2].as_deref().unwrap(), (100 * k + 45).to_be_bytes());
+    }
+    let by_groups = sent() - before;
+    assert!(by_groups < by_rows / 20, "{by_groups} bytes for groups, {by_rows} for the rows");
+    // A partition of any size, wherever it is led.
+    let before = sent();
+    for k in 0..30 {
+        let read = client.run(&format!("SELECT count(*), max(n) FROM ks.t WHERE k = {k}"));
+        assert_eq!(read.rows[0][0].as_deref().unwrap(), 10i64.to_be_bytes());
+    }
+    let by_partitions = sent() - before;
+    assert!(by_partitions < 30 * VALUE_BYTES as u64, "{by_partitions} bytes for 30 partitions of 10 rows");
+}

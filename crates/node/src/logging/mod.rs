@@ -1,0 +1,100 @@
+//! Log output: standard error, as text or JSON, and the newest lines in memory for whoever asks.
+//!
+//! Always true: what is kept in memory is bounded; levels may be changed while the node runs; directives that cannot be read change nothing. What is
+//! secret is not here but where it is logged: statements go to the log without their values (`diorite_cql::language::redacted`).
+
+mod recent;
+mod slow;
+
+use crate::config::{LogFormat, StartOptions};
+use diorite_base::SystemClock;
+use parking_lot::Mutex;
+pub(crate) use recent::{Level, Recent};
+pub(crate) use slow::{SlowQueries, SlowQuery};
+use std::sync::Arc;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, Layer, Registry, reload};
+
+/// The log engine reports the zeros behind the last record of a crashed log as a broken batch: expected, and not an operator's concern.
+const ALWAYS: &str = "raft_engine=error";
+/// What holds if the given directives cannot be read.
+const DEFAULT_LEVELS: &str = "info";
+
+/// The process's logger, as far as it can be looked at and changed.
+pub(crate) struct Logging {
+    /// The newest lines.
+    pub(crate) recent: Arc<Recent>,
+    /// What takes long.
+    pub(crate) slow: SlowQueries,
+    format: LogFormat,
+    filter: reload::Handle<EnvFilter, Registry>,
+    levels: Mutex<String>,
+}
+
+fn filter_of(levels: &str) -> Result<EnvFilter, String> {
+    EnvFilter::try_new(format!("{ALWAYS},{levels}")).map_err(|error| error.to_string())
+}
+
+impl Logging {
+    /// Installs the process's logger. Directives that cannot be read fall back to `info`, which is said.
+    pub(crate) fn install(options: &StartOptions) -> Arc<Self> {
+        let (levels, filter, unreadable) = match filter_of(&options.log_level) {
+            Ok(filter) => (options.log_level.clone(), filter, None),
+            Err(error) => {
+                (DEFAULT_LEVELS.to_owned(), EnvFilter::new(format!("{ALWAYS},{DEFAULT_LEVELS}")), Some(error))
+            }
+        };
+        let recent = Arc::new(Recent::new(SystemClock::new()));
+        let (filter, handle) = reload::Layer::new(filter);
+        let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+        let lines = match options.log_format {
+            LogFormat::Text => lines.with_target(false).boxed(),
+            LogFormat::Json => lines.json().boxed(),
+        };
+        let logger = tracing_subscriber::registry().with(filter).with(lines).with(recent::Keep(Arc::clone(&recent)));
+        // A logger that is installed already (in tests) stays.
+        let _ = logger.try_init();
+        if let Some(error) = unreadable {
+            tracing::warn!(%error, "log level cannot be read, using info");
+        }
+        let slow = SlowQueries::new(options.slow_query.0);
+        Arc::new(Self { recent, slow, format: options.log_format, filter: handle, levels: Mutex::new(levels) })
+    }
+
+    /// What is logged, as it was given.
+    pub(crate) fn levels(&self) -> String {
+        self.levels.lock().clone()
+    }
+
+    /// The form of the lines.
+    pub(crate) fn format(&self) -> LogFormat {
+        self.format
+    }
+
+    /// Logs from now on what `levels` say; an error if they cannot be read.
+    pub(crate) fn set_levels(&self, levels: &str) -> Result<(), String> {
+        let filter = filter_of(levels)?;
+        // One change at a time, so that what is shown is what holds.
+        let mut shown = self.levels.lock();
+        self.filter.reload(filter).map_err(|error| error.to_string())?;
+        tracing::info!(levels, before = %*shown, "log levels were changed");
+        levels.clone_into(&mut shown);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn directives_are_read_or_refused() {
+        for good in ["info", "warn,diorite_replica=debug", "off"] {
+            assert!(filter_of(good).is_ok(), "{good}");
+        }
+        for bad in ["diorite=loud", "a=b=c"] {
+            assert!(filter_of(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! The process, and what the node that leads the catalog knows of the cluster.
+
+use super::Source;
+use super::writer::Writer;
+use crate::observe::process;
+use prometheus_client::registry::Unit;
+use std::fmt;
+
+/// The process, under the names that Prometheus has for it. Beside [`Source::cluster`], which needs others.
+pub(super) fn process(out: &mut Writer<'_, '_>) -> fmt::Result {
+    let (bytes, seconds) = (Some(&Unit::Bytes), Unit::Seconds);
+    if let Some(used) = process::cpu_seconds() {
+        out.counter_f64("process_cpu", "Processor time used, by user and system", &seconds, used)?;
+    }
+    if let Some(resident) = process::resident_bytes() {
+        out.gauge("process_resident_memory", "Memory in use", bytes, resident)?;
+    }
+    if let Some(reserved) = process::virtual_bytes() {
+        out.gauge("process_virtual_memory", "Address space in use", bytes, reserved)?;
+    }
+    if let Some((open, limit)) = process::file_descriptors() {
+        out.gauge("process_open_fds", "Open file descriptors", None, open)?;
+        if let Some(limit) = limit {
+            out.gauge("process_max_fds", "File descriptors that may be open", None, limit)?;
+        }
+    }
+    if let Some(threads) = process::threads() {
+        out.gauge("process_threads", "Threads", None, threads)?;
+    }
+    if let Some(started) = process::started_unix_seconds() {
+        let help = "When the process was started, since the Unix epoch";
+        out.gauge_f64("process_start_time", help, Some(&seconds), started)?;
+    }
+    Ok(())
+}
+
+impl Source {
+    /// The cluster, where it is known: on the node that leads the catalog, as of a few seconds ago.
+    pub(super) fn cluster(&self, out: &mut Writer<'_, '_>) -> fmt::Result {
+        let help = "1 while requests are served, 0 while nobody is known to lead the catalog";
+        out.gauge("ready", help, None, u64::from(self.operations.unready().is_none()))?;
+        let Some(status) = self.operations.summary() else { return Ok(()) };
+        let nodes =
+            [("up", status.live_nodes as u64), ("down", (status.nodes - status.live_nodes.min(status.nodes)) as u64)];
+        out.gauges(
+            "cluster_nodes",
+            "Nodes that are members, told by the leader of the catalog",
+            None,
+            "state",
+            &nodes,
+        )?;
+        out.gauge("cluster_tablets", "Tablets", None, status.tablets as u64)?;
+        let at_risk = [
+            ("under_replicated", status.under_replicated as u64),
+            ("leaderless", status.leaderless as u64),
+            ("unavailable", status.unavailable as u64),
+        ];
+        out.gauges(
+            "cluster_tablets_at_risk",
+            "Tablets that lack replicas, a leader, or a quorum",
+            None,
+            "why",
+            &at_risk,
+        )?;
+        out.gauge("cluster_disks_full", "Disks that refuse writes", None, status.full_disks as u64)?;
+        let balancer = &status.balancer;
+        out.gauge("balancer_moves", "Tablets with replicas on their way", None, balancer.moves as u64)?;
+        out.gauge("balancer_left", "To be copied until all is in place", Some(&Unit::Bytes), balancer.bytes_left)?;
+        let help = "1 where the state is that of the balancer";
+        out.gauges("balancer_state", help, None, "state", &[(balancer.state.as_str(), 1)])?;
+        out.gauge("balancer_stuck", "Things that the balancer cannot do", None, balancer.stuck.len() as u64)
+    }
+
+    /// What this node, leading the catalog, has decided.
+    pub(super) fn balancer(&self, out: &mut Writer<'_, '_>) -> fmt::Result {
+        let decided = self.operations.decided();
+        let decided: Vec<(&str, u64)> = decided.iter().map(|(reason, count)| (reason.as_str(), *count)).collect();
+        out.counters(
+            "balancer_decisions",
+            "Moves of replicas and leaders decided here, by reason",
+            None,
+            "reason",
+            &decided,
+        )
+    }
+}

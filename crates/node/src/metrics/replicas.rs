@@ -1,0 +1,103 @@
+//! The Raft log, consensus, and the tablets of the node: in all, by disk and by table.
+
+use super::tables::Tables;
+use super::writer::Writer;
+use super::{Source, read};
+use crate::catalog::CATALOG_TABLET;
+use diorite_replica::Leadership;
+use diorite_storage::TabletStatistics;
+use prometheus_client::registry::Unit;
+use std::fmt;
+
+impl Source {
+    pub(super) fn log(&self, out: &mut Writer<'_, '_>) -> fmt::Result {
+        let counters = self.shared.kv.store.counters();
+        out.counter("raft_log_writes", "Batches written to the Raft log", None, read(&counters.log_writes))?;
+        out.counter("raft_log_syncs", "Batches that were fsynced", None, read(&counters.log_syncs))?;
+        let written = read(&counters.log_bytes);
+        out.counter("raft_log_written", "Bytes written to the Raft log", Some(&Unit::Bytes), written)?;
+        let seconds = read(&counters.log_write_ns) as f64 / 1e9;
+        out.counter_f64("raft_log_write", "Time spent writing the Raft log", &Unit::Seconds, seconds)?;
+        let help = "How long batches took to be written to the Raft log and fsynced";
+        out.histogram("raft_log_sync_duration", help, &counters.log_sync_times.snapshot())?;
+        out.counter("memory_waits", "Times a store thread waited for a flush", None, read(&counters.memory_waits))
+    }
+
+    /// Consensus: what was proposed and committed, who leads, and copies of replicas.
+    pub(super) fn raft(&self, out: &mut Writer<'_, '_>) -> fmt::Result {
+        let store = &self.shared.kv.store;
+        let counters = store.counters();
+        out.counter("raft_proposals", "Writes proposed by tablets led here", None, counters.proposals.get())?;
+        let help = "Entries of the Raft log that were committed and applied here";
+        out.counter("raft_entries_committed", help, None, counters.entries_committed.get())?;
+        out.counter("raft_campaigns", "Elections called by replicas here", None, read(&counters.campaigns))?;
+        out.counter("raft_elections_won", "Elections won by replicas here", None, read(&counters.elections_won))?;
+        let leases = [("taken", read(&counters.leases_taken)), ("lost", read(&counters.leases_lost))];
+        out.counters("raft_leases", "Leases of tablets led here that began and ended", None, "change", &leases)?;
+        let liveness = store.liveness();
+        let help = "Heartbeats answered by other nodes, each of which renews all leases here that stand on its node";
+        out.counter("raft_lease_renewals", help, None, liveness.support_received())?;
+        let help = "Frames of consensus that could not be sent, which is as if the network had lost them";
+        out.counter("raft_frames_lost", help, None, read(&counters.frames_lost))?;
+        let copied = [("sent", read(&counters.copy_bytes_sent)), ("received", read(&counters.copy_bytes_received))];
+        out.counters("replica_copied", "Copies of replicas", Some(&Unit::Bytes), "direction", &copied)?;
+        let copies = store.copies();
+        let under_way = |incoming: bool| copies.iter().filter(|copy| copy.incoming == incoming).count() as u64;
+        let copies = [("sending", under_way(false)), ("receiving", under_way(true))];
+        out.gauges("replica_copies", "Copies of replicas under way", None, "direction", &copies)
+    }
+
+    /// Sums over all tablets, over the disks, and by table.
+    pub(super) fn tablets(&self, out: &mut Writer<'_, '_>) -> fmt::Result {
+        let store = &self.shared.kv.store;
+        let disks = store.disks();
+        let mut total = TabletStatistics::default();
+        let (mut live_bytes, mut led, mut catalog_led) = (0, 0, 0);
+        let mut per_disk = vec![(0u64, 0u64); disks.len()];
+        let mut tables = Tables::new(&self.shared.kv.catalog.served());
+        for handle in store.tablets().values() {
+            let statistics = handle.data().statistics();
+            let leads = handle.leadership() == Leadership::Here;
+            led += u64::from(leads);
+            catalog_led += u64::from(leads && handle.id() == CATALOG_TABLET);
+            live_bytes += statistics.live_bytes;
+            total.add(&statistics);
+            if let Some((tablets, bytes)) = per_disk.get_mut(handle.disk()) {
+                *tablets += 1;
+                *bytes += statistics.sst_bytes;
+            }
+            tables.add(handle.id(), handle.operations(), statistics.sst_bytes, leads);
+        }
+        out.gauge("tablets", "Tablet replicas here", None, store.tablets().len() as u64)?;
+        out.gauge("tablets_led", "Tablets whose leader is here", None, led)?;
+        out.gauge("catalog_led", "1 where the catalog's leader is", None, catalog_led)?;
+        self.totals(out, &total)?;
+        self.amplification(out, total.sst_bytes, live_bytes)?;
+        tables.write(&mut self.by_table.lock(), out)?;
+        let bytes = Some(&Unit::Bytes);
+        let by_disk = |value: &dyn Fn(usize) -> u64| -> Vec<(&str, u64)> {
+            disks.iter().enumerate().map(|(index, disk)| (disk.0.as_str(), value(index))).collect()
+        };
+        out.gauges("disk_tablets", "Tablets per disk", None, "disk", &by_disk(&|index| per_disk[index].0))?;
+        out.gauges("disk_sstable_size", "SSTables per disk", bytes, "disk", &by_disk(&|index| per_disk[index].1))?;
+        out.gauges("disk_free", "Free per disk", bytes, "disk", &by_disk(&|index| disks[index].1))?;
+        out.gauges("disk_total", "Size of each disk", bytes, "disk", &by_disk(&|index| disks[index].2))?;
+        out.gauges("disk_raft_log_size", "Raft log per disk", bytes, "disk", &by_disk(&|index| disks[index].3))?;
+        let full = by_disk(&|index| u64::from(disks[index].4));
+        out.gauges("disk_full", "1 where writes are refused for lack of space", None, "disk", &full)?;
+        let failed = store.failed_disks();
+        let failed = by_disk(&|index| u64::from(failed.get(index).copied().unwrap_or(false)));
+        out.gauges("disk_failed", "1 where nothing is used any more", None, "disk", &failed)
+    }
+
+    fn totals(&self, out: &mut Writer<'_, '_>, total: &TabletStatistics) -> fmt::Result {
+        let bytes = Some(&Unit::Bytes);
+        out.gauge("sstable_size", "SSTable files of all tablets", bytes, total.sst_bytes)?;
+        out.gauge("sstable_files", "SSTable files of all tablets", None, total.sst_files)?;
+        out.gauge("rows_estimate", "Rows of all tablets, estimated by RocksDB", None, total.keys_estimate)?;
+        let pending = total.compactions_pending;
+        out.gauge("compactions_pending", "Tablets that wait for a compaction thread", None, pending)?;
+        let pending_bytes = total.pending_compaction_bytes;
+        out.gauge("compaction_pending_size", "To be rewritten by compactions, estimated", bytes, pending_bytes)
+    }
+}

@@ -1,0 +1,77 @@
+//! Requests of clients, and what becomes of those that other nodes lead.
+
+use super::writer::Writer;
+use super::{Source, read};
+use diorite_query::Operation;
+use prometheus_client::registry::Unit;
+use std::fmt;
+use std::sync::atomic::Ordering;
+
+impl Source {
+    pub(super) fn requests(&self, out: &mut Writer<'_, '_>) -> fmt::Result {
+        let counters = &self.shared.counters;
+        let kinds = [
+            ("execute", counters.executes.get()),
+            ("query", counters.queries.get()),
+            ("prepare", counters.prepares.get()),
+            ("batch", counters.batches.get()),
+        ];
+        out.counters("cql_requests", "CQL requests by kind", None, "kind", &kinds)?;
+        let times = Operation::ALL.into_iter().map(|operation| (operation.name(), self.shared.latencies.of(operation)));
+        let help = "How long clients' requests took, from when they were read until their answer was ready";
+        out.histograms("cql_request_duration", help, "operation", times)?;
+        let waiting = counters.executes_waiting.get();
+        out.counter("cql_executes_waiting", "Executions that could not be answered at once", None, waiting)?;
+        out.counter("cql_protocol_errors", "Malformed or misplaced messages", None, read(&counters.protocol_errors))?;
+        out.gauge(
+            "cql_connections",
+            "Open CQL connections",
+            None,
+            self.shared.connections.load(Ordering::Relaxed) as u64,
+        )?;
+        let buffers = self.shared.buffer_bytes.load(Ordering::Relaxed) as u64;
+        out.gauge("cql_connection_buffers", "Buffers of CQL connections", Some(&Unit::Bytes), buffers)?;
+        let work = self.shared.work_bytes() as u64;
+        out.gauge("cql_requests_in_work", "Requests being worked on", Some(&Unit::Bytes), work)?;
+        let prepared = self.shared.engine.prepared_statements() as u64;
+        out.gauge("cql_prepared_statements", "Prepared statements", None, prepared)?;
+        let refused = read(&counters.connections_refused);
+        out.counter("cql_connections_refused", "Connections over the limit", None, refused)?;
+        let overloaded = read(&counters.overloaded);
+        out.counter("cql_overloaded", "Requests refused because too many were being worked on", None, overloaded)?;
+        let (waiting, refused) = self.shared.kv.store.queue_state();
+        out.gauge("writes_queued", "Writes waiting for a store thread", None, waiting as u64)?;
+        out.counter("writes_refused", "Writes refused because a queue was full", None, refused)
+    }
+
+    pub(super) fn routing(&self, out: &mut Writer<'_, '_>) -> fmt::Result {
+        let router = &self.shared.kv.router;
+        let counters = router.counters();
+        let by_place = [
+            ("here", read(&counters.local)),
+            ("elsewhere", read(&counters.forwarded)),
+            ("elsewhere, answered here", read(&counters.followed)),
+        ];
+        let help = "Reads and writes of tablets for this node's clients, by where the tablet is led";
+        out.counters("routed_requests", help, None, "led", &by_place)?;
+        let frames = [("requests", read(&counters.frames_sent)), ("answers", read(&counters.answer_frames))];
+        out.counters("routed_frames", "Frames of requests and answers sent to other nodes", None, "kind", &frames)?;
+        let sent = read(&counters.sent_bytes);
+        out.counter("routed_sent", "Bytes of these frames", Some(&Unit::Bytes), sent)?;
+        let folded = read(&counters.folded);
+        out.counter("routed_folded", "Pieces of aggregates that other nodes had folded here", None, folded)?;
+        let received = read(&counters.received);
+        out.counter("routed_received", "Requests that other nodes sent here", None, received)?;
+        let refused = read(&counters.refused_not_leader);
+        out.counter("routed_refused", "Of these, refused because the tablet is led elsewhere", None, refused)?;
+        out.counter("routed_retried", "Requests that were sent again", None, read(&counters.retried))?;
+        out.counter("routed_timed_out", "Requests not answered in time", None, read(&counters.timed_out))?;
+        let overloaded = read(&counters.overloaded);
+        out.counter("routed_overloaded", "Requests refused as too many are on their way", None, overloaded)?;
+        let malformed = read(&counters.malformed);
+        out.counter("routed_malformed", "Frames that could not be decoded", None, malformed)?;
+        let (answers, leaders) = router.waiting();
+        let waiting = [("answer", answers as u64), ("leader", leaders as u64)];
+        out.gauges("routed_waiting", "Requests that wait, by what for", None, "for", &waiting)
+    }
+}

@@ -1,0 +1,109 @@
+//! Caches, filters, memtables, flushes and compactions, and what the disks hold.
+
+use super::writer::Writer;
+use super::{Source, read};
+use diorite_storage::Ticker;
+use prometheus_client::registry::Unit;
+use std::fmt;
+
+impl Source {
+    pub(super) fn cache(&self, out: &mut Writer<'_, '_>) -> fmt::Result {
+        let storage = self.shared.kv.store.shared();
+        let options = storage.options();
+        let bytes = Some(&Unit::Bytes);
+        out.gauge("block_cache_limit", "Block cache, memtables included", bytes, options.cache_bytes as u64)?;
+        out.gauge("block_cache_used", "In use", bytes, storage.cache_usage_bytes() as u64)?;
+        out.gauge("memtable_limit", "All memtables together", bytes, options.memtable_limit_bytes as u64)?;
+        out.gauge("memtable_used", "In use", bytes, storage.memtable_usage_bytes() as u64)?;
+        let hits = [
+            ("data", storage.ticker(Ticker::BlockCacheDataHit)),
+            ("index", storage.ticker(Ticker::BlockCacheIndexHit)),
+            ("filter", storage.ticker(Ticker::BlockCacheFilterHit)),
+        ];
+        out.counters("block_cache_hits", "Blocks found in the cache, by kind of block", None, "block", &hits)?;
+        let misses = [
+            ("data", storage.ticker(Ticker::BlockCacheDataMiss)),
+            ("index", storage.ticker(Ticker::BlockCacheIndexMiss)),
+            ("filter", storage.ticker(Ticker::BlockCacheFilterMiss)),
+        ];
+        out.counters("block_cache_misses", "Blocks read from disk, by kind of block", None, "block", &misses)?;
+        let bloom = [
+            ("negative", storage.ticker(Ticker::BloomFilterUseful)),
+            ("positive", storage.ticker(Ticker::BloomFilterFullPositive)),
+            ("true_positive", storage.ticker(Ticker::BloomFilterFullTruePositive)),
+        ];
+        out.counters("bloom_checks", "Bloom filter answers; negative ones saved a read", None, "answer", &bloom)
+    }
+
+    pub(super) fn background(&self, out: &mut Writer<'_, '_>) -> fmt::Result {
+        let storage = self.shared.kv.store.shared();
+        let counters = storage.counters();
+        let running = [
+            ("flush", read(&counters.flushes_running)),
+            ("small", read(&counters.compactions_running_low)),
+            ("large", read(&counters.compactions_running_bottom)),
+        ];
+        out.gauges("background_running", "Flushes and compactions under way, by pool", None, "pool", &running)?;
+        let options = storage.options();
+        let threads = [
+            ("flush", options.flush_threads as u64),
+            ("small", options.compaction_threads as u64),
+            ("large", options.bottom_compaction_threads as u64),
+        ];
+        out.gauges("background_threads", "Threads of each pool", None, "pool", &threads)?;
+        out.counter("flushes", "Flushes finished", None, read(&counters.flushes))?;
+        out.counter("compactions", "Compactions finished", None, read(&counters.compactions))?;
+        let bytes = Some(&Unit::Bytes);
+        let written = [
+            ("flush", storage.ticker(Ticker::FlushWriteBytes)),
+            ("compaction", storage.ticker(Ticker::CompactWriteBytes)),
+        ];
+        out.counters("background_written", "Written in the background", bytes, "by", &written)?;
+        let compacted = storage.ticker(Ticker::CompactReadBytes);
+        out.counter("compaction_read", "Read by compactions", bytes, compacted)?;
+        let quota = options.compaction_rate_bytes;
+        out.gauge("background_write_quota", "Per second for flush and compaction; 0 is no limit", bytes, quota)?;
+        let stalls = [("slowdown", read(&counters.write_slowdowns)), ("stop", read(&counters.write_stops))];
+        out.counters("write_stalls", "Times compaction could not keep up", None, "kind", &stalls)?;
+        let seconds = read(&counters.compaction_us) as f64 / 1e6;
+        out.counter_f64("compaction", "Time that compactions took, over all threads", &Unit::Seconds, seconds)?;
+        out.counter("background_errors", "Errors of flushes and compactions", None, read(&counters.background_errors))
+    }
+
+    /// What reading, writing and keeping a byte costs.
+    pub(super) fn amplification(&self, out: &mut Writer<'_, '_>, files_bytes: u64, live_bytes: u64) -> fmt::Result {
+        let storage = self.shared.kv.store.shared();
+        let ticker = |ticker| storage.ticker(ticker);
+        let ratio = |of: u64, to: u64| if to == 0 { 0.0 } else { of as f64 / to as f64 };
+        let unit = Unit::Other("ratio".to_owned());
+        let unit = Some(&unit);
+        let flushed = ticker(Ticker::FlushWriteBytes);
+        let written = ratio(flushed + ticker(Ticker::CompactWriteBytes), flushed);
+        out.gauge_f64(
+            "write_amplification",
+            "Bytes written by flushes and compactions per byte flushed",
+            unit,
+            written,
+        )?;
+        let blocks = ticker(Ticker::BlockCacheDataMiss)
+            + ticker(Ticker::BlockCacheIndexMiss)
+            + ticker(Ticker::BlockCacheFilterMiss);
+        let read = ratio(blocks, ticker(Ticker::NumberKeysRead));
+        out.gauge_f64("read_amplification", "Blocks read from disk per key asked for", unit, read)?;
+        let kept = ratio(files_bytes, live_bytes);
+        out.gauge_f64(
+            "space_amplification",
+            "Bytes of SSTables per byte that is not replaced or deleted, estimated",
+            unit,
+            kept,
+        )?;
+        let bytes = Some(&Unit::Bytes);
+        out.counter(
+            "user_written",
+            "Written to tablets, before any amplification",
+            bytes,
+            ticker(Ticker::BytesWritten),
+        )?;
+        out.counter("user_read", "Values read from tablets by key", bytes, ticker(Ticker::BytesRead))
+    }
+}

@@ -1,0 +1,43 @@
+//! What a node observes about itself: how long requests take, what the process uses, and how that was in the last hour.
+//!
+//! Always true: what is kept is bounded, whatever the load; observing a request costs a few additions to memory that no other thread writes, and
+//! one look at the clock for all requests that are answered together. Left out: how it is shown (`metrics`, `diorite_admin`).
+
+pub(crate) mod history;
+pub(crate) mod memory;
+pub(crate) mod own;
+pub(crate) mod process;
+pub(crate) mod queries;
+pub(crate) mod sampler;
+
+use diorite_admin::api::AllocatorStatus;
+use diorite_base::measure::{Distribution, Histogram};
+use diorite_query::Operation;
+use std::array;
+
+/// Tells what the allocator of the process says, if it says anything.
+pub type Allocator = fn() -> Option<AllocatorStatus>;
+
+/// How long requests of clients take: from when they were read off the socket until their answer is about to be written to it.
+pub(crate) struct Latencies {
+    operations: [Histogram; Operation::COUNT],
+}
+
+impl Default for Latencies {
+    fn default() -> Self {
+        Self { operations: array::from_fn(|_| Histogram::default()) }
+    }
+}
+
+impl Latencies {
+    /// Takes in `count` requests that took `elapsed_ns` each.
+    #[inline]
+    pub(crate) fn record(&self, operation: Operation, elapsed_ns: u64, count: u64) {
+        self.operations[operation as usize].record_many(elapsed_ns, count);
+    }
+
+    /// Since start.
+    pub(crate) fn of(&self, operation: Operation) -> Distribution {
+        self.operations[operation as usize].snapshot()
+    }
+}

@@ -1,0 +1,116 @@
+//! Everything that answers to operators are made of, as of one moment: the catalog, what nodes have reported, and who is up.
+//!
+//! Always true: looking does no I/O and takes no lock, so that it can be done on any thread that has time; clusters that do not exist can be looked
+//! at in tests.
+
+use super::knowledge::Knowledge;
+use super::report::{Report, TabletReport};
+use super::steer::Known;
+use super::{Answer, answers, tablets, unavailable};
+use diorite_admin::api::{Ask, Failure, FailureKind, TabletState};
+use diorite_base::{NodeId, TabletId};
+use diorite_cluster::catalog::{Catalog, Placement};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+/// See the top of this module.
+pub(super) struct Sight {
+    /// The node that looks.
+    pub(super) me: NodeId,
+    pub(super) catalog: Arc<Catalog>,
+    pub(super) known: Known,
+    /// The last reports, also of nodes that are down.
+    pub(super) last: BTreeMap<NodeId, Arc<Report>>,
+    /// How long ago heartbeats of other nodes have arrived, nanoseconds.
+    pub(super) silence_ns: BTreeMap<NodeId, u64>,
+    replicas: HashMap<TabletId, Vec<(NodeId, TabletReport)>>,
+    pub(super) leaders: HashMap<TabletId, NodeId>,
+}
+
+impl Sight {
+    pub(super) fn new(
+        me: NodeId,
+        catalog: Arc<Catalog>,
+        known: Known,
+        knowledge: &Knowledge,
+        silence_ns: BTreeMap<NodeId, u64>,
+    ) -> Self {
+        let mut replicas: HashMap<TabletId, Vec<(NodeId, TabletReport)>> = HashMap::new();
+        let mut leaders = HashMap::new();
+        for (node, report) in &known.reports {
+            for replica in &report.tablets {
+                replicas.entry(replica.tablet).or_default().push((*node, *replica));
+                if replica.leads && known.up.get(node).copied().unwrap_or(false) {
+                    leaders.insert(replica.tablet, *node);
+                }
+            }
+        }
+        Self { me, catalog, known, last: knowledge.last(), silence_ns, replicas, leaders }
+    }
+
+    /// The answer to a question that changes nothing and that no other node need be asked for.
+    pub(super) fn look_up(&self, ask: &Ask) -> Answer {
+        let value = match ask {
+            Ask::Status => serde_json::to_value(answers::status(self)),
+            Ask::Nodes => serde_json::to_value(answers::nodes(self)),
+            Ask::Tables => serde_json::to_value(answers::tables(self)),
+            Ask::Table { keyspace, name } => serde_json::to_value(answers::table(self, keyspace, name)?),
+            Ask::Tablets(filter) => serde_json::to_value(tablets::tablets(self, filter)),
+            Ask::Moves => serde_json::to_value(answers::moves(self)),
+            _ => return Err(Failure::new(FailureKind::Invalid, "that is not for one look")),
+        };
+        value.map_err(|error| unavailable(error.to_string()))
+    }
+
+    pub(super) fn is_up(&self, node: NodeId) -> bool {
+        self.known.up.get(&node).copied().unwrap_or(false)
+    }
+
+    /// What is reported of the replicas of a tablet.
+    pub(super) fn replicas(&self, tablet: TabletId) -> &[(NodeId, TabletReport)] {
+        self.replicas.get(&tablet).map_or(&[], Vec::as_slice)
+    }
+
+    /// What is reported of one replica.
+    pub(super) fn replica(&self, tablet: TabletId, node: NodeId) -> Option<&TabletReport> {
+        self.replicas(tablet).iter().find(|(on, _)| *on == node).map(|(_, report)| report)
+    }
+
+    /// The replicas that hold all data and vote, those among them that are up, and all. One that leaves does so until those that arrive have taken its
+    /// place: a move puts nothing at risk.
+    fn voters(&self, placement: &Placement) -> (usize, usize) {
+        let voters = || placement.holders().filter(|node| !placement.arriving.contains(node));
+        (voters().filter(|node| self.is_up(*node)).count(), voters().count())
+    }
+
+    /// Whether no quorum of its replicas is up.
+    pub(super) fn is_unavailable(&self, placement: &Placement) -> bool {
+        let (up, all) = self.voters(placement);
+        up <= all / 2
+    }
+
+    /// Whether fewer replicas are up than `wanted`.
+    pub(super) fn is_under_replicated(&self, placement: &Placement, wanted: u32) -> bool {
+        self.voters(placement).0 < wanted as usize
+    }
+
+    /// The worst that is true of a tablet of which `wanted` replicas are wanted.
+    pub(super) fn state(&self, tablet: TabletId, placement: &Placement, wanted: u32) -> TabletState {
+        if self.is_unavailable(placement) {
+            TabletState::Unavailable
+        } else if !self.leaders.contains_key(&tablet) {
+            TabletState::Leaderless
+        } else if self.is_under_replicated(placement, wanted) {
+            TabletState::UnderReplicated
+        } else if placement.is_moving() {
+            TabletState::Moving
+        } else {
+            TabletState::Ok
+        }
+    }
+
+    /// The size of a tablet's largest replica.
+    pub(super) fn largest(&self, tablet: TabletId) -> u64 {
+        self.replicas(tablet).iter().map(|(_, report)| report.bytes).max().unwrap_or(0)
+    }
+}

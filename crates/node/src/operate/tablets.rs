@@ -1,0 +1,131 @@
+//! Lists of tablets: filtered, in the order that is wanted, page by page.
+//!
+//! Always true: what is worked out for a tablet before it is known to be on the page is only what the filter and the order need, so that a page of ten
+//! thousand tablets costs little more than one of a hundred; equal tablets stand in the order of their ids, so that pages do not overlap.
+
+use super::sight::Sight;
+use diorite_admin::api::{ReplicaStatus, TabletFilter, TabletOrder, TabletPage, TabletState, TabletStatus};
+use diorite_base::{NodeId, TabletId};
+use diorite_cluster::catalog::Placement;
+use diorite_model::schema::TableEntry;
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+/// Tablets on a page, if nothing else is asked for, and at most.
+const PAGE: usize = 1_000;
+const LARGEST_PAGE: usize = 10_000;
+
+/// A tablet that fits the filter.
+struct Found<'s> {
+    tablet: TabletId,
+    entry: &'s TableEntry,
+    placement: &'s Arc<Placement>,
+    first_token: i64,
+    last_token: i64,
+    state: TabletState,
+}
+
+pub(super) fn tablets(sight: &Sight, filter: &TabletFilter) -> TabletPage {
+    let limit = filter.limit.unwrap_or(PAGE).clamp(1, LARGEST_PAGE);
+    let mut found = find(sight, filter);
+    let total = found.len();
+    if let Some(after) = filter.after {
+        found.retain(|one| one.tablet.0 > after);
+    }
+    order(sight, filter, &mut found);
+    let mut rest = found.into_iter().skip(filter.skip.unwrap_or(0)).peekable();
+    let page: Vec<TabletStatus> = rest.by_ref().take(limit).map(|one| status(sight, &one)).collect();
+    // Going on after an id makes sense only in the order of ids.
+    let is_by_id = filter.sort == TabletOrder::Tablet && !filter.descending;
+    let next_after = page.last().filter(|_| is_by_id && rest.peek().is_some()).map(|last| last.tablet.0);
+    TabletPage { tablets: page, total, next_after }
+}
+
+fn find<'s>(sight: &'s Sight, filter: &TabletFilter) -> Vec<Found<'s>> {
+    let mut found = Vec::new();
+    for entry in sight.catalog.tables() {
+        let (keyspace, table) = (&entry.table.keyspace, &entry.table.name);
+        if filter.keyspace.as_ref().is_some_and(|wanted| wanted != keyspace)
+            || filter.table.as_ref().is_some_and(|wanted| wanted != table)
+        {
+            continue;
+        }
+        let is_named = filter.search.as_ref().is_none_or(|text| format!("{keyspace}.{table}").contains(text.as_str()));
+        let wanted = sight.catalog.replication_of(keyspace).total();
+        for (at, range) in entry.tablets.iter().enumerate() {
+            let tablet = range.tablet;
+            let Some(placement) = sight.catalog.placement(tablet) else { continue };
+            let is_searched = || filter.search.as_ref().is_none_or(|text| tablet.0.to_string().contains(text.as_str()));
+            let is_wanted = filter.tablet.is_none_or(|id| id == tablet.0)
+                && filter.node.is_none_or(|node| placement.is_held_by(NodeId(node)))
+                && filter.leader.is_none_or(|node| sight.leaders.get(&tablet) == Some(&NodeId(node)))
+                && (is_named || is_searched());
+            let state = sight.state(tablet, placement, wanted);
+            if is_wanted && filter.state.is_none_or(|wanted| wanted == state) {
+                let last_token = entry.tablets.get(at + 1).map_or(i64::MAX, |next| next.first_token - 1);
+                found.push(Found { tablet, entry, placement, first_token: range.first_token, last_token, state });
+            }
+        }
+    }
+    found
+}
+
+fn order(sight: &Sight, filter: &TabletFilter, found: &mut [Found<'_>]) {
+    let files = |one: &Found<'_>| most_files(sight, one.tablet);
+    let name = |one: &Found<'_>| (one.entry.table.keyspace.clone(), one.entry.table.name.clone(), one.first_token);
+    let leader = |one: &Found<'_>| sight.leaders.get(&one.tablet).copied();
+    let compare = |a: &Found<'_>, b: &Found<'_>| -> Ordering {
+        match filter.sort {
+            TabletOrder::Tablet => a.tablet.cmp(&b.tablet),
+            TabletOrder::Table => name(a).cmp(&name(b)),
+            TabletOrder::FirstToken => a.first_token.cmp(&b.first_token),
+            TabletOrder::Bytes => sight.largest(a.tablet).cmp(&sight.largest(b.tablet)),
+            TabletOrder::SstFiles => files(a).cmp(&files(b)),
+            TabletOrder::Leader => leader(a).cmp(&leader(b)),
+            TabletOrder::State => a.state.cmp(&b.state),
+        }
+    };
+    found.sort_unstable_by(|a, b| {
+        let wanted = if filter.descending { compare(b, a) } else { compare(a, b) };
+        wanted.then(a.tablet.cmp(&b.tablet))
+    });
+}
+
+fn most_files(sight: &Sight, tablet: TabletId) -> u64 {
+    sight.replicas(tablet).iter().map(|(_, report)| report.files.files).max().unwrap_or(0)
+}
+
+fn status(sight: &Sight, found: &Found<'_>) -> TabletStatus {
+    let Found { tablet, entry, placement, first_token, last_token, state } = *found;
+    TabletStatus {
+        tablet,
+        keyspace: entry.table.keyspace.clone(),
+        table: entry.table.name.clone(),
+        first_token,
+        last_token,
+        leader: sight.leaders.get(&tablet).copied(),
+        state,
+        bytes: sight.largest(tablet),
+        sst_files: most_files(sight, tablet),
+        replicas: placement.holders().map(|node| replica_status(sight, tablet, placement, node)).collect(),
+    }
+}
+
+fn replica_status(sight: &Sight, tablet: TabletId, placement: &Placement, node: NodeId) -> ReplicaStatus {
+    let role = if placement.arriving.contains(&node) {
+        "arriving"
+    } else if placement.leaving.contains(&node) {
+        "leaving"
+    } else {
+        "voter"
+    };
+    let report = sight.replica(tablet, node);
+    ReplicaStatus {
+        node,
+        role: role.to_owned(),
+        is_up: sight.is_up(node),
+        bytes: report.map(|report| report.bytes),
+        sst_files: report.map(|report| report.files.files),
+        content_bytes: report.and_then(|report| report.files.content_bytes),
+    }
+}

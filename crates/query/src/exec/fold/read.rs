@@ -1,0 +1,322 @@
+//! The side that asks: which ranges are folded where, and how the parts become one answer.
+//!
+//! A unit is what can be folded by itself: a tablet (or the asked-for part of it) or a named partition. Several are under way at a time; their
+//! parts are put together in order.
+//!
+//! Always true: what is answered does not depend on how many units are under way; of a unit that gave more groups than were left when its turn came, the
+//! wanted ones are asked for again. Left out: single rows that are named by their keys, which are fetched as they are.
+
+use super::codec::{Reply, Task};
+use super::partial::{Next, Partial, Piece};
+use crate::error::invalid;
+use crate::exec::collect::{Collector, Limits};
+use crate::exec::filter::BoundFilter;
+use crate::exec::keys::{KeyRange, PartitionKey};
+use crate::exec::paging::PagingState;
+use crate::exec::select::{MAX_RESULT_BYTES, PARALLEL_PIECES, PageRequest, Read, TabletScan, tablet_of};
+use crate::kv::{Fetch, FetchRows, Kv, ScanRequest};
+use diorite_base::TabletId;
+use diorite_cql::protocol::{CqlError, Rows};
+use futures::StreamExt;
+use futures::stream::FuturesOrdered;
+use std::sync::Arc;
+
+/// How many tablets are folded at a time.
+const PARALLEL_TABLETS: usize = 8;
+/// The most bytes of a piece that is folded into a few states.
+const AGGREGATE_BYTES: usize = 4 << 20;
+const AGGREGATE_ENTRIES: usize = 1 << 16;
+/// The most bytes of a piece that is folded into groups, which may be many.
+const GROUP_BYTES: usize = 1 << 20;
+const GROUP_ENTRIES: usize = 8_192;
+
+/// What can be folded by itself.
+#[derive(Debug)]
+pub struct Unit {
+    tablet: TabletId,
+    /// The ranges of keys, in the order in which they are read.
+    ranges: Vec<(Vec<u8>, Vec<u8>)>,
+    /// The partition that the ranges are in, or that the first of them begins in; empty if that is not known.
+    partition: Vec<u8>,
+    /// What the former page left of the partition's limit.
+    resumed: Option<u64>,
+}
+
+impl Unit {
+    /// A tablet, from where the former page ended.
+    pub(in crate::exec) fn of_scan(scan: &TabletScan, state: Option<&PagingState>) -> Self {
+        // The former page ended in a partition of this tablet.
+        let state = state.filter(|state| scan.start.starts_with(&state.key));
+        Self {
+            tablet: scan.tablet,
+            ranges: vec![(scan.start.clone(), scan.end.clone())],
+            partition: state.map(|state| state.key[..state.partition_len].to_vec()).unwrap_or_default(),
+            resumed: state.map(|state| state.remaining_in_partition.unwrap_or(u64::MAX)),
+        }
+    }
+
+    /// Ranges of a partition; none if some range is a single row.
+    fn of_partition(
+        tablet: TabletId,
+        partition: &PartitionKey,
+        ranges: &[KeyRange],
+        resumed: Option<u64>,
+    ) -> Option<Self> {
+        let prefix = partition.prefix.as_slice();
+        let whole = |range: &KeyRange| Some(([prefix, &range.start].concat(), [prefix, range.end.as_ref()?].concat()));
+        let ranges = ranges.iter().map(whole).collect::<Option<_>>()?;
+        Some(Self { tablet, ranges, partition: prefix.to_vec(), resumed })
+    }
+
+    fn begin(&self, limits: Limits) -> Partial {
+        let left_in_partition = self.resumed.unwrap_or(limits.rows_per_partition);
+        Partial {
+            partition: self.partition.clone(),
+            has_rows: self.resumed.is_some(),
+            left_in_partition,
+            is_partition_done: left_in_partition == 0,
+            ..Partial::begin(limits)
+        }
+    }
+}
+
+/// Whether a unit gave no more than is left.
+fn fits(partial: &Partial, left: &Limits) -> bool {
+    let count = u64::from(partial.row_count);
+    count <= left.rows && count <= left.page_rows
+}
+
+fn reduce(limit: &mut u64, by: u64) {
+    if *limit != u64::MAX {
+        *limit = limit.saturating_sub(by);
+    }
+}
+
+impl<K: Kv> Read<'_, K> {
+    /// The units of named partitions; `None` if single rows are among what is named, or there are no rows to fold.
+    pub(in crate::exec) fn partition_units(
+        &self,
+        partitions: &[PartitionKey],
+        ranges: &[KeyRange],
+        state: Option<&PagingState>,
+    ) -> Result<Option<Vec<Unit>>, CqlError> {
+        let is_folded = self.plan.selection.is_aggregate() || self.plan.grouping.is_some();
+        if !is_folded || !self.plan.ordering.is_empty() || ranges.iter().any(|range| range.end.is_none()) {
+            return Ok(None);
+        }
+        let mut first = 0;
+        if let Some(state) = state {
+            let prefix = &state.key[..state.partition_len];
+            let found = partitions.iter().position(|partition| partition.prefix == prefix);
+            first = found.ok_or_else(|| CqlError::protocol("Invalid value for the paging state"))?;
+        }
+        let after = state.map(|state| &state.key[state.partition_len..]);
+        let (rest, all) = (self.in_order(ranges, after), self.in_order(ranges, None));
+        let units = partitions[first..].iter().enumerate().filter_map(|(number, partition)| {
+            let resumed = state.filter(|_| number == 0);
+            let ranges = if number == 0 { &rest } else { &all };
+            let resumed = resumed.map(|state| state.remaining_in_partition.unwrap_or(u64::MAX));
+            Unit::of_partition(tablet_of(self.tablets, partition.token), partition, ranges, resumed)
+        });
+        Ok(Some(units.collect()))
+    }
+
+    /// Folds units into the rows of a page.
+    pub(in crate::exec) async fn fold(
+        &self,
+        units: &[Unit],
+        filters: &[BoundFilter<'_>],
+        limits: Limits,
+        page: &PageRequest<'_>,
+    ) -> Result<Rows, CqlError> {
+        match self.plan.grouping {
+            None => self.fold_into_one(units, filters, limits).await,
+            Some(_) => self.fold_into_groups(units, filters, limits, page).await,
+        }
+    }
+
+    async fn fold_into_one(
+        &self,
+        units: &[Unit],
+        filters: &[BoundFilter<'_>],
+        limits: Limits,
+    ) -> Result<Rows, CqlError> {
+        let folds: Vec<_> = units.iter().map(|unit| self.fold_unit(unit, unit.begin(limits), filters)).collect();
+        let mut folds = futures::stream::iter(folds).buffered(PARALLEL_TABLETS);
+        let mut total = Collector::new(self.plan, self.scope(), filters, limits);
+        while let Some(part) = folds.next().await {
+            let (part, _) = part?;
+            let aggregates = &self.plan.selection.aggregates;
+            for ((state, other), aggregate) in total.states.iter_mut().zip(part.states).zip(aggregates) {
+                state.merge(other, aggregate)?;
+            }
+            total.first_row = total.first_row.take().or(part.first_row);
+        }
+        self.finish_aggregates(total)
+    }
+
+    async fn fold_into_groups(
+        &self,
+        units: &[Unit],
+        filters: &[BoundFilter<'_>],
+        limits: Limits,
+        page: &PageRequest<'_>,
+    ) -> Result<Rows, CqlError> {
+        let mut left = limits;
+        let mut rows = Rows::new(Arc::clone(&self.plan.selection.metadata));
+        let mut running = FuturesOrdered::new();
+        let mut started = 0;
+        // Reading ahead is for those who turn out to need it, and in vain for small pages.
+        let most = usize::try_from(left.rows.min(left.page_rows)).unwrap_or(usize::MAX);
+        let by_partition = units.first().is_some_and(|unit| unit.resumed.is_none() && !unit.partition.is_empty());
+        let mut ahead = if by_partition { PARALLEL_PIECES.min(most) } else { 1 };
+        for (at, unit) in units.iter().enumerate() {
+            // How much is left out has to be known before anything is not.
+            let wanted = if left.offset > 0 { 1 } else { ahead.max(1) };
+            while running.len() < wanted && started < units.len() {
+                running.push_back(self.fold_unit(&units[started], units[started].begin(left), filters));
+                started += 1;
+            }
+            let Some(folded) = running.next().await else { break };
+            let (mut partial, mut next) = folded?;
+            if !fits(&partial, &left) {
+                (partial, next) = self.fold_unit(unit, unit.begin(left), filters).await?;
+            }
+            rows.body.extend_from_slice(&partial.body);
+            rows.row_count += partial.row_count;
+            reduce(&mut left.rows, partial.row_count.into());
+            reduce(&mut left.page_rows, partial.row_count.into());
+            if left.page_bytes != usize::MAX {
+                left.page_bytes = left.page_bytes.saturating_sub(partial.body.len());
+            }
+            left.offset = if left.offset > 0 { partial.limits.offset } else { 0 };
+            if page.page_size.is_none() && rows.body.len() > MAX_RESULT_BYTES {
+                return Err(invalid(format!(
+                    "the result is larger than {MAX_RESULT_BYTES} bytes: use paging or a LIMIT"
+                )));
+            }
+            if left.rows == 0 {
+                break;
+            }
+            let is_page_full = next == Next::Full || left.page_rows == 0 || left.page_bytes == 0;
+            if is_page_full && (next == Next::Full || at + 1 < units.len()) {
+                rows.paging_state = Some(self.paging_state(&left, &partial).encode());
+                break;
+            }
+            ahead = (ahead * 2).min(PARALLEL_TABLETS.max(ahead));
+        }
+        Ok(rows)
+    }
+
+    fn paging_state(&self, left: &Limits, partial: &Partial) -> PagingState {
+        let no_limit = |rows: u64| (rows != u64::MAX).then_some(rows);
+        PagingState {
+            table: self.plan.table.table().id.0,
+            remaining: no_limit(left.rows),
+            remaining_in_partition: no_limit(partial.left_in_partition),
+            offset: left.offset,
+            partition_len: partial.partition.len(),
+            key: partial.position.clone(),
+        }
+    }
+
+    /// Folds a unit, piece by piece; it ends early once it has all that is wanted.
+    async fn fold_unit(
+        &self,
+        unit: &Unit,
+        mut partial: Partial,
+        filters: &[BoundFilter<'_>],
+    ) -> Result<(Partial, Next), CqlError> {
+        let (mut body, mut row_count) = (Vec::new(), 0);
+        let mut next = Next::Exhausted;
+        for (at, (start, end)) in unit.ranges.iter().enumerate() {
+            let (mut start, mut end) = (start.clone(), end.clone());
+            let ends_partition = at + 1 == unit.ranges.len();
+            loop {
+                (partial, next) =
+                    self.fold_piece(unit.tablet, (&start, &end), ends_partition, partial, filters).await?;
+                if partial.limits.page_bytes != usize::MAX {
+                    // What was encoded for former pieces is not seen by the next.
+                    partial.limits.page_bytes = partial.limits.page_bytes.saturating_sub(partial.body.len());
+                }
+                body.append(&mut partial.body);
+                row_count += std::mem::take(&mut partial.row_count);
+                if body.len() > MAX_RESULT_BYTES {
+                    break;
+                }
+                match &next {
+                    Next::Full | Next::Exhausted => break,
+                    Next::From(key) if self.plan.is_reversed => end.clone_from(key),
+                    Next::From(key) => start.clone_from(key),
+                }
+            }
+            if next == Next::Full {
+                break;
+            }
+        }
+        Ok((Partial { body, row_count, ..partial }, next))
+    }
+
+    async fn fold_piece(
+        &self,
+        tablet: TabletId,
+        (start, end): (&[u8], &[u8]),
+        ends_partition: bool,
+        partial: Partial,
+        filters: &[BoundFilter<'_>],
+    ) -> Result<(Partial, Next), CqlError> {
+        let is_within = !partial.partition.is_empty() && start.starts_with(&partial.partition);
+        let mut request = match is_within && !partial.is_partition_done {
+            true => self.partition_fetch(&partial.partition),
+            false => Fetch::default(),
+        };
+        if start < end {
+            let (max_entries, max_bytes) = match self.plan.grouping {
+                None => (AGGREGATE_ENTRIES, AGGREGATE_BYTES),
+                Some(_) => (GROUP_ENTRIES, GROUP_BYTES),
+            };
+            let (start, end, reverse) = (start.to_vec(), end.to_vec(), self.plan.is_reversed);
+            request.rows = FetchRows::Range(ScanRequest { start, end, reverse, max_entries, max_bytes });
+        }
+        request.fold = self.task(ends_partition, &partial);
+        let mut fetched = self.source.fetch(tablet, request.clone()).await?;
+        if let Some(reply) = &fetched.folded {
+            let columns = self.plan.selection.shows.len();
+            let decoded = Reply::decode(columns, reply);
+            match decoded.map_err(|_| CqlError::server("the answer to an aggregate cannot be decoded"))? {
+                Reply::Done(partial, next) => return Ok((*partial, next)),
+                Reply::Declined => {
+                    request.fold = None;
+                    fetched = self.source.fetch(tablet, request).await?;
+                }
+            }
+        }
+        let piece = Piece {
+            header: fetched.header.as_deref(),
+            static_row: fetched.static_row.as_deref(),
+            chunk: &fetched.chunk,
+            ends_partition,
+        };
+        partial.go_on(self.plan, self.scope(), filters, piece)
+    }
+
+    /// What the leader is asked to do; none if the rows are of no tablet.
+    fn task(&self, ends_partition: bool, partial: &Partial) -> Option<Vec<u8>> {
+        let folded_by = self.plan.folded_by.as_ref()?;
+        let definition = self.plan.table.table();
+        let mut encoded = Vec::new();
+        partial.encode(&self.plan.selection.shows, &mut encoded);
+        let task = Task {
+            table: definition.id,
+            version: definition.version,
+            keyspace: &folded_by.keyspace,
+            statement: &folded_by.statement,
+            values: self.bound.values.to_vec(),
+            now_us: self.bound.environment.now_us,
+            now_s: self.bound.environment.now_s,
+            ends_partition,
+            partial: &encoded,
+        };
+        Some(task.encode())
+    }
+}

@@ -1,0 +1,75 @@
+//! What fails below is told with the right code and its fields: the level that was asked for, how many replicas are needed and how many are up.
+
+use super::Database;
+use crate::kv::KvError;
+use diorite_base::TabletId;
+use diorite_cql::protocol::client::{ClientRequest, Parameters};
+use diorite_cql::protocol::error::ErrorKind;
+use diorite_cql::protocol::{Consistency, CqlError, WriteType};
+
+const READ: &str = "SELECT * FROM t WHERE k = 1";
+const WRITE: &str = "INSERT INTO t (k, v) VALUES (1, 1)";
+
+fn failing(failure: KvError) -> Database {
+    let database = Database::with_keyspace();
+    database.run("CREATE TABLE t (k int PRIMARY KEY, v int)").unwrap();
+    database.run("CREATE TABLE n (k int PRIMARY KEY, v counter)").unwrap();
+    *database.kv.failure.lock() = Some(failure);
+    database
+}
+
+fn asked(database: &Database, statement: &str, consistency: Consistency) -> CqlError {
+    let serial_consistency = Some(Consistency::LocalSerial);
+    let parameters = Parameters { consistency, serial_consistency, ..Parameters::default() };
+    database.send(&ClientRequest::Query { statement, parameters }).unwrap_err()
+}
+
+#[test]
+fn a_tablet_without_a_leader_is_unavailable() {
+    let database = failing(KvError::Unavailable(TabletId(1_000)));
+    let consistency = Consistency::LocalQuorum;
+    for statement in [READ, WRITE, "SELECT count(*) FROM t", "BEGIN BATCH INSERT INTO t (k) VALUES (1); APPLY BATCH"] {
+        let error = asked(&database, statement, consistency);
+        assert_eq!(error.kind, ErrorKind::Unavailable { consistency, required: 2, alive: 1 }, "{statement}");
+        assert!(error.message.starts_with("Cannot achieve consistency level LOCAL_QUORUM: "), "{}", error.message);
+    }
+}
+
+#[test]
+fn what_is_not_answered_in_time_is_a_timeout_of_its_kind() {
+    let database = failing(KvError::Timeout(2_000));
+    let consistency = Consistency::Two;
+    let error = asked(&database, READ, consistency);
+    assert_eq!(error.kind, ErrorKind::ReadTimeout { consistency, received: 0, required: 2, data_present: false });
+    assert!(error.message.starts_with("Operation timed out - received only 0 responses."), "{}", error.message);
+    for (statement, consistency, write_type) in [
+        (WRITE, Consistency::Two, WriteType::Simple),
+        ("UPDATE n SET v = v + 1 WHERE k = 1", Consistency::Two, WriteType::Counter),
+        ("BEGIN BATCH INSERT INTO t (k) VALUES (1); APPLY BATCH", Consistency::Two, WriteType::Batch),
+        ("BEGIN UNLOGGED BATCH INSERT INTO t (k) VALUES (1); APPLY BATCH", Consistency::Two, WriteType::UnloggedBatch),
+        // The conditional phase is what timed out.
+        ("INSERT INTO t (k) VALUES (1) IF NOT EXISTS", Consistency::LocalSerial, WriteType::Cas),
+    ] {
+        let error = asked(&database, statement, Consistency::Two);
+        let wanted = ErrorKind::WriteTimeout { consistency, received: 0, required: 2, write_type, contentions: 0 };
+        assert_eq!(error.kind, wanted, "{statement}");
+    }
+}
+
+#[test]
+fn a_full_disk_and_a_full_queue_are_told_apart() {
+    let database = failing(KvError::DiskFull("8 KiB are free".to_owned()));
+    let error = asked(&database, WRITE, Consistency::One);
+    let ErrorKind::WriteFailure { consistency: Consistency::One, required: 2, write_type: WriteType::Simple, .. } =
+        error.kind
+    else {
+        panic!("{error:?}")
+    };
+    assert!(error.message.contains("8 KiB are free"));
+    let database = failing(KvError::Overloaded("the queue of writes is full"));
+    for statement in [READ, WRITE] {
+        let error = asked(&database, statement, Consistency::One);
+        assert_eq!(error.kind, ErrorKind::Overloaded);
+        assert!(error.message.contains("the queue of writes is full"));
+    }
+}

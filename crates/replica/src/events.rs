@@ -1,0 +1,189 @@
+//! What has happened to each tablet replica of this node lately, for operators.
+//!
+//! Always true: a tablet keeps its last [`EVENTS`] events and no more, and none once its replica is closed; noting one takes no part in what a
+//! replica decides. Nothing is noted that happens with every write. Left out: keeping events over a restart (the node's log has them).
+
+use diorite_base::{NodeId, TabletId};
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+
+/// Events that are kept of a tablet.
+pub const EVENTS: usize = 32;
+
+/// Something that happened to a replica.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TabletEvent {
+    /// When, microseconds since 1970.
+    pub wall_us: i64,
+    /// What.
+    pub kind: TabletEventKind,
+}
+
+/// What may happen to a replica.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TabletEventKind {
+    /// It was opened, holding everything up to this log index.
+    Opened {
+        /// The applied index.
+        applied: u64,
+    },
+    /// Another replica leads, or this one.
+    Leader {
+        /// On which node.
+        leader: NodeId,
+        /// In which term.
+        term: u64,
+    },
+    /// Nobody is known to lead any more.
+    NoLeader {
+        /// In which term.
+        term: u64,
+    },
+    /// This leader has given up its lease so that another may lead.
+    HandedOver {
+        /// On which node; none: anybody.
+        to: Option<NodeId>,
+    },
+    /// The catalog wants other members.
+    Wanted {
+        /// The voters.
+        voters: Vec<NodeId>,
+        /// Those that are to follow only, for now.
+        learners: Vec<NodeId>,
+    },
+    /// The group has other members.
+    Members {
+        /// The voters.
+        voters: Vec<u64>,
+        /// The voters before, while both decide.
+        outgoing: Vec<u64>,
+        /// The learners.
+        learners: Vec<u64>,
+    },
+    /// A copy has taken the place of the data.
+    CopyTaken {
+        /// Whose.
+        from: NodeId,
+        /// Its size.
+        bytes: u64,
+    },
+    /// A copy of the data was sent.
+    CopySent {
+        /// To whom.
+        to: NodeId,
+        /// Bytes that were sent.
+        bytes: u64,
+    },
+    /// It was split: it takes nothing any more.
+    Split {
+        /// The tablets that take its place.
+        children: [TabletId; 2],
+    },
+    /// It cannot go on.
+    Failed {
+        /// Why.
+        reason: String,
+    },
+}
+
+struct List<'a>(&'a [u64]);
+
+impl fmt::Display for List<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, item) in self.0.iter().enumerate() {
+            write!(f, "{}{item}", if at > 0 { ", " } else { "" })?;
+        }
+        Ok(())
+    }
+}
+
+fn members(f: &mut fmt::Formatter<'_>, voters: &[u64], learners: &[u64]) -> fmt::Result {
+    write!(f, "voters {}", List(voters))?;
+    if !learners.is_empty() {
+        write!(f, "; learners {}", List(learners))?;
+    }
+    Ok(())
+}
+
+impl fmt::Display for TabletEventKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Opened { applied } => write!(f, "opened, holding the log up to {applied}"),
+            Self::Leader { leader, term } => write!(f, "node {} leads in term {term}", leader.0),
+            Self::NoLeader { term } => write!(f, "nobody is known to lead in term {term}"),
+            Self::HandedOver { to: Some(to) } => write!(f, "handed leadership over to node {}", to.0),
+            Self::HandedOver { to: None } => f.write_str("gave up leadership"),
+            Self::Wanted { voters, learners } => {
+                let numbers = |nodes: &[NodeId]| nodes.iter().map(|node| node.0).collect::<Vec<_>>();
+                f.write_str("the catalog wants ")?;
+                members(f, &numbers(voters), &numbers(learners))
+            }
+            Self::Members { voters, outgoing, learners } => {
+                members(f, voters, learners)?;
+                if !outgoing.is_empty() {
+                    write!(f, "; until all know, also {}", List(outgoing))?;
+                }
+                Ok(())
+            }
+            Self::CopyTaken { from, bytes } => write!(f, "took a copy of {bytes} bytes from node {}", from.0),
+            Self::CopySent { to, bytes } => write!(f, "sent {bytes} bytes of a copy to node {}", to.0),
+            Self::Split { children: [first, second] } => write!(f, "was split into {first} and {second}"),
+            Self::Failed { reason } => write!(f, "stopped: {reason}"),
+        }
+    }
+}
+
+/// The events of all replicas of a node.
+#[derive(Default)]
+pub(crate) struct Events {
+    rings: Mutex<BTreeMap<TabletId, VecDeque<TabletEvent>>>,
+}
+
+impl Events {
+    pub(crate) fn note(&self, tablet: TabletId, wall_us: i64, kind: TabletEventKind) {
+        let mut rings = self.rings.lock();
+        let ring = rings.entry(tablet).or_default();
+        if ring.len() >= EVENTS {
+            ring.pop_front();
+        }
+        ring.push_back(TabletEvent { wall_us, kind });
+    }
+
+    /// The oldest first.
+    pub(crate) fn of(&self, tablet: TabletId) -> Vec<TabletEvent> {
+        self.rings.lock().get(&tablet).map_or_else(Vec::new, |ring| ring.iter().cloned().collect())
+    }
+
+    /// The replica is closed.
+    pub(crate) fn forget(&self, tablet: TabletId) {
+        self.rings.lock().remove(&tablet);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_events_are_kept_until_the_replica_goes() {
+        let events = Events::default();
+        let leader = |term| TabletEventKind::Leader { leader: NodeId(2), term };
+        (0..100).for_each(|term| events.note(TabletId(7), term as i64, leader(term)));
+        events.note(TabletId(8), 5, TabletEventKind::Opened { applied: 3 });
+        let kept = events.of(TabletId(7));
+        assert_eq!(kept.len(), EVENTS);
+        assert_eq!((kept[0].wall_us, kept[EVENTS - 1].wall_us), (68, 99));
+        assert_eq!(kept[EVENTS - 1].kind.to_string(), "node 2 leads in term 99");
+        events.forget(TabletId(7));
+        assert!(events.of(TabletId(7)).is_empty());
+        assert_eq!(events.of(TabletId(8)).len(), 1);
+    }
+
+    #[test]
+    fn members_read_as_a_sentence() {
+        let members = TabletEventKind::Members { voters: vec![1, 2, 4], outgoing: vec![1, 2, 3], learners: vec![5] };
+        assert_eq!(members.to_string(), "voters 1, 2, 4; learners 5; until all know, also 1, 2, 3");
+        assert_eq!(TabletEventKind::HandedOver { to: None }.to_string(), "gave up leadership");
+    }
+}
