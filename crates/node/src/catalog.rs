@@ -21,7 +21,7 @@ use diorite_cql::protocol::{Event, SchemaChange, SchemaTarget};
 use diorite_model::key::push_token_start;
 use diorite_model::schema::Table;
 use diorite_query::program::TabletEvaluator;
-use diorite_replica::{Leadership, Members, OpenTablet, Openings, PeerListener, Split, SplitMark, Store};
+use diorite_replica::{ChildOpening, Leadership, Members, OpenTablet, Openings, PeerListener, Split, SplitMark, Store};
 use diorite_storage::{CompactionStyle, ScanRange, Values};
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
@@ -301,9 +301,12 @@ impl CatalogFollower {
                 self.open_ours(ours, &table, newest);
             }
             Change::SplitTablet(tablet) => {
-                // So that its children can be made quickly when it comes to that.
-                if let Some(Err(error)) = self.store.handle(tablet).map(|handle| handle.data().flush(false)) {
-                    tracing::warn!(%tablet, %error, "could not flush a tablet before it is split");
+                if let Some(handle) = self.store.handle(tablet) {
+                    self.make_durable();
+                    // So that its children can be made quickly when it comes to that.
+                    if let Err(error) = handle.data().flush(false) {
+                        tracing::warn!(%tablet, %error, "could not flush a tablet before it is split");
+                    }
                 }
             }
             Change::ReplicasMoved { table, tablets } => {
@@ -512,6 +515,20 @@ impl Openings for CatalogFollower {
         let placement = catalog.placement(tablet).filter(|placement| placement.is_held_by(self.node))?;
         let table = &catalog.table_by_id(placement.table)?.table;
         Some(open_rows(tablet, placement, table))
+    }
+
+    fn child(&self, parent: TabletId, child: TabletId) -> ChildOpening {
+        // What is served has been carried out, and so made durable.
+        let served = self.served();
+        let Some(placement) = served.placement(parent) else {
+            return self.opening(child).map_or(ChildOpening::Never, |opening| ChildOpening::As(Box::new(opening)));
+        };
+        let is_known = placement.split.is_some_and(|split| split.children.contains(&child));
+        match (is_known, served.table_of(parent)) {
+            (true, Some(entry)) => ChildOpening::As(Box::new(open_rows(child, placement, &entry.table))),
+            (_, None) => ChildOpening::Never,
+            (false, Some(_)) => ChildOpening::NotYet,
+        }
     }
 
     fn was_split(&self, mark: &SplitMark) {

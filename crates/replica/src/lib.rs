@@ -38,7 +38,7 @@ mod wire;
 mod worker;
 
 pub use context::{Context, CopyRequests};
-pub use copy::{CopyStatus, Openings};
+pub use copy::{ChildOpening, CopyStatus, Openings};
 pub use core::{Core, Input, TICK_NS};
 pub use describe::ReplicaState;
 pub use events::{TabletEvent, TabletEventKind};

@@ -6,9 +6,10 @@
 //! only on a node whose Raft log knows nothing of the child.
 //! Left out: which tablets are split, and that the children take the parent's place (the catalog's).
 
-use crate::copy::Copies;
+use crate::copy::{ChildOpening, Copies};
 use crate::core::Core;
 use crate::events::TabletEventKind;
+use crate::handle::TabletHandle;
 use crate::store::{Inner, OpenTablet};
 use diorite_base::bytes::{Malformed, Reader, put_slice};
 use diorite_base::write::KvError;
@@ -24,6 +25,9 @@ pub(crate) const SPLIT: &[u8] = b"split";
 
 /// What a copy of a parent's data is called until it is a child's.
 const SPLITTING: &str = "splitting";
+
+/// How long until it is looked again whether this node knows of the children.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// How long after a failure it is tried again to make a tablet's children.
 const TRY_AGAIN: Duration = Duration::from_secs(1);
@@ -168,14 +172,22 @@ impl Splits {
             if leads {
                 copies.tell_split(&mark);
             }
-            if let Err(error) = inner.make_children(&mark, copies) {
-                tracing::error!(tablet = %mark.parent, %error, "could not make the children of a tablet that was split");
-                let mut waiting = self.waiting.lock();
-                waiting.marks.push_back((mark, leads));
-                if !waiting.is_closed {
-                    self.changed.wait_for(&mut waiting, TRY_AGAIN);
+            match inner.make_children(&mark, copies) {
+                Ok(Made(true)) => {}
+                Ok(Made(false)) => self.put_back((mark, leads), LOOK_AGAIN),
+                Err(error) => {
+                    tracing::error!(tablet = %mark.parent, %error, "could not make the children of a tablet that was split");
+                    self.put_back((mark, leads), TRY_AGAIN);
                 }
             }
+        }
+    }
+
+    fn put_back(&self, mark: (SplitMark, bool), pause: Duration) {
+        let mut waiting = self.waiting.lock();
+        waiting.marks.push_back(mark);
+        if !waiting.is_closed {
+            self.changed.wait_for(&mut waiting, pause);
         }
     }
 
@@ -193,28 +205,40 @@ impl Splits {
     }
 }
 
+/// Whether all children are where they are to be.
+struct Made(bool);
+
 impl Inner {
     /// Makes and opens the replicas of a tablet's children, out of the replica of this node. Nothing to do if that is here no more.
-    fn make_children(&self, mark: &SplitMark, copies: &Copies) -> Result<(), KvError> {
-        let Some(handle) = self.tablets.load().get(&mark.parent).cloned() else { return Ok(()) };
-        let disk = &self.disks[handle.disk];
-        let known = self.working_disks().flat_map(|disk| disk.log.groups()).collect::<Vec<_>>();
-        let mut wanted = Vec::new();
+    fn make_children(&self, mark: &SplitMark, copies: &Copies) -> Result<Made, KvError> {
+        let mut openings = Vec::new();
         for child in mark.split.children {
-            if self.tablets.load().contains_key(&child) {
-                continue;
+            match copies.child(mark.parent, child) {
+                ChildOpening::As(opening) => openings.push(*opening),
+                ChildOpening::Never => {}
+                ChildOpening::NotYet => return Ok(Made(false)),
             }
-            let path = disk.directory.tablet(child.0);
-            if !path.is_dir() && !known.contains(&GroupId::from(child)) {
+        }
+        self.installing.begin(&mark.split.children);
+        // Whoever closes the parent closes the children: that is seen here or noted there.
+        let parent = self.tablets.load().get(&mark.parent).cloned();
+        let made = parent.map_or(Ok(()), |parent| self.make_children_of(&parent, openings));
+        self.close(&self.installing.end(&mark.split.children));
+        made.map(|()| Made(true))
+    }
+
+    fn make_children_of(&self, parent: &TabletHandle, children: Vec<OpenTablet>) -> Result<(), KvError> {
+        let disk = &self.disks[parent.disk];
+        let known = self.working_disks().flat_map(|disk| disk.log.groups()).collect::<Vec<_>>();
+        for child in children.iter().map(|child| child.tablet) {
+            if !self.has_files(child) && !known.contains(&GroupId::from(child)) {
                 let staged = disk.directory.staged(child.0, SPLITTING);
-                copy_of(&handle.data, &staged)
+                copy_of(&parent.data, &staged)
                     .and_then(|()| disk.directory.install(child.0, &staged))
                     .map_err(|error| KvError::Storage(error.to_string()))?;
             }
-            let Some(opening) = copies.opening(mark.parent) else { return Ok(()) };
-            wanted.push(OpenTablet { tablet: child, ..opening });
         }
-        self.open(wanted)
+        self.open_closed(children)
     }
 }
 

@@ -29,7 +29,7 @@ use diorite_storage::{
 };
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -211,29 +211,33 @@ impl Inner {
             }
         }
         self.forget_elsewhere(&placed)?;
-        let (handles, replies) = self.start_replicas(placed)?;
-        for reply in replies {
-            reply.recv().map_err(|_| KvError::Storage("the store is shutting down".to_owned()))??;
-        }
-        self.update_tablets(|tablets| tablets.extend(handles.iter().map(|handle| (handle.tablet, Arc::clone(handle)))));
-        Ok(())
+        self.start_replicas(placed)
     }
 
-    #[allow(clippy::type_complexity, reason = "two parallel lists, taken apart at once")]
-    fn start_replicas(
-        &self,
-        placed: Vec<(OpenTablet, usize)>,
-    ) -> Result<(Vec<Arc<TabletHandle>>, Vec<Receiver<Result<(), KvError>>>), KvError> {
-        let (mut handles, mut replies) = (Vec::new(), Vec::new());
+    /// Those that cannot be opened do not keep the others from it.
+    fn start_replicas(&self, placed: Vec<(OpenTablet, usize)>) -> Result<(), KvError> {
+        let (mut starting, mut errors) = (Vec::new(), Vec::new());
         for (open, disk) in placed {
-            let replica: Replica<Rocks> = self.load(open, disk).map_err(storage_error)?;
-            let handle = Arc::clone(&replica.handle);
-            let (sender, receiver) = sync_channel(1);
-            self.queues[handle.worker].command(Command::Open(Box::new(replica), sender));
-            handles.push(handle);
-            replies.push(receiver);
+            match self.load(open, disk) {
+                Ok(replica) => {
+                    let handle = Arc::clone(&replica.handle);
+                    let (sender, receiver) = sync_channel(1);
+                    self.queues[handle.worker].command(Command::Open(Box::new(replica), sender));
+                    starting.push((handle, receiver));
+                }
+                Err(error) => errors.push(storage_error(error)),
+            }
         }
-        Ok((handles, replies))
+        let mut opened = Vec::new();
+        for (handle, reply) in starting {
+            match reply.recv() {
+                Ok(Ok(())) => opened.push(handle),
+                Ok(Err(error)) => errors.push(error),
+                Err(_) => errors.push(KvError::Storage("the store is shutting down".to_owned())),
+            }
+        }
+        self.update_tablets(|tablets| tablets.extend(opened.iter().map(|handle| (handle.tablet, Arc::clone(handle)))));
+        errors.into_iter().next().map_or(Ok(()), Err)
     }
 
     fn load(&self, open: OpenTablet, disk: usize) -> Result<Replica<Rocks>, StorageError> {
@@ -258,11 +262,11 @@ impl Inner {
         });
     }
 
-    /// Lets go of tablets and removes their data. One that a copy is being installed of goes when that is over.
+    /// Lets go of tablets and removes their data. One that is being opened, or that a copy is being installed of, goes when that is over.
     pub(crate) fn close(&self, tablets: &[TabletId]) {
         let mut closing = Vec::new();
         {
-            // An installation sees either that it comes too late, or the note.
+            // Whoever opens it, or installs a copy, sees either that it comes too late, or the note.
             let mut installing = self.installing.lock();
             for tablet in tablets {
                 if let Some(is_closed) = installing.get_mut(tablet) {
@@ -272,18 +276,18 @@ impl Inner {
                 let Some(handle) = self.tablets.load().get(tablet).cloned() else { continue };
                 let (sender, receiver) = sync_channel(1);
                 self.queues[handle.worker].command(Command::Close(*tablet, sender));
+                let mut going = self.going.lock();
+                going.retain(|_, files| files.strong_count() > 0);
+                going.insert(*tablet, handle.data.in_use());
                 closing.push((handle, receiver));
             }
-            self.update_tablets(|map| map.retain(|tablet, _| !tablets.contains(tablet)));
+            self.update_tablets(|map| {
+                map.retain(|tablet, _| !tablets.contains(tablet) || installing.contains_key(tablet))
+            });
         }
         for (handle, reply) in closing {
             match reply.recv() {
-                Ok(Ok(())) => {
-                    handle.data.doom();
-                    let mut going = self.going.lock();
-                    going.retain(|_, files| files.strong_count() > 0);
-                    going.insert(handle.tablet, handle.data.in_use());
-                }
+                Ok(Ok(())) => handle.data.doom(),
                 Ok(Err(error)) => {
                     let tablet = handle.tablet;
                     tracing::error!(%tablet, %error, "the data of a closed tablet stays until the next start");
@@ -292,6 +296,20 @@ impl Inner {
                 Err(_) => {}
             }
         }
+    }
+
+    /// Opens those of these tablets that are not open, once nothing of former replicas is left; the others hear what is wanted of them. For whoever has
+    /// begun to ([`Installing::begin`]).
+    pub(crate) fn open_closed(&self, mut wanted: Vec<OpenTablet>) -> Result<(), KvError> {
+        self.wait_until_gone(&wanted.iter().map(|open| open.tablet).collect::<Vec<_>>())?;
+        wanted.retain(|open| {
+            let handle = self.tablets.load().get(&open.tablet).cloned();
+            if let Some(handle) = &handle {
+                self.queues[handle.worker].command(Command::Members(open.tablet, open.members.clone()));
+            }
+            handle.is_none()
+        });
+        self.open(wanted)
     }
 
     /// Waits until the former replicas of these tablets are gone.
@@ -411,18 +429,15 @@ impl Store {
 
     /// Opens tablets, making those that do not exist yet, and returns when all of them serve: what the log holds is applied.
     /// One that is open already stays so, and hears what is wanted of it.
-    pub fn open(&self, mut wanted: Vec<OpenTablet>) -> Result<(), KvError> {
+    ///
+    /// # Errors
+    /// Those of the disk, for one that could not be opened; the others are.
+    pub fn open(&self, wanted: Vec<OpenTablet>) -> Result<(), KvError> {
         let tablets: Vec<TabletId> = wanted.iter().map(|open| open.tablet).collect();
-        self.inner.installing.wait_for(&tablets);
-        self.inner.wait_until_gone(&tablets)?;
-        wanted.retain(|open| {
-            let is_open = self.handle(open.tablet).is_some();
-            if is_open {
-                self.set_members(open.tablet, open.members.clone());
-            }
-            !is_open
-        });
-        self.inner.open(wanted)
+        self.inner.installing.begin(&tablets);
+        let opened = self.inner.open_closed(wanted);
+        self.inner.close(&self.inner.installing.end(&tablets));
+        opened
     }
 
     /// Names who knows how tablets are opened; without it no copies of replicas are taken. Once, before the node serves.

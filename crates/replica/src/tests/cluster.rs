@@ -56,6 +56,10 @@ impl Openings for Founded {
         Some(placed.map_or_else(|| of_three(tablet.0), |(founders, voters)| placed_on(tablet.0, &founders, &voters)))
     }
 
+    fn child(&self, _parent: TabletId, child: TabletId) -> ChildOpening {
+        self.opening(child).map_or(ChildOpening::Never, |opening| ChildOpening::As(Box::new(opening)))
+    }
+
     fn was_split(&self, mark: &SplitMark) {
         self.hub.splits.write().unwrap().push((self.node, mark.clone()));
     }
