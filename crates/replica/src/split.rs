@@ -228,6 +228,7 @@ impl Inner {
     }
 
     fn make_children_of(&self, parent: &TabletHandle, children: Vec<OpenTablet>) -> Result<(), KvError> {
+        let began_ns = self.context.clock.monotonic_ns();
         let disk = &self.disks[parent.disk];
         let known = self.working_disks().flat_map(|disk| disk.log.groups()).collect::<Vec<_>>();
         for child in children.iter().map(|child| child.tablet) {
@@ -238,7 +239,12 @@ impl Inner {
                     .map_err(|error| KvError::Storage(error.to_string()))?;
             }
         }
-        self.open_closed(children)
+        let copied_ns = self.context.clock.monotonic_ns();
+        self.open_closed(children)?;
+        let opened_ns = self.context.clock.monotonic_ns();
+        let (copied_ms, opened_ms) = ((copied_ns - began_ns) / 1_000_000, (opened_ns - copied_ns) / 1_000_000);
+        tracing::info!(event = "split", tablet = %parent.tablet, copied_ms, opened_ms, "the children of a tablet are here");
+        Ok(())
     }
 }
 
