@@ -161,6 +161,43 @@ pub struct Opening {
     pub evaluator: Arc<dyn Evaluator>,
 }
 
+/// How the tablet was split, if its data says so: a child's may still say how its parent was.
+fn split_mark<E: Engine>(tablet: TabletId, data: &Arc<E::Tablet>) -> Result<Option<SplitMark>, StorageError> {
+    let mark = data.get(SPLIT_KEY)?.map(|mark| SplitMark::decode(&mark)).transpose();
+    let mark = mark.map_err(|_| StorageError::Corrupt(format!("how {tablet} was split")))?;
+    Ok(mark.filter(|mark| mark.parent == tablet))
+}
+
+/// What the log says of a group, as far as it belongs to the data, which holds everything up to `applied`.
+fn recover_log<E: Engine>(
+    group_id: GroupId,
+    data: &Arc<E::Tablet>,
+    log: &E::Log,
+    applied: &AppliedState,
+) -> Result<Recovered, StorageError> {
+    let corrupt = |error: String| StorageError::Corrupt(format!("{group_id}: {error}"));
+    let mut recovered = log.recover(group_id)?;
+    recovered.applied = applied.index;
+    if recovered.hard_state.term < applied.term {
+        // Its data was made of another's, in whose last term it has not voted.
+        recovered.hard_state.term = applied.term;
+        recovered.hard_state.vote = 0;
+    }
+    // The members as of the applied index; before the first change they are the founders, whom the log names.
+    if let Some(members) = data.get(MEMBERS_KEY)? {
+        recovered.conf_state = ConfState::parse_from_bytes(&members).map_err(|error| corrupt(error.to_string()))?;
+    }
+    if is_ahead_of_log::<E>(&recovered, applied, &log.reader(group_id)).map_err(corrupt)? {
+        // A copy of another replica's data has taken the place of what the log belonged to.
+        let mut records = <E::Log as Log>::Records::default();
+        records.restart_after(group_id, recovered.last.0, applied.index, applied.term)?;
+        log.write(&mut records, true)?;
+        recovered.truncated = (applied.index, applied.term);
+        recovered.last = recovered.truncated;
+    }
+    Ok(recovered)
+}
+
 impl<E: Engine> Replica<E> {
     /// A replica that goes on from what its data and its log hold. `place`: the worker and the disk.
     pub fn recover(
@@ -174,28 +211,8 @@ impl<E: Engine> Replica<E> {
         let corrupt = |error: String| StorageError::Corrupt(format!("{group_id}: {error}"));
         let mut applied = data.applied_state()?;
         context.stamps.observe(applied.newest_stamp_us);
-        let split = data.get(SPLIT_KEY)?.map(|mark| SplitMark::decode(&mark)).transpose();
-        let split = split.map_err(|_| corrupt("how it was split".to_owned()))?;
-        let split = split.filter(|mark| mark.parent == opening.tablet);
-        let mut recovered = log.recover(group_id)?;
-        recovered.applied = applied.index;
-        if recovered.hard_state.term < applied.term {
-            // Its data was made of another's, in whose last term it has not voted.
-            recovered.hard_state.term = applied.term;
-            recovered.hard_state.vote = 0;
-        }
-        // The members as of the applied index; before the first change they are the founders, whom the log names.
-        if let Some(members) = data.get(MEMBERS_KEY)? {
-            recovered.conf_state = ConfState::parse_from_bytes(&members).map_err(|error| corrupt(error.to_string()))?;
-        }
-        if is_ahead_of_log::<E>(&recovered, &applied, &log.reader(group_id)).map_err(corrupt)? {
-            // A copy of another replica's data has taken the place of what the log belonged to.
-            let mut records = <E::Log as Log>::Records::default();
-            records.restart_after(group_id, recovered.last.0, applied.index, applied.term)?;
-            log.write(&mut records, true)?;
-            recovered.truncated = (applied.index, applied.term);
-            recovered.last = recovered.truncated;
-        }
+        let split = split_mark::<E>(opening.tablet, &data)?;
+        let mut recovered = recover_log::<E>(group_id, &data, log, &applied)?;
         if context.planted.apply_twice && applied.index > recovered.truncated.0 {
             applied.index -= 1;
             recovered.applied = applied.index;
