@@ -258,6 +258,11 @@ pub enum Change {
         /// How long.
         milliseconds: u64,
     },
+    /// Sets from which size on tablets are split.
+    SetSplitSize {
+        /// Bytes in files; 0: never.
+        bytes: u64,
+    },
     /// Sets the zones in which leaders are to be.
     SetLeaderZones {
         /// The zones; none: anywhere.
@@ -438,6 +443,8 @@ pub struct BalancerStatus {
     pub replace_after_ms: u64,
     /// Zones in which leaders are to be; none: anywhere.
     pub preferred_leader_zones: Vec<String>,
+    /// Tablets with more bytes in files are split; 0: never.
+    pub split_bytes: u64,
 }
 
 /// How a node is.

@@ -120,6 +120,12 @@ pub enum AdminCommand {
         #[arg(value_name = "SECONDS")]
         seconds: u64,
     },
+    /// Split tablets with more than this in files: 64GB at first; 0: only when asked to.
+    SetSplitSize {
+        /// Bytes.
+        #[arg(value_name = "SIZE")]
+        size: Size,
+    },
     /// Name the zones in which leaders are to be; none: anywhere.
     SetLeaderZones {
         /// The zones.
@@ -172,6 +178,7 @@ pub struct TabletArguments {
 pub fn run(arguments: &AdminArguments) -> Result<ExitCode, AdminError> {
     let client = Client::new(&arguments.host, HTTP_PORT);
     let json = arguments.json;
+    let operate = |node: u64, what: &str| change(&client, json, &format!("/api/v1/nodes/{node}/{what}"), &Value::Null);
     match &arguments.command {
         AdminCommand::Status => {
             let status: ClusterStatus = client.get("/api/v1/status")?;
@@ -192,25 +199,21 @@ pub fn run(arguments: &AdminArguments) -> Result<ExitCode, AdminError> {
             look(&client, json, "/api/v1/moves", |moves: &Vec<MoveStatus>| tables::moves(moves))?;
         }
         AdminCommand::Drain { node, wait } => {
-            change(&client, json, &format!("/api/v1/nodes/{node}/drain"), &Value::Null)?;
+            operate(*node, "drain")?;
             wait_until(*wait, || {
                 let nodes: Vec<NodeStatus> = client.get("/api/v1/nodes")?;
                 Ok(nodes.iter().all(|found| found.node.0 != *node || found.replicas == 0))
             })?;
         }
-        AdminCommand::Undrain { node } => {
-            change(&client, json, &format!("/api/v1/nodes/{node}/undrain"), &Value::Null)?
-        }
-        AdminCommand::Remove { node } => change(&client, json, &format!("/api/v1/nodes/{node}/remove"), &Value::Null)?,
-        AdminCommand::Replace { node } => {
-            change(&client, json, &format!("/api/v1/nodes/{node}/replace"), &Value::Null)?
-        }
+        AdminCommand::Undrain { node } => operate(*node, "undrain")?,
+        AdminCommand::Remove { node } => operate(*node, "remove")?,
+        AdminCommand::Replace { node } => operate(*node, "replace")?,
         AdminCommand::MoveLeaders { node, back } => {
-            let operation = if *back { "return-leaders" } else { "move-leaders" };
-            change(&client, json, &format!("/api/v1/nodes/{node}/{operation}"), &Value::Null)?;
+            operate(*node, if *back { "return-leaders" } else { "move-leaders" })?;
         }
         AdminCommand::Split { tablet } => {
-            change(&client, json, &format!("/api/v1/tablets/{tablet}/split"), &Value::Null)?
+            let path = format!("/api/v1/tablets/{tablet}/split");
+            change(&client, json, &path, &Value::Null)?;
         }
         AdminCommand::SetZone { node, zone } => {
             change(&client, json, &format!("/api/v1/nodes/{node}/zone"), &json!({ "zone": zone }))?;
@@ -219,6 +222,7 @@ pub fn run(arguments: &AdminArguments) -> Result<ExitCode, AdminError> {
         AdminCommand::SetReplaceAfter { seconds } => {
             set(&client, json, &json!({ "replace_after_ms": seconds.saturating_mul(1_000) }))?;
         }
+        AdminCommand::SetSplitSize { size } => set(&client, json, &json!({ "split_bytes": size.0 }))?,
         AdminCommand::SetLeaderZones { zones } => set(&client, json, &json!({ "preferred_leader_zones": zones }))?,
         AdminCommand::Logging { node, levels, slow_query } => {
             let path =

@@ -106,6 +106,7 @@ struct Settings {
     balancing_is_paused: Option<bool>,
     replace_after_ms: Option<u64>,
     preferred_leader_zones: Option<Vec<String>>,
+    split_bytes: Option<u64>,
 }
 
 async fn settings(State(view): State<NodeView>, body: Bytes) -> Response {
@@ -118,6 +119,7 @@ async fn settings(State(view): State<NodeView>, body: Bytes) -> Response {
         settings.balancing_is_paused.map(|is_paused| Change::SetBalancing { is_paused }),
         settings.replace_after_ms.map(|milliseconds| Change::SetReplaceAfter { milliseconds }),
         settings.preferred_leader_zones.map(|zones| Change::SetLeaderZones { zones }),
+        settings.split_bytes.map(|bytes| Change::SetSplitSize { bytes }),
     ];
     let mut done = Vec::new();
     for change in changes.into_iter().flatten() {

@@ -43,6 +43,13 @@ pub(crate) fn status(status: &ClusterStatus) -> String {
         ),
         ("copies", format!("{}/s for each node", size(balancer.copy_rate_bytes))),
         ("replace", format!("nodes that are silent for {}", duration(balancer.replace_after_ms / 1_000))),
+        (
+            "split",
+            match balancer.split_bytes {
+                0 => "no tablet by itself".to_owned(),
+                bytes => format!("tablets over {}", size(bytes)),
+            },
+        ),
     ];
     let mut text: String = lines.iter().map(|(name, value)| format!("{name:<12}{value}\n")).collect();
     for warning in status.warnings.iter().chain(&balancer.stuck) {

@@ -96,6 +96,8 @@ pub struct Settings {
     pub replace_after_ms: u64,
     /// Zones in which leaders are to be, where they have live replicas; empty: anywhere.
     pub preferred_leader_zones: Vec<String>,
+    /// Tablets with more bytes in files are split; 0: none is unless somebody asks for it.
+    pub split_bytes: u64,
 }
 
 impl Default for Settings {
@@ -106,6 +108,8 @@ impl Default for Settings {
             // Long enough for a machine to be restarted.
             replace_after_ms: 15 * 60 * 1_000,
             preferred_leader_zones: Vec::new(),
+            // About a hundred replicas for some terabytes on a node: small enough to be moved in minutes.
+            split_bytes: 64 << 30,
         }
     }
 }

@@ -383,6 +383,12 @@ impl Tablet {
         Ok(())
     }
 
+    /// About how many bytes of files hold keys of `start..end`. Looks at indexes, which may have to be read.
+    pub fn bytes_within(&self, start: &[u8], end: &[u8]) -> Result<u64, StorageError> {
+        let sizes = self.db.get_approximate_sizes(&[rust_rocksdb::Range::new(start, end)])?;
+        Ok(sizes.first().copied().unwrap_or(0))
+    }
+
     /// Flushes finished since the tablet was opened: when it changes, [`Self::flushed_state`] has moved.
     pub fn flushes(&self) -> u64 {
         self.events.flushes.load(Ordering::Acquire)

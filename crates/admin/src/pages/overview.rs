@@ -143,6 +143,10 @@ fn balancer(status: &ClusterStatus) -> Markup {
         ("Copies, for each node", text(byte_rate(balancer.copy_rate_bytes as f64))),
         ("Silent nodes replaced after", text(duration(balancer.replace_after_ms / 1_000))),
         ("Leaders in", text(zones)),
+        (
+            "Tablets split over",
+            text(if balancer.split_bytes == 0 { "–".to_owned() } else { size(balancer.split_bytes) }),
+        ),
     ])
 }
 

@@ -80,6 +80,11 @@ pub enum Setting {
         /// In which zones; empty: anywhere.
         zones: Vec<String>,
     },
+    /// From which size on tablets are split.
+    SplitSize {
+        /// Bytes in files; 0: never.
+        bytes: u64,
+    },
 }
 
 /// A change that is asked for.

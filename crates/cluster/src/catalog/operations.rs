@@ -173,6 +173,7 @@ impl Catalog {
             Setting::Balancing { is_paused } => settings.balancing_is_paused = *is_paused,
             Setting::ReplaceAfter { milliseconds } => settings.replace_after_ms = *milliseconds,
             Setting::PreferredLeaderZones { zones } => settings.preferred_leader_zones.clone_from(zones),
+            Setting::SplitSize { bytes } => settings.split_bytes = *bytes,
         }
         if *settings == before { Done::Nothing } else { Done::Changed }
     }

@@ -105,3 +105,35 @@ fn nodes_killed_amid_splits_lose_nothing() {
     assert!(failures.iter().all(allowed), "{failures:?}");
     wait_for("parents are gone and nothing is at risk", || is_quiet(&local, 1), |is_quiet| *is_quiet);
 }
+
+#[test]
+fn tablets_over_the_size_are_split_until_none_is() {
+    const ROWS: u32 = 600;
+    let local = with_table(3, &["--rf", "3"]);
+    let mut client = Client::connect(&local.address(1)).unwrap();
+    // Hard to compress: about 100 KB for each of twelve tablets.
+    let mut random = 1u64;
+    for row in 0..ROWS {
+        let value: String = (0..256)
+            .map(|_| {
+                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                format!("{random:016x}")
+            })
+            .collect();
+        client.run(&format!("INSERT INTO ks.t (k, v) VALUES ('{row}', 0x{value})"));
+    }
+    // What is in memory does not count: a node that is stopped writes it.
+    for node in ["1", "2", "3"] {
+        local.run(&["stop", node]);
+        local.run(&["start", node]);
+    }
+    admin(&local, 1, &["set-split-size", "30kB"]);
+    wait_for("tablets are of half the size and half of that", || tablets(&local, 2).len(), |tablets| *tablets >= 40);
+    wait_for("nothing is split any more", || is_quiet(&local, 1), |is_quiet| *is_quiet);
+    admin(&local, 1, &["set-split-size", "0"]);
+    let now = tablets(&local, 1).len();
+    assert!(now <= 80, "{now} tablets of 1.2 MB");
+    for node in 1..=3 {
+        assert_eq!(count(&mut Client::connect(&local.address(node)).unwrap(), "ks.t"), i64::from(ROWS));
+    }
+}

@@ -102,6 +102,7 @@ fn balancer(catalog: &Catalog, progress: &Progress) -> BalancerStatus {
         copy_rate_bytes: settings.copy_rate_bytes,
         replace_after_ms: settings.replace_after_ms,
         preferred_leader_zones: settings.preferred_leader_zones.clone(),
+        split_bytes: settings.split_bytes,
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! Always true: nothing that is allowed here takes away a quorum; a refusal says what would have to be done first.
 
+use super::growth::Tokens;
 use super::{Answer, Operations, unavailable};
 use diorite_admin::api::{Change, Done, Failure, FailureKind};
 use diorite_base::text::bytes;
@@ -194,6 +195,12 @@ fn setting_of(change: Change) -> Result<(Command, String), Failure> {
             };
             (Setting::PreferredLeaderZones { zones }, message)
         }
+        Change::SetSplitSize { bytes: 0 } => {
+            (Setting::SplitSize { bytes: 0 }, "tablets are split only when that is asked for".to_owned())
+        }
+        Change::SetSplitSize { bytes: size } => {
+            (Setting::SplitSize { bytes: size }, format!("tablets over {} are split", bytes(size as f64)))
+        }
         _ => return Err(Failure::new(FailureKind::Invalid, "that is not a setting")),
     };
     Ok((Command::Set { setting }, message))
@@ -201,16 +208,9 @@ fn setting_of(change: Change) -> Result<(Command, String), Failure> {
 
 /// The token in the middle of a tablet's.
 fn middle(catalog: &Catalog, tablet: TabletId) -> Result<i64, Failure> {
-    let missing = || Failure::new(FailureKind::NotFound, format!("there is no {tablet}"));
-    let ranges = &catalog.table_of(tablet).ok_or_else(missing)?.tablets;
-    let at = ranges.iter().position(|range| range.tablet == tablet).ok_or_else(missing)?;
-    let first = i128::from(ranges[at].first_token);
-    let end = ranges.get(at + 1).map_or(1 << 63, |next| i128::from(next.first_token));
-    let middle = i64::try_from((first + end) / 2).map_err(|_| missing())?;
-    if i128::from(middle) <= first {
-        return Err(refused(format!("{tablet} holds a single token")));
-    }
-    Ok(middle)
+    let tokens = Tokens::of(catalog, tablet)
+        .ok_or_else(|| Failure::new(FailureKind::NotFound, format!("there is no {tablet}")))?;
+    tokens.middle().ok_or_else(|| refused(format!("{tablet} holds a single token")))
 }
 
 fn member(catalog: &Catalog, node: NodeId) -> Result<&Arc<Node>, Failure> {

@@ -16,6 +16,7 @@
 mod answers;
 mod changes;
 mod closer;
+mod growth;
 mod history;
 mod knowledge;
 mod report;

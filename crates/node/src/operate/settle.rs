@@ -4,21 +4,28 @@
 //! decides whether it counts.
 
 use super::Operations;
+use super::growth::next_split;
 use crate::membership::pause;
 use diorite_base::TabletId;
 use diorite_cluster::catalog::{Command, SettledTablet};
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How often moving tablets are looked at.
 const INTERVAL: Duration = Duration::from_millis(250);
+/// Every how many such looks sizes are looked at.
+const GROWTH_ROUNDS: u64 = 8;
 /// Tablets that are told of at a time.
 const AT_ONCE: usize = 1_000;
 
 impl Operations {
     pub(super) async fn keep_settling(&self) {
-        loop {
-            let catalog = std::sync::Arc::clone(&self.catalog);
+        for round in 0u64.. {
+            if round % GROWTH_ROUNDS == 0 {
+                self.split_grown().await;
+            }
+            let catalog = Arc::clone(&self.catalog);
             let split = move || {
                 catalog.split_next();
                 catalog.begun_children()
@@ -40,6 +47,20 @@ impl Operations {
                 }
             }
             pause(INTERVAL).await;
+        }
+    }
+
+    /// Asks for a tablet that has grown too large to be split.
+    async fn split_grown(&self) {
+        let settings = self.catalog.served().identity().settings.clone();
+        if settings.balancing_is_paused {
+            return;
+        }
+        let (store, catalog) = (Arc::clone(&self.store), Arc::clone(&self.catalog));
+        let look = move || next_split(&store, &catalog, settings.split_bytes);
+        let Ok(Some(command)) = self.runtime.spawn_blocking(look).await else { return };
+        if let Err(error) = self.catalog.propose(&command).await {
+            tracing::info!(%error, ?command, "could not ask for a split; trying again");
         }
     }
 
