@@ -46,7 +46,8 @@ impl Installing {
         }
     }
 
-    fn end(&self, tablet: TabletId) -> bool {
+    /// The installation is over; returns whether the tablet was closed meanwhile.
+    pub(super) fn end(&self, tablet: TabletId) -> bool {
         let was_closed = self.closed.lock().remove(&tablet).unwrap_or(false);
         self.changed.notify_all();
         was_closed
@@ -112,7 +113,7 @@ impl Copies {
     }
 
     /// Opens the replica again, on the old data or the new.
-    fn reopen(&self, tablet: TabletId) -> Result<(), String> {
+    pub(super) fn reopen(&self, tablet: TabletId) -> Result<(), String> {
         let openings = self.openings.get().ok_or("this node takes no copies yet")?;
         let opening = openings.opening(tablet).ok_or("there is no such replica here any more")?;
         self.inner.open(vec![opening]).map_err(|error| error.to_string())
@@ -121,7 +122,7 @@ impl Copies {
 
 impl Inner {
     /// Removes the data of a replica that is not open, and of its log all that it need not remember.
-    fn discard(&self, tablet: TabletId, disk: usize) -> Result<(), StorageError> {
+    pub(super) fn discard(&self, tablet: TabletId, disk: usize) -> Result<(), StorageError> {
         let (group, disk) = (GroupId::from(tablet), &self.disks[disk]);
         let recovered = disk.log.recover(group)?;
         let mut batch = LogBatch::default();
