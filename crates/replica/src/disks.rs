@@ -17,8 +17,8 @@ use crate::worker::Command;
 use diorite_base::write::KvError;
 use diorite_base::{GroupId, TabletId};
 use diorite_storage::{DataDirectory, LogBatch, LogRecords, RaftLog, StorageError, companions};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::sync_channel;
 
 /// One data disk.
@@ -71,6 +71,11 @@ impl Inner {
         let chosen = best.map(|(_, disk)| disk).or_else(roomiest).ok_or_else(none)?;
         counts[chosen] += 1;
         Ok(chosen)
+    }
+
+    /// Whether a working disk holds files of the tablet.
+    pub(crate) fn has_files(&self, tablet: TabletId) -> bool {
+        self.working_disks().any(|disk| disk.directory.tablet(tablet.0).is_dir())
     }
 
     /// A replica that was here before may come back on another disk: what it must remember goes with it, into `batch`.
@@ -168,7 +173,9 @@ impl Inner {
         if is_all_elsewhere {
             let working: Vec<&DataDirectory> = self.working_disks().map(|disk| &disk.directory).collect();
             match companions::let_go(&working, &self.disks[failed].directory) {
-                Ok(()) => tracing::info!(%path, "all that was on the failed disk is on others: the node can be started without it"),
+                Ok(()) => {
+                    tracing::info!(%path, "all that was on the failed disk is on others: the node can be started without it")
+                }
                 Err(error) => tracing::error!(%path, %error, "it cannot be noted that the node can do without a disk"),
             }
         }
@@ -201,6 +208,9 @@ impl Inner {
             let mut batch = LogBatch::default();
             let is_open = |group: &GroupId| open.iter().any(|handle| GroupId::from(handle.tablet) == *group);
             for group in log.groups().into_iter().filter(|group| !is_open(group)) {
+                if self.installing.lock().contains_key(&TabletId(group.0)) {
+                    return Err(StorageError::Corrupt(format!("{group} is being opened")));
+                }
                 let found = log.recover(group)?;
                 let (floor, known) = (found.last_acknowledged(), to.log.recover(group)?.last_acknowledged());
                 let is_held = self.working_disks().any(|disk| disk.directory.tablet(group.0).is_dir());

@@ -238,7 +238,17 @@ fn refuse_foreign(path: &Path) -> Result<(), StorageError> {
     let io = |source| StorageError::Io { action: "cannot list data directory", path: path.to_owned(), source };
     for entry in fs::read_dir(path).map_err(io)? {
         let name = entry.map_err(io)?.file_name();
-        let ours = ["LOCK", "DIORITE.new", companions::FILE, companions::FRESH, JOINING, "tablets", "log", PROBE, "lost+found"];
+        let ours = [
+            "LOCK",
+            "DIORITE.new",
+            companions::FILE,
+            companions::FRESH,
+            JOINING,
+            "tablets",
+            "log",
+            PROBE,
+            "lost+found",
+        ];
         if !ours.iter().any(|own| name == *own) {
             return Err(StorageError::Foreign {
                 path: path.to_owned(),

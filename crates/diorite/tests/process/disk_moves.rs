@@ -89,8 +89,9 @@ fn replicas_move_to_a_disk_that_was_added_while_rows_are_written() {
     let mut seen = (0, 0);
     // Until nothing has moved for a while: every write is taken meanwhile.
     while seen.0 == 0 || seen.1 < 300 {
-        insert(&mut client, rows..rows + 1);
-        rows += u64::from(rows < 9_500);
+        let row = rows.min(9_499);
+        insert(&mut client, row..row + 1);
+        rows = row + 1;
         let (used, moves) = state(&server);
         assert!(start.elapsed() < PATIENCE, "{moves} moves, used {used:?}");
         let is_even = (used[0] - used[1]).abs() < 0.12;

@@ -4,11 +4,11 @@
 //! What a read may miss is judged by the client's own clock: a value that was acknowledged longer than the bound before the read was sent has to be
 //! seen. That holds however slow the machine is, so nothing here depends on time.
 
-use crate::turn;
 use crate::client::Client;
 use crate::cluster::{Cluster, RECOVERY};
 use crate::network::Policy;
 use crate::session::{number, prepare};
+use crate::turn;
 use diorite_cql::protocol::client::{BoundValues, ClientPrepared, ClientRequest, ClientResponse, Parameters};
 use diorite_cql::protocol::{Consistency, Value};
 use std::io;

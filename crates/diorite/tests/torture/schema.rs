@@ -4,10 +4,10 @@
 //! acknowledged is there (once: nobody is told that it existed already), what was refused for sure is not, and of what timed out either all is there or
 //! nothing. Left out: which of two statements that contradict each other comes first, as long as it is one of them.
 
-use crate::turn;
 use crate::client::Client;
 use crate::cluster::{Cluster, State};
 use crate::load::StopWhenDropped;
+use crate::turn;
 use diorite_cql::protocol::client::ClientResponse;
 use diorite_cql::protocol::{CqlError, ErrorCode};
 use std::collections::{BTreeMap, BTreeSet};

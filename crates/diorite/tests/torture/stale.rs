@@ -4,11 +4,11 @@
 //! requests that waited in its socket, and by new ones. It may fail or forward; what it returns must be what was written last.
 //! Left out: a leader whose clock is slow. A process cannot be given such a clock simply; the simulation tests it.
 
-use crate::turn;
 use crate::client::Client;
 use crate::cluster::Cluster;
 use crate::network::Policy;
 use crate::session::{KEYSPACE, TABLES, number, prepare};
+use crate::turn;
 use diorite_cql::protocol::client::{BoundValues, ClientPrepared, ClientRequest, ClientResponse, Parameters};
 use diorite_cql::protocol::{Consistency, Value};
 use std::io;

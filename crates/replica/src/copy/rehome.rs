@@ -70,7 +70,8 @@ impl Usage {
 
 /// The working disks, the fullest first, and the emptiest of them.
 fn by_use(disks: &[Usage]) -> Option<(Vec<usize>, usize)> {
-    let mut working: Vec<usize> = (0..disks.len()).filter(|at| disks[*at].works && disks[*at].total_bytes > 0).collect();
+    let mut working: Vec<usize> =
+        (0..disks.len()).filter(|at| disks[*at].works && disks[*at].total_bytes > 0).collect();
     working.sort_by(|a, b| disks[*b].used().total_cmp(&disks[*a].used()));
     let emptiest = working.pop()?;
     Some((working, emptiest))
@@ -85,7 +86,11 @@ fn are_uneven(disks: &[Usage]) -> bool {
 }
 
 /// The next replica to move, and to which disk. `replicas`: tablet, disk, bytes.
-pub(crate) fn choose(disks: &[Usage], replicas: &[(TabletId, usize, u64)], reserve_bytes: u64) -> Option<(TabletId, usize)> {
+pub(crate) fn choose(
+    disks: &[Usage],
+    replicas: &[(TabletId, usize, u64)],
+    reserve_bytes: u64,
+) -> Option<(TabletId, usize)> {
     let (fuller, to) = by_use(disks)?;
     let room_bytes = disks[to].free_bytes.saturating_sub(reserve_bytes);
     for from in fuller {
@@ -167,11 +172,11 @@ impl Inner {
             return None;
         }
         let tablets = self.tablets.load();
-        let may_move =
-            |tablet: TabletId| GroupId::from(tablet) != GroupId::CATALOG && !failed_ns.contains_key(&tablet);
+        let may_move = |tablet: TabletId| GroupId::from(tablet) != GroupId::CATALOG && !failed_ns.contains_key(&tablet);
         let replicas: Vec<_> = tablets
             .values()
-            .filter(|handle| may_move(handle.tablet))
+            // One that was split goes soon; its children are made where it is.
+            .filter(|handle| may_move(handle.tablet) && handle.split.load().is_none())
             .map(|handle| (handle.tablet, handle.disk, handle.data.size_bytes()))
             .collect();
         choose(&disks, &replicas, self.options.disk_reserve_bytes)
@@ -205,8 +210,7 @@ impl Copies {
             return Err("it is there already, or a copy is about to take its place".to_owned());
         }
         let directory = inner.disks[to].directory.staged(tablet.0, ARRIVING);
-        let mut moving =
-            Move { copies: self, inner, tablet, from, to, directory, held: BTreeMap::new(), bytes: 0 };
+        let mut moving = Move { copies: self, inner, tablet, from, to, directory, held: BTreeMap::new(), bytes: 0 };
         let moved = moving.gather().and_then(|()| moving.switch());
         // After the move it is gone.
         let _ = fs::remove_dir_all(&moving.directory);
@@ -247,10 +251,7 @@ impl Move<'_> {
     }
 
     #[allow(clippy::type_complexity, reason = "the list is what `files_of` says")]
-    fn checkpoint(
-        &self,
-        data: &diorite_storage::Tablet,
-    ) -> Result<(Checkpoint, Vec<(String, PathBuf, u64)>), String> {
+    fn checkpoint(&self, data: &diorite_storage::Tablet) -> Result<(Checkpoint, Vec<(String, PathBuf, u64)>), String> {
         let directory = self.inner.disks[self.from].directory.staged(self.tablet.0, LEAVING);
         let checkpoint = Checkpoint { directory };
         data.checkpoint(&checkpoint.directory).map_err(|error| error.to_string())?;
@@ -315,7 +316,11 @@ impl Move<'_> {
                 }
             }
         }
-        if self.inner.tablets.load().contains_key(&self.tablet) { Ok(()) } else { Err("the replica is gone".to_owned()) }
+        if self.inner.tablets.load().contains_key(&self.tablet) {
+            Ok(())
+        } else {
+            Err("the replica is gone".to_owned())
+        }
     }
 
     /// Lets another replica lead, if there is one: its writers do not notice then that this one is away for a moment.
@@ -342,22 +347,20 @@ impl Move<'_> {
     /// Lets go of the replica and opens it on the other disk; where it was, if that fails.
     fn switch(&mut self) -> Result<(), String> {
         self.hand_over();
-        let worker = {
-            let mut installing = self.inner.installing.lock();
-            let here = self.inner.tablets.load().get(&self.tablet).cloned().filter(|handle| handle.disk == self.from);
-            let handle = here.filter(|_| !installing.contains_key(&self.tablet)).ok_or("the replica is gone")?;
-            installing.insert(self.tablet, false);
-            handle.worker
+        self.inner.installing.begin(&[self.tablet]);
+        let here = self.inner.tablets.load().get(&self.tablet).cloned();
+        let Some(handle) = here.filter(|handle| handle.disk == self.from) else {
+            self.inner.close(&self.inner.installing.end(&[self.tablet]));
+            return Err("the replica is gone".to_owned());
         };
         let (sender, receiver) = sync_channel(1);
-        self.inner.queues[worker].command(Command::Vacate(self.tablet, sender));
+        self.inner.queues[handle.worker].command(Command::Vacate(self.tablet, sender));
         let memory = receiver.recv();
-        let handle = self.inner.tablets.load().get(&self.tablet).cloned();
         self.inner.update_tablets(|tablets| {
             tablets.remove(&self.tablet);
         });
-        let (Ok(Some(memory)), Some(handle)) = (memory, handle) else {
-            self.inner.installing.end(self.tablet);
+        let Ok(Some(memory)) = memory else {
+            let _ = self.inner.installing.end(&[self.tablet]);
             return Err("the node is stopping".to_owned());
         };
         let moved = self.carry_over(handle, &memory);
@@ -419,7 +422,7 @@ impl Move<'_> {
         if inner.installing.lock().get(&tablet).copied().unwrap_or(false) {
             // Whoever closed it must not find it open, nor any of it left. An open that waits goes on after that.
             let discarded = inner.discard(tablet, if moved.is_ok() { self.to } else { self.from });
-            inner.installing.end(tablet);
+            let _ = inner.installing.end(&[tablet]);
             discarded.map_err(|error| error.to_string())?;
             return Err("the replica was closed meanwhile".to_owned());
         }
@@ -429,8 +432,9 @@ impl Move<'_> {
             let elsewhere = inner.open_elsewhere(tablet, &memory.0, memory.1, self.copies);
             elsewhere.map_err(|error| error.to_string())
         };
-        if inner.installing.end(tablet) {
-            inner.close(&[tablet]);
+        let was_closed = inner.installing.end(&[tablet]);
+        if !was_closed.is_empty() {
+            inner.close(&was_closed);
             return Err("the replica was closed meanwhile".to_owned());
         }
         opened?;

@@ -10,6 +10,12 @@ impl Openings for Opens {
     fn opening(&self, tablet: TabletId) -> Option<OpenTablet> {
         (tablet != LEFT).then(|| plain(tablet.0))
     }
+
+    fn child(&self, _: TabletId, _: TabletId) -> ChildOpening {
+        ChildOpening::Never
+    }
+
+    fn was_split(&self, _: &SplitMark) {}
 }
 
 /// A tablet that has left the node.
@@ -159,8 +165,7 @@ fn what_a_failed_disk_remembers_of_replicas_that_left_is_kept() {
     assert!(floor.0 > 0 && known(1 - disk) == (0, 0));
     store.inner.disks[disk].log.give_up();
     let (_never, wait) = sync_channel::<()>(1);
-    let kept = (0..600).any(|_| {
-        known(1 - disk) == floor || wait.recv_timeout(std::time::Duration::from_millis(50)).is_ok()
-    });
+    let kept =
+        (0..600).any(|_| known(1 - disk) == floor || wait.recv_timeout(std::time::Duration::from_millis(50)).is_ok());
     assert!(kept, "{:?}", known(1 - disk));
 }
