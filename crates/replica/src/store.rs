@@ -369,8 +369,8 @@ pub trait Reroute: Send + Sync + 'static {
 
 /// All tablet replicas of a node.
 pub struct Store {
-    inner: Arc<Inner>,
-    copies: Arc<Copies>,
+    pub(crate) inner: Arc<Inner>,
+    pub(crate) copies: Arc<Copies>,
     splits: Arc<Splits>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
