@@ -175,8 +175,9 @@ impl Inner {
         let may_move = |tablet: TabletId| GroupId::from(tablet) != GroupId::CATALOG && !failed_ns.contains_key(&tablet);
         let replicas: Vec<_> = tablets
             .values()
-            // One that was split goes soon; its children are made where it is.
-            .filter(|handle| may_move(handle.tablet) && handle.split.load().is_none())
+            // One that is or was split goes soon; its children are made where it is.
+            .filter(|handle| may_move(handle.tablet) && handle.children_from.load(Ordering::Relaxed) == u64::MAX)
+            .filter(|handle| handle.split.load().is_none())
             .map(|handle| (handle.tablet, handle.disk, handle.data.size_bytes()))
             .collect();
         choose(&disks, &replicas, self.options.disk_reserve_bytes)
