@@ -27,7 +27,7 @@ use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
-use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 use tokio::runtime::Handle;
@@ -67,7 +67,10 @@ pub(crate) struct CatalogFollower {
     runtime: Handle,
     store: Arc<Store>,
     node: NodeId,
-    evaluator: Arc<CatalogEvaluator>,
+    /// Another one after the replica of the catalog had to be rebuilt.
+    evaluator: ArcSwap<CatalogEvaluator>,
+    /// Wakes the thread that follows.
+    wake: SyncSender<()>,
     served: ArcSwap<Catalog>,
     served_version: watch::Sender<u64>,
     /// The newest versions that were served, each with its schema's.
@@ -90,36 +93,7 @@ impl CatalogFollower {
     /// Opens the catalog's group and replays its log; [`Self::start`] then serves it. To be called on the runtime.
     pub(crate) fn open(store: &Arc<Store>, node: NodeId) -> Result<Arc<Self>, StartError> {
         let (wake, woken) = sync_channel(1);
-        let listener = move |_: &Arc<Catalog>| {
-            // If it is full the follower is woken already; it is gone only when the node shuts down.
-            let _ = wake.try_send(());
-        };
-        let evaluator = Arc::new(CatalogEvaluator::new(Catalog::default(), listener));
-        let loading = Arc::clone(&evaluator);
-        let on_loaded = move |data: &diorite_storage::Tablet| {
-            let mut entries = Vec::new();
-            let range = ScanRange { start: &[1], end: &[0xFF], reverse: false, expected_entries: 0 };
-            data.scan(&range, &mut |key, value| {
-                entries.push((key.to_vec(), value.to_vec()));
-                true
-            })
-            .map_err(|error| error.to_string())?;
-            if !entries.is_empty() {
-                loading.reload(entries).map_err(|error| error.to_string())?;
-            }
-            Ok(())
-        };
-        let open = OpenTablet {
-            tablet: CATALOG_TABLET,
-            evaluator: Arc::clone(&evaluator) as Arc<dyn Evaluator>,
-            gc_grace_s: 0,
-            founders: CATALOG_FOUNDERS.to_vec(),
-            members: Members::default(),
-            floor: None,
-            values: Values::Plain,
-            compaction: CompactionStyle::SizeTiered,
-            on_loaded: Some(Box::new(on_loaded)),
-        };
+        let (evaluator, open) = open_catalog(wake.clone(), Members::default());
         store
             .open(vec![open])
             .map_err(|error| StartError::Tablet { what: "the catalog".to_owned(), reason: error.to_string() })?;
@@ -134,7 +108,8 @@ impl CatalogFollower {
             served: ArcSwap::from_pointee(Catalog::default()),
             schema_versions: Mutex::default(),
             peers: Peers::default(),
-            evaluator,
+            evaluator: ArcSwap::new(evaluator),
+            wake,
             events: broadcast::Sender::new(PENDING_EVENTS),
             woken: Mutex::new(Some(woken)),
             writer: OnceLock::new(),
@@ -148,7 +123,7 @@ impl CatalogFollower {
     /// Opens this node's tablets as the catalog has them, removes what is left of dropped ones, and follows the catalog from now on. From here
     /// on changes can be proposed, through `writer`.
     pub(crate) fn start(self: &Arc<Self>, writer: Arc<dyn CatalogWriter>) -> Result<(), StartError> {
-        let catalog = self.evaluator.current();
+        let catalog = self.current();
         self.remove_orphans(&catalog)?;
         // A child whose parent is here and that has no files is made by its parent's replica, when that learns that it was split.
         let is_to_come = |tablet: TabletId, placement: &Placement| {
@@ -162,7 +137,7 @@ impl CatalogFollower {
             .open(wanted.collect())
             .map_err(|error| StartError::Tablet { what: "the tablets".to_owned(), reason: error.to_string() })?;
         self.meet_nodes(&catalog);
-        self.store.set_copy_rate(catalog.identity().settings.copy_rate_bytes);
+        self.heed_settings(&catalog);
         self.publish(catalog);
         if self.writer.set(writer).is_err() {
             tracing::error!("a follower is started once");
@@ -212,9 +187,10 @@ impl CatalogFollower {
         self.served_version.subscribe()
     }
 
-    /// The newest snapshot, served or not.
+    /// The newest snapshot, served or not. While the replica of the catalog is rebuilt it knows less than is served.
     pub(crate) fn current(&self) -> Arc<Catalog> {
-        self.evaluator.current()
+        let (newest, served) = (self.evaluator.load().current(), self.served());
+        if newest.version() < served.version() { served } else { newest }
     }
 
     /// What clients may register for, from now on.
@@ -276,7 +252,7 @@ impl CatalogFollower {
 
     fn follow(&self, woken: &Receiver<()>) {
         while woken.recv().is_ok() {
-            let (newest, served) = (self.evaluator.current(), self.served());
+            let (newest, served) = (self.current(), self.served());
             if newest.version() > served.version() {
                 self.serve(&newest, &served);
             }
@@ -337,7 +313,7 @@ impl CatalogFollower {
                 let ours: Vec<TabletId> = ours.map(|(tablet, _)| tablet).collect();
                 self.store.close(&ours);
             }
-            Change::SettingsChanged => self.store.set_copy_rate(newest.identity().settings.copy_rate_bytes),
+            Change::SettingsChanged => self.heed_settings(newest),
             Change::DropTablets { tablets, .. } => {
                 // A parent that lagged until nobody needs it has not made its children: they begin empty.
                 let split = tablets.iter().filter_map(|tablet| served.placement(*tablet)?.split);
@@ -473,6 +449,13 @@ impl CatalogFollower {
         }
     }
 
+    /// What operators have set for all nodes.
+    fn heed_settings(&self, catalog: &Catalog) {
+        let settings = &catalog.identity().settings;
+        self.store.set_copy_rate(settings.copy_rate_bytes);
+        self.store.pause_disk_moves(settings.balancing_is_paused);
+    }
+
     /// Takes in who the nodes are: whom heartbeats go to, and who the members of the catalog's own group are.
     fn meet_nodes(&self, catalog: &Catalog) {
         if catalog.nodes().next().is_none() {
@@ -560,8 +543,15 @@ impl CatalogFollower {
 }
 
 impl Openings for CatalogFollower {
+    /// Of the catalog only to build its replica anew: what is opened then is what the follower goes by from now on.
     fn opening(&self, tablet: TabletId) -> Option<OpenTablet> {
-        let catalog = self.evaluator.current();
+        let catalog = self.current();
+        if tablet == CATALOG_TABLET {
+            let CatalogMembers { voters, learners } = catalog.catalog_members();
+            let (evaluator, open) = open_catalog(self.wake.clone(), Members { voters, learners });
+            self.evaluator.store(evaluator);
+            return Some(open);
+        }
         let placement = catalog.placement(tablet).filter(|placement| placement.is_held_by(self.node))?;
         let table = &catalog.table_by_id(placement.table)?.table;
         Some(open_rows(tablet, placement, table))
@@ -609,6 +599,41 @@ fn cql_address(catalog: &Catalog, node: NodeId) -> Option<SocketAddr> {
 
 fn members(placement: &Placement) -> Members {
     Members { voters: placement.replicas.clone(), learners: Vec::new() }
+}
+
+/// How the catalog's replica is opened, and what evaluates its commands: from what is stored on, and telling `wake` of every change.
+fn open_catalog(wake: SyncSender<()>, members: Members) -> (Arc<CatalogEvaluator>, OpenTablet) {
+    let listener = move |_: &Arc<Catalog>| {
+        // If it is full the follower is woken already; it is gone only when the node shuts down.
+        let _ = wake.try_send(());
+    };
+    let evaluator = Arc::new(CatalogEvaluator::new(Catalog::default(), listener));
+    let loading = Arc::clone(&evaluator);
+    let on_loaded = move |data: &diorite_storage::Tablet| {
+        let mut entries = Vec::new();
+        let range = ScanRange { start: &[1], end: &[0xFF], reverse: false, expected_entries: 0 };
+        data.scan(&range, &mut |key, value| {
+            entries.push((key.to_vec(), value.to_vec()));
+            true
+        })
+        .map_err(|error| error.to_string())?;
+        if !entries.is_empty() {
+            loading.reload(entries).map_err(|error| error.to_string())?;
+        }
+        Ok(())
+    };
+    let open = OpenTablet {
+        tablet: CATALOG_TABLET,
+        evaluator: Arc::clone(&evaluator) as Arc<dyn Evaluator>,
+        gc_grace_s: 0,
+        founders: CATALOG_FOUNDERS.to_vec(),
+        members,
+        floor: None,
+        values: Values::Plain,
+        compaction: CompactionStyle::SizeTiered,
+        on_loaded: Some(Box::new(on_loaded)),
+    };
+    (evaluator, open)
 }
 
 fn split_at(split: TabletSplit) -> Split {

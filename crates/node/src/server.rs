@@ -26,8 +26,9 @@ use diorite_query::{EngineConfig, QueryEngine};
 use diorite_replica::{Durability, Openings, Reroute, Store, StoreOptions};
 use diorite_rpc::Transport;
 use diorite_rpc::tcp::{Observer, TcpOptions, TcpTransport};
-use diorite_storage::{DataDirectory, Identity, Shared, StorageOptions};
+use diorite_storage::{DataDirectory, Identity, Shared, StorageError, StorageOptions, companions};
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
@@ -72,18 +73,20 @@ async fn serve(options: StartOptions, logging: Arc<Logging>, allocator: Allocato
     let serving_http = tokio::spawn(http::run(http, serving, stopped.clone()));
     let nodes = listen("other nodes", SocketAddr::new(options.listen, options.node_port)).await?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-    let mut directories = open_directories(&options)?;
+    let (mut directories, lost) = open_directories(&options)?;
     let belonging = tokio::select! {
         belonging = belong(&options, &mut directories, clock.as_ref()) => belonging?,
         // Nothing has been started yet.
         () = signals.arrived() => return Ok(()),
     };
+    companions::enroll(&directories.iter().collect::<Vec<_>>(), random_uuid)?;
     let node = tokio::select! {
         node = start_node(&options, directories, belonging, nodes, &clock) => node?,
         () = signals.arrived() => end(),
     };
     let Running { kv, membership } = node;
     let store = Arc::clone(&kv.store);
+    store.set_missing_disks(lost);
     let (engine, limits) = engine(&options, &kv);
     if options.auth {
         tokio::spawn(login::found_roles(Arc::clone(&kv)));
@@ -170,11 +173,16 @@ async fn listen(what: &'static str, address: SocketAddr) -> Result<TcpListener, 
     TcpListener::bind(address).await.map_err(|source| StartError::Listen { what, address, source })
 }
 
-/// Opens the data directories, which must not belong to different nodes.
-fn open_directories(options: &StartOptions) -> Result<Vec<DataDirectory>, StartError> {
-    let mut directories = Vec::new();
+/// Opens the data directories, which must not belong to different nodes, and must be all that the node has. One that cannot be read may be left out if
+/// the others say that nothing in it is needed any more: it had failed, and what was on it was rebuilt. Returns also the paths of those.
+fn open_directories(options: &StartOptions) -> Result<(Vec<DataDirectory>, Vec<String>), StartError> {
+    let (mut directories, mut unreadable) = (Vec::new(), Vec::new());
     for path in &options.data_dir {
-        directories.push(DataDirectory::open(path)?);
+        match DataDirectory::open(path) {
+            Ok(directory) => directories.push(directory),
+            Err(error @ StorageError::Io { .. }) => unreadable.push((path, error)),
+            Err(error) => return Err(error.into()),
+        }
     }
     let mut claimed = directories.iter().filter_map(|directory| Some((directory, directory.identity()?)));
     if let Some((_, Identity { cluster, host, .. })) = claimed.next()
@@ -187,7 +195,31 @@ fn open_directories(options: &StartOptions) -> Result<Vec<DataDirectory>, StartE
             found.cluster
         )));
     }
-    Ok(directories)
+    check_complete(&directories, &mut unreadable)?;
+    let lost = unreadable.into_iter().map(|(path, error)| {
+        let path = path.display().to_string();
+        tracing::warn!(event = "disk", path, %error, "a disk that had failed is left out: what was on it is on others");
+        path
+    });
+    Ok((directories, lost.collect()))
+}
+
+/// Fails if a directory is missing that the others know of, or if one is unreadable of which they say nothing.
+fn check_complete(
+    directories: &[DataDirectory],
+    unreadable: &mut Vec<(&PathBuf, StorageError)>,
+) -> Result<(), StartError> {
+    let Some(missing) = companions::missing(&directories.iter().collect::<Vec<_>>()) else {
+        return unreadable.pop().map_or(Ok(()), |(_, error)| Err(error.into()));
+    };
+    let Some(first) = missing.first() else { return Ok(()) };
+    let why = unreadable.iter().find(|(path, _)| **path == first.path).map(|(_, error)| format!(" ({error})"));
+    Err(StartError::Directories(format!(
+        "data directory {} of this node is missing{}: what its replicas have voted for and acknowledged is not known without it; give it back, or give \
+         the machine new, empty directories and use `diorite admin replace`",
+        first.path.display(),
+        why.unwrap_or_default()
+    )))
 }
 
 /// Whose node this is.
@@ -287,6 +319,7 @@ async fn start_node(
     if joined.is_none() {
         membership.look_around(applicant, &options.join).await?;
         membership.admitted().await?;
+        membership.whole().await?;
         if catalog.current().identity().cluster_id.is_none() && identity.node == FIRST_NODE {
             membership.found(&options.cluster_name, options.rf).await?;
         }

@@ -188,6 +188,23 @@ impl<E: Engine> Core<E> {
         Some(replica.group.memory())
     }
 
+    /// Lets another replica lead, whichever is first.
+    pub fn give_way(&mut self, tablet: TabletId) {
+        self.release(tablet, None);
+        self.touch(tablet);
+        self.advance();
+    }
+
+    /// Lets go of a replica that is about to be opened again with the same data and log, on another disk; what is committed is applied. Returns what it must
+    /// remember if these are lost on the way. `None` if it is not here.
+    pub fn vacate(&mut self, tablet: TabletId) -> Option<(HardState, (u64, u64))> {
+        self.give_way(tablet);
+        self.apply_deferred(tablet);
+        let memory = self.replicas.get(&tablet)?.group.memory();
+        self.detach(tablet);
+        Some(memory)
+    }
+
     fn keep_promise(&mut self, replica: &Replica<E>) {
         if let Some(promise) = replica.promise {
             self.promised.insert(replica.id(), promise);

@@ -36,6 +36,8 @@ pub struct ReplicaState {
     pub matched: Vec<(NodeId, u64)>,
     /// Proposed writes that wait for a quorum, as entries.
     pub waiting_entries: usize,
+    /// Whether it has lost what it had acknowledged and does not hold as much again yet.
+    pub is_recovering: bool,
     /// Why it cannot go on, if so.
     pub failure: Option<String>,
 }
@@ -67,6 +69,7 @@ fn state_of<E: Engine>(replica: &Replica<E>, now_ns: u64) -> ReplicaState {
         learners: nodes(&members.learners),
         matched: group.progress().map(|member| (NodeId(member.replica), member.matched)).collect(),
         waiting_entries: replica.waiting.len(),
+        is_recovering: group.is_recovering(),
         failure: replica.failure.clone(),
     }
 }

@@ -5,16 +5,19 @@
 //! acknowledged) is known in memory and goes into the other disk's log first, so it does not vote until its leader has sent it as much again.
 //!
 //! Always true: nothing is written to a disk that has failed; a replica that is the only voter of its group stays closed, as nobody could send it anything; a
-//! tablet found on two disks (one had failed and is back) is opened where more was acknowledged, and the other's files go. The process ends if
-//! no other disk works, or if the catalog's replica was on the one that failed.
+//! tablet found on two disks (one had failed and is back) is opened where more was acknowledged, and the other's files go. The catalog's replica is rebuilt like
+//! any other, from the first entry of its log, while the node goes by what it knows of the catalog in memory. When all that a disk held is on others, what must be
+//! remembered of replicas that have left the node included, the others note that the node may be started without it (`diorite_storage::companions`). The process
+//! ends if no other disk works, or if nobody else has a vote in the catalog's group.
 
 use crate::copy::Copies;
-use crate::handle::storage_error;
+use crate::handle::{TabletHandle, storage_error};
 use crate::store::{Inner, OpenTablet};
 use crate::worker::Command;
 use diorite_base::write::KvError;
 use diorite_base::{GroupId, TabletId};
-use diorite_storage::{DataDirectory, LogBatch, LogRecords, RaftLog, StorageError};
+use diorite_storage::{DataDirectory, LogBatch, LogRecords, RaftLog, StorageError, companions};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::sync_channel;
 
@@ -133,48 +136,111 @@ impl Inner {
         }
     }
 
+    /// Whether something can be written to the disk. If not, it is taken for failed from now on.
+    pub(crate) fn still_works(&self, disk: usize) -> bool {
+        if self.is_working(disk) && self.disks[disk].directory.probe().is_err() {
+            self.disks[disk].log.give_up();
+        }
+        self.is_working(disk)
+    }
+
     fn abandon_disk(&self, failed: usize, copies: &Copies) {
         let path = self.disks[failed].directory.path().display();
         let mut lost: Vec<_> = self.tablets.load().values().filter(|handle| handle.disk == failed).cloned().collect();
+        // The catalog's first.
         lost.sort_unstable_by_key(|handle| handle.tablet);
         tracing::error!(%path, replicas = lost.len(), "a disk has failed; its replicas are rebuilt on the others");
-        let holds_catalog = lost.iter().any(|handle| GroupId::from(handle.tablet) == GroupId::CATALOG);
-        if holds_catalog || self.working_disks().next().is_none() {
-            tracing::error!(%path, holds_catalog, "the node cannot do without this disk and ends; replace the node");
+        let is_alone = |handle: &TabletHandle| handle.voters.load().iter().all(|voter| *voter == self.context.node.0);
+        let is_catalog = |handle: &TabletHandle| GroupId::from(handle.tablet) == GroupId::CATALOG;
+        let catalog_is_lost = lost.iter().any(|handle| is_catalog(handle) && is_alone(handle));
+        if catalog_is_lost || self.working_disks().next().is_none() {
+            tracing::error!(%path, catalog_is_lost, "the node cannot do without this disk and ends; replace the node");
             std::process::abort();
         }
+        let mut is_all_elsewhere = self.keep_memories(failed, &lost);
         for handle in lost {
             let tablet = handle.tablet;
-            if handle.voters.load().len() < 2 {
+            if is_alone(&handle) {
                 tracing::error!(%tablet, "the only replica of a tablet is on a disk that has failed: it stays closed");
+                is_all_elsewhere = false;
                 continue;
             }
-            copies.abandon(&[tablet]);
-            let (sender, receiver) = sync_channel(1);
-            self.queues[handle.worker].command(Command::Abandon(tablet, sender));
-            self.update_tablets(|tablets| {
-                tablets.remove(&tablet);
-            });
-            drop(handle);
-            let rebuilt = match receiver.recv() {
-                Ok(Some((state, floor))) => self.open_elsewhere(tablet, &state, floor, copies),
-                // Closed meanwhile, or the node stops.
-                Ok(None) | Err(_) => Ok(()),
-            };
-            if let Err(error) = rebuilt {
+            if let Err(error) = self.rebuild(handle, copies) {
                 tracing::error!(%tablet, %error, "a replica of a failed disk could not be opened on another");
+                is_all_elsewhere = false;
+            }
+        }
+        if is_all_elsewhere {
+            let working: Vec<&DataDirectory> = self.working_disks().map(|disk| &disk.directory).collect();
+            match companions::let_go(&working, &self.disks[failed].directory) {
+                Ok(()) => {
+                    tracing::info!(%path, "all that was on the failed disk is on others: the node can be started without it")
+                }
+                Err(error) => tracing::error!(%path, %error, "it cannot be noted that the node can do without a disk"),
             }
         }
     }
 
-    fn open_elsewhere(
+    /// Opens a replica of a disk that has failed, empty, on another.
+    fn rebuild(&self, handle: Arc<TabletHandle>, copies: &Copies) -> Result<(), KvError> {
+        let tablet = handle.tablet;
+        copies.abandon(&[tablet]);
+        let (sender, receiver) = sync_channel(1);
+        self.queues[handle.worker].command(Command::Abandon(tablet, sender));
+        self.update_tablets(|tablets| {
+            tablets.remove(&tablet);
+        });
+        drop(handle);
+        match receiver.recv() {
+            Ok(Some((state, floor))) => self.open_elsewhere(tablet, &state, floor, copies),
+            // Closed meanwhile, or the node stops.
+            Ok(None) => Ok(()),
+            Err(_) => Err(KvError::Storage("the node is stopping".to_owned())),
+        }
+    }
+
+    /// What must be remembered of replicas that are not open (they have left the node) and that only the failed disk's log knows goes into another's. Of that the
+    /// log keeps everything in memory. Returns whether all of it is there now.
+    fn keep_memories(&self, failed: usize, open: &[Arc<TabletHandle>]) -> bool {
+        let log = &self.disks[failed].log;
+        let Some(to) = self.working_disks().next() else { return false };
+        let kept = || -> Result<(), StorageError> {
+            let mut batch = LogBatch::default();
+            let is_open = |group: &GroupId| open.iter().any(|handle| GroupId::from(handle.tablet) == *group);
+            for group in log.groups().into_iter().filter(|group| !is_open(group)) {
+                if self.installing.lock().contains_key(&TabletId(group.0)) {
+                    return Err(StorageError::Corrupt(format!("{group} is being opened")));
+                }
+                let found = log.recover(group)?;
+                let (floor, known) = (found.last_acknowledged(), to.log.recover(group)?.last_acknowledged());
+                let is_held = self.working_disks().any(|disk| disk.directory.tablet(group.0).is_dir());
+                if !is_held && (floor.1, floor.0) > (known.1, known.0) {
+                    batch.retire(group, &found.hard_state, floor)?;
+                }
+            }
+            if batch.is_empty() { Ok(()) } else { to.log.write(&mut batch, true).map(drop) }
+        };
+        let kept = kept();
+        if let Err(error) = &kept {
+            tracing::error!(%error, "what must be remembered of replicas that have left cannot be taken from a failed disk");
+        }
+        kept.is_ok()
+    }
+
+    /// Opens a replica, empty and with what it must remember, on a disk that works.
+    pub(crate) fn open_elsewhere(
         &self,
         tablet: TabletId,
         state: &diorite_raft::HardState,
         floor: (u64, u64),
         copies: &Copies,
     ) -> Result<(), KvError> {
-        let Some(opening) = copies.opening(tablet) else { return Ok(()) };
+        let Some(opening) = copies.opening(tablet) else {
+            // It has left the node meanwhile; the catalog never does.
+            let is_catalog = GroupId::from(tablet) == GroupId::CATALOG;
+            let none = || KvError::Storage("the node has not started yet".to_owned());
+            return if is_catalog { Err(none()) } else { Ok(()) };
+        };
         let mut counts = vec![0; self.disks.len()];
         let disk = &self.disks[self.place(tablet, &mut counts)?];
         let mut batch = LogBatch::default();

@@ -75,6 +75,13 @@ pub enum TabletEventKind {
         /// Bytes that were sent.
         bytes: u64,
     },
+    /// It has moved to another disk of its node.
+    MovedToDisk {
+        /// The disk's data directory.
+        path: String,
+        /// Bytes that were copied.
+        bytes: u64,
+    },
     /// It was split: it takes nothing any more.
     Split {
         /// The tablets that take its place.
@@ -128,6 +135,7 @@ impl fmt::Display for TabletEventKind {
             }
             Self::CopyTaken { from, bytes } => write!(f, "took a copy of {bytes} bytes from node {}", from.0),
             Self::CopySent { to, bytes } => write!(f, "sent {bytes} bytes of a copy to node {}", to.0),
+            Self::MovedToDisk { path, bytes } => write!(f, "moved to {path}, {bytes} bytes"),
             Self::Split { children: [first, second] } => write!(f, "was split into {first} and {second}"),
             Self::Failed { reason } => write!(f, "stopped: {reason}"),
         }

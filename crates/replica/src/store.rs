@@ -1,7 +1,9 @@
 //! The store: what the node holds, opens, submits to and reads from.
 
 use crate::context::{Context, CopyRequests};
-use crate::copy::{Copies, CopyStatus, INCOMING, Installing, Openings, Requests, wait_until_unused};
+use crate::copy::{
+    Copies, CopyStatus, DiskMoves, INCOMING, Installing, Openings, Requests, move_between_disks, wait_until_unused,
+};
 use crate::describe::ReplicaState;
 use crate::disks::{Disk, disk_full};
 use crate::events::TabletEvent;
@@ -124,6 +126,10 @@ pub struct StoreCounters {
     pub copy_bytes_sent: AtomicU64,
     /// Bytes of copies of replicas received.
     pub copy_bytes_received: AtomicU64,
+    /// Replicas that were moved to another disk of this node.
+    pub disk_moves: AtomicU64,
+    /// Bytes that were copied for that.
+    pub disk_move_bytes: AtomicU64,
 }
 
 impl StoreCounters {
@@ -133,6 +139,11 @@ impl StoreCounters {
 
     pub(crate) fn copied_in(&self, bytes: u64) {
         self.copy_bytes_received.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub(crate) fn moved_to_disk(&self, bytes: u64) {
+        self.disk_moves.fetch_add(1, Ordering::Relaxed);
+        self.disk_move_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
     pub(crate) fn observe_log_write(&self, bytes: usize, elapsed_ns: u64, synced: bool) {
@@ -169,6 +180,9 @@ pub(crate) struct Inner {
     /// The log position at which the free space of the disks was last looked at.
     pub(crate) space_looked_at: AtomicU64,
     pub(crate) installing: Installing,
+    pub(crate) disk_moves: DiskMoves,
+    /// Data directories that this node was started without, as all that was on them is elsewhere.
+    pub(crate) missing_disks: Mutex<Vec<String>>,
     /// The data of children that were made before their parents were split.
     pub(crate) prepared: Mutex<AHashMap<TabletId, Prepared>>,
     /// Files of closed replicas that somebody may still read: they go when the last reader does, and another cannot be opened in their place before.
@@ -370,8 +384,8 @@ pub trait Reroute: Send + Sync + 'static {
 
 /// All tablet replicas of a node.
 pub struct Store {
-    inner: Arc<Inner>,
-    copies: Arc<Copies>,
+    pub(crate) inner: Arc<Inner>,
+    pub(crate) copies: Arc<Copies>,
     splits: Arc<Splits>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
@@ -415,6 +429,8 @@ impl Store {
             heart: Heart::default(),
             space_looked_at: AtomicU64::new(0),
             installing: Installing::default(),
+            disk_moves: DiskMoves::default(),
+            missing_disks: Mutex::default(),
             prepared: Mutex::default(),
             going: Mutex::default(),
         });
@@ -426,6 +442,8 @@ impl Store {
         }
         let (for_upkeep, copies_of_upkeep) = (Arc::clone(&inner), Arc::clone(&copies));
         threads.push(spawn("upkeep".to_owned(), move || upkeep::run(&for_upkeep, &copies_of_upkeep))?);
+        let (for_moves, copies_of_moves) = (Arc::clone(&inner), Arc::clone(&copies));
+        threads.push(spawn("disks".to_owned(), move || move_between_disks(&for_moves, &copies_of_moves))?);
         let for_heart = Arc::clone(&inner);
         threads.push(spawn("heartbeat".to_owned(), move || heart::run(&for_heart))?);
         let splits = Arc::new(Splits::default());
@@ -470,6 +488,16 @@ impl Store {
     /// under way too.
     pub fn set_copy_rate(&self, bytes_per_second: u64) {
         self.copies.set_rate(bytes_per_second);
+    }
+
+    /// Whether replicas stay on the disks on which they are, though some are fuller than others.
+    pub fn pause_disk_moves(&self, is_paused: bool) {
+        self.inner.disk_moves.pause(is_paused);
+    }
+
+    /// Names data directories that the node was started without: they count as failed disks. Once, after the start.
+    pub fn set_missing_disks(&self, paths: Vec<String>) {
+        *self.inner.missing_disks.lock() = paths;
     }
 
     /// Lets go of tablets, which were dropped or moved away, and removes their data and log. What a replica must remember should it ever come back stays in
@@ -570,7 +598,14 @@ impl Store {
             )));
         }
         let tablets = self.inner.tablets.load();
-        let handle = tablets.get(&tablet).ok_or(KvError::NoSuchTablet(tablet))?;
+        let Some(handle) = tablets.get(&tablet) else {
+            // Between two disks, or while a copy takes its place, its worker finds others for it.
+            if !self.inner.installing.lock().contains_key(&tablet) {
+                return Err(KvError::NoSuchTablet(tablet));
+            }
+            let worker = (tablet.0 % self.inner.options.workers as u64) as usize;
+            return self.inner.queues[worker].submit(Proposal::new(tablet, mutation, Arc::clone(sink), token));
+        };
         let disk = &self.inner.disks[handle.disk];
         // What frees space is taken to the end, and so is the catalog's little, without which no table could be dropped.
         let frees_space = mutation.is_deletion() || tablet.0 == GroupId::CATALOG.0;
@@ -742,30 +777,30 @@ impl Store {
         (queues.iter().map(Queue::bytes).sum(), queues.len() * self.inner.options.queue_bytes)
     }
 
-    /// For each disk whether it has failed: nothing is on it any more that this node uses.
+    /// For each disk whether it has failed: nothing is on it any more that this node uses. As many as [`Store::disks`].
     pub fn failed_disks(&self) -> Vec<bool> {
-        self.inner.disks.iter().map(|disk| disk.log.has_failed()).collect()
+        let missing = self.inner.missing_disks.lock().len();
+        self.inner.disks.iter().map(|disk| disk.log.has_failed()).chain(std::iter::repeat_n(true, missing)).collect()
     }
 
-    /// For each disk: its path, free and total bytes, Raft log bytes, and whether it refuses writes.
+    /// For each disk: its path, free and total bytes, Raft log bytes, and whether it refuses writes. Those that the node was started without come last.
     pub fn disks(&self) -> Vec<(String, u64, u64, u64, bool)> {
-        self.inner
-            .disks
-            .iter()
-            .map(|disk| {
-                (
-                    disk.directory.path().display().to_string(),
-                    disk.free_bytes.load(Ordering::Relaxed),
-                    disk.total_bytes.load(Ordering::Relaxed),
-                    disk.log.used_bytes(),
-                    disk.full.load(Ordering::Relaxed),
-                )
-            })
-            .collect()
+        let present = self.inner.disks.iter().map(|disk| {
+            (
+                disk.directory.path().display().to_string(),
+                disk.free_bytes.load(Ordering::Relaxed),
+                disk.total_bytes.load(Ordering::Relaxed),
+                disk.log.used_bytes(),
+                disk.full.load(Ordering::Relaxed),
+            )
+        });
+        let missing = self.inner.missing_disks.lock();
+        present.chain(missing.iter().map(|path| (path.clone(), 0, 0, 0, false))).collect()
     }
 
     /// Finishes what is queued and stops the threads. Writes submitted afterwards are refused.
     fn stop(&self) {
+        self.inner.disk_moves.close();
         self.copies.close();
         self.splits.close();
         for queue in &self.inner.queues {

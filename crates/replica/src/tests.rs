@@ -3,6 +3,7 @@
 
 mod cluster;
 mod copied;
+mod disks;
 mod moves;
 mod splits;
 mod transfers;
@@ -12,7 +13,7 @@ use diorite_base::mutation::{
     EvaluationContext, EvaluationFailed, Evaluator, Mutation, OperationKind, TabletChanges, TabletView,
 };
 use diorite_base::write::{Completion, KvError, WriteReply, WriteSink};
-use diorite_base::{Clock, NodeId, SystemClock, TabletId};
+use diorite_base::{Clock, GroupId, NodeId, SystemClock, TabletId};
 use diorite_rpc::{NoTransport, Transport};
 use diorite_storage::{
     CompactionStyle, CompactionTime, CompactionVerdict, DataDirectory, Shared, StorageOptions, ValueSemantics, Values,
@@ -77,13 +78,21 @@ fn start(home: &Path, limit: u64) -> Store {
 }
 
 fn start_as(home: &Path, limit: u64, node: u64, transport: Arc<dyn Transport>) -> Store {
+    start_with(&[home], limit, node, transport)
+}
+
+fn start_with(homes: &[&Path], limit: u64, node: u64, transport: Arc<dyn Transport>) -> Store {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let storage = StorageOptions { log_bytes: LOG_BYTES, ..StorageOptions::for_memory(256 << 20, 2) };
     let shared = Shared::new(storage, Arc::new(Sums), Arc::clone(&clock)).unwrap();
-    let mut directory = DataDirectory::open(home).unwrap();
-    if directory.identity().is_none() {
-        directory.claim(Uuid::from_u128(1), node, Uuid::from_u128(u128::from(node) + 1)).unwrap();
-    }
+    let directory = |home: &&Path| {
+        let mut directory = DataDirectory::open(home).unwrap();
+        if directory.identity().is_none() {
+            directory.claim(Uuid::from_u128(1), node, Uuid::from_u128(u128::from(node) + 1)).unwrap();
+        }
+        directory
+    };
+    let directories = homes.iter().map(directory).collect();
     let options = StoreOptions {
         node,
         workers: 2,
@@ -93,7 +102,7 @@ fn start_as(home: &Path, limit: u64, node: u64, transport: Arc<dyn Transport>) -
         replay_bytes: limit,
         disk_reserve_bytes: 0,
     };
-    Store::start(options, shared, vec![directory], clock, transport).unwrap()
+    Store::start(options, shared, directories, clock, transport).unwrap()
 }
 
 fn open(store: &Store, ids: impl IntoIterator<Item = u64>) {

@@ -23,6 +23,10 @@ pub(crate) enum Command {
     Close(TabletId, SyncSender<Result<(), KvError>>),
     /// Let go of this replica, whose data a copy will replace.
     Detach(TabletId, SyncSender<Result<(), KvError>>),
+    /// Let another replica lead.
+    Yield(TabletId),
+    /// Let go of this replica, which is about to be moved to another disk; answer what it must remember.
+    Vacate(TabletId, SyncSender<Option<(HardState, (u64, u64))>>),
     /// Let go of this replica, whose disk has failed; answer what it must remember.
     Abandon(TabletId, SyncSender<Option<(HardState, (u64, u64))>>),
     /// The tablet's data is durable up to this log index: the log may be cut there; if forced, even where other members lack entries.
@@ -94,6 +98,10 @@ impl Worker {
             Command::Detach(tablet, reply) => {
                 self.core.detach(tablet);
                 let _ = reply.send(Ok(()));
+            }
+            Command::Yield(tablet) => self.core.give_way(tablet),
+            Command::Vacate(tablet, reply) => {
+                let _ = reply.send(self.core.vacate(tablet));
             }
             Command::Abandon(tablet, reply) => {
                 let _ = reply.send(self.core.abandon(tablet));

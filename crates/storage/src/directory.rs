@@ -1,9 +1,11 @@
 //! A data directory: whose it is, of which format, held by one process at a time.
 //!
-//! Layout: `DIORITE` (this file's [`Identity`] as JSON), `LOCK`, `log/` (the Raft log), `tablets/<id>/` (one RocksDB each),
+//! Layout: `DIORITE` (this file's [`Identity`] as JSON), `DISKS` (the node's directories, see `companions`), `LOCK`, `log/` (the Raft log), `tablets/<id>/` (one RocksDB each),
 //! `tablets/<id>.<purpose>/` (copies on their way).
 
+use crate::companions::{self, Companions};
 use crate::error::StorageError;
+use parking_lot::Mutex;
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File, OpenOptions};
@@ -45,6 +47,7 @@ pub struct Identity {
 pub struct DataDirectory {
     path: PathBuf,
     identity: Option<Identity>,
+    companions: Mutex<Option<Companions>>,
     _lock: File,
 }
 
@@ -66,7 +69,18 @@ impl DataDirectory {
             .map_err(io("cannot write to data directory"))?;
         flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|_| StorageError::InUse(path.to_owned()))?;
         let identity = if marked { Some(read_identity(path, &marker)?) } else { None };
-        Ok(Self { path: path.to_owned(), identity, _lock: lock })
+        let companions = Mutex::new(companions::read(path)?);
+        Ok(Self { path: path.to_owned(), identity, companions, _lock: lock })
+    }
+
+    /// What it says of the node's directories.
+    pub(crate) fn companions(&self) -> Option<Companions> {
+        self.companions.lock().clone()
+    }
+
+    /// What it says of them has been written.
+    pub(crate) fn set_companions(&self, companions: Companions) {
+        *self.companions.lock() = Some(companions);
     }
 
     /// Whose it is; `None` while it is new.
@@ -224,7 +238,17 @@ fn refuse_foreign(path: &Path) -> Result<(), StorageError> {
     let io = |source| StorageError::Io { action: "cannot list data directory", path: path.to_owned(), source };
     for entry in fs::read_dir(path).map_err(io)? {
         let name = entry.map_err(io)?.file_name();
-        let ours = ["LOCK", "DIORITE.new", JOINING, "tablets", "log", PROBE, "lost+found"];
+        let ours = [
+            "LOCK",
+            "DIORITE.new",
+            companions::FILE,
+            companions::FRESH,
+            JOINING,
+            "tablets",
+            "log",
+            PROBE,
+            "lost+found",
+        ];
         if !ours.iter().any(|own| name == *own) {
             return Err(StorageError::Foreign {
                 path: path.to_owned(),

@@ -5,6 +5,7 @@
 //! after a crash is exactly the prefix of the Raft log that its [`AppliedState`] names. Values are opaque; what merging and expiry mean
 //! comes in through [`ValueSemantics`]. Nothing here knows CQL. Left out: replication, and deciding when to flush.
 
+pub mod companions;
 mod directory;
 mod engine;
 mod error;

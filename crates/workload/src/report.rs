@@ -317,7 +317,9 @@ impl Report {
             return Vec::new();
         }
         let rows = self.figures.iter().map(|figure| {
-            let value = optional(figure.value, |value| format!("{:.*} {}", decimals(value), value, figure.unit));
+            // What has no unit was counted.
+            let places = |value: f64| if figure.unit.is_empty() && value.fract() == 0.0 { 0 } else { decimals(value) };
+            let value = optional(figure.value, |value| format!("{:.*} {}", places(value), value, figure.unit));
             vec![figure.name.clone(), value, figure.goal.to_owned()]
         });
         std::iter::once(["figure", "value", "goal"].map(str::to_owned).to_vec()).chain(rows).collect()

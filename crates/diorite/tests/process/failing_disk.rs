@@ -78,10 +78,9 @@ fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-#[test]
-fn a_failing_disk_takes_only_its_replicas_out_and_they_are_rebuilt() {
+/// Three nodes, of which the last has two disks; one of them fails. The catalog's replica is on the first, which has more room.
+fn fail_a_disk(holds_catalog: bool) {
     let home = tempfile::tempdir().unwrap();
-    // The catalog goes where there is most room.
     let (Some(first), Some(second)) = (Disk::new(home.path(), "first", 640), Disk::new(home.path(), "second", 600))
     else {
         eprintln!("skipped: a file system that can fail needs root and loop devices");
@@ -103,24 +102,52 @@ fn a_failing_disk_takes_only_its_replicas_out_and_they_are_rebuilt() {
     client.run("CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 3}");
     client.run("CREATE TABLE ks.t (k blob PRIMARY KEY, v blob) WITH tablets = 12");
     insert(&mut client, 0..500);
-    let tablets_on_second = || std::fs::read_dir(second_data.join("tablets")).unwrap().count();
-    assert!(tablets_on_second() >= 3, "both disks hold tablets: {}", tablets_on_second());
+    let (failing, working) = if holds_catalog { (&first, &second) } else { (&second, &first) };
+    let tablets_on = |disk: &Disk| std::fs::read_dir(disk.path.join("data").join("tablets")).unwrap().count();
+    assert!(first.path.join("data/tablets/1").is_dir(), "the catalog is where there was most room");
+    assert!(tablets_on(failing) >= 3, "both disks hold tablets: {}", tablets_on(failing));
 
-    second.fail();
+    failing.fail();
     insert(&mut client, 500..1_000);
+    // That is written by the catalog's group, and served by all.
+    client.run("CREATE TABLE ks.later (k blob PRIMARY KEY, v blob) WITH tablets = 1");
     assert!(three.is_running(), "the node goes on");
     wait_for("the node says that its disk has failed", || {
         one.get("/api/v1/nodes").is_some_and(|answer| answer.contains("\"has_failed\":true"))
     });
-    let rebuilt = first.path.join("data").join("tablets");
-    wait_for("all replicas are on the disk that works", || std::fs::read_dir(&rebuilt).unwrap().count() >= 12);
+    // Twelve and one, and the catalog's.
+    wait_for("all replicas are on the disk that works", || tablets_on(working) >= 14);
 
-    // Now they are needed: without the first node nothing can be written that they do not hold.
+    // Now they are needed: without the first node nothing can be written that they do not hold, and no table made.
     one.kill();
     let mut client = Client::connect(&three.address).unwrap();
     insert(&mut client, 1_000..1_300);
     assert_eq!(count(&mut client, "ks.t"), 1_300, "nothing was lost");
+    wait_for("a table can be made", || {
+        client.query("CREATE TABLE IF NOT EXISTS ks.last (k blob PRIMARY KEY, v blob) WITH tablets = 1").is_ok()
+    });
     assert!(three.stop().success());
-    let said = refusal(&fresh_address(), &first.path.join("data"), &["--data-dir", second_data.to_str().unwrap()]);
-    assert!(said.contains("second"), "the disk is named: {said}");
+
+    // What was on the failed disk is not needed any more.
+    let three = Server::start_on(&addresses[2], &first.path.join("data"), &flags);
+    let mut client = Client::connect(&three.address).unwrap();
+    wait_for("the node serves", || client.query("SELECT k FROM ks.last").is_ok());
+    assert_eq!(count(&mut client, "ks.t"), 1_300, "nothing was lost");
+    wait_for("the disk that was left out is named", || {
+        three.get("/api/v1/nodes").is_some_and(|answer| answer.contains("\"has_failed\":true"))
+    });
+    assert!(three.stop().success());
+    // The other one is.
+    let said = refusal(&fresh_address(), &failing.path.join("data"), &[]);
+    assert!(said.contains("data directory"), "it is named: {said}");
+}
+
+#[test]
+fn a_failing_disk_takes_only_its_replicas_out_and_they_are_rebuilt() {
+    fail_a_disk(false);
+}
+
+#[test]
+fn a_node_goes_on_when_the_disk_with_its_copy_of_the_catalog_fails() {
+    fail_a_disk(true);
 }

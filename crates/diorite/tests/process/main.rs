@@ -7,6 +7,7 @@
 #[allow(dead_code, reason = "shared; each test binary uses a part")]
 mod client;
 mod disk;
+mod disk_moves;
 mod failing_disk;
 mod hostile;
 mod joining;

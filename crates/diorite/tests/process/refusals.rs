@@ -49,6 +49,25 @@ fn directories_of_different_nodes() {
 }
 
 #[test]
+fn a_disk_that_is_not_mounted() {
+    let (home, away) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (one, two) = (home.path().join("one"), home.path().join("two"));
+    let more = ["--data-dir", two.to_str().unwrap()];
+    let server = Server::start(&one, &more);
+    make_table(&mut Client::connect(&server.address).unwrap());
+    assert!(server.stop().success());
+    fs::rename(&two, away.path().join("two")).unwrap();
+    for more in [&more[..], &[]] {
+        let said = refusal(&fresh_address(), &one, more);
+        assert!(said.contains("is missing") && said.contains(two.to_str().unwrap()), "{said}");
+    }
+    // Where it is mounted does not matter.
+    let elsewhere = away.path().join("two");
+    let server = Server::start(&one, &["--data-dir", elsewhere.to_str().unwrap()]);
+    assert_eq!(count(&mut Client::connect(&server.address).unwrap(), "ks.t"), 0);
+}
+
+#[test]
 fn a_directory_on_a_read_only_disk() {
     let home = tempfile::tempdir().unwrap();
     let disk = home.path().join("disk");

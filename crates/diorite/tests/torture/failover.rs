@@ -8,7 +8,7 @@ use crate::cluster::{Cluster, RECOVERY};
 use crate::follower_reads::wait_until_followed;
 use crate::load::{Load, read_inserts};
 use crate::session::{KEYSPACE, TABLES, prepare};
-use crate::{alone, seed};
+use crate::{seed, turn};
 use diorite_base::SystemClock;
 use diorite_base::random::{Random, SplitMix64};
 use diorite_cql::protocol::client::ClientResponse;
@@ -83,7 +83,7 @@ fn kill_leader(cluster: &Cluster) -> Duration {
 
 #[test]
 fn nothing_acknowledged_is_lost_when_the_leading_node_is_killed_under_load() {
-    let _alone = alone();
+    let _turn = turn();
     let mut random = SplitMix64::new(seed());
     let cluster = Cluster::start(3, &[]);
     cluster.run(0, KEYSPACE);

@@ -4,11 +4,11 @@
 //! What a read may miss is judged by the client's own clock: a value that was acknowledged longer than the bound before the read was sent has to be
 //! seen. That holds however slow the machine is, so nothing here depends on time.
 
-use crate::alone;
 use crate::client::Client;
 use crate::cluster::{Cluster, RECOVERY};
 use crate::network::Policy;
 use crate::session::{number, prepare};
+use crate::turn;
 use diorite_cql::protocol::client::{BoundValues, ClientPrepared, ClientRequest, ClientResponse, Parameters};
 use diorite_cql::protocol::{Consistency, Value};
 use std::io;
@@ -130,7 +130,7 @@ fn wait_until_all_followed(cluster: &Cluster, node: usize, consistency: Consiste
 
 #[test]
 fn followers_answer_what_may_be_old_and_nothing_else() {
-    let _alone = alone();
+    let _turn = turn();
     let cluster = cluster(Duration::from_secs(60));
     let keys: Vec<u64> = (0..KEYS).collect();
     for node in 0..cluster.len() {
@@ -150,7 +150,7 @@ fn followers_answer_what_may_be_old_and_nothing_else() {
 
 #[test]
 fn followers_answer_while_their_leader_is_paused() {
-    let _alone = alone();
+    let _turn = turn();
     let cluster = cluster(Duration::from_secs(60));
     let mut leader = None;
     cluster.wait_for("a node that leads", || {
@@ -203,7 +203,7 @@ fn read_past_the_bound(cluster: &Cluster, node: usize, written: Instant, old: u6
 
 #[test]
 fn a_follower_that_is_cut_off_answers_for_no_longer_than_it_may() {
-    let _alone = alone();
+    let _turn = turn();
     let cluster = cluster(BOUND);
     let (node, others) = (2, 0);
     let start = Instant::now();

@@ -7,7 +7,7 @@ use crate::cluster::Cluster;
 use crate::faults::Nemesis;
 use crate::load::{KEYS, Load, read_inserts};
 use crate::session::{KEYSPACE, Session, TABLES};
-use crate::{alone, seed};
+use crate::{seed, turn};
 use diorite_base::SystemClock;
 use diorite_base::random::{Random, SplitMix64};
 use diorite_history::{
@@ -27,7 +27,7 @@ const LONGEST_ROUND: Duration = Duration::from_secs(240);
 
 #[test]
 fn what_clients_see_of_a_tortured_cluster_is_linearizable_and_nothing_is_lost() {
-    let _alone = alone();
+    let _turn = turn();
     let minutes = std::env::var("DIORITE_TORTURE_MINUTES").ok().map_or(3.0, |text| text.parse().unwrap());
     let total = Duration::from_secs_f64(minutes * 60.0);
     let rounds = (total.as_secs_f64() / LONGEST_ROUND.as_secs_f64()).ceil().max(2.0) as u32;

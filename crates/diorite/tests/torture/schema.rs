@@ -4,10 +4,10 @@
 //! acknowledged is there (once: nobody is told that it existed already), what was refused for sure is not, and of what timed out either all is there or
 //! nothing. Left out: which of two statements that contradict each other comes first, as long as it is one of them.
 
-use crate::alone;
 use crate::client::Client;
 use crate::cluster::{Cluster, State};
 use crate::load::StopWhenDropped;
+use crate::turn;
 use diorite_cql::protocol::client::ClientResponse;
 use diorite_cql::protocol::{CqlError, ErrorCode};
 use std::collections::{BTreeMap, BTreeSet};
@@ -251,7 +251,7 @@ fn use_all(cluster: &Cluster, changes: &Changes<'_>, schema: &BTreeMap<String, B
 
 /// Changes the schema through all nodes while the node that `choose` names is killed and started again.
 fn change_while_a_node_is_lost(choose: impl Fn(&Cluster, usize) -> usize) {
-    let _alone = alone();
+    let _turn = turn();
     let cluster = Cluster::start(3, &["--shards-per-node", "1"]);
     cluster.run(0, KEYSPACE);
     cluster.run(0, "CREATE TABLE IF NOT EXISTS schemas.shared (k bigint PRIMARY KEY)");

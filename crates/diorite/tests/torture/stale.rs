@@ -4,11 +4,11 @@
 //! requests that waited in its socket, and by new ones. It may fail or forward; what it returns must be what was written last.
 //! Left out: a leader whose clock is slow. A process cannot be given such a clock simply; the simulation tests it.
 
-use crate::alone;
 use crate::client::Client;
 use crate::cluster::Cluster;
 use crate::network::Policy;
 use crate::session::{KEYSPACE, TABLES, number, prepare};
+use crate::turn;
 use diorite_cql::protocol::client::{BoundValues, ClientPrepared, ClientRequest, ClientResponse, Parameters};
 use diorite_cql::protocol::{Consistency, Value};
 use std::io;
@@ -131,7 +131,7 @@ fn ask_for(reader: &mut Reader, address: &str, value: u64, when: &str) -> usize 
 
 #[test]
 fn a_leader_that_was_paused_does_not_answer_with_what_was_overwritten_meanwhile() {
-    let _alone = alone();
+    let _turn = turn();
     let cluster = cluster();
     for round in 0..8 {
         let value = 2 + round;
@@ -151,7 +151,7 @@ fn a_leader_that_was_paused_does_not_answer_with_what_was_overwritten_meanwhile(
 
 #[test]
 fn a_leader_that_is_cut_off_from_the_others_does_not_answer_with_what_was_overwritten_meanwhile() {
-    let _alone = alone();
+    let _turn = turn();
     let cluster = cluster();
     let mut value = 1;
     for policy in [Policy::Hold, Policy::Cut] {

@@ -160,6 +160,29 @@ impl Membership {
         self.admission.verdict()
     }
 
+    /// A copy of the catalog that was lost with a disk, and was not whole again when the process ended, says less than what this node's disks hold: nothing is done
+    /// by it. Waits until the others have sent as much as there was.
+    pub(crate) async fn whole(&self) -> Result<(), StartError> {
+        let mut is_logged = false;
+        loop {
+            let store = Arc::clone(&self.store);
+            let state = tokio::task::spawn_blocking(move || store.describe(CATALOG_TABLET)).await;
+            if state.is_ok_and(|state| state.is_some_and(|state| !state.is_recovering)) {
+                return Ok(());
+            }
+            if !std::mem::replace(&mut is_logged, true) {
+                tracing::warn!("the copy of the catalog was lost with a disk: waiting for the other nodes to send it");
+            }
+            if addresses(&self.catalog.current()).is_empty() {
+                self.store.set_peers(self.admission.met());
+            }
+            tokio::select! {
+                () = pause(RETRY) => {}
+                refused = self.admission.refused() => return Err(refused),
+            }
+        }
+    }
+
     /// Founds the cluster, if this node is its first one and has not done so yet.
     pub(crate) async fn found(&self, name: &str, replication_factor: Option<u32>) -> Result<(), StartError> {
         let command = Command::Bootstrap {

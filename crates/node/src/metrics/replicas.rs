@@ -41,6 +41,10 @@ impl Source {
         out.counter("raft_frames_lost", help, None, read(&counters.frames_lost))?;
         let copied = [("sent", read(&counters.copy_bytes_sent)), ("received", read(&counters.copy_bytes_received))];
         out.counters("replica_copied", "Copies of replicas", Some(&Unit::Bytes), "direction", &copied)?;
+        let help = "Replicas moved to another disk of this node";
+        out.counter("replica_disk_moves", help, None, read(&counters.disk_moves))?;
+        let help = "Bytes copied between this node's disks to move replicas";
+        out.counter("replica_disk_moved", help, Some(&Unit::Bytes), read(&counters.disk_move_bytes))?;
         let copies = store.copies();
         let under_way = |incoming: bool| copies.iter().filter(|copy| copy.incoming == incoming).count() as u64;
         let copies = [("sending", under_way(false)), ("receiving", under_way(true))];

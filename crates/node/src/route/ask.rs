@@ -238,7 +238,9 @@ impl Router {
     fn carry_out(&self, request: Request, outcomes: &mut Outcomes) {
         let tablet = request.tablet;
         let Some(handle) = self.store.handle(tablet) else {
-            let parked = if self.is_coming(tablet) { self.park(request) } else { Err(request) };
+            // It is being opened, or is on its way between two disks.
+            let is_placed = self.catalogs.catalog().placement(tablet).is_some();
+            let parked = if is_placed { self.park(request) } else { Err(request) };
             if let Err(request) = parked {
                 outcomes.fail(request, KvError::NoSuchTablet(tablet));
             }

@@ -116,7 +116,7 @@ impl Copies {
     }
 
     /// Opens the replica again, on the old data or the new.
-    fn reopen(&self, tablet: TabletId) -> Result<(), String> {
+    pub(super) fn reopen(&self, tablet: TabletId) -> Result<(), String> {
         let openings = self.openings.get().ok_or("this node takes no copies yet")?;
         let opening = openings.opening(tablet).ok_or("there is no such replica here any more")?;
         self.inner.open(vec![opening]).map_err(|error| error.to_string())
@@ -125,7 +125,7 @@ impl Copies {
 
 impl Inner {
     /// Removes the data of a replica that is not open, and of its log all that it need not remember.
-    fn discard(&self, tablet: TabletId, disk: usize) -> Result<(), StorageError> {
+    pub(super) fn discard(&self, tablet: TabletId, disk: usize) -> Result<(), StorageError> {
         let (group, disk) = (GroupId::from(tablet), &self.disks[disk]);
         let recovered = disk.log.recover(group)?;
         let mut batch = LogBatch::default();

@@ -15,11 +15,13 @@
 //! Always true: a replica's data is replaced only by a complete, durable copy that is newer and whose every file has its sender's checksum; what is in flight per copy is bounded by a
 //! window; a copy pins no log, and its checkpoint goes with it, however it ends (after a crash, at the next start). What was received is held for a while after a
 //! copy has broken off, and goes when the replica goes, or at the latest with [`receive::KEEP_NS`]. The catalog is not copied: its log is kept whole.
+//! What moves between two disks of one node goes another way (`rehome.rs`), at the same rate.
 
 mod install;
 mod meter;
 mod pace;
 mod receive;
+mod rehome;
 mod send;
 mod source;
 mod staged;
@@ -28,6 +30,7 @@ mod wire;
 pub(crate) use install::{Installing, wait_until_unused};
 pub use meter::CopyStatus;
 pub(crate) use receive::INCOMING;
+pub(crate) use rehome::{DiskMoves, run as move_between_disks};
 
 use crate::context::CopyRequests;
 use crate::split::SplitMark;

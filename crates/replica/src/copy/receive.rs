@@ -60,6 +60,11 @@ impl Receiving {
         self.under_way.iter().map(status).collect()
     }
 
+    /// Whether a copy of the tablet is being received.
+    pub(super) fn is_staging(&self, tablet: TabletId) -> bool {
+        self.staging.contains(&tablet)
+    }
+
     fn has(&self, tablet: TabletId) -> bool {
         self.under_way.values().any(|incoming| incoming.tablet == tablet)
     }

@@ -132,8 +132,8 @@ impl Sending {
 }
 
 /// A checkpoint, which is removed when this goes.
-struct Checkpoint {
-    directory: PathBuf,
+pub(super) struct Checkpoint {
+    pub(super) directory: PathBuf,
 }
 
 impl Drop for Checkpoint {
@@ -341,7 +341,7 @@ impl Copies {
 }
 
 /// The files of a checkpoint by name: name, path and size.
-fn files_of(directory: &Path) -> std::io::Result<Vec<(String, PathBuf, u64)>> {
+pub(super) fn files_of(directory: &Path) -> std::io::Result<Vec<(String, PathBuf, u64)>> {
     let mut files = Vec::new();
     for entry in fs::read_dir(directory)? {
         let entry = entry?;

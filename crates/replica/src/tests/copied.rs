@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::replica::Promise;
-use diorite_base::GroupId;
 use diorite_raft::ConfState;
 use diorite_storage::{
     AppliedState, Log, LogRecords, Memory, MemoryBatch, MemoryLog, MemoryRecords, MemoryTablet, TabletData,

@@ -1,7 +1,7 @@
 //! Line charts over time as inline SVG.
 //!
 //! Always true: both axes have ticks with units; a linear axis begins at 0, so heights compare; the phases are marked as
-//! bands and named; every sample shows its numbers when pointed at; a gap in the data is a gap in the line. Colours come
+//! bands and numbered, and named where there is room; every sample shows its numbers when pointed at; a gap in the data is a gap in the line. Colours come
 //! from the page's style sheet (classes `s0`, `s1`, …), so that light and dark pages both work, and are told apart by
 //! people who do not see red and green.
 //!
@@ -12,7 +12,7 @@ use std::fmt::Write as _;
 
 const WIDTH: f64 = 960.0;
 const HEIGHT: f64 = 250.0;
-const LEFT: f64 = 78.0;
+const LEFT: f64 = 86.0;
 const RIGHT: f64 = 14.0;
 const TOP: f64 = 24.0;
 const BOTTOM: f64 = 30.0;
@@ -99,13 +99,14 @@ impl Chart<'_> {
                     index % 2
                 ),
             );
-            // A label wider than its band would run into the next one; the tooltip has it then.
-            if width > name.len() as f64 * 6.2 {
-                let name = escape(name);
-                put(
-                    svg,
-                    format_args!(r#"<text class="phase" x="{:.1}" y="{:.1}">{name}</text>"#, left + 4.0, TOP - 8.0),
-                );
+            // A label wider than its band would run into the next one: the number alone then, which the page explains.
+            let number = index + 1;
+            let label = format!("{number} {}", escape(name));
+            let fits = |length: usize| width > length as f64 * 6.2;
+            let label = if fits(label.len()) { label } else { number.to_string() };
+            if fits(label.len()) {
+                let x = left + 4.0_f64.min((width - label.len() as f64 * 6.2) / 2.0);
+                put(svg, format_args!(r#"<text class="phase" x="{x:.1}" y="{:.1}">{label}</text>"#, TOP - 8.0));
             }
         }
     }
@@ -117,7 +118,7 @@ impl Chart<'_> {
                 svg,
                 format_args!(r#"<line class="grid" x1="{LEFT}" x2="{}" y1="{y:.1}" y2="{y:.1}"/>"#, WIDTH - RIGHT),
             );
-            let label = (self.show)(tick);
+            let label = without_zeros(&(self.show)(tick));
             put(
                 svg,
                 format_args!(
@@ -310,6 +311,14 @@ fn time_label(at_s: f64) -> String {
     }
 }
 
+/// The label of a round number without the zeros after its point, which only take room.
+fn without_zeros(label: &str) -> String {
+    let end = label.find(|letter: char| !letter.is_ascii_digit() && letter != '.').unwrap_or(label.len());
+    let (number, unit) = label.split_at(end);
+    let number = if number.contains('.') { number.trim_end_matches('0').trim_end_matches('.') } else { number };
+    format!("{number}{unit}")
+}
+
 fn put(text: &mut String, arguments: std::fmt::Arguments<'_>) {
     text.write_fmt(arguments).expect("writing to a string does not fail");
 }
@@ -332,6 +341,30 @@ mod tests {
         let scale = Scale::new(Axis::Logarithmic, [230.0, 41_000.0].into_iter());
         assert_eq!(scale.ticks().len(), 4);
         assert!(scale.y(1_000.0) < scale.y(230.0), "greater values are higher up");
+    }
+
+    #[test]
+    fn labels_of_round_numbers_say_no_more_than_they_must() {
+        let labels = ["1000.00 MiB/s", "0.50 cores", "50.0k/s", "100 µs", "0 B", "2.5"];
+        assert_eq!(labels.map(without_zeros), ["1000 MiB/s", "0.5 cores", "50k/s", "100 µs", "0 B", "2.5"]);
+    }
+
+    #[test]
+    fn phases_without_room_for_their_names_are_numbered() {
+        let phases: Vec<_> = [("load", 0.0, 90.0), ("add-node", 90.0, 92.0), ("lose-node", 92.0, 92.1)]
+            .map(|(name, start_s, end_s)| (name.to_owned(), start_s, end_s))
+            .into();
+        let chart = Chart {
+            title: "",
+            axis: Axis::Linear,
+            join: Join::Mean,
+            show: |value| format!("{value}"),
+            times_s: &[1.0],
+            series: Vec::new(),
+            phases: &phases,
+        };
+        let svg = chart.render();
+        assert!(svg.contains(">1 load<") && svg.contains(">2<") && !svg.contains(">3<"), "{svg}");
     }
 
     #[test]

@@ -196,6 +196,14 @@ fn charts(report: &Report) -> Markup {
         (of, chart)
     });
     html! {
+        @if phases.len() > 1 {
+            p.phases {
+                "Phases: "
+                @for (index, (name, start_s, end_s)) in phases.iter().enumerate() {
+                    span { b { (index + 1) } " " (name) " (" (format!("{:.0}", end_s - start_s)) " s)" }
+                }
+            }
+        }
         @for (of, chart) in rendered {
             figure {
                 figcaption {
@@ -206,7 +214,7 @@ fn charts(report: &Report) -> Markup {
                         }
                     }
                 }
-                @if chart.has_data() { (PreEscaped(chart.render())) } @else { p.none { "not measured: " (of.missing) } }
+                @if chart.has_data() { div.plot { (PreEscaped(chart.render())) } } @else { p.none { "not measured: " (of.missing) } }
             }
         }
     }

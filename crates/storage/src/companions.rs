@@ -1,0 +1,196 @@
+//! Which data directories a node has, as each of them says in its file `DISKS`: so that a node is not started without one by mistake.
+//!
+//! A replica whose log is missing has forgotten whom it voted for and what it acknowledged: if its node made an empty one in its place, what was committed could be
+//! lost. An empty directory where a disk should have been mounted looks like a new disk; the other disks know better.
+//!
+//! Always true: a directory is on the list from before anything is kept in it until all that was is elsewhere; the list with the highest version is the one that
+//! holds, and a crash while it is written to one directory after the other leaves either list, both of which are right. Directories of nodes that were last started by
+//! a version that kept no list are taken to be all there.
+
+use crate::directory::DataDirectory;
+use crate::error::StorageError;
+use serde::{Deserialize, Serialize};
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use uuid::Uuid;
+
+/// The file's name.
+pub(crate) const FILE: &str = "DISKS";
+/// The file while it is written.
+pub(crate) const FRESH: &str = "DISKS.new";
+
+/// A data directory of a node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Companion {
+    /// Which.
+    pub id: Uuid,
+    /// Where it was last.
+    pub path: PathBuf,
+}
+
+/// What a directory knows of itself and the others.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Companions {
+    version: u64,
+    own: Uuid,
+    disks: Vec<Companion>,
+}
+
+/// What the directory at `path` says; `None` if it says nothing yet.
+pub(crate) fn read(path: &Path) -> Result<Option<Companions>, StorageError> {
+    let file = path.join(FILE);
+    let text = match fs::read(&file) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(source) => return Err(StorageError::Io { action: "cannot read", path: file, source }),
+    };
+    let unreadable = |error| StorageError::Foreign {
+        path: path.to_owned(),
+        reason: format!("its {FILE} file is unreadable: {error}"),
+    };
+    serde_json::from_slice(&text).map(Some).map_err(unreadable)
+}
+
+fn write(path: &Path, companions: &Companions) -> Result<(), StorageError> {
+    let io = |source: std::io::Error| StorageError::Io { action: "cannot write to", path: path.to_owned(), source };
+    let text = serde_json::to_vec_pretty(companions).map_err(|error| io(error.into()))?;
+    let fresh = path.join(FRESH);
+    let mut file = File::create(&fresh).map_err(io)?;
+    file.write_all(&text).and_then(|()| file.sync_all()).map_err(io)?;
+    fs::rename(&fresh, path.join(FILE)).map_err(io)?;
+    File::open(path).and_then(|directory| directory.sync_all()).map_err(io)
+}
+
+/// The newest list.
+fn newest(directories: &[&DataDirectory]) -> Option<Companions> {
+    directories.iter().filter_map(|directory| directory.companions()).max_by_key(|companions| companions.version)
+}
+
+/// The directories that should be among these and are not. `None` if these know of no list.
+pub fn missing(directories: &[&DataDirectory]) -> Option<Vec<Companion>> {
+    let known = newest(directories)?;
+    let present: Vec<Uuid> = directories.iter().filter_map(|directory| Some(directory.companions()?.own)).collect();
+    Some(known.disks.into_iter().filter(|disk| !present.contains(&disk.id)).collect())
+}
+
+/// From now on the node has these directories and no others. Durable when it returns. `fresh` gives ids to those that have none.
+pub fn enroll(directories: &[&DataDirectory], mut fresh: impl FnMut() -> Uuid) -> Result<(), StorageError> {
+    let ids: Vec<Uuid> =
+        directories.iter().map(|directory| directory.companions().map_or_else(&mut fresh, |known| known.own)).collect();
+    let listed = |(directory, id): (&&DataDirectory, &Uuid)| Companion { id: *id, path: directory.path().to_owned() };
+    let disks: Vec<Companion> = directories.iter().zip(&ids).map(listed).collect();
+    let before = newest(directories);
+    let version = before.as_ref().map_or(0, |companions| companions.version);
+    let agrees = |directory: &&DataDirectory| {
+        directory.companions().is_some_and(|known| known.version == version && known.disks == disks)
+    };
+    if directories.iter().all(agrees) {
+        return Ok(());
+    }
+    // New ones first: as long as the others do not know of them, nothing is in them.
+    let mut order: Vec<usize> = (0..directories.len()).collect();
+    order.sort_by_key(|at| directories[*at].companions().is_some());
+    for at in order {
+        let companions = Companions { version: version + 1, own: ids[at], disks: disks.clone() };
+        write(directories[at].path(), &companions)?;
+        directories[at].set_companions(companions);
+    }
+    Ok(())
+}
+
+/// All that was in `gone` is in these directories: the node may do without it. Durable when it returns.
+pub fn let_go(directories: &[&DataDirectory], gone: &DataDirectory) -> Result<(), StorageError> {
+    let (Some(known), Some(gone)) = (newest(directories), gone.companions()) else { return Ok(()) };
+    let disks: Vec<Companion> = known.disks.into_iter().filter(|disk| disk.id != gone.own).collect();
+    for directory in directories {
+        let Some(own) = directory.companions().map(|companions| companions.own) else { continue };
+        let companions = Companions { version: known.version + 1, own, disks: disks.clone() };
+        write(directory.path(), &companions)?;
+        directory.set_companions(companions);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+
+    struct Node {
+        home: tempfile::TempDir,
+        ids: u128,
+    }
+
+    impl Node {
+        fn new() -> Self {
+            Self { home: tempfile::tempdir().unwrap(), ids: 0 }
+        }
+
+        fn open(&self, names: &[&str]) -> Vec<DataDirectory> {
+            names.iter().map(|name| DataDirectory::open(&self.home.path().join(name)).unwrap()).collect()
+        }
+
+        /// A start with these directories; names the missing ones, or takes these.
+        fn start(&mut self, names: &[&str]) -> Vec<String> {
+            let opened = self.open(names);
+            let directories: Vec<&DataDirectory> = opened.iter().collect();
+            let missing = missing(&directories).unwrap_or_default();
+            if missing.is_empty() {
+                enroll(&directories, || {
+                    self.ids += 1;
+                    Uuid::from_u128(self.ids)
+                })
+                .unwrap();
+            }
+            missing.iter().map(|disk| disk.path.file_name().unwrap().to_str().unwrap().to_owned()).collect()
+        }
+    }
+
+    #[test]
+    fn a_disk_that_is_not_there_is_missed_whatever_is_in_its_place() {
+        let mut node = Node::new();
+        assert!(node.start(&["a", "b"]).is_empty());
+        assert_eq!(node.start(&["a"]), ["b"]);
+        // An empty directory where it was to be mounted.
+        std::fs::rename(node.home.path().join("b"), node.home.path().join("elsewhere")).unwrap();
+        assert_eq!(node.start(&["a", "b"]), ["b"]);
+        assert_eq!(node.start(&["elsewhere"]), ["a"]);
+        // The same disk at another place.
+        assert!(node.start(&["elsewhere", "a"]).is_empty());
+    }
+
+    #[test]
+    fn disks_are_added_and_let_go_of_and_may_come_back() {
+        let mut node = Node::new();
+        assert!(node.start(&["a", "b"]).is_empty());
+        assert!(node.start(&["a", "b", "c"]).is_empty());
+        let opened = node.open(&["a", "b", "c"]);
+        let_go(&[&opened[0], &opened[2]], &opened[1]).unwrap();
+        drop(opened);
+        assert!(node.start(&["a", "c"]).is_empty());
+        assert_eq!(node.start(&["b"]), ["a", "c"], "its own list is of another time");
+        assert!(node.start(&["a", "b", "c"]).is_empty(), "it is repaired");
+        assert_eq!(node.start(&["a", "c"]), ["b"]);
+    }
+
+    #[test]
+    fn a_list_that_a_crash_has_left_half_written_is_right_either_way() {
+        let mut node = Node::new();
+        assert!(node.start(&["a", "b"]).is_empty());
+        let before = std::fs::read(node.home.path().join("a").join(FILE)).unwrap();
+        assert!(node.start(&["a", "b", "c"]).is_empty());
+        std::fs::write(node.home.path().join("a").join(FILE), &before).unwrap();
+        assert!(node.start(&["a", "b", "c"]).is_empty());
+        assert_eq!(node.start(&["a", "b"]), ["c"]);
+    }
+
+    #[test]
+    fn directories_of_a_version_without_lists_are_all_there() {
+        let mut node = Node::new();
+        let opened = node.open(&["a", "b"]);
+        assert_eq!(missing(&opened.iter().collect::<Vec<_>>()), None);
+        drop(opened);
+        assert!(node.start(&["a"]).is_empty());
+    }
+}
