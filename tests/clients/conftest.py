@@ -68,7 +68,8 @@ class Server:
         self.options = list(options)
         self.process = None
 
-    def start(self):
+    def start(self, listening_at=None):
+        """Starts it and waits until it listens to clients, at its address and the usual port or elsewhere."""
         arguments = [str(binary()), "start", "--data-dir", str(self.data), "--listen", self.address, *self.options]
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(arguments, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
@@ -76,7 +77,7 @@ class Server:
         while time.monotonic() < deadline:
             assert self.process.poll() is None, f"the server exited with {self.process.returncode}:\n{self.log_tail()}"
             try:
-                socket.create_connection((self.address, 9042), timeout=1).close()
+                socket.create_connection(listening_at or (self.address, 9042), timeout=1).close()
                 return self
             except OSError:
                 time.sleep(0.05)

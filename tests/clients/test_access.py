@@ -1,17 +1,20 @@
 """Who gets in, and what they may do: passwords, roles and permissions, TLS and its certificates, with the unmodified Python driver."""
 
+import contextlib
 import re
 import shutil
+import socket
 import ssl
 import subprocess
 import time
+import urllib.request
 
 import pytest
 from cassandra import AuthenticationFailed, InvalidRequest, Unauthorized
 from cassandra.auth import PlainTextAuthProvider
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, NoHostAvailable
 from cassandra.policies import WhiteListRoundRobinPolicy
-from conftest import Server
+from conftest import Attached, Server
 
 
 def cluster_at(server, user=None, password=None, **options):
@@ -138,6 +141,79 @@ def test_listings(superuser):
     superuser.execute("GRANT SELECT ON ks.t TO reader")
     permissions = [(row.role, row.resource, row.permission) for row in superuser.execute("LIST ALL PERMISSIONS OF reader")]
     assert ("reader", "<table ks.t>", "SELECT") in permissions
+
+
+def outer_address():
+    """An address of this machine that others might reach it at; none if it has only loopback. No packet is sent."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))
+        except OSError:
+            return None
+        found = probe.getsockname()[0]
+    return None if found.startswith("127.") else found
+
+
+def listens(address, port):
+    try:
+        socket.create_connection((address, port), timeout=5).close()
+        return True
+    except ConnectionRefusedError:
+        return False
+
+
+def free_ports(count):
+    """Ports that nobody has on any address: a server on every address meets all others of the machine."""
+    with contextlib.ExitStack() as stack:
+        probes = [stack.enter_context(socket.create_server(("0.0.0.0", 0))) for _ in range(count)]
+        return [probe.getsockname()[1] for probe in probes]
+
+
+@pytest.mark.skipif(outer_address() is None, reason="this machine has no address beside loopback")
+@pytest.mark.parametrize("listen", ["one address", "every address"])
+def test_a_node_listens_beyond_loopback_only_once_the_first_password_is_changed(tmp_path, listen):
+    outer = outer_address()
+    cql, http, node = free_ports(3)
+    ports = ["--cql-port", str(cql), "--http-port", str(http), "--node-port", str(node)]
+    listened = outer if listen == "one address" else "0.0.0.0"
+    server = Server(tmp_path, listened, ["--auth", *ports])
+    here = Attached("127.0.0.1")
+
+    def change(password):
+        # The first role is made in the background once the node serves.
+        deadline = time.monotonic() + 30
+        while True:
+            cluster = cluster_at(here, "cassandra", "cassandra", port=cql)
+            try:
+                cluster.connect().execute(f"ALTER ROLE cassandra WITH PASSWORD = '{password}'")
+                return
+            except NoHostAvailable:
+                assert time.monotonic() < deadline, server.log_tail()
+                time.sleep(0.2)
+            finally:
+                cluster.shutdown()
+
+    server.start(listening_at=("127.0.0.1", cql))
+    try:
+        with urllib.request.urlopen(f"http://{outer}:{http}/health/ready", timeout=30) as answer:
+            assert answer.status == 200
+        assert not listens(outer, cql)
+        change("changed")
+        deadline = time.monotonic() + 30
+        while not listens(outer, cql):
+            assert time.monotonic() < deadline, server.log_tail()
+            time.sleep(0.05)
+        cluster = cluster_at(Attached(outer), "cassandra", "changed", port=cql)
+        assert cluster.connect().execute("SELECT role FROM system_auth.roles").one().role == "cassandra"
+        cluster.shutdown()
+        assert listens("127.0.0.1", cql) == (listened == "0.0.0.0"), "where it was told to, from then on, and nowhere else"
+        assert server.stop() == 0
+        # The password is the cluster's, not the process's.
+        said = len(server.log.read_text())
+        server.start(listening_at=(outer, cql))
+        assert "only clients on this machine" not in server.log.read_text()[said:]
+    finally:
+        server.stop()
 
 
 def certificate(folder, name):

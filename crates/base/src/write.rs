@@ -22,8 +22,8 @@ pub enum KvError {
     #[error("overloaded: {0}")]
     Overloaded(&'static str),
     /// The outcome is not known.
-    #[error("timed out after {0} ms")]
-    Timeout(u64),
+    #[error("timed out after {} ms", .0.after_ms)]
+    Timeout(Waited),
     /// The tablet does not exist (any more): plan again with the current catalog.
     #[error("{0} does not exist")]
     NoSuchTablet(TabletId),
@@ -36,6 +36,24 @@ pub enum KvError {
     /// The storage reported an error; the operator has to look.
     #[error("storage error: {0}")]
     Storage(String),
+}
+
+/// How far a request had got when it was given up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Waited {
+    /// How long it was waited for.
+    pub after_ms: u64,
+    /// Replicas that were known to hold the write durably; none if it was not the tablet's leader that waited.
+    pub received: u32,
+    /// Replicas that must; 0 if whoever waited does not know.
+    pub required: u32,
+}
+
+impl Waited {
+    /// For so long, without a word.
+    pub fn in_vain(after_ms: u64) -> Self {
+        Self { after_ms, ..Self::default() }
+    }
 }
 
 /// The answer to an applied write: empty for a blind mutation, the evaluator's reply for an evaluated one.

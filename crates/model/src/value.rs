@@ -23,7 +23,7 @@ use uuid::Uuid;
 
 pub use canonical::canonical;
 pub use order::compare;
-pub use render::literal_text;
+pub use render::{literal_text, plain_decimal};
 #[cfg(test)]
 pub(crate) use validate::DAY_NS;
 

@@ -10,7 +10,7 @@ use crate::error::StartError;
 use crate::peers::{Notice, Peers};
 use arc_swap::ArcSwap;
 use diorite_base::mutation::{Evaluator, Mutation};
-use diorite_base::write::{KvError, WriteReply};
+use diorite_base::write::{KvError, Waited, WriteReply};
 use diorite_base::{GroupId, NodeId, TabletId};
 use diorite_cluster::catalog::{
     CATALOG_FOUNDERS, Catalog, CatalogEvaluator, CatalogMembers, Change, Command, Outcome, Placement, SchemaChangeKind,
@@ -240,7 +240,7 @@ impl CatalogFollower {
         match tokio::time::timeout(PATIENCE_HERE, reached).await {
             // The sender lives as long as `self`.
             Ok(_) => Ok(()),
-            Err(_) => Err(KvError::Timeout(PATIENCE_HERE.as_millis() as u64)),
+            Err(_) => Err(KvError::Timeout(Waited::in_vain(PATIENCE_HERE.as_millis() as u64))),
         }
     }
 

@@ -1,13 +1,18 @@
-//! Accepts CQL connections, up to a limit.
+//! Accepts CQL connections, up to a limit, and decides where.
+//!
+//! Always true: the node's address is its own from the start, so that two nodes with one address do not get far; where passwords are asked for, nobody listens beyond
+//! loopback as long as the first superuser has the password that everybody knows. Left out: what is said on a connection.
 
+use crate::catalog::CatalogFollower;
 use crate::connection::Connection;
-use crate::login;
 use crate::shared::Shared;
 use crate::socket::Socket;
-use diorite_query::kv::Kv;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use tokio::net::TcpListener;
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -20,14 +25,119 @@ impl Drop for Counted {
     }
 }
 
+/// How often a port that somebody else has is tried again.
+const RETRY: Duration = Duration::from_secs(1);
+/// Connections that may wait to be accepted.
+const BACKLOG: u32 = 1_024;
+
+/// The CQL port of the node's address.
+pub(crate) enum Door {
+    /// Whoever connects waits until the node serves.
+    Open(TcpListener),
+    /// Taken, but whoever connects is refused.
+    Reserved(TcpSocket, SocketAddr),
+}
+
+impl Door {
+    /// Takes the address. It is listened to at once if nobody beyond this machine can reach it, or no password is asked for.
+    pub(crate) async fn take(address: SocketAddr, asks_passwords: bool) -> io::Result<Self> {
+        if !asks_passwords || is_loopback(address.ip()) {
+            return Ok(Self::Open(TcpListener::bind(address).await?));
+        }
+        let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+        socket.set_reuseaddr(true)?;
+        socket.bind(address)?;
+        Ok(Self::Reserved(socket, address))
+    }
+}
+
+fn is_loopback(address: IpAddr) -> bool {
+    address.to_canonical().is_loopback()
+}
+
+/// Where clients on this machine find a node that does not listen to others yet.
+fn on_this_machine(address: SocketAddr) -> SocketAddr {
+    let ip = match address.ip().to_canonical() {
+        IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::LOCALHOST),
+        IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::LOCALHOST),
+    };
+    SocketAddr::new(ip, address.port())
+}
+
+/// Waits until the first superuser has a password of its own, in the catalog that this node serves.
+async fn password_changed(catalog: &CatalogFollower) {
+    let mut served = catalog.versions();
+    while catalog.served().has_initial_password() {
+        if served.changed().await.is_err() {
+            // The node is about to end.
+            return std::future::pending().await;
+        }
+    }
+}
+
+/// Listens, as soon as nobody else does.
+async fn listen(address: SocketAddr) -> TcpListener {
+    loop {
+        match TcpListener::bind(address).await {
+            Ok(listener) => return listener,
+            Err(error) => {
+                tracing::warn!(%address, %error, "cannot listen for clients; trying again");
+                #[allow(
+                    clippy::disallowed_methods,
+                    reason = "a shell's timer: nothing tells when a port is given back"
+                )]
+                tokio::time::sleep(RETRY).await;
+            }
+        }
+    }
+}
+
 /// Accepts connections until `stop`, then gives those that are left a moment to finish.
-pub(crate) async fn run(listener: TcpListener, shared: Arc<Shared>, mut stop: watch::Receiver<bool>) {
+pub(crate) async fn run(door: Door, shared: Arc<Shared>, mut stop: watch::Receiver<bool>) {
     let mut connections = JoinSet::new();
+    let accepting = async {
+        let listener = match door {
+            Door::Open(listener) => listener,
+            Door::Reserved(reserved, address) => {
+                if shared.kv.catalog.served().has_initial_password() {
+                    tokio::select! {
+                        () = accept_here_only(address, &shared, &mut connections) => {}
+                        () = password_changed(&shared.kv.catalog) => {}
+                    }
+                }
+                // Not before those who listened on this machine have let go of the port: the address may be every address.
+                let listener = match reserved.listen(BACKLOG) {
+                    Ok(listener) => listener,
+                    Err(_) => listen(address).await,
+                };
+                tracing::info!(%address, "clients are accepted from everywhere");
+                listener
+            }
+        };
+        accept(&listener, &shared, &mut connections).await;
+    };
+    tokio::select! {
+        () = accepting => {}
+        _ = stop.wait_for(|stop| *stop) => {}
+    }
+    connections.abort_all();
+    while connections.join_next().await.is_some() {}
+}
+
+/// Accepts clients of this machine only.
+async fn accept_here_only(address: SocketAddr, shared: &Arc<Shared>, connections: &mut JoinSet<()>) {
+    let here = on_this_machine(address);
+    let listener = listen(here).await;
+    tracing::warn!(address = %here, "only clients on this machine are accepted until the first superuser's password is changed");
+    accept(&listener, shared, connections).await;
+}
+
+/// Accepts connections for as long as it is polled.
+async fn accept(listener: &TcpListener, shared: &Arc<Shared>, connections: &mut JoinSet<()>) {
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
             Some(_) = connections.join_next(), if !connections.is_empty() => continue,
-            _ = stop.wait_for(|stop| *stop) => break,
         };
         let (stream, client) = match accepted {
             Ok(accepted) => accepted,
@@ -35,18 +145,12 @@ pub(crate) async fn run(listener: TcpListener, shared: Arc<Shared>, mut stop: wa
                 // Out of file descriptors, most likely: others must close first.
                 tracing::warn!(%error, "cannot accept a connection");
                 #[allow(clippy::disallowed_methods, reason = "a shell's timer: accepting again at once would spin")]
-                tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+                tokio::time::sleep(Duration::from_millis(50)).await;
                 continue;
             }
         };
         if shared.connections.load(Ordering::Relaxed) >= shared.max_connections {
             shared.counters.connections_refused.fetch_add(1, Ordering::Relaxed);
-            continue;
-        }
-        if shared.asks_passwords && !login::lets_in(&shared.kv.catalog(), stream.peer_addr().ok().map(|peer| peer.ip()))
-        {
-            shared.counters.connections_refused.fetch_add(1, Ordering::Relaxed);
-            tracing::debug!("refused a client from elsewhere: the first superuser has its initial password");
             continue;
         }
         if let Err(error) = stream.set_nodelay(true) {
@@ -63,14 +167,64 @@ pub(crate) async fn run(listener: TcpListener, shared: Arc<Shared>, mut stop: wa
             },
         };
         shared.connections.fetch_add(1, Ordering::Relaxed);
-        let counted = Counted(Arc::clone(&shared));
+        let counted = Counted(Arc::clone(shared));
         connections.spawn(async move {
             if let Err(error) = Connection::new(Arc::clone(&counted.0), socket, Some(client)).serve().await {
                 tracing::debug!(%error, "a connection ended");
             }
         });
     }
-    drop(listener);
-    connections.abort_all();
-    while connections.join_next().await.is_some() {}
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "test data is known")]
+
+    use super::*;
+
+    /// Whether somebody takes connections there.
+    async fn answers(address: SocketAddr) -> bool {
+        tokio::net::TcpStream::connect(address).await.is_ok()
+    }
+
+    #[test]
+    fn addresses_of_this_machine_only_are_told_from_others() {
+        for address in ["127.0.0.1", "127.3.2.1", "::1", "::ffff:127.0.0.1"] {
+            assert!(is_loopback(address.parse().unwrap()), "{address} is here");
+        }
+        for address in ["10.0.0.1", "192.168.1.7", "2001:db8::1", "::ffff:10.0.0.1", "0.0.0.0", "::"] {
+            assert!(!is_loopback(address.parse().unwrap()), "{address} is not only here");
+        }
+        for (address, here) in
+            [("10.0.0.1:9042", "127.0.0.1:9042"), ("0.0.0.0:1", "127.0.0.1:1"), ("[::]:9042", "[::1]:9042")]
+        {
+            assert_eq!(on_this_machine(address.parse().unwrap()), here.parse().unwrap());
+        }
+    }
+
+    #[tokio::test]
+    async fn an_address_that_is_reserved_is_taken_but_nobody_listens_there_until_it_is_opened() {
+        // Every address: the one that is hardest to share with a listener on loopback.
+        let probe = TcpListener::bind("0.0.0.0:0").await.unwrap();
+        let address = probe.local_addr().unwrap();
+        drop(probe);
+        let here = on_this_machine(address);
+        let Door::Reserved(reserved, _) = Door::take(address, true).await.unwrap() else { panic!("listens at once") };
+        assert!(!answers(here).await);
+        let local = listen(here).await;
+        assert!(answers(here).await);
+        let refused = TcpListener::bind(address).await;
+        assert!(refused.is_err(), "another node may not have the address meanwhile");
+        drop(local);
+        let _everywhere = reserved.listen(BACKLOG).unwrap();
+        assert!(answers(here).await);
+    }
+
+    #[tokio::test]
+    async fn without_passwords_or_on_loopback_it_is_open_at_once() {
+        for (address, asks_passwords) in [("0.0.0.0:0", false), ("127.0.0.1:0", true), ("[::1]:0", true)] {
+            let door = Door::take(address.parse().unwrap(), asks_passwords).await.unwrap();
+            assert!(matches!(door, Door::Open(_)), "{address}");
+        }
+    }
 }

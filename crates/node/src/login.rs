@@ -1,17 +1,16 @@
 //! Logging in: SASL PLAIN, as drivers do it towards Cassandra's `PasswordAuthenticator`.
 //!
 //! Always true: checking a password, which takes tens of milliseconds and megabytes on purpose, runs on a thread that may block, and only so many at a time; a
-//! role that does not exist takes as long as one that does. As long as the first superuser has the password that every new cluster has, only clients on
-//! this machine are let in. Left out: what a role may do afterwards (`diorite_query::auth`).
+//! role that does not exist takes as long as one that does. Left out: what a role may do afterwards (`diorite_query::auth`), and where clients are accepted
+//! while the first superuser has its first password ([`crate::listener`]).
 
 use crate::kv::NodeKv;
 use crate::shared::Shared;
-use diorite_cluster::catalog::{Catalog, FIRST_SUPERUSER, Role, RoleCommand};
+use diorite_cluster::catalog::{FIRST_SUPERUSER, Role, RoleCommand};
 use diorite_cql::protocol::{CqlError, ErrorKind};
 use diorite_query::Session;
 use diorite_query::auth::{self, password};
 use diorite_query::kv::Kv;
-use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::Semaphore;
@@ -71,13 +70,6 @@ pub(crate) async fn log_in(shared: Arc<Shared>, session: Arc<Session>, token: Ve
     }
 }
 
-/// Whether a client that connected from this address (none is known if it has gone again) is let in: from elsewhere only when the initial password
-/// is gone.
-pub(crate) fn lets_in(catalog: &Catalog, client: Option<IpAddr>) -> bool {
-    let is_here = |address: IpAddr| address.to_canonical().is_loopback();
-    !catalog.has_initial_password() || client.is_some_and(is_here)
-}
-
 /// Makes the first superuser in a cluster that has no roles yet; tries until there are some.
 pub(crate) async fn found_roles(kv: Arc<NodeKv>) {
     let hashing = tokio::task::spawn_blocking(|| password::hash(INITIAL_PASSWORD)).await;
@@ -98,7 +90,7 @@ pub(crate) async fn found_roles(kv: Arc<NodeKv>) {
             Ok(()) => {
                 tracing::warn!(
                     role = FIRST_SUPERUSER,
-                    "the first superuser has a password that everybody knows: clients elsewhere are refused until it is changed"
+                    "the first superuser has a password that everybody knows: nodes listen to clients on loopback only until it is changed"
                 );
                 return;
             }
@@ -114,38 +106,6 @@ pub(crate) async fn found_roles(kv: Arc<NodeKv>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use diorite_cluster::catalog::Command;
-
-    #[test]
-    fn clients_from_elsewhere_are_let_in_once_the_first_password_is_gone() {
-        let role = Role {
-            name: FIRST_SUPERUSER.to_owned(),
-            is_superuser: true,
-            can_login: true,
-            password_hash: Some("initial".to_owned()),
-            has_initial_password: true,
-            ..Role::default()
-        };
-        let create = RoleCommand::Create { role, if_not_exists: true };
-        let (fresh, ..) = Catalog::default().apply(&Command::Roles { change: create });
-        let alter = RoleCommand::Alter {
-            name: FIRST_SUPERUSER.to_owned(),
-            is_superuser: None,
-            can_login: None,
-            password_hash: Some("another".to_owned()),
-            if_exists: false,
-        };
-        let (changed, ..) = fresh.apply(&Command::Roles { change: alter });
-        let from = |catalog: &Catalog, address: &str| lets_in(catalog, address.parse().ok());
-        for address in ["127.0.0.1", "127.3.2.1", "::1", "::ffff:127.0.0.1"] {
-            assert!(from(&fresh, address) && from(&changed, address), "{address} is here");
-        }
-        for address in ["10.0.0.1", "192.168.1.7", "2001:db8::1", "::ffff:10.0.0.1", "0.0.0.0", "gone"] {
-            assert!(!from(&fresh, address) && from(&changed, address), "{address} is elsewhere");
-        }
-        // Before there are roles, and so before anybody could have changed the password.
-        assert!(!from(&Catalog::default(), "10.0.0.1"));
-    }
 
     #[test]
     fn sasl_plain_names_a_user_and_a_password() {

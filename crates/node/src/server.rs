@@ -4,7 +4,7 @@ use crate::catalog::CatalogFollower;
 use crate::config::{DurabilityOption, StartOptions};
 use crate::error::StartError;
 use crate::kv::NodeKv;
-use crate::listener;
+use crate::listener::{self, Door};
 use crate::logging::Logging;
 use crate::membership::{self, Admission, Applicant, Arrivals, JOIN_PATIENCE, Joined, Membership, RoutedWriter};
 use crate::metrics::NodeMetrics;
@@ -66,7 +66,8 @@ async fn serve(options: StartOptions, logging: Arc<Logging>, allocator: Allocato
     let cql_address = SocketAddr::new(options.listen, options.cql_port);
     let http_address = SocketAddr::new(options.listen, options.http_port);
     // Ports first: a second node on the same address must not touch any data.
-    let cql = listen("CQL", cql_address).await?;
+    let cql = Door::take(cql_address, options.auth).await;
+    let cql = cql.map_err(|source| StartError::Listen { what: "CQL", address: cql_address, source })?;
     let http = listen("HTTP", http_address).await?;
     let (stop, stopped) = watch::channel(false);
     let (serves, serving) = watch::channel(None);

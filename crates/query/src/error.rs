@@ -54,14 +54,18 @@ pub fn kv_error(error: &KvError, write: Option<WriteType>, replicas: Replicas) -
             CqlError::new(ErrorKind::Unavailable { consistency, required, alive }, message)
         }
         KvError::Overloaded(_) => CqlError::overloaded(message),
-        KvError::Timeout(_) => {
+        KvError::Timeout(waited) => {
+            // Whoever waited knows the voters better than this node's catalog, which may be older or newer.
+            let required = if waited.required > 0 { count(waited.required) } else { required };
+            // Enough may be there after all by now, or of one of two sets of voters: clients are told that it was not, as they are by Cassandra.
+            let received = count(waited.received).min(required - 1).max(0);
             let kind = match write {
                 Some(write_type) => {
-                    ErrorKind::WriteTimeout { consistency, received: 0, required, write_type, contentions: 0 }
+                    ErrorKind::WriteTimeout { consistency, received, required, write_type, contentions: 0 }
                 }
-                None => ErrorKind::ReadTimeout { consistency, received: 0, required, data_present: false },
+                None => ErrorKind::ReadTimeout { consistency, received, required, data_present: false },
             };
-            CqlError::new(kind, format!("Operation timed out - received only 0 responses. ({message})"))
+            CqlError::new(kind, format!("Operation timed out - received only {received} responses. ({message})"))
         }
         KvError::DiskFull(_) => CqlError::new(
             ErrorKind::WriteFailure {

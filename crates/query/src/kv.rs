@@ -5,10 +5,13 @@
 //! by another node, which costs one hop for whatever one call asks.
 //! Left out: how any of it is replicated, stored or forwarded.
 
+pub mod several;
+
 use diorite_base::mutation::Mutation;
 pub use diorite_base::write::{Completion, KvError, WriteReply, WriteSink};
 use diorite_base::{NodeId, TabletId};
 use diorite_cluster::catalog::Catalog;
+use several::Several;
 use std::future::Future;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -96,6 +99,8 @@ pub enum FetchRows {
     One(Vec<u8>),
     /// A piece of a range.
     Range(ScanRequest),
+    /// Several keys and ranges. Their entries come in one chunk, which is not exhausted if it has not got through all of them.
+    Several(Several),
 }
 
 /// What a [`Fetch`] brought. What was not asked for, or is not there, is absent.

@@ -365,6 +365,19 @@ impl<L: LogReader> Group<L> {
         })
     }
 
+    /// How many voters are known to hold an entry durably, and how many must. Of two sets of voters the greater counts; what is not known, as this
+    /// replica does not lead, is 0.
+    pub fn acknowledgements(&self, index: u64) -> (u32, u32) {
+        let members = self.members();
+        let required = (members.voters.len().max(members.voters_outgoing.len()) / 2 + 1) as u32;
+        if !self.is_leader() {
+            return (0, required);
+        }
+        let progress = self.node.raft.prs();
+        let holds = |voter: &u64| progress.get(*voter).is_some_and(|progress| progress.matched >= index);
+        (self.all_voters().filter(holds).count() as u32, required)
+    }
+
     /// Members that lack entries which are no longer in this leader's log: they need a copy of the data. Forgotten once told.
     pub fn take_lacking(&mut self) -> BTreeSet<u64> {
         self.node.store().take_lacking()

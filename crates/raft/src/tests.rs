@@ -234,3 +234,22 @@ fn a_leader_believes_a_member_that_says_that_it_has_lost_its_log() {
     group.forget_progress(2, 0);
     assert_eq!(matched(&group), 0);
 }
+
+#[test]
+fn an_entry_is_acknowledged_by_those_who_hold_it_durably() {
+    let (log, mut hard_state) = (TestLog::default(), HardState::default());
+    let three = ConfState { voters: vec![1, 2, 3], ..ConfState::default() };
+    let follower =
+        Group::new(&options(), Recovered { conf_state: three, ..Recovered::default() }, log.clone()).unwrap();
+    assert_eq!(follower.acknowledgements(1), (0, 2), "only a leader knows who holds what");
+    let mut group = Group::new(&options(), recovered(), log.clone()).unwrap();
+    group.campaign().unwrap();
+    drive(&mut group, &log, &mut hard_state);
+    let index = group.propose(b"a".to_vec()).unwrap();
+    let step = group.ready().unwrap();
+    assert_eq!(group.acknowledgements(index), (0, 1), "not before it is durable");
+    log.entries.borrow_mut().extend(step.entries.iter().cloned());
+    group.persisted(step);
+    assert_eq!(group.acknowledgements(index), (1, 1));
+    assert_eq!(group.acknowledgements(index + 1), (0, 1));
+}

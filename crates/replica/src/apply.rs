@@ -10,7 +10,7 @@ use ahash::AHashMap;
 use diorite_base::mutation::{
     Body, EvaluationContext, EvaluationFailed, MutationRef, OperationKind, TabletChanges, TabletView,
 };
-use diorite_base::write::{Completion, KvError, WriteReply, WriteSink};
+use diorite_base::write::{Completion, KvError, Waited, WriteReply, WriteSink};
 use diorite_raft::{Entry, EntryType};
 use diorite_storage::{AppliedState, Engine, MEMBERS_KEY, SPLIT_KEY, ScanRange, StorageError, TabletBatch, TabletData};
 use protobuf::Message as _;
@@ -278,7 +278,7 @@ impl<E: Engine> Applier<E> {
                 Some(reply) if is_here && is_same => Ok(reply.clone()),
                 // Another leader's entry has taken that place: theirs will never be applied.
                 _ if is_here => Err(KvError::Unavailable(replica.id())),
-                _ => Err(KvError::Timeout(0)),
+                _ => Err(KvError::Timeout(Waited::default())),
             };
             waiting.waiters.into_iter().for_each(|waiter| outcomes.push(waiter, outcome.clone()));
         }

@@ -18,7 +18,7 @@ use crate::replica::{Promise, Proposal, Replica, Waiter};
 use crate::store::{Durability, Refused};
 use crate::wire::{self, Envelope};
 use ahash::AHashMap;
-use diorite_base::write::KvError;
+use diorite_base::write::{KvError, Waited};
 use diorite_base::{GroupId, NodeId, TabletId};
 use diorite_raft::{ConfState, Entry, HardState, Message, Step, SupportChange, is_acknowledgement};
 use diorite_rpc::Lane;
@@ -34,7 +34,7 @@ pub const TICK_NS: u64 = 50_000_000;
 const APPLY_WITHIN_NS: u64 = 500_000_000;
 
 /// How long a proposed write is waited for before its writer is told that the outcome is unknown, nanoseconds.
-const WRITE_PATIENCE_NS: u64 = 2_000_000_000;
+const WRITE_PATIENCE_NS: u64 = 1_800_000_000;
 
 /// What reaches a core in one turn.
 #[derive(Default)]
@@ -156,7 +156,7 @@ impl<E: Engine> Core<E> {
         self.context.counters.note_lease(replica.handle.lease.publish(None));
         // These were proposed: what becomes of them others decide.
         for waiter in replica.take_all_waiters() {
-            self.outcomes.push(waiter, Err(KvError::Timeout(0)));
+            self.outcomes.push(waiter, Err(KvError::Timeout(Waited::default())));
         }
         self.restless.remove(&tablet);
         self.context.events.forget(tablet);
@@ -180,7 +180,7 @@ impl<E: Engine> Core<E> {
         let mut replica = self.replicas.remove(&tablet)?;
         self.context.counters.note_lease(replica.handle.lease.publish(None));
         for waiter in replica.take_all_waiters() {
-            self.outcomes.push(waiter, Err(KvError::Timeout(0)));
+            self.outcomes.push(waiter, Err(KvError::Timeout(Waited::default())));
         }
         self.restless.remove(&tablet);
         self.keep_promise(&replica);
@@ -217,7 +217,7 @@ impl<E: Engine> Core<E> {
         let Some(mut replica) = self.replicas.remove(&tablet) else { return };
         self.context.counters.note_lease(replica.handle.lease.publish(None));
         for waiter in replica.take_all_waiters() {
-            self.outcomes.push(waiter, Err(KvError::Timeout(0)));
+            self.outcomes.push(waiter, Err(KvError::Timeout(Waited::default())));
         }
         self.restless.remove(&tablet);
         self.keep_promise(&replica);
@@ -307,8 +307,10 @@ impl<E: Engine> Core<E> {
     fn expire_waiting(&mut self, tablet: TabletId, now_ns: u64) {
         let Some(replica) = self.replicas.get_mut(&tablet) else { return };
         while let Some(waiting) = replica.take_waiting_if(|waiting| now_ns >= waiting.since_ns + WRITE_PATIENCE_NS) {
+            let (received, required) = replica.group.acknowledgements(waiting.index);
+            let waited = Waited { after_ms: WRITE_PATIENCE_NS / 1_000_000, received, required };
             for waiter in waiting.waiters {
-                self.outcomes.push(waiter, Err(KvError::Timeout(WRITE_PATIENCE_NS / 1_000_000)));
+                self.outcomes.push(waiter, Err(KvError::Timeout(waited)));
             }
         }
     }

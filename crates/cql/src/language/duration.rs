@@ -1,7 +1,7 @@
 //! Reads and writes duration constants.
 //!
-//! Always true: the parts of a duration have one sign, and a text that would overflow one is refused. What is left out: finding
-//! where a duration ends in a text, which the lexer does.
+//! Always true: the parts of a duration have one sign, greater units come first and none twice, and a text that would overflow a part is refused. What is left
+//! out: finding where a duration ends in a text, which the lexer does.
 
 use super::ast::Duration;
 use super::lexer::unit_length;
@@ -9,8 +9,60 @@ use std::fmt;
 
 const NANOSECONDS_PER_SECOND: i64 = 1_000_000_000;
 
-/// Reads a duration whose text the lexer has accepted; `None` when a part is out of range.
-pub(crate) fn parse(text: &str, negative: bool) -> Option<Duration> {
+/// The units in their order, as Cassandra's errors name them.
+const UNITS: [(&str, &str); 10] = [
+    ("y", "years"),
+    ("mo", "months"),
+    ("w", "weeks"),
+    ("d", "days"),
+    ("h", "hours"),
+    ("m", "minutes"),
+    ("s", "seconds"),
+    ("ms", "milliseconds"),
+    ("us", "microseconds"),
+    ("ns", "nanoseconds"),
+];
+
+/// What is wrong with a duration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Wrong {
+    /// A part is out of range.
+    Range,
+    /// Units stand in another order, or twice.
+    Order(String),
+}
+
+/// Reads a duration whose text the lexer has accepted.
+pub(crate) fn parse(text: &str, negative: bool) -> Result<Duration, Wrong> {
+    if !text.starts_with('P') {
+        check_order(text).map_err(Wrong::Order)?;
+    }
+    parse_magnitude(text, negative).ok_or(Wrong::Range)
+}
+
+/// Refuses units that do not stand in their order, in Cassandra's words.
+fn check_order(mut text: &str) -> Result<(), String> {
+    let mut before: Option<usize> = None;
+    while let Some((unit, rest)) =
+        number(text).and_then(|(_, rest)| rest.split_at_checked(unit_length(rest.as_bytes())))
+    {
+        let name = unit.to_ascii_lowercase().replace('µ', "u");
+        let Some(at) = UNITS.iter().position(|(unit, _)| *unit == name) else { break };
+        match before {
+            Some(before) if before == at => {
+                return Err(format!("Invalid duration. The {} are specified multiple times", UNITS[at].1));
+            }
+            Some(before) if before > at => {
+                return Err(format!("Invalid duration. The {} should be after {}", UNITS[before].1, UNITS[at].1));
+            }
+            _ => before = Some(at),
+        }
+        text = rest;
+    }
+    Ok(())
+}
+
+fn parse_magnitude(text: &str, negative: bool) -> Option<Duration> {
     let magnitude = match text.strip_prefix('P') {
         Some(rest) if rest.contains(':') => parse_iso_alternative(rest)?,
         Some(rest) => parse_iso(rest)?,

@@ -70,4 +70,21 @@ fn aggregates_do_not_make_rows_travel() {
     }
     let by_partitions = sent() - before;
     assert!(by_partitions < 30 * VALUE_BYTES as u64, "{by_partitions} bytes for 30 partitions of 10 rows");
+    // Rows that are named by their whole keys, of one partition and of many.
+    let (before, folded) = (sent(), total(&local, "diorite_routed_folded_total"));
+    let named =
+        |numbers: std::ops::Range<usize>| numbers.map(|number| number.to_string()).collect::<Vec<_>>().join(", ");
+    for k in 0..12 {
+        let read = client.run(&format!("SELECT count(*), max(v) FROM ks.t WHERE k = {k} AND c IN ({})", named(0..60)));
+        let rows = if k < 6 { 10i64 } else { 0 };
+        assert_eq!(read.rows[0][0].as_deref().unwrap(), rows.to_be_bytes());
+    }
+    let read = client.run(&format!("SELECT count(*), sum(n) FROM ks.t WHERE k IN ({})", named(0..300)));
+    assert_eq!(read.rows[0][0].as_deref().unwrap(), (ROWS as i64).to_be_bytes());
+    let read =
+        client.run(&format!("SELECT sum(n) FROM ks.t WHERE k IN ({}) AND c IN ({})", named(0..100), named(0..500)));
+    assert_eq!(read.rows[0][0].as_deref().unwrap(), (500i64 * 499 / 2).to_be_bytes());
+    assert!(total(&local, "diorite_routed_folded_total") > folded, "leaders elsewhere folded their rows");
+    let by_keys = sent() - before;
+    assert!(by_keys < by_rows / 2, "{by_keys} bytes for named rows, keys included, {by_rows} for all rows");
 }

@@ -9,14 +9,14 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// A file system of its own in a file, that can be made to fail; unmounted when dropped.
-struct Disk {
-    path: PathBuf,
+pub struct Disk {
+    pub path: PathBuf,
     device: String,
 }
 
 impl Disk {
     /// `None` where that takes rights that the test does not have.
-    fn new(home: &Path, name: &str, megabytes: u64) -> Option<Self> {
+    pub fn new(home: &Path, name: &str, megabytes: u64) -> Option<Self> {
         let (image, path) = (home.join(format!("{name}.image")), home.join(name));
         std::fs::File::create(&image).unwrap().set_len(megabytes << 20).unwrap();
         std::fs::create_dir(&path).unwrap();
@@ -33,7 +33,7 @@ impl Disk {
     }
 
     /// From now on nothing can be written any more.
-    fn fail(&self) {
+    pub fn fail(&self) {
         std::fs::write(format!("/sys/fs/ext4/{}/trigger_fs_error", self.device), "a test").unwrap();
         assert!(std::fs::write(self.path.join("probe"), "x").is_err(), "the disk has failed");
     }

@@ -18,3 +18,4 @@ mod refusals;
 #[path = "../common/server.rs"]
 #[allow(dead_code, reason = "shared; each test binary uses a part")]
 mod server;
+mod status;

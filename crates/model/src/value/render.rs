@@ -9,6 +9,9 @@ use crate::types::CqlType;
 use num_bigint::{BigInt, Sign};
 use std::fmt::Write;
 
+/// How many zeros a decimal may have before or behind its digits when it is written without an exponent.
+const MAX_PLAIN_SCALE: u32 = 100;
+
 /// Appends a wire value as the CQL literal that would produce it.
 pub fn literal_text(data_type: &CqlType, wire: &[u8], out: &mut String) -> Result<(), ValueError> {
     match data_type {
@@ -150,6 +153,24 @@ fn floating(text: String) -> String {
         "-inf" => "-Infinity".to_owned(),
         _ => text,
     }
+}
+
+/// The digits of a decimal without an exponent, unless there would be very many, as Cassandra writes it when it becomes a text.
+pub fn plain_decimal(unscaled: &BigInt, scale: i32) -> String {
+    if scale.unsigned_abs() > MAX_PLAIN_SCALE {
+        let mut out = String::new();
+        decimal(unscaled, scale, &mut out);
+        return out;
+    }
+    let zeros = scale.unsigned_abs() as usize;
+    if scale < 0 {
+        return if unscaled.sign() == Sign::NoSign { "0".to_owned() } else { format!("{unscaled}{:0<zeros$}", "") };
+    }
+    let digits = format!("{:0>width$}", unscaled.magnitude().to_string(), width = zeros + 1);
+    let (whole, rest) = digits.split_at(digits.len() - zeros);
+    let sign = if unscaled.sign() == Sign::Minus { "-" } else { "" };
+    let point = if rest.is_empty() { "" } else { "." };
+    format!("{sign}{whole}{point}{rest}")
 }
 
 /// Plain digits while they are few, an exponent otherwise: the form of Java's `BigDecimal`.

@@ -235,3 +235,21 @@ fn collections_are_shown_as_literals_and_sorted() {
     push_element(Some(&[0xAB]), &mut wire);
     assert_eq!(shown(&tuple, &wire), "(0xab, null)");
 }
+
+#[test]
+fn decimals_become_texts_without_exponents_while_they_are_short() {
+    for (unscaled, scale, text) in [
+        (0, 0, "0"),
+        (0, -5, "0"),
+        (0, 3, "0.000"),
+        (12, -3, "12000"),
+        (-12, -3, "-12000"),
+        (-150, 2, "-1.50"),
+        (15, 5, "0.00015"),
+        (1, 100, &format!("0.{}1", "0".repeat(99))),
+        (1, 101, "1E-101"),
+        (1, -101, "1E+101"),
+    ] {
+        assert_eq!(plain_decimal(&BigInt::from(unscaled), scale), text);
+    }
+}

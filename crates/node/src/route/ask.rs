@@ -7,7 +7,7 @@ use super::wire::{FetchRef, Outcome, Parts};
 use super::{MAX_ATTEMPTS, Route, RouteCounters, Router};
 use diorite_base::bytes::{Malformed, Reader};
 use diorite_base::mutation::{Body, Mutation, MutationRef};
-use diorite_base::write::{KvError, WriteReply, WriteSink};
+use diorite_base::write::{KvError, Waited, WriteReply, WriteSink};
 use diorite_base::{NodeId, TabletId, limits};
 use diorite_model::key::token_of;
 use diorite_query::kv::{Fetch, Fetched, Now};
@@ -131,7 +131,7 @@ impl Router {
         drop(sink);
         // Unanswered only if the store's worker is gone. Whoever lets go of a write without a word (a store that stops) may have logged it: the outcome is unknown.
         let patience_ms = self.options.write_patience.as_millis() as u64;
-        Ok(async move { outcome.await.unwrap_or(Err(KvError::Timeout(patience_ms))) })
+        Ok(async move { outcome.await.unwrap_or(Err(KvError::Timeout(Waited::in_vain(patience_ms)))) })
     }
 
     fn write_request(&self, tablet: TabletId, mutation: Mutation, sink: Arc<dyn WriteSink>, token: u64) -> Request {
@@ -309,7 +309,7 @@ impl Router {
         for request in requests {
             let error = if was_sent {
                 let patience = if request.is_read() { self.options.read_patience } else { self.options.write_patience };
-                KvError::Timeout(patience.as_millis() as u64)
+                KvError::Timeout(Waited::in_vain(patience.as_millis() as u64))
             } else {
                 KvError::Unavailable(request.tablet)
             };

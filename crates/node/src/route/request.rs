@@ -61,6 +61,7 @@ impl Asked {
                     FetchRows::Nothing => 0,
                     FetchRows::One(key) => key.len(),
                     FetchRows::Range(range) => range.start.len() + range.end.len(),
+                    FetchRows::Several(several) => several.spans.len(),
                 };
                 header + fetch.static_row.as_ref().map_or(0, Vec::len) + rows + fetch.fold.as_ref().map_or(0, Vec::len)
             }

@@ -4,8 +4,9 @@
 //! what a key, a value or a program means.
 
 use diorite_base::bytes::{Malformed, Reader, put_slice, put_varint};
-use diorite_base::write::KvError;
+use diorite_base::write::{KvError, Waited};
 use diorite_base::{NodeId, TabletId};
+use diorite_query::kv::several::Several;
 use diorite_query::kv::{Fetch, FetchRows, Fetched, ScanChunk, ScanRequest};
 use std::ops::Deref;
 
@@ -15,6 +16,7 @@ const HAS_STATIC: u8 = 2;
 const HAS_ROW: u8 = 4;
 const HAS_RANGE: u8 = 8;
 const HAS_FOLD: u8 = 16;
+const HAS_SEVERAL: u8 = 32;
 const FETCH: u8 = 1;
 const WRITE: u8 = 2;
 const FETCHED: u8 = 0;
@@ -107,6 +109,16 @@ pub(super) enum RowsRef<'a> {
     Nothing,
     One(&'a [u8]),
     Range(RangeRef<'a>),
+    Several(SeveralRef<'a>),
+}
+
+/// Several spans in a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct SeveralRef<'a> {
+    pub(super) spans: &'a [u8],
+    pub(super) reverse: bool,
+    pub(super) max_entries: usize,
+    pub(super) max_bytes: usize,
 }
 
 /// A [`Fetch`] whose keys are borrowed.
@@ -134,6 +146,12 @@ impl<'a> From<&'a Fetch> for FetchRef<'a> {
                     max_entries: range.max_entries,
                     max_bytes: range.max_bytes,
                 }),
+                FetchRows::Several(several) => RowsRef::Several(SeveralRef {
+                    spans: &several.spans,
+                    reverse: several.reverse,
+                    max_entries: several.max_entries,
+                    max_bytes: several.max_bytes,
+                }),
             },
             fold: fetch.fold.as_deref(),
         }
@@ -155,6 +173,12 @@ impl FetchRef<'_> {
                     reverse: range.reverse,
                     max_entries: range.max_entries,
                     max_bytes: range.max_bytes,
+                }),
+                RowsRef::Several(several) => FetchRows::Several(Several {
+                    spans: several.spans.to_vec(),
+                    reverse: several.reverse,
+                    max_entries: several.max_entries,
+                    max_bytes: several.max_bytes,
                 }),
             },
             needs_disk: false,
@@ -189,6 +213,7 @@ pub(super) fn put_fetch(out: &mut Vec<u8>, id: u64, tablet: TabletId, fetch: &Fe
         FetchRows::Nothing => 0,
         FetchRows::One(_) => HAS_ROW,
         FetchRows::Range(_) => HAS_RANGE,
+        FetchRows::Several(_) => HAS_SEVERAL,
     };
     let has = flag(fetch.header.is_some(), HAS_HEADER) | flag(fetch.static_row.is_some(), HAS_STATIC);
     out.push(rows | has | flag(fetch.fold.is_some(), HAS_FOLD));
@@ -205,6 +230,13 @@ pub(super) fn put_fetch(out: &mut Vec<u8>, id: u64, tablet: TabletId, fetch: &Fe
             put_varint(out, range.max_entries as u64);
             put_varint(out, range.max_bytes as u64);
             &range.start
+        }
+        FetchRows::Several(several) => {
+            put_slice(out, &several.spans);
+            out.push(u8::from(several.reverse));
+            put_varint(out, several.max_entries as u64);
+            put_varint(out, several.max_bytes as u64);
+            &[]
         }
     };
     if let Some((flags, key)) = &fetch.header {
@@ -242,10 +274,10 @@ pub(super) fn read_request<'a>(reader: &mut Reader<'a>) -> Result<RequestRef<'a>
 fn read_fetch<'a>(reader: &mut Reader<'a>) -> Result<FetchRef<'a>, Malformed> {
     let size = |value: u64| usize::try_from(value).map_err(|_| Malformed);
     let parts = reader.u8()?;
-    if parts & !(HAS_HEADER | HAS_STATIC | HAS_ROW | HAS_RANGE | HAS_FOLD) != 0 {
+    if parts & !(HAS_HEADER | HAS_STATIC | HAS_ROW | HAS_RANGE | HAS_FOLD | HAS_SEVERAL) != 0 {
         return Err(Malformed);
     }
-    let (base, rows): (&[u8], _) = match parts & (HAS_ROW | HAS_RANGE) {
+    let (base, rows): (&[u8], _) = match parts & (HAS_ROW | HAS_RANGE | HAS_SEVERAL) {
         0 => (&[], RowsRef::Nothing),
         HAS_ROW => {
             let key = reader.slice()?;
@@ -261,6 +293,15 @@ fn read_fetch<'a>(reader: &mut Reader<'a>) -> Result<FetchRef<'a>, Malformed> {
                 max_bytes: size(reader.varint()?)?,
             };
             (start, RowsRef::Range(range))
+        }
+        HAS_SEVERAL => {
+            let several = SeveralRef {
+                spans: reader.slice()?,
+                reverse: reader.u8()? != 0,
+                max_entries: size(reader.varint()?)?,
+                max_bytes: size(reader.varint()?)?,
+            };
+            (&[], RowsRef::Several(several))
         }
         _ => return Err(Malformed),
     };
@@ -357,9 +398,11 @@ pub(super) fn put_failed(out: &mut Vec<u8>, id: u64, error: &KvError) {
             put_varint(out, leader.map_or(0, |node| node.0));
         }
         KvError::Overloaded(_) => out.push(2),
-        KvError::Timeout(after_ms) => {
+        KvError::Timeout(waited) => {
             out.push(3);
-            put_varint(out, *after_ms);
+            put_varint(out, waited.after_ms);
+            put_varint(out, waited.received.into());
+            put_varint(out, waited.required.into());
         }
         KvError::NoSuchTablet(_) => out.push(4),
         KvError::DiskFull(message) => {
@@ -437,7 +480,11 @@ fn read_failed(reader: &mut Reader<'_>, tablet: TabletId) -> Result<KvError, Mal
             KvError::NotLeader { tablet, leader }
         }
         2 => KvError::Overloaded("the tablet's leader has too much to do"),
-        3 => KvError::Timeout(reader.varint()?),
+        3 => {
+            let after_ms = reader.varint()?;
+            let count = |reader: &mut Reader<'_>| u32::try_from(reader.varint()?).map_err(|_| Malformed);
+            KvError::Timeout(Waited { after_ms, received: count(reader)?, required: count(reader)? })
+        }
         4 => KvError::NoSuchTablet(tablet),
         5 => KvError::DiskFull(text(reader)?),
         6 => KvError::TooLarge(text(reader)?),

@@ -4,6 +4,7 @@
 //! Always true: entries come in key order, in chunks of bounded size. Left out: what entries mean.
 
 use crate::error::kv_error;
+use crate::kv::several::{self, Several};
 use crate::kv::{Fetch, FetchRows, Fetched, Kv, KvError, ScanChunk, ScanRequest};
 use diorite_base::TabletId;
 use diorite_cql::protocol::CqlError;
@@ -75,8 +76,27 @@ fn fetch_entries(entries: &[(Vec<u8>, Vec<u8>)], request: &Fetch) -> Fetched {
         FetchRows::Nothing => {}
         FetchRows::One(key) => fetched.row = get(key),
         FetchRows::Range(range) => fetched.chunk = scan_entries(entries, range),
+        FetchRows::Several(several) => fetched.chunk = several_entries(entries, several),
     }
     fetched
+}
+
+/// Answers for several spans, all at once: what is in memory anyway need not come in pieces.
+fn several_entries(entries: &[(Vec<u8>, Vec<u8>)], request: &Several) -> ScanChunk {
+    let mut chunk = ScanChunk { exhausted: true, ..ScanChunk::default() };
+    for span in several::decode(&request.spans).map_while(Result::ok).filter(|span| span.if_flags == 0) {
+        let first = entries.partition_point(|(key, _)| *key < span.start);
+        let last = match &span.end {
+            None => first + usize::from(entries.get(first).is_some_and(|(key, _)| *key == span.start)),
+            Some(end) => entries.partition_point(|(key, _)| key < end).max(first),
+        };
+        let mut push = |(key, value): &(Vec<u8>, Vec<u8>)| chunk.push(key, value);
+        match request.reverse {
+            true => entries[first..last].iter().rev().for_each(&mut push),
+            false => entries[first..last].iter().for_each(&mut push),
+        }
+    }
+    chunk
 }
 
 /// Answers a scan from sorted entries.

@@ -7,7 +7,7 @@ use super::{moment_from_ms, moment_ms};
 use crate::error::{invalid, value_error};
 use diorite_cql::protocol::CqlError;
 use diorite_model::types::CqlType;
-use diorite_model::value::{Value, literal, literal_text};
+use diorite_model::value::{Value, literal, literal_text, plain_decimal};
 
 fn is_number(data_type: &CqlType) -> bool {
     matches!(
@@ -88,6 +88,9 @@ pub fn cast(from: &CqlType, to: &CqlType, wire: &[u8]) -> Result<Option<Vec<u8>>
     if matches!(to, CqlType::Text | CqlType::Ascii) {
         if matches!(from, CqlType::Ascii | CqlType::Jsonb) {
             return Ok(Some(wire.to_vec()));
+        }
+        if let Value::Decimal(unscaled, scale) = Value::decode(from, wire).map_err(value_error)? {
+            return Ok(Some(plain_decimal(&unscaled, scale).into_bytes()));
         }
         let mut text = String::new();
         literal_text(from, wire, &mut text).map_err(value_error)?;

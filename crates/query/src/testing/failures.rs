@@ -3,6 +3,7 @@
 use super::Database;
 use crate::kv::KvError;
 use diorite_base::TabletId;
+use diorite_base::write::Waited;
 use diorite_cql::protocol::client::{ClientRequest, Parameters};
 use diorite_cql::protocol::error::ErrorKind;
 use diorite_cql::protocol::{Consistency, CqlError, WriteType};
@@ -37,7 +38,7 @@ fn a_tablet_without_a_leader_is_unavailable() {
 
 #[test]
 fn what_is_not_answered_in_time_is_a_timeout_of_its_kind() {
-    let database = failing(KvError::Timeout(2_000));
+    let database = failing(KvError::Timeout(Waited::in_vain(2_000)));
     let consistency = Consistency::Two;
     let error = asked(&database, READ, consistency);
     assert_eq!(error.kind, ErrorKind::ReadTimeout { consistency, received: 0, required: 2, data_present: false });
@@ -53,6 +54,20 @@ fn what_is_not_answered_in_time_is_a_timeout_of_its_kind() {
         let error = asked(&database, statement, Consistency::Two);
         let wanted = ErrorKind::WriteTimeout { consistency, received: 0, required: 2, write_type, contentions: 0 };
         assert_eq!(error.kind, wanted, "{statement}");
+    }
+}
+
+#[test]
+fn a_write_that_too_few_replicas_acknowledged_says_how_many_did() {
+    for (received, required, told) in [(1, 2, (1, 2)), (2, 3, (2, 3)), (0, 1, (0, 1)), (2, 2, (1, 2)), (1, 0, (1, 2))] {
+        let database = failing(KvError::Timeout(Waited { after_ms: 1_800, received, required }));
+        let error = asked(&database, WRITE, Consistency::Quorum);
+        let (consistency, write_type) = (Consistency::Quorum, WriteType::Simple);
+        let (received, required) = told;
+        let wanted = ErrorKind::WriteTimeout { consistency, received, required, write_type, contentions: 0 };
+        assert_eq!(error.kind, wanted);
+        let begins = format!("Operation timed out - received only {received} responses.");
+        assert!(error.message.starts_with(&begins), "{}", error.message);
     }
 }
 

@@ -5,7 +5,10 @@
 
 use crate::exec::fold::Folder;
 use crate::exec::source::scan_entries;
-use crate::kv::{Fetch, FetchRows, Fetched, Kv, KvError, NodeInfo, Now, Replicas, ScanRequest, WriteReply, WriteSink};
+use crate::kv::several::{self, Several};
+use crate::kv::{
+    Fetch, FetchRows, Fetched, Kv, KvError, NodeInfo, Now, Replicas, ScanChunk, ScanRequest, WriteReply, WriteSink,
+};
 use crate::program::TabletEvaluator;
 use arc_swap::ArcSwap;
 use diorite_base::mutation::{
@@ -229,6 +232,33 @@ impl TabletChanges for Changes {
     }
 }
 
+/// Reads spans in small chunks, so that tests see their seams.
+fn read_several(tablet: &Tablet, several: &Several) -> ScanChunk {
+    let mut chunk = ScanChunk { exhausted: true, ..ScanChunk::default() };
+    for span in several::decode(&several.spans) {
+        let span = span.expect("the other side encoded it");
+        if span.if_flags != 0 && span.if_flags & tablet.flags == 0 {
+            continue;
+        }
+        let within = tablet.entries.iter().filter(|(key, _)| match &span.end {
+            None => **key == span.start,
+            Some(end) => **key >= span.start && *key < end,
+        });
+        let mut entries: Vec<_> = within.collect();
+        if several.reverse {
+            entries.reverse();
+        }
+        for (key, value) in entries {
+            if chunk.is_full(several.max_entries.min(3), several.max_bytes) {
+                chunk.exhausted = false;
+                return chunk;
+            }
+            chunk.push(key, value);
+        }
+    }
+    chunk
+}
+
 impl Kv for MemoryKv {
     type Pinned = Vec<u8>;
 
@@ -268,6 +298,10 @@ impl Kv for MemoryKv {
                 // Small chunks, so that tests see their seams.
                 let range = ScanRequest { max_entries: range.max_entries.min(3), ..range };
                 fetched.chunk = scan_entries(&entries, &range);
+            }
+            FetchRows::Several(several) => {
+                self.scans.fetch_add(1, Ordering::Relaxed);
+                fetched.chunk = read_several(tablet, &several);
             }
         }
         if let Some(task) = &request.fold {

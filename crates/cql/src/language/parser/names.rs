@@ -93,7 +93,9 @@ impl Parser<'_> {
             _ => None,
         };
         if self.markers.len() == MAX_MARKERS {
-            return Err(self.invalid(token, format!("more than {MAX_MARKERS} bind variables")));
+            let count = MAX_MARKERS + 1;
+            let told = format!("Too many markers(?). {count} markers exceed the allowed maximum of {MAX_MARKERS}");
+            return Err(self.invalid(token, told));
         }
         self.markers.push(name);
         Ok((self.markers.len() - 1) as u16)

@@ -166,9 +166,12 @@ impl Parser<'_> {
     }
 
     fn duration(&self, token: Token, negative: bool) -> Result<Duration> {
-        duration::parse(self.token_text(token), negative).ok_or_else(|| {
-            let limit = "months and days must fit in 32 bits, nanoseconds in 64".to_owned();
-            self.invalid(token, format!("duration {} is out of range: {limit}", self.token_text(token)))
+        duration::parse(self.token_text(token), negative).map_err(|wrong| match wrong {
+            duration::Wrong::Range => {
+                let limit = "months and days must fit in 32 bits, nanoseconds in 64";
+                self.invalid(token, format!("duration {} is out of range: {limit}", self.token_text(token)))
+            }
+            duration::Wrong::Order(message) => self.invalid(token, message),
         })
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Always true: after a fatal error nothing more is read. What is left out is told in the parent module.
 
-use crate::protocol::compression::{self, Compression};
+use crate::protocol::compression::{self, Compression, DecompressError};
 use crate::protocol::envelope::{Envelope, FrameError, HEADER_BYTES, Header, Opcode, Role, flags};
 use crate::protocol::error::CqlError;
 use crate::protocol::segment::{self, Layout, SegmentHeader, TRAILER_BYTES};
@@ -19,6 +19,11 @@ const FIRST_READ_BYTES: usize = 4 << 10;
 const MAX_READ_BYTES: usize = 64 << 10;
 /// Above this capacity an empty buffer is given back.
 const MAX_IDLE_BUFFER_BYTES: usize = 256 << 10;
+
+/// As Cassandra says it.
+fn too_big(length: usize, limit: usize) -> CqlError {
+    CqlError::invalid(format!("Request is too big: length {length} exceeds maximum allowed length {limit}."))
+}
 
 /// Finds envelopes in received bytes.
 pub struct Inbound {
@@ -219,7 +224,7 @@ impl Inbound {
         let limit = self.max_body_bytes;
         if header.body_bytes > limit {
             let size = header.body_bytes;
-            return refuse(false, CqlError::invalid(format!("message of {size} bytes is over the limit of {limit}")));
+            return refuse(false, too_big(size, limit));
         }
         let Some(opcode) = Opcode::from_code(header.opcode) else {
             return refuse(false, CqlError::protocol(format!("unknown opcode 0x{:02X}", header.opcode)));
@@ -271,7 +276,10 @@ impl Inbound {
         match compression.decompress_body(body, &mut self.scratch, self.max_body_bytes) {
             Ok(body_bytes) => Ok(Found { header, opcode, place: Place::Scratch(0), body_bytes }),
             Err(error) => Err(FrameError {
-                error: CqlError::protocol(error.to_string()),
+                error: match error {
+                    DecompressError::TooLarge { claimed_bytes, limit_bytes } => too_big(claimed_bytes, limit_bytes),
+                    error => CqlError::protocol(error.to_string()),
+                },
                 stream: Some(header.stream),
                 version: header.version,
                 is_fatal: false,

@@ -3,6 +3,7 @@
 use super::*;
 use crate::route::RouteLimits;
 use crate::route::wire;
+use diorite_base::write::Waited;
 use proptest::prelude::*;
 use std::sync::atomic::Ordering;
 
@@ -58,8 +59,8 @@ async fn what_could_not_be_sent_is_sent_when_the_connection_is_back() {
 async fn requests_that_are_lost_time_out_and_those_never_sent_are_unavailable() {
     let (cluster, tablet) = two(impatient()).await;
     cluster.hub.losing.write().insert(1);
-    assert_eq!(cluster.put(2, tablet, b"k", b"v").await, Err(KvError::Timeout(300)));
-    assert_eq!(cluster.get(2, tablet, b"k").await, Err(KvError::Timeout(300)));
+    assert_eq!(cluster.put(2, tablet, b"k", b"v").await, Err(KvError::Timeout(Waited::in_vain(300))));
+    assert_eq!(cluster.get(2, tablet, b"k").await, Err(KvError::Timeout(Waited::in_vain(300))));
     assert_eq!(cluster.router(2).counters().retried.load(Ordering::Relaxed), 1, "the read was sent twice");
     cluster.hub.losing.write().clear();
     assert_eq!(cluster.get(2, tablet, b"k").await, Ok(None));
@@ -74,7 +75,7 @@ async fn requests_that_are_lost_time_out_and_those_never_sent_are_unavailable() 
 async fn an_answer_that_is_lost_leaves_the_write_unknown_and_is_not_sent_twice() {
     let (cluster, tablet) = two(impatient()).await;
     cluster.hub.losing.write().insert(2);
-    assert_eq!(cluster.put(2, tablet, b"k", b"v").await, Err(KvError::Timeout(300)));
+    assert_eq!(cluster.put(2, tablet, b"k", b"v").await, Err(KvError::Timeout(Waited::in_vain(300))));
     cluster.hub.losing.write().clear();
     assert_eq!(cluster.get(2, tablet, b"k").await.unwrap().as_deref(), Some(&b"v"[..]), "it was carried out");
     assert_eq!(cluster.router(1).counters().received.load(Ordering::Relaxed), 2, "one write, one read");
@@ -143,7 +144,7 @@ async fn too_many_requests_are_refused_at_once() {
     assert!((0..4).all(|n| submit(n).is_ok()));
     assert!(matches!(submit(4), Err(KvError::Overloaded(_))));
     cluster.router(2).kick();
-    assert!(collected.all(4).await.values().all(|outcome| *outcome == Err(KvError::Timeout(300))));
+    assert!(collected.all(4).await.values().all(|outcome| *outcome == Err(KvError::Timeout(Waited::in_vain(300)))));
     cluster.hub.cut.write().insert(1);
     assert!((5..9).all(|n| submit(n).is_ok()));
     cluster.router(2).kick();
@@ -199,7 +200,7 @@ async fn answers_to_a_former_run_of_the_process_are_not_taken_for_new_ones() {
         router.receive(NodeId(1), &frame);
     };
     let (outcome, ()) = tokio::join!(cluster.put(2, tablet, b"k", b"v"), forged);
-    assert_eq!(outcome, Err(KvError::Timeout(300)));
+    assert_eq!(outcome, Err(KvError::Timeout(Waited::in_vain(300))));
 }
 
 #[tokio::test(flavor = "multi_thread")]

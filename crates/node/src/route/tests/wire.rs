@@ -3,6 +3,8 @@
 use super::*;
 use crate::route::wire::{self, FetchRef, FrameKind, OperationRef, Outcome, Parts};
 use diorite_base::bytes::Reader;
+use diorite_base::write::Waited;
+use diorite_query::kv::several::Several;
 use diorite_query::kv::{ScanChunk, ScanRequest};
 use proptest::prelude::*;
 
@@ -18,7 +20,12 @@ fn rows() -> impl Strategy<Value = FetchRows> {
             FetchRows::Range(ScanRequest { start, end, reverse, max_entries, max_bytes })
         },
     );
-    prop_oneof![Just(FetchRows::Nothing), key().prop_map(FetchRows::One), range]
+    let several =
+        (key(), any::<bool>(), any::<u32>(), any::<u32>()).prop_map(|(spans, reverse, max_entries, max_bytes)| {
+            let (max_entries, max_bytes) = (max_entries as usize, max_bytes as usize);
+            FetchRows::Several(Several { spans, reverse, max_entries, max_bytes })
+        });
+    prop_oneof![Just(FetchRows::Nothing), key().prop_map(FetchRows::One), range, several]
 }
 
 fn fetch() -> impl Strategy<Value = Fetch> {
@@ -48,7 +55,8 @@ fn error() -> impl Strategy<Value = KvError> {
         Just(KvError::Unavailable(tablet)),
         proptest::option::of(1u64..9).prop_map(move |leader| KvError::NotLeader { tablet, leader: leader.map(NodeId) }),
         Just(KvError::Overloaded("the tablet's leader has too much to do")),
-        any::<u64>().prop_map(KvError::Timeout),
+        any::<(u64, u32, u32)>()
+            .prop_map(|(after_ms, received, required)| { KvError::Timeout(Waited { after_ms, received, required }) }),
         Just(KvError::NoSuchTablet(tablet)),
         any::<String>().prop_map(KvError::DiskFull),
         any::<String>().prop_map(KvError::TooLarge),

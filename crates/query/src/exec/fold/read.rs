@@ -1,10 +1,10 @@
-//! The side that asks: which ranges are folded where, and how the parts become one answer.
+//! The side that asks: which keys are folded where, and how the parts become one answer.
 //!
-//! A unit is what can be folded by itself: a tablet (or the asked-for part of it) or a named partition. Several are under way at a time; their
-//! parts are put together in order.
+//! A unit is what can be folded by itself: a tablet (or the asked-for part of it), a named partition, or all that is named of one tablet. Several are under
+//! way at a time; their parts are put together in order.
 //!
 //! Always true: what is answered does not depend on how many units are under way; of a unit that gave more groups than were left when its turn came, the
-//! wanted ones are asked for again. Left out: single rows that are named by their keys, which are fetched as they are.
+//! wanted ones are asked for again; no piece names more than a bounded number of keys. Left out: rows that are neither aggregated nor grouped.
 
 use super::codec::{Reply, Task};
 use super::partial::{Next, Partial, Piece};
@@ -14,11 +14,15 @@ use crate::exec::filter::BoundFilter;
 use crate::exec::keys::{KeyRange, PartitionKey};
 use crate::exec::paging::PagingState;
 use crate::exec::select::{MAX_RESULT_BYTES, PARALLEL_PIECES, PageRequest, Read, TabletScan, tablet_of};
+use crate::kv::several::{self, Several, Span};
 use crate::kv::{Fetch, FetchRows, Kv, ScanRequest};
+use crate::program::PARTITION_DELETIONS;
 use diorite_base::TabletId;
-use diorite_cql::protocol::{CqlError, Rows};
+use diorite_cql::protocol::{CqlError, Rows, Value};
+use diorite_model::key;
 use futures::StreamExt;
 use futures::stream::FuturesOrdered;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// How many tablets are folded at a time.
@@ -29,14 +33,20 @@ const AGGREGATE_ENTRIES: usize = 1 << 16;
 /// The most bytes of a piece that is folded into groups, which may be many.
 const GROUP_BYTES: usize = 1 << 20;
 const GROUP_ENTRIES: usize = 8_192;
+/// The most bytes of statements that are sent along with the partitions of one statement.
+const MAX_STATEMENT_BYTES: usize = 4 << 20;
+/// The most keys and ranges that a piece names.
+const MAX_SPANS: usize = 4_096;
+/// Their most bytes.
+const MAX_SPAN_BYTES: usize = 256 << 10;
 
 /// What can be folded by itself.
 #[derive(Debug)]
 pub struct Unit {
     tablet: TabletId,
-    /// The ranges of keys, in the order in which they are read.
-    ranges: Vec<(Vec<u8>, Vec<u8>)>,
-    /// The partition that the ranges are in, or that the first of them begins in; empty if that is not known.
+    /// What is to be read, in that order.
+    spans: Vec<Span>,
+    /// The partition that all is in, or that the first range begins in; empty if that is not known.
     partition: Vec<u8>,
     /// What the former page left of the partition's limit.
     resumed: Option<u64>,
@@ -49,23 +59,16 @@ impl Unit {
         let state = state.filter(|state| scan.start.starts_with(&state.key));
         Self {
             tablet: scan.tablet,
-            ranges: vec![(scan.start.clone(), scan.end.clone())],
+            spans: vec![Span::range(scan.start.clone(), scan.end.clone())],
             partition: state.map(|state| state.key[..state.partition_len].to_vec()).unwrap_or_default(),
             resumed: state.map(|state| state.remaining_in_partition.unwrap_or(u64::MAX)),
         }
     }
 
-    /// Ranges of a partition; none if some range is a single row.
-    fn of_partition(
-        tablet: TabletId,
-        partition: &PartitionKey,
-        ranges: &[KeyRange],
-        resumed: Option<u64>,
-    ) -> Option<Self> {
-        let prefix = partition.prefix.as_slice();
-        let whole = |range: &KeyRange| Some(([prefix, &range.start].concat(), [prefix, range.end.as_ref()?].concat()));
-        let ranges = ranges.iter().map(whole).collect::<Option<_>>()?;
-        Some(Self { tablet, ranges, partition: prefix.to_vec(), resumed })
+    /// Rows and ranges of a partition.
+    fn of_partition(tablet: TabletId, partition: &PartitionKey, ranges: &[KeyRange], resumed: Option<u64>) -> Self {
+        let spans = ranges.iter().map(|range| within(partition, range)).collect();
+        Self { tablet, spans, partition: partition.prefix.clone(), resumed }
     }
 
     fn begin(&self, limits: Limits) -> Partial {
@@ -78,6 +81,24 @@ impl Unit {
             ..Partial::begin(limits)
         }
     }
+}
+
+/// A row or range of a partition.
+fn within(partition: &PartitionKey, range: &KeyRange) -> Span {
+    let prefix = partition.prefix.as_slice();
+    let start = [prefix, &range.start].concat();
+    let end = range.end.as_ref().map(|end| [prefix, end].concat());
+    Span { start, end, if_flags: 0 }
+}
+
+/// How many of the spans one piece asks for.
+fn count_of_piece(spans: &[Span]) -> usize {
+    let mut bytes = 0;
+    let fits = |span: &&Span| {
+        bytes += span.size_bytes();
+        bytes <= MAX_SPAN_BYTES
+    };
+    spans.iter().take(MAX_SPANS).take_while(fits).count().max(1).min(spans.len())
 }
 
 /// Whether a unit gave no more than is left.
@@ -93,15 +114,24 @@ fn reduce(limit: &mut u64, by: u64) {
 }
 
 impl<K: Kv> Read<'_, K> {
-    /// The units of named partitions; `None` if single rows are among what is named, or there are no rows to fold.
+    /// The units of named partitions; `None` if there are rows to show, or to be put in order.
     pub(in crate::exec) fn partition_units(
         &self,
         partitions: &[PartitionKey],
         ranges: &[KeyRange],
         state: Option<&PagingState>,
     ) -> Result<Option<Vec<Unit>>, CqlError> {
-        let is_folded = self.plan.selection.is_aggregate() || self.plan.grouping.is_some();
-        if !is_folded || !self.plan.ordering.is_empty() || ranges.iter().any(|range| range.end.is_none()) {
+        // The order of what is folded into one row shows only in a first row.
+        let has_order = self.plan.grouping.is_some() || self.plan.selection.shows_columns();
+        if !self.plan.selection.is_aggregate() && self.plan.grouping.is_none() {
+            return Ok(None);
+        }
+        if !has_order && !self.plan.is_reversed && state.is_none() {
+            return Ok(Some(self.units_of_tablets(partitions, ranges)));
+        }
+        // Each partition is asked for with the statement: to bring the rows here takes less if that names very many.
+        let is_long = partitions.len() > 1 && self.statement_bytes() > MAX_STATEMENT_BYTES / partitions.len();
+        if has_order && (is_long || !self.plan.ordering.is_empty()) {
             return Ok(None);
         }
         let mut first = 0;
@@ -112,13 +142,40 @@ impl<K: Kv> Read<'_, K> {
         }
         let after = state.map(|state| &state.key[state.partition_len..]);
         let (rest, all) = (self.in_order(ranges, after), self.in_order(ranges, None));
-        let units = partitions[first..].iter().enumerate().filter_map(|(number, partition)| {
+        let units = partitions[first..].iter().enumerate().map(|(number, partition)| {
             let resumed = state.filter(|_| number == 0);
             let ranges = if number == 0 { &rest } else { &all };
             let resumed = resumed.map(|state| state.remaining_in_partition.unwrap_or(u64::MAX));
             Unit::of_partition(tablet_of(self.tablets, partition.token), partition, ranges, resumed)
         });
         Ok(Some(units.collect()))
+    }
+
+    /// A unit for each tablet that has named partitions, with what is needed of each of them.
+    fn units_of_tablets(&self, partitions: &[PartitionKey], ranges: &[KeyRange]) -> Vec<Unit> {
+        let mut by_tablet: BTreeMap<TabletId, Vec<&PartitionKey>> = BTreeMap::new();
+        for partition in partitions {
+            by_tablet.entry(tablet_of(self.tablets, partition.token)).or_default().push(partition);
+        }
+        let units = by_tablet.into_iter().map(|(tablet, mut named)| {
+            if let [partition] = named.as_slice() {
+                return Unit::of_partition(tablet, partition, ranges, None);
+            }
+            named.sort_by(|a, b| a.prefix.cmp(&b.prefix));
+            let mut spans = Vec::with_capacity(named.len() * (ranges.len() + 1));
+            for partition in named {
+                let with = |push: fn(&mut Vec<u8>)| {
+                    let mut key = partition.prefix.clone();
+                    push(&mut key);
+                    key
+                };
+                spans.push(Span::key_if(PARTITION_DELETIONS, with(key::push_header)));
+                spans.extend(self.plan.reads_statics.then(|| Span::key(with(key::push_static))));
+                spans.extend(ranges.iter().map(|range| within(partition, range)));
+            }
+            Unit { tablet, spans, partition: Vec::new(), resumed: None }
+        });
+        units.collect()
     }
 
     /// Folds units into the rows of a page.
@@ -229,29 +286,28 @@ impl<K: Kv> Read<'_, K> {
     ) -> Result<(Partial, Next), CqlError> {
         let (mut body, mut row_count) = (Vec::new(), 0);
         let mut next = Next::Exhausted;
-        for (at, (start, end)) in unit.ranges.iter().enumerate() {
-            let (mut start, mut end) = (start.clone(), end.clone());
-            let ends_partition = at + 1 == unit.ranges.len();
-            loop {
-                (partial, next) =
-                    self.fold_piece(unit.tablet, (&start, &end), ends_partition, partial, filters).await?;
-                if partial.limits.page_bytes != usize::MAX {
-                    // What was encoded for former pieces is not seen by the next.
-                    partial.limits.page_bytes = partial.limits.page_bytes.saturating_sub(partial.body.len());
-                }
-                body.append(&mut partial.body);
-                row_count += std::mem::take(&mut partial.row_count);
-                if body.len() > MAX_RESULT_BYTES {
-                    break;
-                }
-                match &next {
-                    Next::Full | Next::Exhausted => break,
-                    Next::From(key) if self.plan.is_reversed => end.clone_from(key),
-                    Next::From(key) => start.clone_from(key),
-                }
+        let mut rest = unit.spans.clone();
+        let mut is_done = rest.is_empty();
+        while !is_done && body.len() <= MAX_RESULT_BYTES {
+            let count = count_of_piece(&rest);
+            (partial, next) =
+                self.fold_piece(unit.tablet, &rest[..count], count == rest.len(), partial, filters).await?;
+            if partial.limits.page_bytes != usize::MAX {
+                // What was encoded for former pieces is not seen by the next.
+                partial.limits.page_bytes = partial.limits.page_bytes.saturating_sub(partial.body.len());
             }
-            if next == Next::Full {
-                break;
+            body.append(&mut partial.body);
+            row_count += std::mem::take(&mut partial.row_count);
+            match &next {
+                Next::Full => break,
+                Next::Exhausted => {
+                    rest.drain(..count);
+                    is_done = rest.is_empty();
+                }
+                // If nothing is left, a last piece without rows ends the partition.
+                Next::From(key) => {
+                    rest = rest.into_iter().filter_map(|span| span.clipped(key, self.plan.is_reversed)).collect();
+                }
             }
         }
         Ok((Partial { body, row_count, ..partial }, next))
@@ -260,24 +316,29 @@ impl<K: Kv> Read<'_, K> {
     async fn fold_piece(
         &self,
         tablet: TabletId,
-        (start, end): (&[u8], &[u8]),
+        spans: &[Span],
         ends_partition: bool,
         partial: Partial,
         filters: &[BoundFilter<'_>],
     ) -> Result<(Partial, Next), CqlError> {
-        let is_within = !partial.partition.is_empty() && start.starts_with(&partial.partition);
-        let mut request = match is_within && !partial.is_partition_done {
+        let mut request = match !partial.partition.is_empty() && !partial.is_partition_done {
             true => self.partition_fetch(&partial.partition),
             false => Fetch::default(),
         };
-        if start < end {
-            let (max_entries, max_bytes) = match self.plan.grouping {
-                None => (AGGREGATE_ENTRIES, AGGREGATE_BYTES),
-                Some(_) => (GROUP_ENTRIES, GROUP_BYTES),
-            };
-            let (start, end, reverse) = (start.to_vec(), end.to_vec(), self.plan.is_reversed);
-            request.rows = FetchRows::Range(ScanRequest { start, end, reverse, max_entries, max_bytes });
-        }
+        let (max_entries, max_bytes) = match self.plan.grouping {
+            None => (AGGREGATE_ENTRIES, AGGREGATE_BYTES),
+            Some(_) => (GROUP_ENTRIES, GROUP_BYTES),
+        };
+        let reverse = self.plan.is_reversed;
+        request.rows = match spans {
+            [] => FetchRows::Nothing,
+            [Span { start, end: Some(end), .. }] if start >= end => FetchRows::Nothing,
+            [Span { start, end: Some(end), .. }] => {
+                let (start, end) = (start.clone(), end.clone());
+                FetchRows::Range(ScanRequest { start, end, reverse, max_entries, max_bytes })
+            }
+            spans => FetchRows::Several(Several { spans: several::encode(spans), reverse, max_entries, max_bytes }),
+        };
         request.fold = self.task(ends_partition, &partial);
         let mut fetched = self.source.fetch(tablet, request.clone()).await?;
         if let Some(reply) = &fetched.folded {
@@ -298,6 +359,13 @@ impl<K: Kv> Read<'_, K> {
             ends_partition,
         };
         partial.go_on(self.plan, self.scope(), filters, piece)
+    }
+
+    /// What of a task is the statement and its values.
+    fn statement_bytes(&self) -> usize {
+        let value_bytes = |value: &Value<'_>| if let Value::Set(bytes) = value { bytes.len() } else { 0 };
+        let statement = self.plan.folded_by.as_ref().map_or(0, |folded_by| folded_by.statement.len());
+        statement + self.bound.values.iter().map(value_bytes).sum::<usize>()
     }
 
     /// What the leader is asked to do; none if the rows are of no tablet.

@@ -57,6 +57,16 @@ fn no_row_travels_and_what_cannot_be_folded_there_is_folded_here() {
         "SELECT k FROM t GROUP BY k",
         "SELECT max(v) FROM t WHERE token(k) > 0",
         "SELECT count(*) FROM t IF v = 3 OR NOT (c > 2)",
+        "SELECT count(*), sum(v) FROM t WHERE k = 3 AND c = 4",
+        "SELECT count(*), sum(v), max(c) FROM t WHERE k = 3 AND c IN (0, 2, 4, 5, 77)",
+        "SELECT count(*), sum(v), min(c) FROM t WHERE k IN (5, 1, 3, 9) AND c IN (0, 2, 4, 5, 77)",
+        "SELECT k, c, count(*), sum(v) FROM t WHERE k IN (5, 1, 3, 9) AND c IN (0, 2, 4, 5, 77)",
+        "SELECT k, c, sum(v) FROM t WHERE k IN (5, 1, 3, 9) AND c IN (0, 2, 4, 5) GROUP BY k, c",
+        "SELECT k, c, sum(v) FROM t WHERE k IN (5, 2, 3) AND c IN (0, 2, 9) GROUP BY k, c LIMIT 4",
+        "SELECT c, count(*) FROM t WHERE k = 3 AND c IN (0, 2, 4, 5) GROUP BY c ORDER BY c DESC",
+        "SELECT count(*), sum(v) FROM t WHERE k IN (0, 1, 2, 3, 4, 5)",
+        "SELECT sum(v) FROM t WHERE k IN (0, 2, 5) AND c IN (9, 8, 7) AND s = 2 ALLOW FILTERING",
+        "SELECT max(v), avg(v) FROM t WHERE k IN (2, 1) AND c > 1 AND c < 8 ORDER BY c",
     ] {
         let (folded, travelled) = shipped(&database, || database.rows(statement));
         assert_eq!(travelled, 0, "{statement}");
@@ -66,6 +76,66 @@ fn no_row_travels_and_what_cannot_be_folded_there_is_folded_here() {
         assert!(travelled > 0, "{statement}");
         assert_eq!(folded, here, "{statement}");
     }
+}
+
+/// What a statement gives, folded by the leaders and folded here, which must be the same; no row may travel for the first.
+fn folded_both_ways(database: &Database, statement: &str) -> Vec<String> {
+    let (folded, travelled) = shipped(database, || database.rows(statement));
+    assert_eq!(travelled, 0, "{statement}");
+    database.kv.declines_folds.store(true, Ordering::Relaxed);
+    let here = database.rows(statement);
+    database.kv.declines_folds.store(false, Ordering::Relaxed);
+    assert_eq!(folded, here, "{statement}");
+    folded
+}
+
+#[test]
+fn partitions_of_static_columns_alone_count_once_however_the_pieces_fall() {
+    let database = filled();
+    for k in [2, 4, 5] {
+        database.run(&format!("DELETE FROM t WHERE k = {k} AND c >= 0")).unwrap();
+    }
+    database.run("DELETE FROM t WHERE k = 1").unwrap();
+    for named in ["0, 1, 2, 3, 4, 5", "4, 5", "2, 4, 5", "5, 2", "2", "1, 2", "1"] {
+        let list: Vec<i32> = named.split(", ").map(|k| k.parse().unwrap()).collect();
+        let rows: i32 = list.iter().map(|k| [10, 0, 1, 10, 1, 1][*k as usize]).sum();
+        let found = folded_both_ways(&database, &format!("SELECT count(*) AS n FROM t WHERE k IN ({named})"));
+        assert_eq!(found, [format!("n={rows}")], "{named}");
+        // Rows that are asked for by their clustering columns are rows, not what is left of a partition.
+        let found =
+            folded_both_ways(&database, &format!("SELECT count(*) AS n FROM t WHERE k IN ({named}) AND c IN (1, 2)"));
+        let rows: i32 = list.iter().map(|k| [2, 0, 0, 2, 0, 0][*k as usize]).sum();
+        assert_eq!(found, [format!("n={rows}")], "{named}");
+    }
+}
+
+#[test]
+fn many_named_keys_are_folded_piece_by_piece() {
+    let database = Database::with_keyspace();
+    database.run("CREATE TABLE wide (k int, c int, v int, PRIMARY KEY (k, c))").unwrap();
+    database.run("CREATE TABLE narrow (k int PRIMARY KEY, v int)").unwrap();
+    for number in 0..50 {
+        database.run(&format!("INSERT INTO wide (k, c, v) VALUES (1, {}, {number})", number * 300)).unwrap();
+        database.run(&format!("INSERT INTO narrow (k, v) VALUES ({}, {number})", number * 300)).unwrap();
+    }
+    let named = |count: i32| (0..count).map(|number| number.to_string()).collect::<Vec<_>>().join(", ");
+    let (many, few) = (named(15_000), named(400));
+    let sum: i32 = (0..50).sum();
+    for (table, whole) in [("wide", "k = 1 AND c"), ("narrow", "k")] {
+        let statement = format!("SELECT count(*) AS n, sum(v) AS s FROM {table} WHERE {whole} IN ({many})");
+        assert_eq!(folded_both_ways(&database, &statement), [format!("n=50 s={sum}")]);
+    }
+    let groups: Vec<String> = (0..50).map(|number| format!("c={} n=1", number * 300)).collect();
+    let statement = format!("SELECT c, count(*) AS n FROM wide WHERE k = 1 AND c IN ({many}) GROUP BY k, c");
+    assert_eq!(folded_both_ways(&database, &statement), groups);
+    assert_eq!(
+        folded_both_ways(&database, &format!("SELECT k, count(*) AS n FROM narrow WHERE k IN ({few}) GROUP BY k")),
+        ["k=0 n=1", "k=300 n=1"]
+    );
+    // To take so long a statement to each of its partitions would cost more than their rows.
+    let statement = format!("SELECT k, count(*) AS n FROM narrow WHERE k IN ({many}) GROUP BY k");
+    let (found, travelled) = shipped(&database, || database.rows(&statement));
+    assert_eq!((found.len(), travelled), (50, 50));
 }
 
 #[test]
