@@ -140,6 +140,7 @@ pub fn may_come_from_a_peer(message: &Message) -> bool {
 /// One replica of one group.
 pub struct Group<L: LogReader> {
     node: RawNode<LogView<L>>,
+    announces_commits: bool,
 }
 
 impl<L: LogReader> Group<L> {
@@ -166,7 +167,7 @@ impl<L: LogReader> Group<L> {
             ..Config::default()
         };
         let node = RawNode::new(&config, LogView::new(recovered, log), &logger::logger())?;
-        Ok(Self { node })
+        Ok(Self { node, announces_commits: options.announces_commits })
     }
 
     /// Gives up leading; the next leader is of a later term.
@@ -247,12 +248,15 @@ impl<L: LogReader> Group<L> {
         }
         let mut ready = self.node.ready();
         let entries = ready.take_entries();
-        // A commit index that moved on its own need not reach the log: after a restart it is found again. But it goes with entries and votes:
-        // whoever holds a change of the members in its log must know, after a restart as before, that the change before it is committed,
-        // or it would act as a member of a group that is long gone.
+        // A commit index that moved need not reach the log: after a restart it is found again. But where there are changes of the members it goes with
+        // entries: whoever holds such a change, or an entry that was proposed after it was carried out, must know, after a restart as before, that what
+        // came before is committed, or it would act as a member of a group that is long gone. And what is announced is to be known at once.
         let state = self.node.raft.hard_state();
+        self.node.mut_store().note_changes(&entries);
         let store = self.node.store();
-        let is_due = store.is_new_vote(&state) || (!entries.is_empty() && store.is_new_commit(&state));
+        let goes_with_entries = self.announces_commits || store.has_open_change();
+        let is_due =
+            store.is_new_vote(&state) || (!entries.is_empty() && goes_with_entries && store.is_new_commit(&state));
         let hard_state = is_due.then_some(state);
         if let Some(hard_state) = &hard_state {
             self.node.mut_store().set_hard_state(hard_state.clone());
@@ -358,6 +362,11 @@ impl<L: LogReader> Group<L> {
                 sent: if is_streaming { progress.next_idx.saturating_sub(1) } else { progress.matched },
             }
         })
+    }
+
+    /// Whether [`Self::take_lacking`] has somebody to name.
+    pub fn has_lacking(&self) -> bool {
+        self.node.store().has_lacking()
     }
 
     /// Members that lack entries which are no longer in this leader's log: they need a copy of the data. Forgotten once told.

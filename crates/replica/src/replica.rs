@@ -74,6 +74,21 @@ pub(crate) struct Promise {
     pub(crate) epoch: u64,
 }
 
+/// What it follows from what is told to other threads of a replica, beside those things whose changes clear [`Replica::published`]: the members, those that
+/// are wanted, and who has acknowledged the leader in which epoch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Basis {
+    term: u64,
+    leader: u64,
+    /// Counts changes of support between nodes.
+    support: u64,
+    may_propose: bool,
+    is_established: bool,
+    is_changing_members: bool,
+    are_members_known: bool,
+    has_failed: bool,
+}
+
 /// A proposed entry that somebody waits for.
 pub(crate) struct Waiting {
     pub(crate) index: u64,
@@ -96,6 +111,8 @@ pub struct Replica<E: Engine> {
     pub(crate) waiting: VecDeque<Waiting>,
     /// Whether it is in the core's list of replicas to look at in this turn.
     pub(crate) touched: bool,
+    /// What was last told to other threads followed from this; `None` if something else that it follows from has changed since.
+    pub(crate) published: Option<Basis>,
     /// Set once it cannot go on; writes are refused with this.
     pub(crate) failure: Option<String>,
     pub(crate) promise: Option<Promise>,
@@ -126,7 +143,7 @@ pub struct Replica<E: Engine> {
     /// Of a follower: how far its leader was, and when this node asked; until that much is applied.
     pub(crate) position: Option<(u64, u64)>,
     /// Entries after this one were proposed by leaders that had carried out the last change of the members: whoever holds one of them durably knows,
-    /// after a restart too, that the change is committed, as commit indexes are written with entries.
+    /// after a restart too, that the change is committed, as commit indexes are written with entries until then.
     pub(crate) members_index: u64,
 }
 
@@ -208,6 +225,7 @@ impl<E: Engine> Replica<E> {
             fresh: Vec::new(),
             waiting: VecDeque::new(),
             touched: false,
+            published: None,
             failure: None,
             promise: None,
             acknowledged: BTreeMap::new(),
@@ -234,6 +252,20 @@ impl<E: Engine> Replica<E> {
 
     pub(crate) fn id(&self) -> TabletId {
         self.handle.tablet
+    }
+
+    /// What follows from this is published already if [`Self::published`] is the same. `support`: [`crate::liveness::SupportView::changes`].
+    pub(crate) fn basis(&self, support: u64) -> Basis {
+        Basis {
+            term: self.group.term(),
+            leader: self.group.leader(),
+            support,
+            may_propose: self.may_propose(),
+            is_established: self.group.is_established_leader(),
+            is_changing_members: self.group.is_changing_members(),
+            are_members_known: self.group.commit_index() > self.members_index,
+            has_failed: self.failure.is_some(),
+        }
     }
 
     /// Whether it leads and has not given its lease up.
