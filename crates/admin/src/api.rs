@@ -238,6 +238,11 @@ pub enum Change {
         /// The zone; none: what the node says.
         zone: Option<String>,
     },
+    /// Splits a tablet in two.
+    Split {
+        /// Which.
+        tablet: TabletId,
+    },
     /// Sets what copies of replicas may take.
     SetRate {
         /// Bytes per second and node.

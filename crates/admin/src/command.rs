@@ -96,6 +96,11 @@ pub enum AdminCommand {
         #[arg(long)]
         back: bool,
     },
+    /// Split a tablet in two, in the middle of its tokens.
+    Split {
+        /// The tablet's id.
+        tablet: u64,
+    },
     /// Put a node into a zone.
     SetZone {
         /// The node's id.
@@ -203,6 +208,9 @@ pub fn run(arguments: &AdminArguments) -> Result<ExitCode, AdminError> {
         AdminCommand::MoveLeaders { node, back } => {
             let operation = if *back { "return-leaders" } else { "move-leaders" };
             change(&client, json, &format!("/api/v1/nodes/{node}/{operation}"), &Value::Null)?;
+        }
+        AdminCommand::Split { tablet } => {
+            change(&client, json, &format!("/api/v1/tablets/{tablet}/split"), &Value::Null)?
         }
         AdminCommand::SetZone { node, zone } => {
             change(&client, json, &format!("/api/v1/nodes/{node}/zone"), &json!({ "zone": zone }))?;

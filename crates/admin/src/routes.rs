@@ -24,6 +24,7 @@ pub(crate) fn operations() -> Router<NodeView> {
         .route("/api/v1/tablets/{tablet}", get(tablet))
         .route("/api/v1/cluster/history", get(|State(view): State<NodeView>| answer(view, Ask::History)))
         .route("/api/v1/nodes/{node}/{operation}", post(node_operation))
+        .route("/api/v1/tablets/{tablet}/split", post(split))
         .route("/api/v1/settings", post(settings))
 }
 
@@ -92,6 +93,10 @@ async fn node_operation(
         Ok(change) => answer(view, Ask::Change(change)).await,
         Err(failure) => failed(&failure),
     }
+}
+
+async fn split(State(view): State<NodeView>, Path(tablet): Path<u64>) -> Response {
+    answer(view, Ask::Change(Change::Split { tablet: TabletId(tablet) })).await
 }
 
 #[derive(Default, Deserialize)]

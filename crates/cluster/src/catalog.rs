@@ -9,7 +9,8 @@
 //! - `apply` is a function of the snapshot and the command. Ids come from counters in the state and are never reused; uuids come in the
 //!   command.
 //! - `version` grows by one with every command that changes anything, and with no other.
-//! - The tablets of a table cover the token ring without gap or overlap; every tablet of a table has a placement.
+//! - The tablets of a table cover the token ring without gap or overlap; every tablet of a table has a placement. A tablet that was split keeps its own,
+//!   beside those of its children, until it is not needed any more.
 //! - What is stored (one key per object, see `docs/formats/catalog.md`) and the snapshot say the same.
 //!
 //! Left out: which replicas had better be elsewhere (the balancer's), and CQL's validation rules, which the `query` crate
@@ -24,6 +25,7 @@ mod persist;
 mod placement;
 mod replication;
 mod roles;
+mod split;
 #[cfg(test)]
 mod tests;
 
@@ -36,6 +38,7 @@ pub use persist::{LoadError, Put};
 pub use placement::part_of_ring;
 pub use replication::Replication;
 pub use roles::{FIRST_SUPERUSER, Role, RoleCommand};
+pub use split::{Origin, Split};
 
 use diorite_base::{NodeId, TableId, TabletId};
 use diorite_model::schema::{Keyspace, TableEntry};
@@ -190,12 +193,24 @@ pub struct Placement {
     /// The members of its group before the first entry of its log; never changed. Whoever opens a replica anew starts from these, and
     /// learns from the log who came and went since.
     pub founders: Vec<NodeId>,
+    /// It is being split into two, or was and is still needed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub split: Option<Split>,
+    /// The tablet that it was split off from, as long as that is still needed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub origin: Option<Origin>,
 }
 
 impl Placement {
     /// A new tablet's, with its group's founders on `replicas`.
     pub fn founded(table: TableId, replicas: Vec<NodeId>) -> Self {
-        Self { table, founders: replicas.clone(), replicas, arriving: Vec::new(), leaving: Vec::new() }
+        let founders = replicas.clone();
+        Self { table, founders, replicas, arriving: Vec::new(), leaving: Vec::new(), split: None, origin: None }
+    }
+
+    /// Whether its replicas have to stay where they are, as it is being split or comes from a split that is not over.
+    pub fn is_splitting(&self) -> bool {
+        self.split.is_some() || self.origin.is_some()
     }
 
     /// The nodes that hold a replica, or are to.
@@ -224,12 +239,15 @@ struct StoredPlacement {
     #[serde(default)]
     leaving: Vec<NodeId>,
     founders: Option<Vec<NodeId>>,
+    split: Option<Split>,
+    origin: Option<Origin>,
 }
 
 impl From<StoredPlacement> for Placement {
-    fn from(StoredPlacement { table, replicas, arriving, leaving, founders }: StoredPlacement) -> Self {
+    fn from(stored: StoredPlacement) -> Self {
+        let StoredPlacement { table, replicas, arriving, leaving, founders, split, origin } = stored;
         let founders = founders.unwrap_or_else(|| replicas.clone());
-        Self { table, replicas, arriving, leaving, founders }
+        Self { table, replicas, arriving, leaving, founders, split, origin }
     }
 }
 
@@ -396,6 +414,12 @@ impl Catalog {
     /// Dropped tablets of which some node has not yet confirmed that the files are gone (`Command::ForgetDropped`).
     pub fn dropped_tablets(&self) -> impl Iterator<Item = (TabletId, &Arc<Placement>)> {
         self.dropped.iter().map(|(id, placement)| (*id, placement))
+    }
+
+    /// Of which table a tablet is, or was before it was dropped or split.
+    pub fn table_of(&self, tablet: TabletId) -> Option<&Arc<TableEntry>> {
+        let placement = self.tablets.get(&tablet).or_else(|| self.dropped.get(&tablet))?;
+        self.tables.get(&placement.table)
     }
 
     /// Adds (or, called again, takes away) an object's share of the schema digest.

@@ -14,13 +14,14 @@ use diorite_base::write::{KvError, WriteReply};
 use diorite_base::{GroupId, NodeId, TabletId};
 use diorite_cluster::catalog::{
     CATALOG_FOUNDERS, Catalog, CatalogEvaluator, CatalogMembers, Change, Command, Outcome, Placement, SchemaChangeKind,
-    SchemaEvent, SchemaTarget as CatalogTarget,
+    SchemaEvent, SchemaTarget as CatalogTarget, Split as TabletSplit,
 };
 use diorite_cql::protocol::event::{SchemaChangeType, TopologyChangeType};
 use diorite_cql::protocol::{Event, SchemaChange, SchemaTarget};
+use diorite_model::key::push_token_start;
 use diorite_model::schema::Table;
 use diorite_query::program::TabletEvaluator;
-use diorite_replica::{Members, OpenTablet, Openings, PeerListener, Store};
+use diorite_replica::{ChildOpening, Leadership, Members, OpenTablet, Openings, PeerListener, Split, SplitMark, Store};
 use diorite_storage::{CompactionStyle, ScanRange, Values};
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
@@ -108,6 +109,7 @@ impl CatalogFollower {
             gc_grace_s: 0,
             founders: CATALOG_FOUNDERS.to_vec(),
             members: Members::default(),
+            floor: None,
             values: Values::Plain,
             compaction: CompactionStyle::SizeTiered,
             on_loaded: Some(Box::new(on_loaded)),
@@ -140,7 +142,12 @@ impl CatalogFollower {
     pub(crate) fn start(self: &Arc<Self>, writer: Arc<dyn CatalogWriter>) -> Result<(), StartError> {
         let catalog = self.evaluator.current();
         self.remove_orphans(&catalog)?;
-        let wanted = catalog.tablets_on(self.node).filter_map(|(tablet, placement)| {
+        // A child whose parent is here and that has no files is made by its parent's replica, when that learns that it was split.
+        let is_to_come = |tablet: TabletId, placement: &Placement| {
+            placement.origin.is_some_and(|origin| self.store.has_files(origin.parent) && !self.store.has_files(tablet))
+        };
+        let ours = catalog.tablets_on(self.node).filter(|(tablet, placement)| !is_to_come(*tablet, placement));
+        let wanted = ours.filter_map(|(tablet, placement)| {
             Some(open_rows(tablet, placement, &catalog.table_by_id(placement.table)?.table))
         });
         self.store
@@ -289,8 +296,18 @@ impl CatalogFollower {
     fn carry_out(&self, change: Change, newest: &Catalog, served: &Catalog, events: &mut Vec<Event>) {
         match change {
             Change::OpenTablets { table, tablets } => {
-                let ours = tablets.iter().map(|new| new.tablet);
+                let ours =
+                    tablets.iter().map(|new| new.tablet).filter(|tablet| !self.is_made_by_parent(*tablet, newest));
                 self.open_ours(ours, &table, newest);
+            }
+            Change::SplitTablet(tablet) => {
+                if let Some(handle) = self.store.handle(tablet) {
+                    self.make_durable();
+                    // So that its children can be made quickly when it comes to that.
+                    if let Err(error) = handle.data().flush(false) {
+                        tracing::warn!(%tablet, %error, "could not flush a tablet before it is split");
+                    }
+                }
             }
             Change::ReplicasMoved { table, tablets } => {
                 let ours = tablets.iter().filter(|(_, nodes)| nodes.contains(&self.node));
@@ -310,7 +327,16 @@ impl CatalogFollower {
                 self.store.close(&ours);
             }
             Change::SettingsChanged => self.store.set_copy_rate(newest.identity().settings.copy_rate_bytes),
-            Change::DropTablets { tablets, .. } => self.store.close(&tablets),
+            Change::DropTablets { tablets, .. } => {
+                // A parent that lagged until nobody needs it has not made its children: they begin empty.
+                let split = tablets.iter().filter_map(|tablet| served.placement(*tablet)?.split);
+                for child in split.flat_map(|split| split.children) {
+                    if let Some(entry) = newest.placement(child).and_then(|_| newest.table_of(child)) {
+                        self.open_ours([child].into_iter(), &entry.table, newest);
+                    }
+                }
+                self.store.close(&tablets);
+            }
             Change::AlterTable(table) => {
                 let entry = newest.table_by_id(table.id);
                 for range in entry.iter().flat_map(|entry| &entry.tablets) {
@@ -335,6 +361,43 @@ impl CatalogFollower {
             }
             Change::Schema(event) => events.push(Event::Schema(schema_change(event))),
         }
+    }
+
+    /// Whether a child is, or will be, opened by the replica of its parent on this node. Nobody waits for it: until it is open requests for it find others,
+    /// or are parked.
+    fn is_made_by_parent(&self, child: TabletId, newest: &Catalog) -> bool {
+        let origin = newest.placement(child).and_then(|placement| placement.origin);
+        origin.is_some_and(|origin| self.store.handle(origin.parent).is_some())
+    }
+
+    /// Splits one of the tablets that are to be split and led here, unless one is being split: a second would wait for the first, and its clients with it. What
+    /// it has in memory is written first, so that its children are made quickly. Waits for the disk.
+    pub(crate) fn split_next(&self) {
+        let catalog = self.served();
+        let asked: Vec<(TabletId, TabletSplit)> =
+            catalog.tablets_on(self.node).filter_map(|(tablet, placement)| Some((tablet, placement.split?))).collect();
+        let mut is_busy = false;
+        for (tablet, split) in &asked {
+            let Some(mark) = self.store.split_of(*tablet) else { continue };
+            is_busy |= !split.is_served || split.children.iter().any(|child| self.store.handle(*child).is_none());
+            if !split.is_served {
+                // Whoever led it then may be gone before the catalog has heard of it.
+                self.was_split(&mark);
+            }
+        }
+        let leads =
+            |tablet: &TabletId| self.store.handle(*tablet).filter(|handle| handle.leadership() == Leadership::Here);
+        let mut due = asked.iter().filter(|(_, split)| !split.is_served && !is_busy);
+        let Some((tablet, split, handle)) = due.find_map(|(tablet, split)| Some((*tablet, *split, leads(tablet)?)))
+        else {
+            return;
+        };
+        if let Err(error) = handle.data().flush(true) {
+            tracing::warn!(%tablet, %error, "could not flush a tablet before it is split");
+        }
+        let mut boundary = Vec::new();
+        push_token_start(split.at, &mut boundary);
+        self.store.split(tablet, Split { boundary, children: split.children });
     }
 
     /// Makes this node's copy of the catalog durable as it is. Without that a crash could take it back to a time when a replica that has been opened
@@ -453,6 +516,31 @@ impl Openings for CatalogFollower {
         let table = &catalog.table_by_id(placement.table)?.table;
         Some(open_rows(tablet, placement, table))
     }
+
+    fn child(&self, parent: TabletId, child: TabletId) -> ChildOpening {
+        // What is served has been carried out, and so made durable.
+        let served = self.served();
+        let Some(placement) = served.placement(parent) else {
+            return self.opening(child).map_or(ChildOpening::Never, |opening| ChildOpening::As(Box::new(opening)));
+        };
+        let is_known = placement.split.is_some_and(|split| split.children.contains(&child));
+        match (is_known, served.table_of(parent)) {
+            (true, Some(entry)) => ChildOpening::As(Box::new(open_rows(child, placement, &entry.table))),
+            (_, None) => ChildOpening::Never,
+            (false, Some(_)) => ChildOpening::NotYet,
+        }
+    }
+
+    fn was_split(&self, mark: &SplitMark) {
+        let Some(follower) = self.me.upgrade() else { return };
+        let command = Command::ServeSplit { tablet: mark.parent, index: mark.index, term: mark.term };
+        self.runtime.spawn(async move {
+            // If it does not get through, `split_next` says it again.
+            if let Err(error) = follower.propose(&command).await {
+                tracing::warn!(?command, %error, "the catalog could not be told that a tablet was split");
+            }
+        });
+    }
 }
 
 impl PeerListener for CatalogFollower {
@@ -484,6 +572,7 @@ fn open_rows(tablet: TabletId, placement: &Placement, table: &Table) -> OpenTabl
         gc_grace_s: table.gc_grace_s,
         founders: placement.founders.clone(),
         members: members(placement),
+        floor: placement.origin.map(|origin| (origin.index, origin.term)),
         values: Values::Rows,
         compaction,
         on_loaded: None,

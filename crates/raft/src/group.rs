@@ -183,7 +183,12 @@ impl<L: LogReader> Group<L> {
 
     /// Appends `data` to the leader's log; returns the entry's index.
     pub fn propose(&mut self, data: Vec<u8>) -> Result<u64, GroupError> {
-        match self.node.propose(Vec::new(), data) {
+        self.propose_marked(&[], data)
+    }
+
+    /// The same, with a context that tells the entry from others.
+    pub fn propose_marked(&mut self, context: &[u8], data: Vec<u8>) -> Result<u64, GroupError> {
+        match self.node.propose(context.to_vec(), data) {
             Ok(()) => Ok(self.node.raft.raft_log.last_index()),
             Err(raft::Error::ProposalDropped) => Err(GroupError::NotLeader),
             Err(other) => Err(other.into()),

@@ -5,13 +5,14 @@
 
 use crate::entry::mutations;
 use crate::replica::{Replica, Waiter};
+use crate::split::{SPLIT, Split, SplitMark};
 use ahash::AHashMap;
 use diorite_base::mutation::{
     Body, EvaluationContext, EvaluationFailed, MutationRef, OperationKind, TabletChanges, TabletView,
 };
 use diorite_base::write::{Completion, KvError, WriteReply, WriteSink};
 use diorite_raft::{Entry, EntryType};
-use diorite_storage::{AppliedState, Engine, MEMBERS_KEY, ScanRange, StorageError, TabletBatch, TabletData};
+use diorite_storage::{AppliedState, Engine, MEMBERS_KEY, SPLIT_KEY, ScanRange, StorageError, TabletBatch, TabletData};
 use protobuf::Message as _;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -120,7 +121,11 @@ impl<E: Engine> Applier<E> {
         for entry in entries {
             assert!(entry.index == state.index + 1, "entries are applied in order and once");
             members_changed.0 |= entry.get_entry_type() != EntryType::EntryNormal;
-            self.apply_entry(replica, entry, &mut state, outcomes)?;
+            if replica.split.is_some() {
+                Self::refuse_waiters(replica, entry, outcomes);
+            } else {
+                self.apply_entry(replica, entry, &mut state, outcomes)?;
+            }
             state.index = entry.index;
             state.term = entry.term;
             self.settle_waiters(replica, entry, None, outcomes);
@@ -141,6 +146,9 @@ impl<E: Engine> Applier<E> {
     ) -> Result<(), StorageError> {
         if entry.get_entry_type() != EntryType::EntryNormal {
             return self.change_members(replica, entry, state, outcomes);
+        }
+        if entry.context == SPLIT {
+            return self.split(replica, entry, state, outcomes);
         }
         let group = replica.group_id;
         let corrupt = |_| StorageError::Corrupt(format!("entry {} of {group}", entry.index));
@@ -197,6 +205,33 @@ impl<E: Engine> Applier<E> {
         self.write(replica, &after, outcomes)?;
         self.settle_waiters(replica, entry, Some(&reply), outcomes);
         Ok(())
+    }
+
+    /// Ends the tablet: what comes after this entry belongs to its children.
+    fn split(
+        &mut self,
+        replica: &mut Replica<E>,
+        entry: &Entry,
+        state: &AppliedState,
+        outcomes: &mut Outcomes,
+    ) -> Result<(), StorageError> {
+        // The batch names one applied index: what came before is written under its own.
+        let before = AppliedState { ..*state };
+        self.write(replica, &before, outcomes)?;
+        let corrupt = |_| StorageError::Corrupt(format!("entry {} of {}", entry.index, replica.group_id));
+        let split = Split::decode(&entry.data).map_err(corrupt)?;
+        let mark = SplitMark { parent: replica.id(), index: entry.index, term: entry.term, split };
+        self.batch.put(SPLIT_KEY, &mark.encode());
+        replica.split = Some(mark);
+        Ok(())
+    }
+
+    /// Tells those who wait for an entry of a tablet that was split before it: nothing was done, the tablet is gone.
+    fn refuse_waiters(replica: &mut Replica<E>, entry: &Entry, outcomes: &mut Outcomes) {
+        while let Some(waiting) = replica.take_waiting(entry.index) {
+            let gone = KvError::NoSuchTablet(replica.id());
+            waiting.waiters.into_iter().for_each(|waiter| outcomes.push(waiter, Err(gone.clone())));
+        }
     }
 
     /// Carries out a change of the members. They are kept with the applied index, so that both are of the same moment.

@@ -3,6 +3,7 @@
 use crate::events::{Events, TabletEventKind};
 use crate::liveness::Liveness;
 use crate::planted::Planted;
+use crate::split::SplitListener;
 use crate::store::{Durability, Reroute, StoreCounters};
 use diorite_base::{Clock, HybridClock, NodeId, TabletId};
 use diorite_rpc::Transport;
@@ -26,6 +27,8 @@ pub struct Context {
     pub(crate) reroute: OnceLock<Arc<dyn Reroute>>,
     /// Copies data to members that the log can no longer help.
     pub(crate) copies: OnceLock<Arc<dyn CopyRequests>>,
+    /// Makes the children of replicas that were split.
+    pub(crate) splits: OnceLock<Arc<dyn SplitListener>>,
     /// Disks, by bit, on which something has failed that is to be looked into.
     suspect_disks: AtomicU64,
     pub(crate) planted: Planted,
@@ -59,6 +62,7 @@ impl Context {
             transport,
             reroute: OnceLock::new(),
             copies: OnceLock::new(),
+            splits: OnceLock::new(),
             suspect_disks: AtomicU64::new(0),
             planted: Planted::default(),
         }

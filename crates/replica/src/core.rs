@@ -129,6 +129,9 @@ impl<E: Engine> Core<E> {
         } else {
             self.begin_without_leader(tablet);
         }
+        if self.replicas.get(&tablet).is_some_and(|replica| replica.split.is_some()) {
+            self.on_split(tablet);
+        }
         self.touch(tablet);
         self.advance();
         self.note_replayed(tablet, stored_index);
@@ -267,7 +270,8 @@ impl<E: Engine> Core<E> {
                     replica.fresh.push(proposal);
                     self.touch(tablet);
                 }
-                None => self.outcomes.push(proposal.waiter, Err(KvError::NoSuchTablet(tablet))),
+                // It was closed since it was submitted: others may know where it is.
+                None => self.refused.push(proposal.refuse(None)),
             }
         }
         self.propose_fresh();
@@ -466,7 +470,10 @@ impl<E: Engine> Core<E> {
         let Some(replica) = self.replicas.get_mut(&tablet).filter(|replica| replica.failure.is_none()) else {
             return false;
         };
-        match self.applier.apply(replica, committed, &mut self.outcomes) {
+        let was_split = replica.split.is_some();
+        let applied = self.applier.apply(replica, committed, &mut self.outcomes);
+        let is_split = replica.split.is_some() && !was_split;
+        let is_applied = match applied {
             Ok(MembersChanged(false)) => true,
             Ok(MembersChanged(true)) => {
                 replica.forget_removed();
@@ -480,7 +487,11 @@ impl<E: Engine> Core<E> {
                 self.fail(tablet, &error);
                 false
             }
+        };
+        if is_applied && is_split {
+            self.on_split(tablet);
         }
+        is_applied
     }
 
     /// Puts consensus messages of a replica into the outbox.

@@ -70,6 +70,11 @@ impl Inner {
         Ok(chosen)
     }
 
+    /// Whether a working disk holds files of the tablet.
+    pub(crate) fn has_files(&self, tablet: TabletId) -> bool {
+        self.working_disks().any(|disk| disk.directory.tablet(tablet.0).is_dir())
+    }
+
     /// A replica that was here before may come back on another disk: what it must remember goes with it, into `batch`.
     pub(crate) fn move_memory(&self, tablet: TabletId, to: usize, batch: &mut LogBatch) -> Result<(), KvError> {
         let group = GroupId::from(tablet);

@@ -266,7 +266,7 @@ impl<E: Engine> Core<E> {
                 self.tell_lost(tablet, now_ns);
             }
             self.campaign_if_due(tablet, now_ns);
-        } else if !replica.may_propose() {
+        } else if replica.has_released() {
             if now_ns >= replica.released_ns + RELEASE_PATIENCE_NS
                 && let Some(replica) = self.replicas.get_mut(&tablet)
             {

@@ -75,6 +75,11 @@ pub enum TabletEventKind {
         /// Bytes that were sent.
         bytes: u64,
     },
+    /// It was split: it takes nothing any more.
+    Split {
+        /// The tablets that take its place.
+        children: [TabletId; 2],
+    },
     /// It cannot go on.
     Failed {
         /// Why.
@@ -123,6 +128,7 @@ impl fmt::Display for TabletEventKind {
             }
             Self::CopyTaken { from, bytes } => write!(f, "took a copy of {bytes} bytes from node {}", from.0),
             Self::CopySent { to, bytes } => write!(f, "sent {bytes} bytes of a copy to node {}", to.0),
+            Self::Split { children: [first, second] } => write!(f, "was split into {first} and {second}"),
             Self::Failed { reason } => write!(f, "stopped: {reason}"),
         }
     }

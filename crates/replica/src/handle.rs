@@ -2,6 +2,7 @@
 
 use crate::lease::LeaseSlot;
 use crate::planted::Planted;
+use crate::split::SplitMark;
 use arc_swap::{ArcSwap, ArcSwapOption};
 use diorite_base::write::KvError;
 use diorite_base::{Clock, NodeId, TabletId};
@@ -66,6 +67,8 @@ pub struct TabletHandle<T = Tablet> {
     pub(crate) oldest_unflushed: AtomicU64,
     /// The log could be cut further but for members that lag.
     pub(crate) log_held_back: AtomicBool,
+    /// How it was split.
+    pub(crate) split: ArcSwapOption<SplitMark>,
     /// A read has failed since upkeep looked last.
     pub(crate) read_failed: AtomicBool,
     pub(crate) reads: AtomicU64,
@@ -101,6 +104,7 @@ impl<T: TabletData> TabletHandle<T> {
             flushed_bytes: AtomicU64::new(0),
             oldest_unflushed: AtomicU64::new(u64::MAX),
             log_held_back: AtomicBool::new(false),
+            split: ArcSwapOption::empty(),
             read_failed: AtomicBool::new(false),
             reads: AtomicU64::new(0),
             writes: AtomicU64::new(0),

@@ -30,6 +30,7 @@ mod members;
 mod planted;
 mod queue;
 mod replica;
+mod split;
 mod staleness;
 mod store;
 mod upkeep;
@@ -37,7 +38,7 @@ mod wire;
 mod worker;
 
 pub use context::{Context, CopyRequests};
-pub use copy::{CopyStatus, Openings};
+pub use copy::{ChildOpening, CopyStatus, Openings};
 pub use core::{Core, Input, TICK_NS};
 pub use describe::ReplicaState;
 pub use events::{TabletEvent, TabletEventKind};
@@ -46,6 +47,7 @@ pub use liveness::{Liveness, PeerListener};
 #[doc(hidden)]
 pub use planted::Planted;
 pub use replica::{Members, Opening, Proposal, Replica};
+pub use split::{Split, SplitListener, SplitMark};
 pub use store::{Durability, OnLoaded, OpenTablet, Refused, Reroute, Store, StoreCounters, StoreOptions};
 pub use wire::{Envelope, envelopes};
 

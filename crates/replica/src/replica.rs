@@ -4,12 +4,13 @@ use crate::context::Context;
 use crate::election::{PING_NS, QUIET_NS};
 use crate::entry::Payload;
 use crate::handle::TabletHandle;
+use crate::split::SplitMark;
 use crate::store::Refused;
 use diorite_base::mutation::{Evaluator, Mutation, MutationRef};
 use diorite_base::write::{KvError, WriteSink};
 use diorite_base::{GroupId, NodeId, TabletId};
 use diorite_raft::{ConfState, Entry, EntryType, Group, GroupError, GroupOptions, LogReader, Recovered};
-use diorite_storage::{AppliedState, Engine, Log, LogRecords, MEMBERS_KEY, StorageError, TabletData};
+use diorite_storage::{AppliedState, Engine, Log, LogRecords, MEMBERS_KEY, SPLIT_KEY, StorageError, TabletData};
 use protobuf::Message as _;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -140,6 +141,10 @@ pub struct Replica<E: Engine> {
     pub(crate) keep_from: u64,
     /// The data holds what the log does not, as after a copy, and the leader may not know yet.
     pub(crate) announces_copy: bool,
+    /// It has been split, and takes nothing any more.
+    pub(crate) split: Option<SplitMark>,
+    /// The term in which this leader proposed to split it: it takes nothing any more in that.
+    pub(crate) split_term: u64,
     /// Of a follower: how far its leader was, and when this node asked; until that much is applied.
     pub(crate) position: Option<(u64, u64)>,
     /// Entries after this one were proposed by leaders that had carried out the last change of the members: whoever holds one of them durably knows,
@@ -173,6 +178,43 @@ pub struct Opening {
     pub evaluator: Arc<dyn Evaluator>,
 }
 
+/// How the tablet was split, if its data says so: a child's may still say how its parent was.
+fn split_mark<E: Engine>(tablet: TabletId, data: &Arc<E::Tablet>) -> Result<Option<SplitMark>, StorageError> {
+    let mark = data.get(SPLIT_KEY)?.map(|mark| SplitMark::decode(&mark)).transpose();
+    let mark = mark.map_err(|_| StorageError::Corrupt(format!("how {tablet} was split")))?;
+    Ok(mark.filter(|mark| mark.parent == tablet))
+}
+
+/// What the log says of a group, as far as it belongs to the data, which holds everything up to `applied`.
+fn recover_log<E: Engine>(
+    group_id: GroupId,
+    data: &Arc<E::Tablet>,
+    log: &E::Log,
+    applied: &AppliedState,
+) -> Result<Recovered, StorageError> {
+    let corrupt = |error: String| StorageError::Corrupt(format!("{group_id}: {error}"));
+    let mut recovered = log.recover(group_id)?;
+    recovered.applied = applied.index;
+    if recovered.hard_state.term < applied.term {
+        // Its data was made of another's, in whose last term it has not voted.
+        recovered.hard_state.term = applied.term;
+        recovered.hard_state.vote = 0;
+    }
+    // The members as of the applied index; before the first change they are the founders, whom the log names.
+    if let Some(members) = data.get(MEMBERS_KEY)? {
+        recovered.conf_state = ConfState::parse_from_bytes(&members).map_err(|error| corrupt(error.to_string()))?;
+    }
+    if is_ahead_of_log::<E>(&recovered, applied, &log.reader(group_id)).map_err(corrupt)? {
+        // A copy of another replica's data has taken the place of what the log belonged to.
+        let mut records = <E::Log as Log>::Records::default();
+        records.restart_after(group_id, recovered.last.0, applied.index, applied.term)?;
+        log.write(&mut records, true)?;
+        recovered.truncated = (applied.index, applied.term);
+        recovered.last = recovered.truncated;
+    }
+    Ok(recovered)
+}
+
 impl<E: Engine> Replica<E> {
     /// A replica that goes on from what its data and its log hold. `place`: the worker and the disk.
     pub fn recover(
@@ -186,20 +228,8 @@ impl<E: Engine> Replica<E> {
         let corrupt = |error: String| StorageError::Corrupt(format!("{group_id}: {error}"));
         let mut applied = data.applied_state()?;
         context.stamps.observe(applied.newest_stamp_us);
-        let mut recovered = log.recover(group_id)?;
-        recovered.applied = applied.index;
-        // The members as of the applied index; before the first change they are the founders, whom the log names.
-        if let Some(members) = data.get(MEMBERS_KEY)? {
-            recovered.conf_state = ConfState::parse_from_bytes(&members).map_err(|error| corrupt(error.to_string()))?;
-        }
-        if is_ahead_of_log::<E>(&recovered, &applied, &log.reader(group_id)).map_err(corrupt)? {
-            // A copy of another replica's data has taken the place of what the log belonged to.
-            let mut records = <E::Log as Log>::Records::default();
-            records.restart_after(group_id, recovered.last.0, applied.index, applied.term)?;
-            log.write(&mut records, true)?;
-            recovered.truncated = (applied.index, applied.term);
-            recovered.last = recovered.truncated;
-        }
+        let split = split_mark::<E>(opening.tablet, &data)?;
+        let mut recovered = recover_log::<E>(group_id, &data, log, &applied)?;
         if context.planted.apply_twice && applied.index > recovered.truncated.0 {
             applied.index -= 1;
             recovered.applied = applied.index;
@@ -240,6 +270,8 @@ impl<E: Engine> Replica<E> {
             leading_since_ns: None,
             keep_from: 0,
             announces_copy,
+            split,
+            split_term: 0,
             position: None,
             members_index: applied.index,
         })
@@ -270,7 +302,13 @@ impl<E: Engine> Replica<E> {
 
     /// Whether it leads and has not given its lease up.
     pub(crate) fn may_propose(&self) -> bool {
-        self.group.is_leader() && self.released_term != self.group.term()
+        let term = self.group.term();
+        self.group.is_leader() && ![self.released_term, self.split_term].contains(&term) && self.split.is_none()
+    }
+
+    /// Whether it leads and has given up its lease for good, so that another shall lead.
+    pub(crate) fn has_released(&self) -> bool {
+        self.group.is_leader() && self.released_term == self.group.term()
     }
 
     /// Whether it may put off applying these committed entries: nobody here waits for them, and there are not too many of them yet.
@@ -281,7 +319,9 @@ impl<E: Engine> Replica<E> {
             && self.waiting.is_empty()
             && self.position.is_none()
             && self.deferred.len() + committed.len() <= DEFERRED_ENTRIES
-            && committed.iter().all(|entry| entry.get_entry_type() == EntryType::EntryNormal)
+            && committed
+                .iter()
+                .all(|entry| entry.get_entry_type() == EntryType::EntryNormal && entry.context.is_empty())
             && size_bytes() <= DEFERRED_BYTES
     }
 

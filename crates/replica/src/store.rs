@@ -11,6 +11,7 @@ use crate::lease::LeaseChange;
 use crate::liveness::Liveness;
 use crate::queue::{Queue, QueueLimits};
 use crate::replica::{Members, Opening, Proposal, Replica};
+use crate::split::{Split, SplitListener, SplitMark, Splits, keep_own};
 use crate::upkeep::{self, MemoryGate};
 use crate::wire::{self, Envelope};
 use crate::worker::{Command, Worker};
@@ -28,7 +29,7 @@ use diorite_storage::{
 };
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -76,6 +77,8 @@ pub struct OpenTablet {
     pub founders: Vec<NodeId>,
     /// The members that are wanted now.
     pub members: Members,
+    /// What it is to hold before it votes, if nothing of it is here yet: index and term of an entry that it begins after.
+    pub floor: Option<(u64, u64)>,
     /// What its values are.
     pub values: Values,
     /// How its files are merged.
@@ -192,6 +195,11 @@ impl Inner {
             let conf_state = ConfState { voters, ..ConfState::default() };
             let group = GroupId::from(open.tablet);
             let recovered = self.disks[disk].log.recover(group).map_err(storage_error)?;
+            if let Some(floor) = open.floor.filter(|_| !self.has_files(open.tablet))
+                && (floor.1, floor.0) > (recovered.last_acknowledged().1, recovered.last_acknowledged().0)
+            {
+                fresh[disk].retire(group, &recovered.hard_state, floor).map_err(storage_error)?;
+            }
             if recovered.conf_state.voters.is_empty() {
                 fresh[disk].set_conf_state(group, &conf_state).map_err(storage_error)?;
             }
@@ -203,29 +211,33 @@ impl Inner {
             }
         }
         self.forget_elsewhere(&placed)?;
-        let (handles, replies) = self.start_replicas(placed)?;
-        for reply in replies {
-            reply.recv().map_err(|_| KvError::Storage("the store is shutting down".to_owned()))??;
-        }
-        self.update_tablets(|tablets| tablets.extend(handles.iter().map(|handle| (handle.tablet, Arc::clone(handle)))));
-        Ok(())
+        self.start_replicas(placed)
     }
 
-    #[allow(clippy::type_complexity, reason = "two parallel lists, taken apart at once")]
-    fn start_replicas(
-        &self,
-        placed: Vec<(OpenTablet, usize)>,
-    ) -> Result<(Vec<Arc<TabletHandle>>, Vec<Receiver<Result<(), KvError>>>), KvError> {
-        let (mut handles, mut replies) = (Vec::new(), Vec::new());
+    /// Those that cannot be opened do not keep the others from it.
+    fn start_replicas(&self, placed: Vec<(OpenTablet, usize)>) -> Result<(), KvError> {
+        let (mut starting, mut errors) = (Vec::new(), Vec::new());
         for (open, disk) in placed {
-            let replica: Replica<Rocks> = self.load(open, disk).map_err(storage_error)?;
-            let handle = Arc::clone(&replica.handle);
-            let (sender, receiver) = sync_channel(1);
-            self.queues[handle.worker].command(Command::Open(Box::new(replica), sender));
-            handles.push(handle);
-            replies.push(receiver);
+            match self.load(open, disk) {
+                Ok(replica) => {
+                    let handle = Arc::clone(&replica.handle);
+                    let (sender, receiver) = sync_channel(1);
+                    self.queues[handle.worker].command(Command::Open(Box::new(replica), sender));
+                    starting.push((handle, receiver));
+                }
+                Err(error) => errors.push(storage_error(error)),
+            }
         }
-        Ok((handles, replies))
+        let mut opened = Vec::new();
+        for (handle, reply) in starting {
+            match reply.recv() {
+                Ok(Ok(())) => opened.push(handle),
+                Ok(Err(error)) => errors.push(error),
+                Err(_) => errors.push(KvError::Storage("the store is shutting down".to_owned())),
+            }
+        }
+        self.update_tablets(|tablets| tablets.extend(opened.iter().map(|handle| (handle.tablet, Arc::clone(handle)))));
+        errors.into_iter().next().map_or(Ok(()), Err)
     }
 
     fn load(&self, open: OpenTablet, disk: usize) -> Result<Replica<Rocks>, StorageError> {
@@ -233,6 +245,7 @@ impl Inner {
         let data =
             Arc::new(Tablet::open(&self.shared, &home.directory.tablet(open.tablet.0), open.values, open.compaction)?);
         data.set_gc_grace_s(open.gc_grace_s);
+        keep_own(open.tablet, &data)?;
         if let Some(on_loaded) = open.on_loaded {
             on_loaded(&data).map_err(StorageError::Corrupt)?;
         }
@@ -249,11 +262,11 @@ impl Inner {
         });
     }
 
-    /// Lets go of tablets and removes their data. One that a copy is being installed of goes when that is over.
+    /// Lets go of tablets and removes their data. One that is being opened, or that a copy is being installed of, goes when that is over.
     pub(crate) fn close(&self, tablets: &[TabletId]) {
         let mut closing = Vec::new();
         {
-            // An installation sees either that it comes too late, or the note.
+            // Whoever opens it, or installs a copy, sees either that it comes too late, or the note.
             let mut installing = self.installing.lock();
             for tablet in tablets {
                 if let Some(is_closed) = installing.get_mut(tablet) {
@@ -263,18 +276,18 @@ impl Inner {
                 let Some(handle) = self.tablets.load().get(tablet).cloned() else { continue };
                 let (sender, receiver) = sync_channel(1);
                 self.queues[handle.worker].command(Command::Close(*tablet, sender));
+                let mut going = self.going.lock();
+                going.retain(|_, files| files.strong_count() > 0);
+                going.insert(*tablet, handle.data.in_use());
                 closing.push((handle, receiver));
             }
-            self.update_tablets(|map| map.retain(|tablet, _| !tablets.contains(tablet)));
+            self.update_tablets(|map| {
+                map.retain(|tablet, _| !tablets.contains(tablet) || installing.contains_key(tablet))
+            });
         }
         for (handle, reply) in closing {
             match reply.recv() {
-                Ok(Ok(())) => {
-                    handle.data.doom();
-                    let mut going = self.going.lock();
-                    going.retain(|_, files| files.strong_count() > 0);
-                    going.insert(handle.tablet, handle.data.in_use());
-                }
+                Ok(Ok(())) => handle.data.doom(),
                 Ok(Err(error)) => {
                     let tablet = handle.tablet;
                     tracing::error!(%tablet, %error, "the data of a closed tablet stays until the next start");
@@ -283,6 +296,20 @@ impl Inner {
                 Err(_) => {}
             }
         }
+    }
+
+    /// Opens those of these tablets that are not open, once nothing of former replicas is left; the others hear what is wanted of them. For whoever has
+    /// begun to ([`Installing::begin`]).
+    pub(crate) fn open_closed(&self, mut wanted: Vec<OpenTablet>) -> Result<(), KvError> {
+        self.wait_until_gone(&wanted.iter().map(|open| open.tablet).collect::<Vec<_>>())?;
+        wanted.retain(|open| {
+            let handle = self.tablets.load().get(&open.tablet).cloned();
+            if let Some(handle) = &handle {
+                self.queues[handle.worker].command(Command::Members(open.tablet, open.members.clone()));
+            }
+            handle.is_none()
+        });
+        self.open(wanted)
     }
 
     /// Waits until the former replicas of these tablets are gone.
@@ -330,6 +357,7 @@ pub trait Reroute: Send + Sync + 'static {
 pub struct Store {
     inner: Arc<Inner>,
     copies: Arc<Copies>,
+    splits: Arc<Splits>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -384,27 +412,32 @@ impl Store {
         threads.push(spawn("upkeep".to_owned(), move || upkeep::run(&for_upkeep, &copies_of_upkeep))?);
         let for_heart = Arc::clone(&inner);
         threads.push(spawn("heartbeat".to_owned(), move || heart::run(&for_heart))?);
+        let splits = Arc::new(Splits::default());
+        let listener = Arc::clone(&splits) as Arc<dyn SplitListener>;
+        if inner.context.splits.set(listener).is_err() {
+            tracing::error!("a fresh context splits nothing");
+        }
+        let (for_splits, inner_of_splits, copies_of_splits) =
+            (Arc::clone(&splits), Arc::clone(&inner), Arc::clone(&copies));
+        threads.push(spawn("splits".to_owned(), move || for_splits.run(&inner_of_splits, &copies_of_splits))?);
         let requests: Arc<dyn CopyRequests> = Arc::new(Requests(Arc::downgrade(&copies)));
         if inner.context.copies.set(requests).is_err() {
             tracing::error!("a fresh context has no copies");
         }
-        Ok(Self { inner, copies, threads: Mutex::new(threads) })
+        Ok(Self { inner, copies, splits, threads: Mutex::new(threads) })
     }
 
     /// Opens tablets, making those that do not exist yet, and returns when all of them serve: what the log holds is applied.
     /// One that is open already stays so, and hears what is wanted of it.
-    pub fn open(&self, mut wanted: Vec<OpenTablet>) -> Result<(), KvError> {
+    ///
+    /// # Errors
+    /// Those of the disk, for one that could not be opened; the others are.
+    pub fn open(&self, wanted: Vec<OpenTablet>) -> Result<(), KvError> {
         let tablets: Vec<TabletId> = wanted.iter().map(|open| open.tablet).collect();
-        self.inner.installing.wait_for(&tablets);
-        self.inner.wait_until_gone(&tablets)?;
-        wanted.retain(|open| {
-            let is_open = self.handle(open.tablet).is_some();
-            if is_open {
-                self.set_members(open.tablet, open.members.clone());
-            }
-            !is_open
-        });
-        self.inner.open(wanted)
+        self.inner.installing.begin(&tablets);
+        let opened = self.inner.open_closed(wanted);
+        self.inner.close(&self.inner.installing.end(&tablets));
+        opened
     }
 
     /// Names who knows how tablets are opened; without it no copies of replicas are taken. Once, before the node serves.
@@ -579,6 +612,23 @@ impl Store {
         }
     }
 
+    /// Splits a tablet if it is led here, and if that is not under way already. Its children are opened here and on the other nodes that hold it.
+    pub fn split(&self, tablet: TabletId, split: Split) {
+        if let Some(handle) = self.handle(tablet) {
+            self.inner.queues[handle.worker].command(Command::Split(tablet, split));
+        }
+    }
+
+    /// Whether there are files of a tablet here, whether it is open or not.
+    pub fn has_files(&self, tablet: TabletId) -> bool {
+        self.inner.has_files(tablet)
+    }
+
+    /// How this node's replica of a tablet was split, if it was.
+    pub fn split_of(&self, tablet: TabletId) -> Option<SplitMark> {
+        self.handle(tablet)?.split.load_full().map(|mark| SplitMark::clone(&mark))
+    }
+
     /// The voters of a tablet, if this node leads it under a lease and they are exactly those that [`Store::set_members`] has named last, with the
     /// learners: committed, applied, known to a quorum of them, and with no change under way. What other nodes hold of the tablet is not needed any more.
     pub fn settled(&self, tablet: TabletId) -> Option<Vec<NodeId>> {
@@ -684,6 +734,7 @@ impl Store {
     /// Finishes what is queued and stops the threads. Writes submitted afterwards are refused.
     fn stop(&self) {
         self.copies.close();
+        self.splits.close();
         for queue in &self.inner.queues {
             queue.close();
         }

@@ -4,6 +4,7 @@
 mod cluster;
 mod copied;
 mod moves;
+mod splits;
 mod transfers;
 
 use super::*;
@@ -106,6 +107,7 @@ fn plain(tablet: u64) -> OpenTablet {
         gc_grace_s: 0,
         founders: vec![NodeId(1)],
         members: Members::default(),
+        floor: None,
         values: Values::Rows,
         compaction: CompactionStyle::SizeTiered,
         on_loaded: None,
@@ -162,6 +164,42 @@ fn every_acknowledged_write_is_applied_exactly_once_over_restarts() {
             assert_eq!(read(&store, 1_000, 2), round.div_ceil(2) * 10);
         }
     }
+}
+
+#[test]
+fn tablets_that_several_open_and_close_at_once_are_open_once_or_gone() {
+    let home = tempfile::tempdir().unwrap();
+    let store = start(home.path(), 1 << 30);
+    for round in 0..8u64 {
+        let tablets = 1_000 + 10 * round..1_004 + 10 * round;
+        std::thread::scope(|scope| {
+            (0..4).for_each(|_| drop(scope.spawn(|| open(&store, tablets.clone()))));
+        });
+        for tablet in tablets.clone() {
+            assert!(write_all(&store, vec![(tablet, add(1, 1))])[0].is_ok(), "{tablet}");
+        }
+        let last = TabletId(tablets.end - 1);
+        std::thread::scope(|scope| {
+            scope.spawn(|| store.close(&[last]));
+            scope.spawn(|| open(&store, tablets.clone()));
+        });
+        store.close(&[last]);
+        assert!(store.handle(last).is_none());
+    }
+    assert_eq!(store.tablets().len(), 3 * 8);
+}
+
+#[test]
+fn a_tablet_that_cannot_be_opened_does_not_keep_others_from_it() {
+    let home = tempfile::tempdir().unwrap();
+    let store = start(home.path(), 1 << 30);
+    std::fs::write(home.path().join("tablets/1001"), "in the way").unwrap();
+    let wanted = (1_000..1_003).map(plain).collect();
+    assert!(matches!(store.open(wanted), Err(KvError::Storage(_))));
+    for (tablet, is_open) in [(1_000, true), (1_001, false), (1_002, true)] {
+        assert_eq!(store.handle(TabletId(tablet)).is_some(), is_open, "{tablet}");
+    }
+    assert!(write_all(&store, vec![(1_000, add(1, 1)), (1_002, add(1, 1))]).iter().all(Result::is_ok));
 }
 
 #[test]

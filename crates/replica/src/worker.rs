@@ -4,6 +4,7 @@ use crate::core::{Core, Input, TICK_NS};
 use crate::describe::ReplicaState;
 use crate::queue::Taken;
 use crate::replica::{Members, Replica};
+use crate::split::Split;
 use crate::store::Inner;
 use crate::upkeep;
 use diorite_base::TabletId;
@@ -30,6 +31,8 @@ pub(crate) enum Command {
     Members(TabletId, Members),
     /// Somebody reads from this follower: ask how far the leader is.
     Refresh(TabletId),
+    /// Split this tablet, if it is led here.
+    Split(TabletId, Split),
     /// Say how this replica is.
     Describe(TabletId, SyncSender<Option<ReplicaState>>),
     /// Let others lead.
@@ -93,6 +96,7 @@ impl Worker {
             }
             Command::Flushed { tablet, index, force } => self.core.truncate(tablet, index, force),
             Command::Refresh(tablet) => self.core.refresh(tablet),
+            Command::Split(tablet, split) => self.core.split(tablet, &split),
             Command::Members(tablet, members) => self.core.set_members(tablet, members),
             Command::Describe(tablet, reply) => {
                 let _ = reply.send(self.core.describe(tablet));

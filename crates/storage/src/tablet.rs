@@ -26,8 +26,19 @@ pub(crate) const META_KEY: &[u8] = &[0];
 /// of the data; scans do not show it.
 pub const MEMBERS_KEY: &[u8] = &[0, 1];
 
+/// Where a tablet says that it was split, or that it comes from one that was. Like [`META_KEY`] shorter than any key of the data; scans do not show it.
+pub const SPLIT_KEY: &[u8] = &[0, 2];
+
+/// Sorts after all data: no key goes on with this byte after its token.
+const AFTER_ALL_KEYS: &[u8] = &[0xFF; 9];
+
 /// Scans do not fill the cache beyond this many entries, so that they cannot push out what point reads use.
 const SCAN_FILL_ENTRIES: usize = 1_000;
+
+/// Whether the key is not one of the data.
+fn is_about_the_tablet(key: &[u8]) -> bool {
+    [META_KEY, MEMBERS_KEY, SPLIT_KEY].contains(&key)
+}
 
 /// How far the Raft log has been applied to a tablet, and what the log has said so far about the tablet as a whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -345,7 +356,7 @@ impl Tablet {
             iterator.seek_to_first();
         }
         while let Some((key, value)) = iterator.item() {
-            if key != META_KEY && key != MEMBERS_KEY && !visit(key, value) {
+            if !is_about_the_tablet(key) && !visit(key, value) {
                 return Ok(false);
             }
             if range.reverse {
@@ -380,6 +391,26 @@ impl Tablet {
     /// Whether RocksDB has stopped background work because of an error.
     pub fn has_failed(&self) -> bool {
         self.events.failed.load(Ordering::Acquire)
+    }
+
+    /// Removes all data before `start` and from `end` on, and [`SPLIT_KEY`], atomically. Only before anything is applied.
+    pub fn keep_only(&self, start: Option<&[u8]>, end: Option<&[u8]>) -> Result<(), StorageError> {
+        let (state, members) = (self.applied_state()?, self.db.get_pinned(MEMBERS_KEY)?);
+        let mut batch = WriteBatch::default();
+        if let Some(start) = start {
+            batch.delete_range(META_KEY, start);
+        }
+        if let Some(end) = end {
+            batch.delete_range(end, AFTER_ALL_KEYS);
+        }
+        // What is about the tablet itself lies within the range: it is written again after that.
+        if let Some(members) = members {
+            batch.put(MEMBERS_KEY, members);
+        }
+        batch.delete(SPLIT_KEY);
+        batch.put(META_KEY, state.encode());
+        self.db.write_opt(&batch, &self.shared.write_options)?;
+        Ok(())
     }
 
     /// Compacts everything, and waits for it.

@@ -5,7 +5,7 @@
 use super::command::{Command, Outcome, Rejection};
 use super::{Catalog, Placement};
 use diorite_base::limits::MAX_TABLETS_PER_TABLE;
-use diorite_base::{NodeId, TableId};
+use diorite_base::{NodeId, TableId, TabletId};
 use diorite_model::schema::{Keyspace, Table, TableEntry, TabletRange};
 use diorite_model::types::{CqlType, UserType};
 use std::collections::BTreeMap;
@@ -49,6 +49,8 @@ impl Catalog {
             Command::ForgetDropped { node, tablets } => self.forget_dropped(*node, tablets),
             Command::Place { tablet, expected, replicas } => self.place(*tablet, expected, replicas),
             Command::Settle { tablets } => Ok(self.settle(tablets)),
+            Command::BeginSplit { tablet, at } => self.begin_split(*tablet, *at),
+            Command::ServeSplit { tablet, index, term } => self.serve_split(*tablet, *index, *term),
             Command::SetNodeState { node, state } => self.set_node_state(*node, *state),
             Command::AssignZone { node, zone } => self.assign_zone(*node, zone.as_deref()),
             Command::SetLeading { node, leads_nothing } => self.set_leading(*node, *leads_nothing),
@@ -242,11 +244,28 @@ impl Catalog {
 
     fn drop_tablets(&mut self, entry: &TableEntry) {
         for TabletRange { tablet, .. } in &entry.tablets {
-            if let Some(placement) = Arc::make_mut(&mut self.tablets).remove(tablet) {
-                let placement = Placement::founded(placement.table, placement.holders().collect());
-                Arc::make_mut(&mut self.dropped).insert(*tablet, Arc::new(placement));
+            let Some(placement) = self.drop_tablet(*tablet) else { continue };
+            // Nodes may have made the children already, or still hold the parent.
+            for child in placement.split.iter().flat_map(|split| split.children) {
+                self.leave_to_drop(child, &placement);
+            }
+            if let Some(origin) = placement.origin {
+                self.drop_tablet(origin.parent);
             }
         }
+    }
+
+    /// A tablet is gone; the nodes that hold it are to remove it.
+    pub(super) fn drop_tablet(&mut self, tablet: TabletId) -> Option<Arc<Placement>> {
+        let placement = Arc::make_mut(&mut self.tablets).remove(&tablet)?;
+        self.leave_to_drop(tablet, &placement);
+        Some(placement)
+    }
+
+    /// The nodes that hold what `placement` says may have something of `tablet`, which is to go.
+    fn leave_to_drop(&mut self, tablet: TabletId, placement: &Placement) {
+        let placement = Placement::founded(placement.table, placement.holders().collect());
+        Arc::make_mut(&mut self.dropped).insert(tablet, Arc::new(placement));
     }
 
     fn create_type(&mut self, user_type: &UserType, if_not_exists: bool) -> Step {

@@ -30,6 +30,7 @@ impl Catalog {
         if self.identity.settings != older.identity.settings {
             changes.push(Change::SettingsChanged);
         }
+        self.tablets_to_split(older, &mut changes);
         self.replicas_to_close(older, &mut changes);
         self.tablets_to_drop(older, &mut changes);
         self.events_since(older, &mut changes);
@@ -57,6 +58,12 @@ impl Catalog {
         if !moved.is_empty() {
             changes.push(Change::ReplicasMoved { table: Arc::clone(&entry.table), tablets: moved });
         }
+    }
+
+    fn tablets_to_split(&self, older: &Catalog, changes: &mut Vec<Change>) {
+        let is_asked_for = |placement: &Placement| placement.split.as_ref().is_some_and(|split| !split.is_served);
+        let asked = differing(&older.tablets, &self.tablets).filter(|(_, placement)| is_asked_for(placement));
+        changes.extend(asked.map(|(tablet, _)| Change::SplitTablet(*tablet)));
     }
 
     fn replicas_to_close(&self, older: &Catalog, changes: &mut Vec<Change>) {

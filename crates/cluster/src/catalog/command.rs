@@ -116,10 +116,26 @@ pub enum Command {
         /// Where they are wanted from now on, the preferred leader first.
         replicas: Vec<NodeId>,
     },
-    /// The groups of these tablets consist of what their placements want.
+    /// The groups of these tablets consist of what their placements want, and each has committed something since it began.
     Settle {
         /// Which, and what they consist of.
         tablets: Vec<SettledTablet>,
+    },
+    /// Splits a tablet in two: gives its children their ids. Its leader then does it.
+    BeginSplit {
+        /// Which.
+        tablet: TabletId,
+        /// The first token of the second child.
+        at: i64,
+    },
+    /// A tablet that is being split takes no writes any more: its children take its place.
+    ServeSplit {
+        /// Which.
+        tablet: TabletId,
+        /// The entry of its log that split it: its index.
+        index: u64,
+        /// And its term.
+        term: u64,
     },
     /// Says what a node is there for.
     SetNodeState {
@@ -423,6 +439,8 @@ pub enum Change {
         /// Which, and the nodes that are to hold one from now on.
         tablets: Vec<(TabletId, Vec<NodeId>)>,
     },
+    /// The leader of this tablet is to split it ([`super::Placement::split`] says where).
+    SplitTablet(TabletId),
     /// Close the replicas of these tablets that are on these nodes, and remove their files: the groups do without them.
     ReplicasGone {
         /// Which, and where.

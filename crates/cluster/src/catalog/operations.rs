@@ -74,6 +74,9 @@ impl Catalog {
         let Some(current) = self.tablets.get(&tablet) else {
             return Err(Rejected(Rejection::Invalid, format!("there is no {tablet}")));
         };
+        if current.is_splitting() {
+            return Err(Rejected(Rejection::Conflict, format!("{tablet} is being split")));
+        }
         if current.replicas != expected {
             return Err(Rejected(Rejection::Conflict, format!("{tablet} was placed elsewhere meanwhile")));
         }
@@ -101,14 +104,19 @@ impl Catalog {
     pub(super) fn settle(&mut self, settled: &[SettledTablet]) -> Done {
         let mut done = Done::Nothing;
         for SettledTablet { tablet, voters } in settled {
-            let Some(current) = self.tablets.get(tablet).filter(|placement| placement.is_moving()) else { continue };
+            let is_due = |placement: &&Arc<Placement>| placement.is_moving() || placement.origin.is_some();
+            let Some(current) = self.tablets.get(tablet).filter(is_due).cloned() else { continue };
             let (wanted, actual): (BTreeSet<_>, BTreeSet<_>) =
                 (current.replicas.iter().collect(), voters.iter().collect());
             if wanted != actual {
                 continue;
             }
-            let placement = Placement { arriving: Vec::new(), leaving: Vec::new(), ..Placement::clone(current) };
+            let placement =
+                Placement { arriving: Vec::new(), leaving: Vec::new(), origin: None, ..Placement::clone(&current) };
             Arc::make_mut(&mut self.tablets).insert(*tablet, Arc::new(placement));
+            if let Some(origin) = current.origin {
+                self.end_split(origin.parent);
+            }
             done = Done::Changed;
         }
         done

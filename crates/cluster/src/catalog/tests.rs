@@ -107,6 +107,8 @@ fn operation(catalog: &Catalog, verb: &str, words: &[&str]) -> Command {
             let voters = catalog.placement(tablet).map_or_else(Vec::new, |placement| placement.replicas.clone());
             Command::Settle { tablets: vec![SettledTablet { tablet, voters }] }
         }
+        "split" => Command::BeginSplit { tablet: tablet_of(words[0]), at: option("at").unwrap().parse().unwrap() },
+        "serve-split" => Command::ServeSplit { tablet: tablet_of(words[0]), index: 40, term: 3 },
         "state" => {
             let state = serde_json::from_value(serde_json::Value::from(words[1])).unwrap();
             Command::SetNodeState { node: node(), state }

@@ -13,6 +13,7 @@ mod replication;
 #[path = "../common/server.rs"]
 #[allow(dead_code, reason = "the tests of one process use more of it")]
 mod server;
+mod splits;
 mod three_nodes;
 
 use std::path::Path;

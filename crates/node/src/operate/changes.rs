@@ -4,8 +4,8 @@
 
 use super::{Answer, Operations, unavailable};
 use diorite_admin::api::{Change, Done, Failure, FailureKind};
-use diorite_base::NodeId;
 use diorite_base::text::bytes;
+use diorite_base::{NodeId, TabletId};
 use diorite_cluster::catalog::{Catalog, Command, Node, NodeState, Outcome, Rejection, Setting};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -76,6 +76,10 @@ impl Operations {
                     None => format!("node {node} is in the zone that it says itself"),
                 };
                 (Command::AssignZone { node, zone }, message)
+            }
+            Change::Split { tablet } => {
+                let at = middle(catalog, tablet)?;
+                (Command::BeginSplit { tablet, at }, format!("{tablet} is being split at token {at}"))
             }
             setting => setting_of(setting)?,
         })
@@ -193,6 +197,20 @@ fn setting_of(change: Change) -> Result<(Command, String), Failure> {
         _ => return Err(Failure::new(FailureKind::Invalid, "that is not a setting")),
     };
     Ok((Command::Set { setting }, message))
+}
+
+/// The token in the middle of a tablet's.
+fn middle(catalog: &Catalog, tablet: TabletId) -> Result<i64, Failure> {
+    let missing = || Failure::new(FailureKind::NotFound, format!("there is no {tablet}"));
+    let ranges = &catalog.table_of(tablet).ok_or_else(missing)?.tablets;
+    let at = ranges.iter().position(|range| range.tablet == tablet).ok_or_else(missing)?;
+    let first = i128::from(ranges[at].first_token);
+    let end = ranges.get(at + 1).map_or(1 << 63, |next| i128::from(next.first_token));
+    let middle = i64::try_from((first + end) / 2).map_err(|_| missing())?;
+    if i128::from(middle) <= first {
+        return Err(refused(format!("{tablet} holds a single token")));
+    }
+    Ok(middle)
 }
 
 fn member(catalog: &Catalog, node: NodeId) -> Result<&Arc<Node>, Failure> {

@@ -1,4 +1,4 @@
-//! Tells the catalog that groups have become what it wants, so that replicas which are no longer needed go.
+//! Tells the catalog that groups have become what it wants, so that replicas which are no longer needed go; and splits what is to be split.
 //!
 //! Always true: only the node that leads a tablet tells of it, and only of what its group has committed; what the catalog wants meanwhile
 //! decides whether it counts.
@@ -16,6 +16,10 @@ const AT_ONCE: usize = 1_000;
 impl Operations {
     pub(super) async fn keep_settling(&self) {
         loop {
+            let catalog = std::sync::Arc::clone(&self.catalog);
+            if self.runtime.spawn_blocking(move || catalog.split_next()).await.is_err() {
+                tracing::error!("splitting a tablet panicked");
+            }
             let tablets = self.settled();
             if !tablets.is_empty() {
                 let told = tablets.clone();
@@ -35,7 +39,8 @@ impl Operations {
     /// Tablets led here whose groups are as wanted while the catalog believes them to be moving.
     fn settled(&self) -> Vec<SettledTablet> {
         let catalog = self.catalog.served();
-        let moving = catalog.tablets_on(self.node).filter(|(_, placement)| placement.is_moving());
+        let moving =
+            catalog.tablets_on(self.node).filter(|(_, placement)| placement.is_moving() || placement.origin.is_some());
         let settled =
             moving.filter_map(|(tablet, _)| Some(SettledTablet { tablet, voters: self.store.settled(tablet)? }));
         settled.take(AT_ONCE).collect()

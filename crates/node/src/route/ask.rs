@@ -6,9 +6,10 @@ use super::request::{Asked, Outcomes, Request, Work};
 use super::wire::{FetchRef, Outcome, Parts};
 use super::{MAX_ATTEMPTS, Route, RouteCounters, Router};
 use diorite_base::bytes::{Malformed, Reader};
-use diorite_base::mutation::Mutation;
+use diorite_base::mutation::{Body, Mutation, MutationRef};
 use diorite_base::write::{KvError, WriteReply, WriteSink};
 use diorite_base::{NodeId, TabletId, limits};
+use diorite_model::key::token_of;
 use diorite_query::kv::{Fetch, Fetched, Now};
 use diorite_replica::{Leadership, Permit, Refused, Reroute, TabletHandle};
 use diorite_rpc::SendError;
@@ -183,6 +184,7 @@ impl Router {
         RouteCounters::add(&self.counters.retried, 1);
         let named = named.filter(|node| Some(*node) != request.refused_by && self.may_ask(*node));
         let route = match named {
+            _ if self.is_split(request.tablet) => Err(KvError::NoSuchTablet(request.tablet)),
             _ if request.attempts >= MAX_ATTEMPTS => Ok(Route::Nobody),
             Some(node) => Ok(Route::Node { node, is_known: true }),
             None if self.leads(request.tablet) => Ok(Route::Here),
@@ -197,7 +199,10 @@ impl Router {
             Ok(Route::Node { node, is_known }) => self.send(request, node, is_known),
             Ok(Route::Here | Route::Nobody) => self.park(request),
             Err(error) => {
-                outcomes.fail(request, error);
+                match self.heir(request.tablet, &request.work) {
+                    Some(heir) => self.send_to_heir(request, heir, outcomes),
+                    None => outcomes.fail(request, error),
+                }
                 Ok(())
             }
         };
@@ -206,11 +211,38 @@ impl Router {
         }
     }
 
+    /// The tablet that a write for one that was split, or truncated, belongs to now. What was planned for several partitions has to be planned again.
+    fn heir(&self, tablet: TabletId, work: &Work) -> Option<TabletId> {
+        let Work::Write { mutation, .. } = work else { return None };
+        let catalog = self.catalogs.catalog();
+        let entry = catalog.table_of(tablet)?;
+        let read = MutationRef::decode(mutation.as_bytes()).ok()?;
+        let Body::Blind(operations) = read.body() else { return None };
+        let mut heir = None;
+        for operation in operations {
+            let at = entry.tablet_of(token_of(operation.ok()?.key).ok()?);
+            if heir.replace(at).is_some_and(|before| before != at) {
+                return None;
+            }
+        }
+        heir.filter(|heir| *heir != tablet)
+    }
+
+    fn send_to_heir(&self, mut request: Request, heir: TabletId, outcomes: &mut Outcomes) {
+        (request.tablet, request.attempts, request.rounds) = (heir, 0, 0);
+        (request.refused_by, request.missing_since_ns) = (None, None);
+        self.send_again(request, None, outcomes);
+    }
+
     /// Carries out here what was to be sent elsewhere.
     fn carry_out(&self, request: Request, outcomes: &mut Outcomes) {
         let tablet = request.tablet;
         let Some(handle) = self.store.handle(tablet) else {
-            return outcomes.fail(request, KvError::NoSuchTablet(tablet));
+            let parked = if self.is_coming(tablet) { self.park(request) } else { Err(request) };
+            if let Err(request) = parked {
+                outcomes.fail(request, KvError::NoSuchTablet(tablet));
+            }
+            return;
         };
         RouteCounters::add(&self.counters.local, 1);
         match request.work {
@@ -288,6 +320,7 @@ impl Router {
     pub(super) fn look_for_leaders(&self) {
         for (tablet, refused_by) in self.parked.tablets() {
             let release = match self.route(tablet, 0, None) {
+                _ if self.is_split(tablet) => Release::All,
                 Ok(Route::Here) | Err(_) => Release::All,
                 Ok(Route::Node { node, is_known: true }) if Some(node) != refused_by => Release::All,
                 Ok(Route::Node { .. }) => Release::One,
@@ -357,7 +390,7 @@ impl Router {
             KvError::NoSuchTablet(_) => {
                 self.leaders.forget(tablet, from);
                 let since_ns = *request.missing_since_ns.get_or_insert(now_ns);
-                if now_ns - since_ns >= self.options.missing_patience.as_nanos() as u64 {
+                if now_ns - since_ns >= self.options.missing_patience.as_nanos() as u64 && !self.is_coming(tablet) {
                     return outcomes.fail(request, error);
                 }
                 request.refused(from);

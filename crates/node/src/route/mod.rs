@@ -237,6 +237,17 @@ impl Router {
         self.store.tablets().get(&tablet).is_some_and(|handle| handle.leadership() == Leadership::Here)
     }
 
+    /// Whether the tablet was split, and its children have taken its place.
+    fn is_split(&self, tablet: TabletId) -> bool {
+        let catalog = self.catalogs.catalog();
+        catalog.placement(tablet).is_some_and(|placement| placement.split.is_some_and(|split| split.is_served))
+    }
+
+    /// Whether the tablet comes from a split: nodes may be about to open it.
+    fn is_coming(&self, tablet: TabletId) -> bool {
+        self.catalogs.catalog().placement(tablet).is_some_and(|placement| placement.origin.is_some())
+    }
+
     /// Whether a node other than this one is up.
     fn may_ask(&self, node: NodeId) -> bool {
         node != self.node && self.store.liveness().is_up(node)

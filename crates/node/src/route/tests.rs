@@ -203,6 +203,7 @@ impl Cluster {
             evaluator: Arc::new(TabletEvaluator),
             gc_grace_s: 0,
             founders: voters.clone(),
+            floor: None,
             members: Members { voters, learners: Vec::new() },
             values: Values::Rows,
             compaction: CompactionStyle::SizeTiered,

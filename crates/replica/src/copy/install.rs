@@ -1,7 +1,7 @@
 //! Puts a complete copy in the place of a replica.
 //!
-//! While that goes on the tablet is in nobody's list of open ones, so that whoever wants to close or open it has to be told: a close is noted and carried out at the
-//! end of the installation, an open waits for it.
+//! While that goes on the tablet is in nobody's list of open ones, as while it is opened, so that whoever wants to close or open it has to be told: a close is
+//! noted and carried out at the end, an open waits for it.
 
 use super::Copies;
 use crate::store::Inner;
@@ -25,7 +25,7 @@ pub(crate) fn wait_until_unused(files: &Weak<()>) -> bool {
     (0..READER_CHECKS).any(|_| files.strong_count() == 0 || wait.recv_timeout(READER_CHECK).is_ok())
 }
 
-/// Tablets in whose place a copy is being put, and whether they were closed meanwhile.
+/// Tablets that are being opened, or in whose place a copy is being put, and whether they were closed meanwhile.
 #[derive(Default)]
 pub(crate) struct Installing {
     closed: Mutex<AHashMap<TabletId, bool>>,
@@ -33,21 +33,25 @@ pub(crate) struct Installing {
 }
 
 impl Installing {
-    /// Notes that the tablet is to be closed, if a copy is being installed.
+    /// For whoever closes tablets: of those that are here it is noted.
     pub(crate) fn lock(&self) -> MutexGuard<'_, AHashMap<TabletId, bool>> {
         self.closed.lock()
     }
 
-    /// Waits until no copy of these tablets is being installed.
-    pub(crate) fn wait_for(&self, tablets: &[TabletId]) {
+    /// Waits until nobody opens any of these tablets or puts a copy in its place, and is the one who does.
+    pub(crate) fn begin(&self, tablets: &[TabletId]) {
         let mut closed = self.closed.lock();
         while tablets.iter().any(|tablet| closed.contains_key(tablet)) {
             self.changed.wait(&mut closed);
         }
+        closed.extend(tablets.iter().map(|tablet| (*tablet, false)));
     }
 
-    fn end(&self, tablet: TabletId) -> bool {
-        let was_closed = self.closed.lock().remove(&tablet).unwrap_or(false);
+    /// The end of what [`Self::begin`] began: those that were closed meanwhile, which the caller now has to.
+    #[must_use]
+    pub(crate) fn end(&self, tablets: &[TabletId]) -> Vec<TabletId> {
+        let mut closed = self.closed.lock();
+        let was_closed = tablets.iter().copied().filter(|tablet| closed.remove(tablet).unwrap_or(false)).collect();
         self.changed.notify_all();
         was_closed
     }
@@ -57,23 +61,23 @@ impl Copies {
     /// Puts the complete copy in `staged`, which holds everything up to `applied`, in the place of the replica.
     pub(super) fn install(&self, tablet: TabletId, staged: &Path, disk: usize, applied: u64) -> Result<(), String> {
         let inner = &self.inner;
-        let handle = {
-            let mut closed = inner.installing.lock();
-            let handle = inner.tablets.load().get(&tablet).cloned().ok_or("there is no such replica here any more")?;
-            closed.insert(tablet, false);
-            handle
+        inner.installing.begin(&[tablet]);
+        let Some(handle) = inner.tablets.load().get(&tablet).cloned() else {
+            let _ = inner.installing.end(&[tablet]);
+            return Err("there is no such replica here any more".to_owned());
         };
         let installed = self.replace(tablet, handle, staged, disk, applied);
         if inner.installing.lock().get(&tablet).copied().unwrap_or(false) {
             // Whoever closed it must not find it open, nor any of it left. An open that waits goes on after that.
             let discarded = inner.discard(tablet, disk);
-            inner.installing.end(tablet);
+            let _ = inner.installing.end(&[tablet]);
             discarded.map_err(|error| error.to_string())?;
             return Err("the replica was closed meanwhile".to_owned());
         }
         let opened = self.reopen(tablet);
-        if inner.installing.end(tablet) {
-            inner.close(&[tablet]);
+        let was_closed = inner.installing.end(&[tablet]);
+        if !was_closed.is_empty() {
+            inner.close(&was_closed);
             return Err("the replica was closed meanwhile".to_owned());
         }
         opened?;

@@ -30,6 +30,7 @@ pub use meter::CopyStatus;
 pub(crate) use receive::INCOMING;
 
 use crate::context::CopyRequests;
+use crate::split::SplitMark;
 use crate::store::{Inner, OpenTablet};
 use diorite_base::{NodeId, TabletId};
 use diorite_rpc::{Lane, SendError};
@@ -57,6 +58,22 @@ const LOOK_NS: u64 = 100_000_000;
 pub trait Openings: Send + Sync + 'static {
     /// How to open the tablet; `None` if this node has no replica of it (any more).
     fn opening(&self, tablet: TabletId) -> Option<OpenTablet>;
+
+    /// How to open a child of a tablet whose replica here has been split.
+    fn child(&self, parent: TabletId, child: TabletId) -> ChildOpening;
+
+    /// A tablet that is led here has been split: its children may take its place. Must not wait.
+    fn was_split(&self, mark: &SplitMark);
+}
+
+/// Whether a child of a tablet that was split may be opened.
+pub enum ChildOpening {
+    /// Like this.
+    As(Box<OpenTablet>),
+    /// This node has not heard of it yet, or not durably: after a crash it would remove it as unknown.
+    NotYet,
+    /// It is not, or no more, to be here.
+    Never,
 }
 
 /// The copies that this node sends and receives.
@@ -92,6 +109,18 @@ impl Copies {
     /// How a replica of this node is opened; `None` if it has none of the tablet (any more).
     pub(crate) fn opening(&self, tablet: TabletId) -> Option<OpenTablet> {
         self.openings.get()?.opening(tablet)
+    }
+
+    /// How a child of a tablet that was split is opened here.
+    pub(crate) fn child(&self, parent: TabletId, child: TabletId) -> ChildOpening {
+        self.openings.get().map_or(ChildOpening::NotYet, |openings| openings.child(parent, child))
+    }
+
+    /// Says that a tablet led here has been split.
+    pub(crate) fn tell_split(&self, mark: &SplitMark) {
+        if let Some(openings) = self.openings.get() {
+            openings.was_split(mark);
+        }
     }
 
     pub(crate) fn set_rate(&self, bytes_per_second: u64) {

@@ -18,6 +18,8 @@ pub(super) struct Hub {
     pub(super) cut: RwLock<Vec<u64>>,
     /// Founders and wanted voters of tablets that are not of three.
     pub(super) placed: RwLock<BTreeMap<u64, Placed>>,
+    /// Tablets that were split, as said by the nodes that led them.
+    pub(super) splits: RwLock<Vec<(u64, SplitMark)>>,
     /// What is done when a store asks how a tablet is opened.
     pub(super) on_opening: RwLock<Option<OnOpening>>,
 }
@@ -52,6 +54,14 @@ impl Openings for Founded {
         }
         let placed = self.hub.placed.read().unwrap().get(&tablet.0).cloned();
         Some(placed.map_or_else(|| of_three(tablet.0), |(founders, voters)| placed_on(tablet.0, &founders, &voters)))
+    }
+
+    fn child(&self, _parent: TabletId, child: TabletId) -> ChildOpening {
+        self.opening(child).map_or(ChildOpening::Never, |opening| ChildOpening::As(Box::new(opening)))
+    }
+
+    fn was_split(&self, mark: &SplitMark) {
+        self.hub.splits.write().unwrap().push((self.node, mark.clone()));
     }
 }
 

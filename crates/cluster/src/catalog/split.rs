@@ -1,0 +1,114 @@
+//! Splitting a tablet in two.
+//!
+//! ```text
+//! begin   the children get their ids; the leader stops the tablet with an entry of its log that says where to split
+//! serve   that entry is applied: the children stand in the tablet's place in the table, with the same replicas
+//! settle  a quorum of a child's replicas has begun where the tablet ended; when that is so of both, the tablet is dropped
+//! ```
+//!
+//! Always true: a tablet that is to be split does not move, nor do its children until the end, so all of them have the same replicas and the same
+//! founders; until the end the tablet has its placement, so that replicas that lag still learn from its log where it ended.
+//! Left out: what a replica does when it is split (`replica`), and which tablets had better be split (the balancer's).
+
+use super::apply::{Done, Rejected, Step};
+use super::command::Rejection;
+use super::{Catalog, Placement};
+use diorite_base::TabletId;
+use diorite_base::limits::MAX_TABLETS_PER_TABLE;
+use diorite_model::schema::{TableEntry, TabletRange};
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+
+/// That a tablet is, or was, to be split.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Split {
+    /// The first token of the second child.
+    pub at: i64,
+    /// The children, in the order of their tokens.
+    pub children: [TabletId; 2],
+    /// Whether the children have taken its place.
+    pub is_served: bool,
+}
+
+/// Where a tablet that was split off began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Origin {
+    /// The tablet that was split.
+    pub parent: TabletId,
+    /// The entry of the parent's log that split it: its index. What a replica of the child holds begins there.
+    pub index: u64,
+    /// And its term.
+    pub term: u64,
+}
+
+impl Catalog {
+    pub(super) fn begin_split(&mut self, tablet: TabletId, at: i64) -> Step {
+        let (current, entry, place) = self.live(tablet)?;
+        if current.split.is_some_and(|split| split.at == at) {
+            return Ok(Done::Nothing);
+        }
+        if current.is_splitting() || current.is_moving() {
+            return Err(Rejected(Rejection::Conflict, format!("{tablet} is being moved or split")));
+        }
+        let first = entry.tablets[place].first_token;
+        let last = entry.tablets.get(place + 1).map_or(i64::MAX, |next| next.first_token - 1);
+        if at <= first || at > last {
+            let message = format!("{tablet} holds the tokens from {first} to {last}: it cannot be split at {at}");
+            return Err(Rejected(Rejection::Invalid, message));
+        }
+        if entry.tablets.len() >= MAX_TABLETS_PER_TABLE as usize {
+            let message = format!("a table has 1 to {MAX_TABLETS_PER_TABLE} tablets");
+            return Err(Rejected(Rejection::Invalid, message));
+        }
+        let mut placement = Placement::clone(&current);
+        let next = self.identity.next_tablet;
+        self.identity.next_tablet += 2;
+        placement.split = Some(Split { at, children: [TabletId(next), TabletId(next + 1)], is_served: false });
+        Arc::make_mut(&mut self.tablets).insert(tablet, Arc::new(placement));
+        Ok(Done::Changed)
+    }
+
+    pub(super) fn serve_split(&mut self, tablet: TabletId, index: u64, term: u64) -> Step {
+        let split = self.tablets.get(&tablet).and_then(|placement| placement.split);
+        if split.is_some_and(|split| split.is_served) {
+            return Ok(Done::Nothing);
+        }
+        let (current, entry, place) = self.live(tablet)?;
+        let Some(split) = split else {
+            return Err(Rejected(Rejection::Invalid, format!("{tablet} is not to be split")));
+        };
+        let origin = Origin { parent: tablet, index, term };
+        let tablets = Arc::make_mut(&mut self.tablets);
+        for child in split.children {
+            let placement = Placement { split: None, origin: Some(origin), ..Placement::clone(&current) };
+            tablets.insert(child, Arc::new(placement));
+        }
+        let served = Split { is_served: true, ..split };
+        tablets.insert(tablet, Arc::new(Placement { split: Some(served), ..Placement::clone(&current) }));
+        let mut entry = TableEntry::clone(&entry);
+        let [first, second] = split.children;
+        entry.tablets[place].tablet = first;
+        entry.tablets.insert(place + 1, TabletRange { tablet: second, first_token: split.at });
+        Arc::make_mut(&mut self.tables).insert(entry.table.id, Arc::new(entry));
+        Ok(Done::Changed)
+    }
+
+    /// One of the children does without the tablet that was split; when both do, it is dropped.
+    pub(super) fn end_split(&mut self, tablet: TabletId) {
+        let split = self.tablets.get(&tablet).and_then(|placement| placement.split);
+        let needs_it = |child: &TabletId| self.tablets.get(child).is_some_and(|placement| placement.origin.is_some());
+        if split.is_some_and(|split| split.is_served && !split.children.iter().any(needs_it)) {
+            self.drop_tablet(tablet);
+        }
+    }
+
+    /// A tablet that a table consists of: its placement, its table, and which of the table's tablets it is.
+    fn live(&self, tablet: TabletId) -> Result<(Arc<Placement>, Arc<TableEntry>, usize), Rejected> {
+        let found = self.tablets.get(&tablet).and_then(|placement| {
+            let entry = self.tables.get(&placement.table)?;
+            let place = entry.tablets.iter().position(|range| range.tablet == tablet)?;
+            Some((Arc::clone(placement), Arc::clone(entry), place))
+        });
+        found.ok_or_else(|| Rejected(Rejection::Invalid, format!("there is no {tablet}")))
+    }
+}

@@ -1,0 +1,121 @@
+//! Tablets are split in two while they are written to, and nothing that was acknowledged is lost or found twice.
+
+use super::cluster::{Cluster, wait_for};
+use super::*;
+use diorite_storage::ScanRange;
+
+const PARENT: u64 = 1_000;
+const CHILDREN: [u64; 2] = [1_001, 1_002];
+const ROWS: u64 = 40;
+
+fn opened() -> Cluster {
+    let cluster = Cluster::start(3);
+    (1..=3).for_each(|node| cluster.open(node, PARENT, &[1, 2, 3], &[1, 2, 3]));
+    wait_for(|| cluster.leader(PARENT) == Some(1));
+    (0..ROWS).for_each(|n| cluster.add(PARENT, n));
+    cluster
+}
+
+fn half() -> Split {
+    Split { boundary: key(ROWS / 2), children: CHILDREN.map(TabletId) }
+}
+
+fn child_of(n: u64) -> u64 {
+    CHILDREN[usize::from(n >= ROWS / 2)]
+}
+
+/// The rows of a replica, whoever leads.
+fn rows(store: &Store, tablet: u64) -> Vec<Vec<u8>> {
+    let handle = store.handle(TabletId(tablet)).unwrap();
+    let mut found = Vec::new();
+    let range = ScanRange { start: &[0], end: &[0xFF; 16], reverse: false, expected_entries: 100 };
+    handle
+        .data()
+        .scan(&range, &mut |key, _| {
+            found.push(key.to_vec());
+            true
+        })
+        .unwrap();
+    found
+}
+
+fn have_begun(cluster: &Cluster) -> bool {
+    let has = |store: &Arc<Store>| CHILDREN.iter().all(|child| store.handle(TabletId(*child)).is_some());
+    cluster.stores.values().all(has) && CHILDREN.iter().all(|child| cluster.leader(*child).is_some())
+}
+
+#[test]
+fn children_hold_what_the_parent_held_each_its_own_and_go_on() {
+    let mut cluster = opened();
+    // A part is in files that the children share, a part in memory.
+    cluster.stores[&2].handle(TabletId(PARENT)).unwrap().data().flush(true).unwrap();
+    (0..ROWS).for_each(|n| cluster.add(PARENT, n));
+    cluster.stores[&1].split(TabletId(PARENT), half());
+    wait_for(|| have_begun(&cluster));
+    assert_eq!(cluster.leader(PARENT), None, "it answers nobody any more");
+    let refused = write_all(&cluster.stores[&1], vec![(PARENT, add(1, 1))]);
+    assert!(matches!(refused[0], Err(KvError::NotLeader { leader: None, .. })), "{refused:?}");
+    for n in 0..ROWS {
+        assert_eq!(cluster.read(child_of(n), n), 2);
+        cluster.add(child_of(n), n);
+    }
+    assert_eq!(
+        cluster.hub.splits.read().unwrap().first().map(|(node, mark)| (*node, mark.parent.0)),
+        Some((1, PARENT))
+    );
+    // Nothing is anywhere twice, on any replica, now or after a restart that takes what was in memory.
+    for round in 0..2 {
+        for (node, store) in &cluster.stores {
+            for (child, own) in CHILDREN.iter().zip([0..ROWS / 2, ROWS / 2..ROWS]) {
+                let expected: Vec<Vec<u8>> = own.clone().map(key).collect();
+                wait_for(|| own.clone().all(|n| cluster.stored(*node, *child, n) == 3));
+                assert_eq!(rows(store, *child), expected, "node {node}, {child}, round {round}");
+            }
+        }
+        for node in 1..=3 {
+            cluster.stop_node(node);
+            cluster.start_node(node);
+            let founders = &[1, 2, 3];
+            [PARENT, CHILDREN[0], CHILDREN[1]]
+                .iter()
+                .for_each(|tablet| cluster.open(node, *tablet, founders, founders));
+        }
+        wait_for(|| have_begun(&cluster));
+    }
+}
+
+#[test]
+fn a_replica_that_was_away_still_splits_when_it_hears_of_it() {
+    let mut cluster = opened();
+    cluster.stop_node(3);
+    cluster.stores[&1].split(TabletId(PARENT), half());
+    wait_for(|| CHILDREN.iter().all(|child| cluster.leader(*child).is_some()));
+    (0..ROWS).for_each(|n| cluster.add(child_of(n), n));
+    cluster.start_node(3);
+    cluster.open(3, PARENT, &[1, 2, 3], &[1, 2, 3]);
+    wait_for(|| have_begun(&cluster));
+    for n in 0..ROWS {
+        wait_for(|| cluster.stored(3, child_of(n), n) == 2);
+    }
+    // And it is one of those that are needed.
+    cluster.stop_node(1);
+    (0..ROWS).for_each(|n| cluster.add(child_of(n), n));
+    assert!((0..ROWS).all(|n| cluster.read(child_of(n), n) == 3));
+}
+
+#[test]
+fn writes_that_meet_the_split_are_done_once_or_not_at_all() {
+    let cluster = opened();
+    let store = Arc::clone(&cluster.stores[&1]);
+    let mut done = vec![1u64; ROWS as usize];
+    for round in 0..50 {
+        if round == 20 {
+            store.split(TabletId(PARENT), half());
+        }
+        let outcomes = write_all(&store, (0..ROWS).map(|n| (PARENT, add(n, 1))).collect());
+        outcomes.iter().zip(&mut done).for_each(|(outcome, done)| *done += u64::from(outcome.is_ok()));
+    }
+    wait_for(|| have_begun(&cluster));
+    assert!(done[0] < 50, "the parent has ended");
+    assert!((0..ROWS).all(|n| cluster.read(child_of(n), n) == done[n as usize]));
+}
