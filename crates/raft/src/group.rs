@@ -140,7 +140,6 @@ pub fn may_come_from_a_peer(message: &Message) -> bool {
 /// One replica of one group.
 pub struct Group<L: LogReader> {
     node: RawNode<LogView<L>>,
-    announces_commits: bool,
 }
 
 impl<L: LogReader> Group<L> {
@@ -167,7 +166,7 @@ impl<L: LogReader> Group<L> {
             ..Config::default()
         };
         let node = RawNode::new(&config, LogView::new(recovered, log), &logger::logger())?;
-        Ok(Self { node, announces_commits: options.announces_commits })
+        Ok(Self { node })
     }
 
     /// Gives up leading; the next leader is of a later term.
@@ -253,15 +252,12 @@ impl<L: LogReader> Group<L> {
         }
         let mut ready = self.node.ready();
         let entries = ready.take_entries();
-        // A commit index that moved need not reach the log: after a restart it is found again. But where there are changes of the members it goes with
-        // entries: whoever holds such a change, or an entry that was proposed after it was carried out, must know, after a restart as before, that what
-        // came before is committed, or it would act as a member of a group that is long gone. And what is announced is to be known at once.
+        // A commit index that moved on its own need not reach the log: after a restart it is found again. But it goes with entries and votes:
+        // whoever holds a change of the members in its log must know, after a restart as before, that the change before it is committed,
+        // or it would act as a member of a group that is long gone.
         let state = self.node.raft.hard_state();
-        self.node.mut_store().note_changes(&entries);
         let store = self.node.store();
-        let goes_with_entries = self.announces_commits || store.has_open_change();
-        let is_due =
-            store.is_new_vote(&state) || (!entries.is_empty() && goes_with_entries && store.is_new_commit(&state));
+        let is_due = store.is_new_vote(&state) || (!entries.is_empty() && store.is_new_commit(&state));
         let hard_state = is_due.then_some(state);
         if let Some(hard_state) = &hard_state {
             self.node.mut_store().set_hard_state(hard_state.clone());
@@ -351,6 +347,13 @@ impl<L: LogReader> Group<L> {
         {
             progress.matched = held;
             progress.become_probe();
+        }
+    }
+
+    /// A member of which `commit` is the last commit index that it is known to have heard of may be in another life than the one that heard of more.
+    pub fn forget_commit(&mut self, member: u64, commit: u64) {
+        if let Some(progress) = self.node.raft.mut_prs().get_mut(member) {
+            progress.committed_index = commit;
         }
     }
 

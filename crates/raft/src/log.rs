@@ -3,7 +3,7 @@
 //! Entries that are not applied yet stay in memory, so that the usual turn never reads the log back; older ones come
 //! through [`LogReader`].
 
-use raft::eraftpb::{ConfState, Entry, EntryType, HardState, Snapshot};
+use raft::eraftpb::{ConfState, Entry, HardState, Snapshot};
 use raft::{Error, GetEntriesContext, RaftState, Result, Storage, StorageError};
 use std::cell::RefCell;
 use std::collections::{BTreeSet, VecDeque};
@@ -49,8 +49,6 @@ pub(crate) struct LogView<L> {
     /// Members that lack entries which are no longer in the log.
     lacking: RefCell<BTreeSet<u64>>,
     floor: (u64, u64),
-    /// No entry after this one changes the members.
-    last_change: u64,
 }
 
 /// Whether a log that ends with the first entry is behind one that ends with the second, as votes compare them. Both are index and term.
@@ -70,8 +68,6 @@ impl<L: LogReader> LogView<L> {
         assert!(recovered.truncated.0 <= recovered.last.0, "a log ends after its start");
         Self {
             reader,
-            // What is there has not been looked through.
-            last_change: recovered.last.0,
             hard_state: recovered.hard_state,
             conf_state: recovered.conf_state,
             truncated: recovered.truncated,
@@ -127,17 +123,6 @@ impl<L: LogReader> LogView<L> {
     /// Whether `state` has another commit index than what was recorded last.
     pub(crate) fn is_new_commit(&self, state: &HardState) -> bool {
         state.commit != self.hard_state.commit
-    }
-
-    /// Takes note of changes of the members among entries that are about to be written.
-    pub(crate) fn note_changes(&mut self, entries: &[Entry]) {
-        let change = entries.iter().rev().find(|entry| entry.get_entry_type() != EntryType::EntryNormal);
-        self.last_change = self.last_change.max(change.map_or(0, |entry| entry.index));
-    }
-
-    /// Whether the log may hold a change of the members of which it is not recorded that it is committed.
-    pub(crate) fn has_open_change(&self) -> bool {
-        self.hard_state.commit < self.last_change
     }
 
     /// Forgets the in-memory copies of entries up to `index`.

@@ -166,7 +166,7 @@ impl<E: Engine> Core<E> {
             return;
         }
         let (from, term) = (message.from, message.term);
-        let (kind, previous) = (message.get_msg_type(), message.index);
+        let (kind, previous, commit) = (message.get_msg_type(), message.index, message.commit);
         let (leads, acknowledges) = (is_from_leader(&message), is_acknowledgement(&message));
         let given_epoch = if leads { self.support.given_epoch(from) } else { None };
         let Some(replica) = self.replicas.get_mut(&tablet) else { return };
@@ -195,6 +195,8 @@ impl<E: Engine> Core<E> {
             }
             if replica.acknowledged.insert(from, epoch) != Some(epoch) {
                 replica.published = None;
+                // It may have been restarted since, and what it had heard of commits is not in its log.
+                replica.group.forget_commit(from, commit);
             }
         }
     }

@@ -148,7 +148,7 @@ pub struct Replica<E: Engine> {
     /// Of a follower: how far its leader was, and when this node asked; until that much is applied.
     pub(crate) position: Option<(u64, u64)>,
     /// Entries after this one were proposed by leaders that had carried out the last change of the members: whoever holds one of them durably knows,
-    /// after a restart too, that the change is committed, as commit indexes are written with entries until then.
+    /// after a restart too, that the change is committed, as commit indexes are written with entries.
     pub(crate) members_index: u64,
 }
 
