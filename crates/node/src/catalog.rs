@@ -25,7 +25,7 @@ use diorite_replica::{ChildOpening, Leadership, Members, OpenTablet, Openings, P
 use diorite_storage::{CompactionStyle, ScanRange, Values};
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, OnceLock, Weak};
@@ -48,6 +48,8 @@ const TELL_AGAIN: Duration = Duration::from_secs(1);
 const FORGET_AT_ONCE: usize = 1_000;
 /// Versions of which the schema's version is remembered, to know it of nodes that serve an older one.
 const REMEMBERED_VERSIONS: usize = 64;
+/// How often it is found, four times a second, that others have not done their part of a split until it goes on without them.
+const PREPARING_ROUNDS: u32 = 40;
 
 /// The catalog's own tablet.
 pub(crate) const CATALOG_TABLET: TabletId = TabletId(GroupId::CATALOG.0);
@@ -74,6 +76,10 @@ pub(crate) struct CatalogFollower {
     events: broadcast::Sender<Arc<Event>>,
     woken: Mutex<Option<Receiver<()>>>,
     writer: OnceLock<Arc<dyn CatalogWriter>>,
+    /// The tablet that is split next here, and how often others have been waited for.
+    waited_for: Mutex<Option<(TabletId, u32)>>,
+    /// New children that are led here, and how often it was found that some replica has not begun.
+    waited_for_children: Mutex<BTreeMap<TabletId, u32>>,
     /// Tablets may have been dropped.
     dropped: Notify,
     /// This node is no member any more.
@@ -132,6 +138,8 @@ impl CatalogFollower {
             events: broadcast::Sender::new(PENDING_EVENTS),
             woken: Mutex::new(Some(woken)),
             writer: OnceLock::new(),
+            waited_for: Mutex::default(),
+            waited_for_children: Mutex::default(),
             dropped: Notify::new(),
             removed: Notify::new(),
         }))
@@ -178,7 +186,11 @@ impl CatalogFollower {
     /// what it knows to be gone may go, which are tablets that were numbered once and are not placed here. A replica that was opened since is
     /// known to the copy, as that was made durable before.
     fn remove_orphans(&self, catalog: &Catalog) -> Result<(), StartError> {
-        let is_numbered = |tablet: TabletId| tablet != CATALOG_TABLET && catalog.identity().has_numbered(tablet);
+        let coming: BTreeSet<TabletId> =
+            catalog.tablets().filter_map(|(_, placement)| placement.split).flat_map(|split| split.children).collect();
+        let is_numbered = |tablet: TabletId| {
+            tablet != CATALOG_TABLET && catalog.identity().has_numbered(tablet) && !coming.contains(&tablet)
+        };
         self.store.remove_orphans(|tablet| is_numbered(tablet) && catalog.placement(tablet).is_none())?;
         let is_elsewhere =
             |tablet: TabletId| catalog.placement(tablet).is_some_and(|placement| !placement.is_held_by(self.node));
@@ -301,11 +313,10 @@ impl CatalogFollower {
                 self.open_ours(ours, &table, newest);
             }
             Change::SplitTablet(tablet) => {
-                if let Some(handle) = self.store.handle(tablet) {
+                if self.store.handle(tablet).is_some() {
                     self.make_durable();
-                    // So that its children can be made quickly when it comes to that.
-                    if let Err(error) = handle.data().flush(false) {
-                        tracing::warn!(%tablet, %error, "could not flush a tablet before it is split");
+                    if let Some(split) = newest.placement(tablet).and_then(|placement| placement.split) {
+                        self.store.prepare_split(tablet, &split_at(split));
                     }
                 }
             }
@@ -370,8 +381,8 @@ impl CatalogFollower {
         origin.is_some_and(|origin| self.store.handle(origin.parent).is_some())
     }
 
-    /// Splits one of the tablets that are to be split and led here, unless one is being split: a second would wait for the first, and its clients with it. What
-    /// it has in memory is written first, so that its children are made quickly. Waits for the disk.
+    /// Splits one of the tablets that are to be split and led here, unless one is being split: a second would wait for the first, and its clients with it. Not
+    /// before its children have been prepared here, as they are on the other nodes at the same time.
     pub(crate) fn split_next(&self) {
         let catalog = self.served();
         let asked: Vec<(TabletId, TabletSplit)> =
@@ -385,19 +396,58 @@ impl CatalogFollower {
                 self.was_split(&mark);
             }
         }
-        let leads =
-            |tablet: &TabletId| self.store.handle(*tablet).filter(|handle| handle.leadership() == Leadership::Here);
-        let mut due = asked.iter().filter(|(_, split)| !split.is_served && !is_busy);
-        let Some((tablet, split, handle)) = due.find_map(|(tablet, split)| Some((*tablet, *split, leads(tablet)?)))
-        else {
-            return;
-        };
-        if let Err(error) = handle.data().flush(true) {
-            tracing::warn!(%tablet, %error, "could not flush a tablet before it is split");
+        let mut next = None;
+        for (tablet, split) in asked.iter().filter(|(_, split)| !split.is_served) {
+            let split = split_at(*split);
+            if self.leads(*tablet) {
+                next = next.or(Some((*tablet, split)));
+            } else if self.store.prepare_split(*tablet, &split) {
+                self.store.tell_prepared(*tablet);
+            }
         }
-        let mut boundary = Vec::new();
-        push_token_start(split.at, &mut boundary);
-        self.store.split(tablet, Split { boundary, children: split.children });
+        let Some((tablet, split)) = next.filter(|_| !is_busy) else { return };
+        if self.store.prepare_split(tablet, &split) && self.have_prepared(tablet, &catalog) {
+            self.store.split(tablet, split);
+        }
+    }
+
+    /// Whether the other nodes have prepared the children of a tablet, or have been waited for long enough.
+    fn have_prepared(&self, tablet: TabletId, catalog: &Catalog) -> bool {
+        let ready = self.store.prepared_elsewhere(tablet);
+        let others = catalog.placement(tablet).map(|placement| placement.replicas.clone()).unwrap_or_default();
+        let mut waited = self.waited_for.lock();
+        let rounds = waited.filter(|(awaited, _)| *awaited == tablet).map_or(0, |(_, rounds)| rounds);
+        *waited = Some((tablet, rounds + 1));
+        let is_awaited =
+            |node: &NodeId| *node != self.node && !ready.contains(node) && self.store.liveness().is_up(*node);
+        rounds >= PREPARING_ROUNDS || !others.iter().any(is_awaited)
+    }
+
+    /// The new children that are led here and need their parent no more: every replica on a node that is up has begun, or was waited for long enough. One that lacks its
+    /// beginning when the parent goes is sent a copy of everything.
+    pub(crate) fn begun_children(&self) -> BTreeSet<TabletId> {
+        let catalog = self.served();
+        let mut waited = self.waited_for_children.lock();
+        let mut begun = BTreeSet::new();
+        let children =
+            catalog.tablets_on(self.node).filter_map(|(tablet, placement)| Some((tablet, placement.origin?)));
+        let led: Vec<_> = children.filter(|(tablet, _)| self.leads(*tablet)).collect();
+        waited.retain(|tablet, _| led.iter().any(|(led, _)| led == tablet));
+        for (tablet, origin) in led {
+            let rounds = waited.entry(tablet).or_insert(0);
+            *rounds += 1;
+            let has_begun =
+                |(node, matched): &(NodeId, u64)| *matched >= origin.index || !self.store.liveness().is_up(*node);
+            let Some(state) = self.store.describe(tablet) else { continue };
+            if *rounds > PREPARING_ROUNDS || state.matched.iter().all(has_begun) {
+                begun.insert(tablet);
+            }
+        }
+        begun
+    }
+
+    fn leads(&self, tablet: TabletId) -> bool {
+        self.store.handle(tablet).is_some_and(|handle| handle.leadership() == Leadership::Here)
     }
 
     /// Makes this node's copy of the catalog durable as it is. Without that a crash could take it back to a time when a replica that has been opened
@@ -559,6 +609,12 @@ fn cql_address(catalog: &Catalog, node: NodeId) -> Option<SocketAddr> {
 
 fn members(placement: &Placement) -> Members {
     Members { voters: placement.replicas.clone(), learners: Vec::new() }
+}
+
+fn split_at(split: TabletSplit) -> Split {
+    let mut boundary = Vec::new();
+    push_token_start(split.at, &mut boundary);
+    Split { boundary, children: split.children }
 }
 
 fn open_rows(tablet: TabletId, placement: &Placement, table: &Table) -> OpenTablet {

@@ -5,7 +5,7 @@
 
 use crate::entry::mutations;
 use crate::replica::{Replica, Waiter};
-use crate::split::{SPLIT, Split, SplitMark};
+use crate::split::{SPLIT, Split, SplitMark, keep_part};
 use ahash::AHashMap;
 use diorite_base::mutation::{
     Body, EvaluationContext, EvaluationFailed, MutationRef, OperationKind, TabletChanges, TabletView,
@@ -220,6 +220,10 @@ impl<E: Engine> Applier<E> {
         self.write(replica, &before, outcomes)?;
         let corrupt = |_| StorageError::Corrupt(format!("entry {} of {}", entry.index, replica.group_id));
         let split = Split::decode(&entry.data).map_err(corrupt)?;
+        if keep_part::<E>(&split, replica.id(), &replica.handle.data, &mut self.batch)? {
+            // A child whose data was made before: until here its log is its parent's.
+            return Ok(());
+        }
         let mark = SplitMark { parent: replica.id(), index: entry.index, term: entry.term, split };
         self.batch.put(SPLIT_KEY, &mark.encode());
         replica.split = Some(mark);

@@ -229,7 +229,8 @@ impl<E: Engine> Core<E> {
             return;
         }
         let wanted = flushed.min(replica.applied.index);
-        let kept_from = if force { u64::MAX } else { replica.keep_from() };
+        let children_from = replica.handle.children_from.load(Ordering::Relaxed);
+        let kept_from = if force { u64::MAX } else { replica.keep_from().min(children_from) };
         let index = wanted.min(kept_from.saturating_sub(1));
         replica.handle.log_held_back.store(index < wanted, Ordering::Relaxed);
         match replica.group.truncate_to(index) {

@@ -98,11 +98,7 @@ impl<E: Engine> Core<E> {
         let me = self.context.node;
         let Some(replica) = self.replicas.get_mut(&tablet) else { return };
         let gone = replica.group.leader();
-        let voters = if replica.members.voters.is_empty() {
-            replica.group.members().voters.clone()
-        } else {
-            replica.members.voters.iter().map(|node| node.0).collect()
-        };
+        let voters = replica.ranked_voters();
         let rank = voters.iter().filter(|voter| **voter != gone).position(|voter| *voter == me.0);
         let rank = rank.unwrap_or(voters.len()) as u64;
         replica.campaign_ns = now_ns + rank * RANK_DELAY_NS;
@@ -157,6 +153,8 @@ impl<E: Engine> Core<E> {
             Envelope::Ask { asked_ns } => self.on_ask(from, tablet, asked_ns),
             Envelope::Position { asked_ns, index } => self.on_position(tablet, asked_ns, index),
             Envelope::Lost { index } => self.on_lost(from, tablet, index),
+            Envelope::Prepared => self.on_prepared(from, tablet),
+            Envelope::Opened => self.on_opened(tablet),
         }
         self.touch(tablet);
     }

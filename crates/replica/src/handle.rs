@@ -7,6 +7,8 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 use diorite_base::write::KvError;
 use diorite_base::{Clock, NodeId, TabletId};
 use diorite_storage::{PinnedValue, ScanRange, StorageError, Tablet, TabletData};
+use parking_lot::Mutex;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -67,6 +69,10 @@ pub struct TabletHandle<T = Tablet> {
     pub(crate) oldest_unflushed: AtomicU64,
     /// The log could be cut further but for members that lag.
     pub(crate) log_held_back: AtomicBool,
+    /// The first log index that prepared children lack; `u64::MAX` if there are none.
+    pub(crate) children_from: AtomicU64,
+    /// Of a leader: the nodes that have prepared its children.
+    pub(crate) prepared: Mutex<BTreeSet<NodeId>>,
     /// How it was split.
     pub(crate) split: ArcSwapOption<SplitMark>,
     /// A read has failed since upkeep looked last.
@@ -104,6 +110,8 @@ impl<T: TabletData> TabletHandle<T> {
             flushed_bytes: AtomicU64::new(0),
             oldest_unflushed: AtomicU64::new(u64::MAX),
             log_held_back: AtomicBool::new(false),
+            children_from: AtomicU64::new(u64::MAX),
+            prepared: Mutex::default(),
             split: ArcSwapOption::empty(),
             read_failed: AtomicBool::new(false),
             reads: AtomicU64::new(0),

@@ -3,21 +3,29 @@
 //!
 //! Always true: a leader has given up its lease before it proposes the entry; a replica that has applied it takes no writes and answers no reads, for ever;
 //! all replicas of a child begin at the same index and term, those of the entry, with the same data; a child's data is made of its parent's
-//! only on a node whose Raft log knows nothing of the child.
+//! only on a node whose Raft log knows nothing of the child, and counts for nothing until it does.
 //! Left out: which tablets are split, and that the children take the parent's place (the catalog's).
 
 use crate::copy::{ChildOpening, Copies};
 use crate::core::Core;
 use crate::events::TabletEventKind;
-use crate::handle::TabletHandle;
+use crate::handle::{TabletHandle, storage_error};
 use crate::store::{Inner, OpenTablet};
+use crate::wire::Envelope;
+use crate::worker::Command;
+use ahash::AHashSet;
 use diorite_base::bytes::{Malformed, Reader, put_slice};
 use diorite_base::write::KvError;
-use diorite_base::{GroupId, TabletId};
-use diorite_storage::{Engine, StorageError, Tablet};
+use diorite_base::{GroupId, NodeId, TabletId};
+use diorite_raft::{ConfState, HardState, LogReader as _};
+use diorite_storage::{
+    AFTER_ALL_KEYS, AppliedState, Batch, Engine, LogBatch, LogRecords as _, MEMBERS_KEY, Rocks, SPLIT_KEY,
+    StorageError, Tablet, TabletBatch as _, TabletData,
+};
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// Marks the entry in its raft context.
@@ -25,6 +33,9 @@ pub(crate) const SPLIT: &[u8] = b"split";
 
 /// What a copy of a parent's data is called until it is a child's.
 const SPLITTING: &str = "splitting";
+
+/// What is added to prepared children from their parent's log at most, for each; if there is more they are made anew.
+const MAX_ADDED_BYTES: u64 = 16 << 20;
 
 /// How long until it is looked again whether this node knows of the children.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
@@ -119,6 +130,42 @@ impl<E: Engine> Core<E> {
         self.advance();
     }
 
+    /// This node has prepared the children of a tablet: its leader hears of it.
+    pub(crate) fn tell_prepared(&mut self, tablet: TabletId) {
+        let Some(replica) = self.replicas.get(&tablet) else { return };
+        let (group, leader) = (replica.group_id, replica.leader_elsewhere(self.context.node));
+        if let Some(leader) = leader {
+            self.post_envelope(leader, group, &Envelope::Prepared);
+            self.touch(tablet);
+        }
+    }
+
+    pub(crate) fn on_prepared(&self, from: NodeId, tablet: TabletId) {
+        let Some(replica) = self.replicas.get(&tablet) else { return };
+        if replica.group.all_voters().any(|voter| voter == from.0) {
+            replica.handle.prepared.lock().insert(from);
+        }
+    }
+
+    /// A replica of a new child is open here: whoever is to campaign first need not try again in vain.
+    pub(crate) fn tell_opened(&mut self, tablet: TabletId) {
+        let Some(replica) = self.replicas.get(&tablet).filter(|replica| replica.group.leader() == 0) else { return };
+        let (group, first) = (replica.group_id, replica.ranked_voters().first().copied());
+        if let Some(first) = first.filter(|first| *first != self.context.node.0) {
+            self.post_envelope(NodeId(first), group, &Envelope::Opened);
+            self.touch(tablet);
+        }
+    }
+
+    pub(crate) fn on_opened(&mut self, tablet: TabletId) {
+        let (me, now_ns) = (self.context.node.0, self.context.clock.monotonic_ns());
+        let Some(replica) = self.replicas.get_mut(&tablet) else { return };
+        if replica.group.leader() == 0 && replica.ranked_voters().first() == Some(&me) {
+            replica.campaign_ns = now_ns;
+            self.look_after(tablet, now_ns);
+        }
+    }
+
     /// The replica has been split.
     pub(crate) fn on_split(&mut self, tablet: TabletId) {
         self.publish_lease(tablet);
@@ -140,13 +187,23 @@ impl<E: Engine> Core<E> {
     }
 }
 
+/// What there is to do for a tablet that is, or will be, split.
+enum Job {
+    /// Make its children's data beforehand: what it gets until it is split is added from its log.
+    Prepare(TabletId, Split),
+    /// Open its children; the flag: it was led here.
+    Make(SplitMark, bool),
+}
+
 #[derive(Default)]
 struct Waiting {
-    marks: VecDeque<(SplitMark, bool)>,
+    jobs: VecDeque<Job>,
+    /// Tablets whose children have been prepared, if that was possible.
+    prepared: AHashSet<TabletId>,
     is_closed: bool,
 }
 
-/// The tablets of this node that were split and whose children are to be made.
+/// The tablets of this node that are split, and whose children are to be made.
 #[derive(Default)]
 pub(crate) struct Splits {
     waiting: Mutex<Waiting>,
@@ -155,7 +212,8 @@ pub(crate) struct Splits {
 
 impl SplitListener for Splits {
     fn split(&self, mark: &SplitMark, leads: bool) {
-        self.waiting.lock().marks.push_back((mark.clone(), leads));
+        // Before what is only prepared: clients wait for it.
+        self.waiting.lock().jobs.push_front(Job::Make(mark.clone(), leads));
         self.changed.notify_one();
     }
 }
@@ -166,38 +224,66 @@ impl Splits {
         self.changed.notify_one();
     }
 
+    /// Whether the tablet's children have been prepared, as far as possible; if not they will be.
+    pub(crate) fn prepare(&self, tablet: TabletId, split: &Split) -> bool {
+        let mut waiting = self.waiting.lock();
+        let is_queued = |job: &Job| matches!(job, Job::Prepare(queued, _) if *queued == tablet);
+        if !waiting.prepared.contains(&tablet) && !waiting.jobs.iter().any(is_queued) {
+            waiting.jobs.push_back(Job::Prepare(tablet, split.clone()));
+            self.changed.notify_one();
+        }
+        waiting.prepared.contains(&tablet)
+    }
+
     /// Makes children until the store closes.
     pub(crate) fn run(&self, inner: &Inner, copies: &Copies) {
-        while let Some((mark, leads)) = self.next() {
-            if leads {
-                copies.tell_split(&mark);
+        while let Some(job) = self.next() {
+            let (parent, split) = match &job {
+                Job::Prepare(parent, split) => (*parent, split),
+                Job::Make(mark, _) => (mark.parent, &mark.split),
+            };
+            if let Job::Make(mark, true) = &job {
+                copies.tell_split(mark);
             }
-            match inner.make_children(&mark, copies) {
-                Ok(Made(true)) => {}
-                Ok(Made(false)) => self.put_back((mark, leads), LOOK_AGAIN),
-                Err(error) => {
-                    tracing::error!(tablet = %mark.parent, %error, "could not make the children of a tablet that was split");
-                    self.put_back((mark, leads), TRY_AGAIN);
+            let Some(openings) = openings(parent, split, copies) else {
+                self.put_back(job, LOOK_AGAIN);
+                continue;
+            };
+            match &job {
+                Job::Prepare(..) => {
+                    inner.with_parent(parent, split, |handle| inner.prepare_children(handle, &openings)).unwrap_or_else(|error| {
+                        tracing::warn!(tablet = %parent, %error, "could not prepare the children of a tablet that is to be split");
+                    });
+                    self.waiting.lock().prepared.insert(parent);
+                }
+                Job::Make(mark, _) => {
+                    self.waiting.lock().prepared.remove(&parent);
+                    if let Err(error) =
+                        inner.with_parent(parent, split, |handle| inner.make_children(handle, mark, openings))
+                    {
+                        tracing::error!(tablet = %parent, %error, "could not make the children of a tablet that was split");
+                        self.put_back(job, TRY_AGAIN);
+                    }
                 }
             }
         }
     }
 
-    fn put_back(&self, mark: (SplitMark, bool), pause: Duration) {
+    fn put_back(&self, job: Job, pause: Duration) {
         let mut waiting = self.waiting.lock();
-        waiting.marks.push_back(mark);
+        waiting.jobs.push_back(job);
         if !waiting.is_closed {
             self.changed.wait_for(&mut waiting, pause);
         }
     }
 
-    fn next(&self) -> Option<(SplitMark, bool)> {
+    fn next(&self) -> Option<Job> {
         let mut waiting = self.waiting.lock();
         loop {
             if waiting.is_closed {
                 return None;
             }
-            if let Some(next) = waiting.marks.pop_front() {
+            if let Some(next) = waiting.jobs.pop_front() {
                 return Some(next);
             }
             self.changed.wait(&mut waiting);
@@ -205,69 +291,198 @@ impl Splits {
     }
 }
 
-/// Whether all children are where they are to be.
-struct Made(bool);
+/// How the children that are to be here are opened; none: this node does not know of them yet.
+fn openings(parent: TabletId, split: &Split, copies: &Copies) -> Option<Vec<OpenTablet>> {
+    let mut openings = Vec::new();
+    for child in split.children {
+        match copies.child(parent, child) {
+            ChildOpening::As(opening) => openings.push(*opening),
+            ChildOpening::Never => {}
+            ChildOpening::NotYet => return None,
+        }
+    }
+    Some(openings)
+}
+
+/// The data of a child that was made before its parent was split.
+pub(crate) struct Prepared {
+    disk: usize,
+    pub(crate) data: Arc<Tablet>,
+}
 
 impl Inner {
-    /// Makes and opens the replicas of a tablet's children, out of the replica of this node. Nothing to do if that is here no more.
-    fn make_children(&self, mark: &SplitMark, copies: &Copies) -> Result<Made, KvError> {
-        let mut openings = Vec::new();
-        for child in mark.split.children {
-            match copies.child(mark.parent, child) {
-                ChildOpening::As(opening) => openings.push(*opening),
-                ChildOpening::Never => {}
-                ChildOpening::NotYet => return Ok(Made(false)),
-            }
-        }
-        self.installing.begin(&mark.split.children);
-        // Whoever closes the parent closes the children: that is seen here or noted there.
-        let parent = self.tablets.load().get(&mark.parent).cloned();
-        let made = parent.map_or(Ok(()), |parent| self.make_children_of(&parent, openings));
-        self.close(&self.installing.end(&mark.split.children));
-        made.map(|()| Made(true))
+    /// Does something to the children of a tablet that nobody else opens or closes meanwhile. Nothing if the tablet is here no more: whoever closes it closes its
+    /// children, and that is seen here or noted there.
+    fn with_parent(
+        &self,
+        parent: TabletId,
+        split: &Split,
+        act: impl FnOnce(&TabletHandle) -> Result<(), KvError>,
+    ) -> Result<(), KvError> {
+        self.installing.begin(&split.children);
+        let handle = self.tablets.load().get(&parent).cloned();
+        let done = handle.map_or(Ok(()), |handle| act(&handle));
+        self.close(&self.installing.end(&split.children));
+        done
     }
 
-    fn make_children_of(&self, parent: &TabletHandle, children: Vec<OpenTablet>) -> Result<(), KvError> {
-        let began_ns = self.context.clock.monotonic_ns();
-        let disk = &self.disks[parent.disk];
-        let known = self.working_disks().flat_map(|disk| disk.log.groups()).collect::<Vec<_>>();
-        for child in children.iter().map(|child| child.tablet) {
-            if !self.has_files(child) && !known.contains(&GroupId::from(child)) {
-                let staged = disk.directory.staged(child.0, SPLITTING);
-                copy_of(&parent.data, &staged)
-                    .and_then(|()| disk.directory.install(child.0, &staged))
-                    .map_err(|error| KvError::Storage(error.to_string()))?;
-            }
+    /// Makes the children's data as of now, and opens it: most of what takes time is done before the tablet is split.
+    fn prepare_children(&self, parent: &TabletHandle, children: &[OpenTablet]) -> Result<(), KvError> {
+        if parent.split.load().is_some() {
+            return Ok(());
         }
-        let copied_ns = self.context.clock.monotonic_ns();
-        self.open_closed(children)?;
-        let opened_ns = self.context.clock.monotonic_ns();
-        let (copied_ms, opened_ms) = ((copied_ns - began_ns) / 1_000_000, (opened_ns - copied_ns) / 1_000_000);
-        tracing::info!(event = "split", tablet = %parent.tablet, copied_ms, opened_ms, "the children of a tablet are here");
+        // What the children lack is to stay in the log, unless it grows too long.
+        let held = parent.data.applied_state().map_err(storage_error)?;
+        parent.children_from.store(held.index + 1, Ordering::Relaxed);
+        for child in children {
+            if self.is_logged(child.tablet) || self.prepared.lock().contains_key(&child.tablet) {
+                continue;
+            }
+            self.copy_to_child(parent, child.tablet)?;
+            let data = self.open_data(child, parent.disk).map_err(storage_error)?;
+            self.prepared.lock().insert(child.tablet, Prepared { disk: parent.disk, data });
+        }
         Ok(())
     }
+
+    /// Makes the children's data, unless that is done, and opens them.
+    fn make_children(&self, parent: &TabletHandle, mark: &SplitMark, children: Vec<OpenTablet>) -> Result<(), KvError> {
+        let began_ns = self.context.clock.monotonic_ns();
+        parent.children_from.store(u64::MAX, Ordering::Relaxed);
+        let mut records = LogBatch::default();
+        let mut prepared = 0;
+        for child in &children {
+            if self.is_logged(child.tablet) {
+                continue;
+            }
+            let group = GroupId::from(child.tablet);
+            if self.add_from_parent(parent, mark, group, &mut records)? {
+                prepared += 1;
+            } else {
+                self.discard_unlogged(child.tablet)?;
+                self.copy_to_child(parent, child.tablet)?;
+                records.restart_after(group, 0, mark.index, mark.term).map_err(storage_error)?;
+            }
+            let voters = child.founders.iter().map(|node| node.0).collect();
+            let founders = ConfState { voters, ..ConfState::default() };
+            records.set_conf_state(group, &founders).map_err(storage_error)?;
+        }
+        if !records.is_empty() {
+            self.disks[parent.disk].log.write(&mut records, true).map_err(storage_error)?;
+        }
+        let opened: Vec<TabletId> = children.iter().map(|child| child.tablet).collect();
+        self.open_closed(children)?;
+        for child in opened {
+            if let Some(handle) = self.tablets.load().get(&child) {
+                self.queues[handle.worker].command(Command::TellOpened(child));
+            }
+        }
+        let elapsed_ms = (self.context.clock.monotonic_ns() - began_ns) / 1_000_000;
+        tracing::info!(event = "split", tablet = %parent.tablet, prepared, elapsed_ms, "the children of a tablet are here");
+        Ok(())
+    }
+
+    /// If the child's data was prepared, and the parent's log still has what came after that until the split: makes that the beginning of the child's log.
+    fn add_from_parent(
+        &self,
+        parent: &TabletHandle,
+        mark: &SplitMark,
+        group: GroupId,
+        records: &mut LogBatch,
+    ) -> Result<bool, KvError> {
+        let prepared = self.prepared.lock();
+        let data = prepared.get(&TabletId(group.0)).filter(|prepared| prepared.disk == parent.disk);
+        let Some(data) = data.map(|prepared| Arc::clone(&prepared.data)) else { return Ok(false) };
+        drop(prepared);
+        let held = data.applied_state().map_err(storage_error)?;
+        if held.index >= mark.index {
+            return Ok(false);
+        }
+        let reader = self.disks[parent.disk].log.reader(GroupId::from(parent.tablet));
+        let entries = reader.entries(held.index + 1, mark.index + 1, MAX_ADDED_BYTES).unwrap_or_default();
+        let is_whole = entries.first().is_some_and(|entry| entry.index == held.index + 1)
+            && entries.last().is_some_and(|entry| (entry.index, entry.term) == (mark.index, mark.term));
+        if !is_whole {
+            return Ok(false);
+        }
+        records.restart_after(group, 0, held.index, held.term).map_err(storage_error)?;
+        records.append(group, &entries).map_err(storage_error)?;
+        let state = HardState { term: mark.term, commit: mark.index, ..HardState::default() };
+        records.set_hard_state(group, &state).map_err(storage_error)?;
+        Ok(true)
+    }
+
+    /// Whether some log says anything of a tablet. What there is of a child otherwise is not finished, and counts for nothing.
+    pub(crate) fn is_logged(&self, tablet: TabletId) -> bool {
+        self.working_disks().any(|disk| disk.log.groups().contains(&GroupId::from(tablet)))
+    }
+
+    /// Removes what was made of a child of which no log says anything.
+    pub(crate) fn discard_unlogged(&self, tablet: TabletId) -> Result<(), KvError> {
+        if let Some(prepared) = self.prepared.lock().remove(&tablet) {
+            // Its files go with it.
+            prepared.data.doom();
+        }
+        for disk in self.working_disks() {
+            remove_directory(&disk.directory.tablet(tablet.0)).map_err(storage_error)?;
+        }
+        Ok(())
+    }
+
+    fn copy_to_child(&self, parent: &TabletHandle, child: TabletId) -> Result<(), KvError> {
+        self.discard_unlogged(child)?;
+        let directory = &self.disks[parent.disk].directory;
+        let staged = directory.staged(child.0, SPLITTING);
+        copy_of(&parent.data, &staged).and_then(|()| directory.install(child.0, &staged)).map_err(storage_error)
+    }
+}
+
+fn remove_directory(path: &std::path::Path) -> Result<(), StorageError> {
+    if !path.is_dir() {
+        return Ok(());
+    }
+    let failed = |source| StorageError::Io { action: "cannot remove", path: path.to_owned(), source };
+    std::fs::remove_dir_all(path).map_err(failed)
 }
 
 fn copy_of(data: &Tablet, staged: &std::path::Path) -> Result<(), StorageError> {
-    if staged.is_dir() {
-        let failed = |source| StorageError::Io { action: "cannot remove", path: staged.to_owned(), source };
-        std::fs::remove_dir_all(staged).map_err(failed)?;
-    }
+    remove_directory(staged)?;
     data.checkpoint(staged)
 }
 
-/// Removes from a child's data, when it is opened for the first time, what is its sibling's.
+/// Removes from a child's data, when it is opened for the first time, what is its sibling's. Its group begins where its parent's was split, whatever that has
+/// applied since.
 pub(crate) fn keep_own(tablet: TabletId, data: &Arc<Tablet>) -> Result<(), StorageError> {
-    let Some(bytes) = data.get(diorite_storage::SPLIT_KEY)? else { return Ok(()) };
+    let Some(bytes) = data.get(SPLIT_KEY)? else { return Ok(()) };
     let corrupt = |_| StorageError::Corrupt(format!("how {tablet} was split"));
     let mark = SplitMark::decode(&bytes).map_err(corrupt)?;
-    let boundary = Some(mark.split.boundary.as_slice());
-    match mark.split.children.iter().position(|child| *child == tablet) {
-        Some(0) => data.keep_only(None, boundary),
-        Some(_) => data.keep_only(boundary, None),
-        // Its own, or its parent's parent's.
-        None => Ok(()),
+    let mut batch = Batch::default();
+    if keep_part::<Rocks>(&mark.split, tablet, data, &mut batch)? {
+        let state = AppliedState { index: mark.index, term: mark.term, ..data.applied_state()? };
+        data.apply(&mut batch, &state)?;
     }
+    Ok(())
+}
+
+/// Puts into `batch`, if `tablet` is a child of this split, that what is its sibling's goes. The applied state has to be written with it.
+pub(crate) fn keep_part<E: Engine>(
+    split: &Split,
+    tablet: TabletId,
+    data: &Arc<E::Tablet>,
+    batch: &mut <E::Tablet as TabletData>::Batch,
+) -> Result<bool, StorageError> {
+    match split.children.iter().position(|child| *child == tablet) {
+        Some(0) => batch.delete_range(&split.boundary, AFTER_ALL_KEYS),
+        Some(_) => batch.delete_range(&[], &split.boundary),
+        // Its own, or its parent's parent's.
+        None => return Ok(false),
+    }
+    // What is about the tablet itself may lie within the range.
+    if let Some(members) = data.get(MEMBERS_KEY)? {
+        batch.put(MEMBERS_KEY, &members);
+    }
+    batch.delete(SPLIT_KEY);
+    Ok(true)
 }
 
 #[cfg(test)]

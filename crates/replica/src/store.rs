@@ -11,7 +11,7 @@ use crate::lease::LeaseChange;
 use crate::liveness::Liveness;
 use crate::queue::{Queue, QueueLimits};
 use crate::replica::{Members, Opening, Proposal, Replica};
-use crate::split::{Split, SplitListener, SplitMark, Splits, keep_own};
+use crate::split::{Prepared, Split, SplitListener, SplitMark, Splits, keep_own};
 use crate::upkeep::{self, MemoryGate};
 use crate::wire::{self, Envelope};
 use crate::worker::{Command, Worker};
@@ -28,6 +28,7 @@ use diorite_storage::{
     CompactionStyle, DataDirectory, LogBatch, LogRecords, RaftLog, Rocks, Shared, StorageError, Tablet, Values,
 };
 use parking_lot::Mutex;
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Weak};
@@ -168,6 +169,8 @@ pub(crate) struct Inner {
     /// The log position at which the free space of the disks was last looked at.
     pub(crate) space_looked_at: AtomicU64,
     pub(crate) installing: Installing,
+    /// The data of children that were made before their parents were split.
+    pub(crate) prepared: Mutex<AHashMap<TabletId, Prepared>>,
     /// Files of closed replicas that somebody may still read: they go when the last reader does, and another cannot be opened in their place before.
     pub(crate) going: Mutex<AHashMap<TabletId, Weak<()>>>,
 }
@@ -195,6 +198,9 @@ impl Inner {
             let conf_state = ConfState { voters, ..ConfState::default() };
             let group = GroupId::from(open.tablet);
             let recovered = self.disks[disk].log.recover(group).map_err(storage_error)?;
+            if open.floor.is_some() && !self.is_logged(open.tablet) {
+                self.discard_unlogged(open.tablet)?;
+            }
             if let Some(floor) = open.floor.filter(|_| !self.has_files(open.tablet))
                 && (floor.1, floor.0) > (recovered.last_acknowledged().1, recovered.last_acknowledged().0)
             {
@@ -241,17 +247,23 @@ impl Inner {
     }
 
     fn load(&self, open: OpenTablet, disk: usize) -> Result<Replica<Rocks>, StorageError> {
-        let home = &self.disks[disk];
-        let data =
-            Arc::new(Tablet::open(&self.shared, &home.directory.tablet(open.tablet.0), open.values, open.compaction)?);
-        data.set_gc_grace_s(open.gc_grace_s);
-        keep_own(open.tablet, &data)?;
+        let prepared = self.prepared.lock().remove(&open.tablet);
+        let data = prepared.map_or_else(|| self.open_data(&open, disk), |prepared| Ok(prepared.data))?;
         if let Some(on_loaded) = open.on_loaded {
             on_loaded(&data).map_err(StorageError::Corrupt)?;
         }
         let worker = (open.tablet.0 % self.options.workers as u64) as usize;
         let opening = Opening { tablet: open.tablet, members: open.members, evaluator: open.evaluator };
-        Replica::recover(&self.context, opening, data, &home.log, (worker, disk))
+        Replica::recover(&self.context, opening, data, &self.disks[disk].log, (worker, disk))
+    }
+
+    /// Opens a tablet's data, as it is its own.
+    pub(crate) fn open_data(&self, open: &OpenTablet, disk: usize) -> Result<Arc<Tablet>, StorageError> {
+        let path = self.disks[disk].directory.tablet(open.tablet.0);
+        let data = Arc::new(Tablet::open(&self.shared, &path, open.values, open.compaction)?);
+        data.set_gc_grace_s(open.gc_grace_s);
+        keep_own(open.tablet, &data)?;
+        Ok(data)
     }
 
     pub(crate) fn update_tablets(&self, change: impl Fn(&mut TabletMap)) {
@@ -269,6 +281,9 @@ impl Inner {
             // Whoever opens it, or installs a copy, sees either that it comes too late, or the note.
             let mut installing = self.installing.lock();
             for tablet in tablets {
+                if let Some(prepared) = self.prepared.lock().remove(tablet) {
+                    prepared.data.doom();
+                }
                 if let Some(is_closed) = installing.get_mut(tablet) {
                     *is_closed = true;
                     continue;
@@ -400,6 +415,7 @@ impl Store {
             heart: Heart::default(),
             space_looked_at: AtomicU64::new(0),
             installing: Installing::default(),
+            prepared: Mutex::default(),
             going: Mutex::default(),
         });
         let copies = Arc::new(Copies::new(Arc::clone(&inner)));
@@ -617,6 +633,23 @@ impl Store {
         if let Some(handle) = self.handle(tablet) {
             self.inner.queues[handle.worker].command(Command::Split(tablet, split));
         }
+    }
+
+    /// Tells the leader of a tablet that is to be split that its children have been prepared here.
+    pub fn tell_prepared(&self, tablet: TabletId) {
+        if let Some(handle) = self.handle(tablet) {
+            self.inner.queues[handle.worker].command(Command::TellPrepared(tablet));
+        }
+    }
+
+    /// The other nodes that have prepared the children of a tablet that is led here, as far as they have said so.
+    pub fn prepared_elsewhere(&self, tablet: TabletId) -> BTreeSet<NodeId> {
+        self.handle(tablet).map(|handle| handle.prepared.lock().clone()).unwrap_or_default()
+    }
+
+    /// Makes what will be the children of a tablet that is to be split, as far as that can be done before; whether that is done. Does not wait.
+    pub fn prepare_split(&self, tablet: TabletId, split: &Split) -> bool {
+        self.splits.prepare(tablet, split)
     }
 
     /// Whether there are files of a tablet here, whether it is open or not.

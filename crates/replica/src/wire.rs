@@ -24,6 +24,8 @@ const RELEASED: u8 = 2;
 const ASK: u8 = 3;
 const POSITION: u8 = 4;
 const LOST: u8 = 5;
+const PREPARED: u8 = 6;
+const OPENED: u8 = 7;
 
 /// One message between replicas.
 #[derive(Debug, Clone)]
@@ -61,6 +63,10 @@ pub enum Envelope {
         /// The last entry that it holds.
         index: u64,
     },
+    /// The children of this tablet, which is to be split, are prepared at the sender.
+    Prepared,
+    /// The sender's replica of a new child is open, and knows of no leader.
+    Opened,
 }
 
 /// Begins a frame.
@@ -95,6 +101,8 @@ pub(crate) fn put_envelope(out: &mut Vec<u8>, group: GroupId, envelope: &Envelop
             out.push(LOST);
             put_varint(out, *index);
         }
+        Envelope::Prepared => out.push(PREPARED),
+        Envelope::Opened => out.push(OPENED),
     }
 }
 
@@ -131,6 +139,8 @@ pub fn envelopes(frame: &[u8]) -> Result<Vec<(GroupId, Envelope)>, Malformed> {
             ASK => Envelope::Ask { asked_ns: reader.varint()? },
             POSITION => Envelope::Position { asked_ns: reader.varint()?, index: reader.varint()? },
             LOST => Envelope::Lost { index: reader.varint()? },
+            PREPARED => Envelope::Prepared,
+            OPENED => Envelope::Opened,
             _ => return Err(Malformed),
         };
         found.push((group, envelope));
@@ -152,6 +162,8 @@ mod tests {
             Envelope::Ask { asked_ns: 1 << 50 },
             Envelope::Position { asked_ns: 1 << 50, index: 12 },
             Envelope::Lost { index: 1 << 33 },
+            Envelope::Prepared,
+            Envelope::Opened,
         ];
         let mut frame = Vec::new();
         begin_frame(&mut frame);

@@ -31,6 +31,10 @@ pub(crate) enum Command {
     Members(TabletId, Members),
     /// Somebody reads from this follower: ask how far the leader is.
     Refresh(TabletId),
+    /// The children of this tablet are prepared here: tell its leader.
+    TellPrepared(TabletId),
+    /// This replica of a new child is open: tell whoever is to lead.
+    TellOpened(TabletId),
     /// Split this tablet, if it is led here.
     Split(TabletId, Split),
     /// Say how this replica is.
@@ -96,6 +100,8 @@ impl Worker {
             }
             Command::Flushed { tablet, index, force } => self.core.truncate(tablet, index, force),
             Command::Refresh(tablet) => self.core.refresh(tablet),
+            Command::TellPrepared(tablet) => self.core.tell_prepared(tablet),
+            Command::TellOpened(tablet) => self.core.tell_opened(tablet),
             Command::Split(tablet, split) => self.core.split(tablet, &split),
             Command::Members(tablet, members) => self.core.set_members(tablet, members),
             Command::Describe(tablet, reply) => {

@@ -33,6 +33,8 @@ fn control(frame: &[u8]) -> Result<String, Malformed> {
 fn raft(envelope: &Envelope) -> String {
     match envelope {
         Envelope::Released { term, candidate } => format!("released in term {term}, candidate {candidate}"),
+        Envelope::Prepared => "children prepared".to_owned(),
+        Envelope::Opened => "opened".to_owned(),
         Envelope::Lost { index } => format!("lost all after {index}"),
         Envelope::Ask { asked_ns } => format!("ask for the position at {asked_ns}"),
         Envelope::Position { asked_ns, index } => format!("position {index} for {asked_ns}"),

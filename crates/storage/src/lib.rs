@@ -26,8 +26,8 @@ pub use rust_rocksdb::statistics::Ticker;
 pub use semantics::{CompactionTime, CompactionVerdict, ValueSemantics};
 pub use shared::{Shared, StorageCounters};
 pub use tablet::{
-    AppliedState, Batch, CompactionStyle, MEMBERS_KEY, PinnedValue, SPLIT_KEY, ScanRange, Tablet, TabletFiles,
-    TabletStatistics, Values,
+    AFTER_ALL_KEYS, AppliedState, Batch, CompactionStyle, MEMBERS_KEY, PinnedValue, SPLIT_KEY, ScanRange, Tablet,
+    TabletFiles, TabletStatistics, Values,
 };
 
 #[cfg(test)]

@@ -30,7 +30,7 @@ pub const MEMBERS_KEY: &[u8] = &[0, 1];
 pub const SPLIT_KEY: &[u8] = &[0, 2];
 
 /// Sorts after all data: no key goes on with this byte after its token.
-const AFTER_ALL_KEYS: &[u8] = &[0xFF; 9];
+pub const AFTER_ALL_KEYS: &[u8] = &[0xFF; 9];
 
 /// Scans do not fill the cache beyond this many entries, so that they cannot push out what point reads use.
 const SCAN_FILL_ENTRIES: usize = 1_000;
@@ -391,26 +391,6 @@ impl Tablet {
     /// Whether RocksDB has stopped background work because of an error.
     pub fn has_failed(&self) -> bool {
         self.events.failed.load(Ordering::Acquire)
-    }
-
-    /// Removes all data before `start` and from `end` on, and [`SPLIT_KEY`], atomically. Only before anything is applied.
-    pub fn keep_only(&self, start: Option<&[u8]>, end: Option<&[u8]>) -> Result<(), StorageError> {
-        let (state, members) = (self.applied_state()?, self.db.get_pinned(MEMBERS_KEY)?);
-        let mut batch = WriteBatch::default();
-        if let Some(start) = start {
-            batch.delete_range(META_KEY, start);
-        }
-        if let Some(end) = end {
-            batch.delete_range(end, AFTER_ALL_KEYS);
-        }
-        // What is about the tablet itself lies within the range: it is written again after that.
-        if let Some(members) = members {
-            batch.put(MEMBERS_KEY, members);
-        }
-        batch.delete(SPLIT_KEY);
-        batch.put(META_KEY, state.encode());
-        self.db.write_opt(&batch, &self.shared.write_options)?;
-        Ok(())
     }
 
     /// Compacts everything, and waits for it.

@@ -79,3 +79,29 @@ fn a_node_that_was_down_while_tablets_were_split_takes_part_again() {
     let allowed = |failure: &String| ["WriteTimeout", "Unavailable"].iter().any(|kind| failure.contains(kind));
     assert!(failures.iter().all(allowed), "{failures:?}");
 }
+
+#[test]
+fn nodes_killed_amid_splits_lose_nothing() {
+    let local = with_table(3, &["--rf", "3"]);
+    let load = Load::start(local.address(1));
+    load.go_on(200);
+    let before = tablets(&local, 1);
+    for tablet in &before {
+        admin(&local, 1, &["split", &tablet.to_string()]);
+    }
+    for killed in [&["2"][..], &["3"], &["2", "3"]] {
+        load.go_on(20);
+        local.run(&[&["kill"], killed].concat());
+        local.run(&[&["start"], killed].concat());
+    }
+    wait_for(
+        "every tablet has two children",
+        || tablets(&local, 1),
+        |now| now.len() == 2 * before.len() && now.is_disjoint(&before),
+    );
+    load.go_on(100);
+    let failures = load.finish(&local, 2);
+    let allowed = |failure: &String| ["WriteTimeout", "Unavailable"].iter().any(|kind| failure.contains(kind));
+    assert!(failures.iter().all(allowed), "{failures:?}");
+    wait_for("parents are gone and nothing is at risk", || is_quiet(&local, 1), |is_quiet| *is_quiet);
+}

@@ -5,7 +5,9 @@
 
 use super::Operations;
 use crate::membership::pause;
+use diorite_base::TabletId;
 use diorite_cluster::catalog::{Command, SettledTablet};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// How often moving tablets are looked at.
@@ -17,10 +19,15 @@ impl Operations {
     pub(super) async fn keep_settling(&self) {
         loop {
             let catalog = std::sync::Arc::clone(&self.catalog);
-            if self.runtime.spawn_blocking(move || catalog.split_next()).await.is_err() {
-                tracing::error!("splitting a tablet panicked");
-            }
-            let tablets = self.settled();
+            let split = move || {
+                catalog.split_next();
+                catalog.begun_children()
+            };
+            let begun = self.runtime.spawn_blocking(split).await.unwrap_or_else(|error| {
+                tracing::error!(%error, "splitting a tablet panicked");
+                BTreeSet::new()
+            });
+            let tablets = self.settled(&begun);
             if !tablets.is_empty() {
                 let told = tablets.clone();
                 match self.catalog.propose(&Command::Settle { tablets }).await {
@@ -37,12 +44,12 @@ impl Operations {
     }
 
     /// Tablets led here whose groups are as wanted while the catalog believes them to be moving.
-    fn settled(&self) -> Vec<SettledTablet> {
+    fn settled(&self, begun: &BTreeSet<TabletId>) -> Vec<SettledTablet> {
         let catalog = self.catalog.served();
         let moving =
             catalog.tablets_on(self.node).filter(|(_, placement)| placement.is_moving() || placement.origin.is_some());
-        let settled =
-            moving.filter_map(|(tablet, _)| Some(SettledTablet { tablet, voters: self.store.settled(tablet)? }));
+        let due = moving.filter(|(tablet, placement)| placement.origin.is_none() || begun.contains(tablet));
+        let settled = due.filter_map(|(tablet, _)| Some(SettledTablet { tablet, voters: self.store.settled(tablet)? }));
         settled.take(AT_ONCE).collect()
     }
 }

@@ -20,6 +20,8 @@ pub(super) struct Hub {
     pub(super) placed: RwLock<BTreeMap<u64, Placed>>,
     /// Tablets that were split, as said by the nodes that led them.
     pub(super) splits: RwLock<Vec<(u64, SplitMark)>>,
+    /// A node that does not know yet of the children of tablets that were split.
+    pub(super) ignorant: RwLock<Option<u64>>,
     /// What is done when a store asks how a tablet is opened.
     pub(super) on_opening: RwLock<Option<OnOpening>>,
 }
@@ -57,6 +59,9 @@ impl Openings for Founded {
     }
 
     fn child(&self, _parent: TabletId, child: TabletId) -> ChildOpening {
+        if *self.hub.ignorant.read().unwrap() == Some(self.node) {
+            return ChildOpening::NotYet;
+        }
         self.opening(child).map_or(ChildOpening::Never, |opening| ChildOpening::As(Box::new(opening)))
     }
 

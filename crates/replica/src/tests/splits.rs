@@ -119,3 +119,82 @@ fn writes_that_meet_the_split_are_done_once_or_not_at_all() {
     assert!(done[0] < 50, "the parent has ended");
     assert!((0..ROWS).all(|n| cluster.read(child_of(n), n) == done[n as usize]));
 }
+
+fn prepare(store: &Store) {
+    wait_for(|| store.prepare_split(TabletId(PARENT), &half()));
+}
+
+fn all_hold(cluster: &Cluster, sum: u64) {
+    for (node, store) in &cluster.stores {
+        for n in 0..ROWS {
+            wait_for(|| cluster.stored(*node, child_of(n), n) == sum);
+        }
+        for child in CHILDREN {
+            assert_eq!(rows(store, child).len() as u64, ROWS / 2, "node {node}, {child}");
+        }
+    }
+}
+
+#[test]
+fn children_that_were_prepared_get_what_came_after_that_from_the_log() {
+    let mut cluster = opened();
+    // One is prepared in time, one too early for what its log still holds, one not at all.
+    prepare(&cluster.stores[&1]);
+    prepare(&cluster.stores[&2]);
+    (0..ROWS).for_each(|n| cluster.add(PARENT, n));
+    let follower = &cluster.stores[&2];
+    wait_for(|| (0..ROWS).all(|n| cluster.stored(2, PARENT, n) == 2));
+    follower.handle(TabletId(PARENT)).unwrap().data().flush(true).unwrap();
+    follower.cut_log(TabletId(PARENT));
+    wait_for(|| follower.handle(TabletId(PARENT)).unwrap().log_start() > ROWS);
+    (0..ROWS).for_each(|n| cluster.add(PARENT, n));
+    cluster.stores[&1].split(TabletId(PARENT), half());
+    wait_for(|| have_begun(&cluster));
+    all_hold(&cluster, 3);
+    (0..ROWS).for_each(|n| cluster.add(child_of(n), n));
+    for node in 1..=3 {
+        cluster.stop_node(node);
+        cluster.start_node(node);
+        [PARENT, CHILDREN[0], CHILDREN[1]]
+            .iter()
+            .for_each(|tablet| cluster.open(node, *tablet, &[1, 2, 3], &[1, 2, 3]));
+    }
+    wait_for(|| have_begun(&cluster));
+    all_hold(&cluster, 4);
+}
+
+#[test]
+fn what_was_prepared_before_a_restart_does_not_count() {
+    let mut cluster = opened();
+    (1..=3).for_each(|node| prepare(&cluster.stores[&node]));
+    (0..ROWS).for_each(|n| cluster.add(PARENT, n));
+    for node in 1..=3 {
+        cluster.stop_node(node);
+        assert!(cluster.homes[node as usize - 1].path().join(format!("tablets/{}", CHILDREN[0])).is_dir());
+        cluster.start_node(node);
+        cluster.open(node, PARENT, &[1, 2, 3], &[1, 2, 3]);
+    }
+    let leader = cluster.wait_for_leader(PARENT);
+    cluster.stores[&leader].split(TabletId(PARENT), half());
+    wait_for(|| have_begun(&cluster));
+    all_hold(&cluster, 2);
+}
+
+#[test]
+fn a_child_that_is_made_late_begins_where_its_parent_was_split() {
+    let mut cluster = opened();
+    *cluster.hub.ignorant.write().unwrap() = Some(3);
+    cluster.stores[&1].split(TabletId(PARENT), half());
+    wait_for(|| CHILDREN.iter().all(|child| cluster.leader(*child).is_some()));
+    // Others lead the parent now: its log has grown beyond the entry that split it.
+    let split_at = cluster.stores[&2].split_of(TabletId(PARENT)).unwrap().index;
+    wait_for(|| cluster.stores[&3].split_of(TabletId(PARENT)).is_some());
+    cluster.stop_node(1);
+    let applied =
+        |cluster: &Cluster| cluster.stores[&3].handle(TabletId(PARENT)).unwrap().data().applied_state().unwrap().index;
+    wait_for(|| applied(&cluster) > split_at);
+    *cluster.hub.ignorant.write().unwrap() = None;
+    wait_for(|| have_begun(&cluster));
+    (0..ROWS).for_each(|n| cluster.add(child_of(n), n));
+    all_hold(&cluster, 2);
+}
