@@ -350,6 +350,13 @@ impl<L: LogReader> Group<L> {
         }
     }
 
+    /// A member of which `commit` is the last commit index that it is known to have heard of may be in another life than the one that heard of more.
+    pub fn forget_commit(&mut self, member: u64, commit: u64) {
+        if let Some(progress) = self.node.raft.mut_prs().get_mut(member) {
+            progress.committed_index = commit;
+        }
+    }
+
     /// How far the other members are; empty unless leading.
     pub fn progress(&self) -> impl Iterator<Item = MemberProgress> + '_ {
         let me = self.node.raft.id;
@@ -376,6 +383,11 @@ impl<L: LogReader> Group<L> {
         let progress = self.node.raft.prs();
         let holds = |voter: &u64| progress.get(*voter).is_some_and(|progress| progress.matched >= index);
         (self.all_voters().filter(holds).count() as u32, required)
+    }
+
+    /// Whether [`Self::take_lacking`] has somebody to name.
+    pub fn has_lacking(&self) -> bool {
+        self.node.store().has_lacking()
     }
 
     /// Members that lack entries which are no longer in this leader's log: they need a copy of the data. Forgotten once told.

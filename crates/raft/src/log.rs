@@ -151,6 +151,10 @@ impl<L: LogReader> LogView<L> {
         &self.conf_state
     }
 
+    pub(crate) fn has_lacking(&self) -> bool {
+        !self.lacking.borrow().is_empty()
+    }
+
     pub(crate) fn take_lacking(&self) -> BTreeSet<u64> {
         self.lacking.take()
     }

@@ -205,6 +205,16 @@ impl SupportTable {
         self.given.get(&peer).filter(|given| given.until_ns > 0).map(|given| given.until_ns.saturating_sub(SUPPORT_NS))
     }
 
+    /// The epochs under which this node supports others now, by node.
+    pub fn given_epochs(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        self.given.iter().filter(|(_, given)| given.active).map(|(peer, given)| (*peer, given.epoch))
+    }
+
+    /// The current support of others, by node.
+    pub fn supporters(&self) -> impl Iterator<Item = (u64, &Arc<Supporter>)> + '_ {
+        self.received.iter().map(|(peer, supporter)| (*peer, supporter))
+    }
+
     /// The support of `peer` in `epoch`, if that is its current one.
     pub fn supporter(&self, peer: u64, epoch: u64) -> Option<Arc<Supporter>> {
         self.received.get(&peer).filter(|supporter| supporter.epoch == epoch).cloned()

@@ -14,6 +14,7 @@
 use crate::apply::{Applier, MembersChanged, Outcomes};
 use crate::context::Context;
 use crate::events::TabletEventKind;
+use crate::liveness::SupportView;
 use crate::replica::{Promise, Proposal, Replica, Waiter};
 use crate::store::{Durability, Refused};
 use crate::wire::{self, Envelope};
@@ -61,8 +62,14 @@ pub struct Core<E: Engine> {
     /// One batch of records per disk.
     pub(crate) records: Vec<<E::Log as Log>::Records>,
     pub(crate) replicas: AHashMap<TabletId, Replica<E>>,
+    /// What this node knows of support between nodes.
+    pub(crate) support: SupportView,
+    /// When the last turn or tick began, nanoseconds.
+    pub(crate) turned_ns: u64,
     /// Replicas to look at in this turn.
     touched: Vec<TabletId>,
+    /// The replicas of a round, and their steps; kept for their memory.
+    round: (Vec<TabletId>, Vec<(TabletId, Step)>),
     /// Replicas in which something is due: no leader, a member that lags, a writer who waits.
     pub(crate) restless: BTreeSet<TabletId>,
     /// Replicas that put off applying what is committed, with when they shall have done it, nanoseconds, in that order.
@@ -79,11 +86,14 @@ impl<E: Engine> Core<E> {
     /// A core that writes to `logs`, one per disk.
     pub fn new(context: Arc<Context>, logs: Vec<Arc<E::Log>>) -> Self {
         Self {
+            support: SupportView::new(Arc::clone(&context.liveness)),
             context,
             records: logs.iter().map(|_| Default::default()).collect(),
             logs,
             replicas: AHashMap::default(),
+            turned_ns: 0,
             touched: Vec::new(),
+            round: Default::default(),
             restless: BTreeSet::new(),
             deferred: VecDeque::new(),
             outbox: BTreeMap::new(),
@@ -264,6 +274,7 @@ impl<E: Engine> Core<E> {
 
     /// One turn. `input` is emptied.
     pub fn turn(&mut self, input: &mut Input) {
+        self.turned_ns = self.context.clock.monotonic_ns();
         for change in input.changes.drain(..) {
             self.on_support_change(change);
         }
@@ -288,6 +299,7 @@ impl<E: Engine> Core<E> {
     /// Looks after the groups in which something is due. To be called about every [`TICK_NS`] while [`Self::wants_tick`].
     pub fn tick(&mut self) {
         let now_ns = self.context.clock.monotonic_ns();
+        self.turned_ns = now_ns;
         while let Some((_, tablet)) = self.deferred.front().copied().filter(|(due_ns, _)| now_ns >= *due_ns) {
             self.deferred.pop_front();
             self.apply_deferred(tablet);
@@ -317,7 +329,7 @@ impl<E: Engine> Core<E> {
 
     fn propose_fresh(&mut self) {
         let context = Arc::clone(&self.context);
-        let (wall_us, now_ns) = (context.clock.wall_us(), context.clock.monotonic_ns());
+        let (wall_us, now_ns) = (context.clock.wall_us(), self.turned_ns);
         for tablet in &self.touched {
             let Some(replica) = self.replicas.get_mut(tablet).filter(|replica| !replica.fresh.is_empty()) else {
                 continue;
@@ -341,9 +353,14 @@ impl<E: Engine> Core<E> {
 
     /// Turns the touched groups until none has anything left to do.
     pub(crate) fn advance(&mut self) {
-        let mut steps: Vec<(TabletId, Step)> = Vec::with_capacity(self.touched.len());
+        let (mut due, mut steps) = std::mem::take(&mut self.round);
+        let mut known = 0;
         loop {
-            let must_sync = self.gather(&mut steps);
+            // Those that were touched since the last round, and those in which something was done: nothing has happened to the others.
+            due.extend_from_slice(self.touched.get(known..).unwrap_or_default());
+            known = self.touched.len();
+            let must_sync = self.gather(&due, &mut steps);
+            due.clear();
             self.send();
             for (disk, error) in self.write_logs(must_sync) {
                 self.fail_disk(disk, &error);
@@ -352,13 +369,12 @@ impl<E: Engine> Core<E> {
                 break;
             }
             for (tablet, step) in steps.drain(..) {
+                due.push(tablet);
                 self.complete(tablet, step);
             }
         }
+        self.round = (due, steps);
         for tablet in std::mem::take(&mut self.touched) {
-            if let Some(replica) = self.replicas.get_mut(&tablet) {
-                replica.touched = false;
-            }
             self.settle(tablet);
         }
         self.send();
@@ -381,11 +397,10 @@ impl<E: Engine> Core<E> {
         self.outcomes.deliver();
     }
 
-    /// Collects the touched groups' steps and puts their log records into the batches, and what may be sent at once into the outbox.
-    fn gather(&mut self, steps: &mut Vec<(TabletId, Step)>) -> bool {
+    /// Collects the groups' steps and puts their log records into the batches, and what may be sent at once into the outbox.
+    fn gather(&mut self, due: &[TabletId], steps: &mut Vec<(TabletId, Step)>) -> bool {
         let mut must_sync = false;
-        for at in 0..self.touched.len() {
-            let tablet = self.touched[at];
+        for tablet in due.iter().copied() {
             let Some(replica) = self.replicas.get_mut(&tablet) else { continue };
             if replica.failure.is_some() {
                 continue;
@@ -403,8 +418,7 @@ impl<E: Engine> Core<E> {
             }
             note_logged(&self.context, replica, &step);
             must_sync |= step.must_sync;
-            let messages = std::mem::take(&mut step.messages);
-            self.post(tablet, messages);
+            post(&mut self.outbox, replica, std::mem::take(&mut step.messages));
             steps.push((tablet, step));
         }
         must_sync
@@ -449,13 +463,17 @@ impl<E: Engine> Core<E> {
                 self.deferred.push_back((self.context.clock.monotonic_ns() + APPLY_WITHIN_NS, tablet));
             }
             replica.deferred.append(&mut committed);
-        } else {
-            committed.splice(..0, replica.deferred.drain(..));
+        } else if !committed.is_empty() || !replica.deferred.is_empty() {
+            if !replica.deferred.is_empty() {
+                committed.splice(..0, replica.deferred.drain(..));
+            }
             if !self.apply(tablet, &committed) {
                 return;
             }
         }
-        self.post(tablet, messages);
+        if !messages.is_empty() {
+            self.post(tablet, messages);
+        }
     }
 
     /// Applies what a follower has put off.
@@ -498,21 +516,14 @@ impl<E: Engine> Core<E> {
 
     /// Puts consensus messages of a replica into the outbox.
     pub(crate) fn post(&mut self, tablet: TabletId, messages: Vec<Message>) {
-        let Some(replica) = self.replicas.get(&tablet) else { return };
-        let keep_from = replica.keep_from();
-        for message in messages {
-            let to = message.to;
-            let promise = replica.promise.filter(|promise| promise.leader == to && is_acknowledgement(&message));
-            // A leader must not count on whoever cannot vote; this is also how it learns who can.
-            let epoch = promise.filter(|_| !replica.group.is_recovering()).map_or(0, |promise| promise.epoch);
-            let envelope = Envelope::Raft { epoch, keep_from, message: Box::new(message) };
-            put(&mut self.outbox, NodeId(to), replica.group_id, &envelope);
+        if let Some(replica) = self.replicas.get(&tablet) {
+            post(&mut self.outbox, replica, messages);
         }
     }
 
     /// Puts another message to a node into the outbox.
     pub(crate) fn post_envelope(&mut self, to: NodeId, group: GroupId, envelope: &Envelope) {
-        put(&mut self.outbox, to, group, envelope);
+        wire::put_envelope(frame_to(&mut self.outbox, to), group, envelope);
     }
 
     /// Sends what is in the outbox, one frame per node.
@@ -565,12 +576,28 @@ fn members_event(members: &ConfState) -> TabletEventKind {
     }
 }
 
-fn put(outbox: &mut BTreeMap<NodeId, Vec<u8>>, to: NodeId, group: GroupId, envelope: &Envelope) {
+/// The frame that is gathered for a node.
+fn frame_to(outbox: &mut BTreeMap<NodeId, Vec<u8>>, to: NodeId) -> &mut Vec<u8> {
     let frame = outbox.entry(to).or_default();
     if frame.is_empty() {
         wire::begin_frame(frame);
     }
-    wire::put_envelope(frame, group, envelope);
+    frame
+}
+
+/// Puts consensus messages of a replica into the outbox.
+fn post<E: Engine>(outbox: &mut BTreeMap<NodeId, Vec<u8>>, replica: &Replica<E>, messages: Vec<Message>) {
+    if messages.is_empty() {
+        return;
+    }
+    let keep_from = replica.keep_from();
+    for message in messages {
+        let to = message.to;
+        let promise = replica.promise.filter(|promise| promise.leader == to && is_acknowledgement(&message));
+        // A leader must not count on whoever cannot vote; this is also how it learns who can.
+        let epoch = promise.filter(|_| !replica.group.is_recovering()).map_or(0, |promise| promise.epoch);
+        wire::put_message(frame_to(outbox, NodeId(to)), replica.group_id, (epoch, keep_from), &message);
+    }
 }
 
 /// Keeps account of the log bytes that a crash now would have to replay.

@@ -53,9 +53,9 @@ impl<E: Engine> Core<E> {
         let now_ns = self.context.clock.monotonic_ns();
         if let SupportChange::Withdrawn(node) = change {
             // What was promised to it under the epoch that is over binds nobody.
-            let liveness = &self.context.liveness;
+            let support = &self.support;
             self.promised
-                .retain(|_, promise| promise.leader != node || liveness.given_epoch(node) == Some(promise.epoch));
+                .retain(|_, promise| promise.leader != node || support.given_epoch(node) == Some(promise.epoch));
         }
         let mut concerned: Vec<TabletId> = match change {
             SupportChange::Withdrawn(node) => self.tablets_where(|replica| {
@@ -110,6 +110,7 @@ impl<E: Engine> Core<E> {
         let Some(replica) = self.replicas.get_mut(&tablet).filter(|replica| replica.group.is_leader()) else { return };
         replica.group.forget_progress(from.0, index);
         replica.acknowledged.remove(&from.0);
+        replica.published = None;
         self.ping(tablet, now_ns);
         self.restless.insert(tablet);
     }
@@ -163,9 +164,9 @@ impl<E: Engine> Core<E> {
             return;
         }
         let (from, term) = (message.from, message.term);
-        let (kind, previous) = (message.get_msg_type(), message.index);
+        let (kind, previous, commit) = (message.get_msg_type(), message.index, message.commit);
         let (leads, acknowledges) = (is_from_leader(&message), is_acknowledgement(&message));
-        let given_epoch = if leads { self.context.liveness.given_epoch(from) } else { None };
+        let given_epoch = if leads { self.support.given_epoch(from) } else { None };
         let Some(replica) = self.replicas.get_mut(&tablet) else { return };
         let had_leader = replica.group.leader();
         if let Err(error) = replica.group.step(message) {
@@ -190,7 +191,11 @@ impl<E: Engine> Core<E> {
                 replica.acknowledged.clear();
                 replica.acknowledged_term = term;
             }
-            replica.acknowledged.insert(from, epoch);
+            if replica.acknowledged.insert(from, epoch) != Some(epoch) {
+                replica.published = None;
+                // It may have been restarted since, and what it had heard of commits is not in its log.
+                replica.group.forget_commit(from, commit);
+            }
         }
     }
 
@@ -205,7 +210,7 @@ impl<E: Engine> Core<E> {
 
     /// Whether this node still supports the leader in the epoch that the promise was made in.
     fn stands(&self, promise: Promise) -> bool {
-        self.context.liveness.given_epoch(promise.leader) == Some(promise.epoch)
+        self.support.given_epoch(promise.leader) == Some(promise.epoch)
     }
 
     /// A leader has given up its lease: the promise to it is void.
@@ -305,29 +310,44 @@ impl<E: Engine> Core<E> {
         replica.group.progress().any(|member| {
             let is_behind = member.matched < last || (heeds_commits && member.committed < commit);
             let is_acknowledged = self.has_acknowledged(replica, member.replica);
-            (is_behind || !is_acknowledged) && self.context.liveness.is_up(NodeId(member.replica))
+            (is_behind || !is_acknowledged) && self.support.is_up(NodeId(member.replica))
         })
     }
 
     /// Whether the member has acknowledged the leader under its current epoch, and may vote.
     pub(crate) fn has_acknowledged(&self, replica: &Replica<E>, member: u64) -> bool {
         replica.acknowledged_term == replica.group.term()
-            && replica
-                .acknowledged
-                .get(&member)
-                .is_some_and(|epoch| self.context.liveness.supporter(member, *epoch).is_some())
+            && replica.acknowledged.get(&member).is_some_and(|epoch| self.support.is_supporter(member, *epoch))
     }
 
     /// After a turn: says who leads, under which lease, and whether anything is still due.
     pub(crate) fn settle(&mut self, tablet: TabletId) {
-        self.publish_lease(tablet);
-        self.note_freshness(tablet);
+        let support = self.support.changes();
         let Some(replica) = self.replicas.get_mut(&tablet) else { return };
-        if let Some(copies) = self.context.copies.get() {
+        replica.touched = false;
+        let basis = replica.basis(support);
+        if replica.published != Some(basis) {
+            self.publish(tablet);
+        }
+        let Some(replica) = self.replicas.get_mut(&tablet) else { return };
+        replica.published = Some(basis);
+        replica.note_freshness();
+        if let Some(copies) = self.context.copies.get().filter(|_| replica.group.has_lacking()) {
             for member in replica.group.take_lacking() {
                 copies.lacks(tablet, NodeId(member), &replica.able());
             }
         }
+        if replica.is_alone_for_good(self.context.node) || self.is_at_rest(tablet) {
+            self.restless.remove(&tablet);
+        } else {
+            self.restless.insert(tablet);
+        }
+    }
+
+    /// Tells other threads what has changed: who leads, under which lease, and with which members.
+    fn publish(&mut self, tablet: TabletId) {
+        self.publish_lease(tablet);
+        let Some(replica) = self.replicas.get_mut(&tablet) else { return };
         let leader = replica.group.leader();
         // While two sets decide, those who come cannot do without those who go.
         let members = replica.group.members();
@@ -355,15 +375,6 @@ impl<E: Engine> Core<E> {
         if leader != self.context.node.0 {
             replica.leading_since_ns = None;
         }
-        if replica.is_alone_for_good(self.context.node) {
-            self.restless.remove(&tablet);
-            return;
-        }
-        if self.is_at_rest(tablet) {
-            self.restless.remove(&tablet);
-        } else {
-            self.restless.insert(tablet);
-        }
     }
 
     /// Whether nothing is due in the group, so that it need not be looked at until something happens.
@@ -372,7 +383,8 @@ impl<E: Engine> Core<E> {
         if replica.failure.is_some() {
             return true;
         }
-        if !replica.waiting.is_empty() {
+        // Followers of a group that is written to hear of the last commit with the next entries: there is no need to find out that they have not.
+        if !replica.waiting.is_empty() || self.turned_ns < replica.proposed_ns + QUIET_NS {
             return false;
         }
         if replica.group.is_leader() {
@@ -391,7 +403,7 @@ impl<E: Engine> Core<E> {
     pub(crate) fn publish_lease(&mut self, tablet: TabletId) {
         let Some(replica) = self.replicas.get_mut(&tablet) else { return };
         let lease = if replica.failure.is_none() && replica.may_propose() && replica.group.is_established_leader() {
-            lease_of(replica, self.context.node, |node, epoch| self.context.liveness.supporter(node, epoch))
+            lease_of(replica, self.context.node, |node, epoch| self.support.supporter(node, epoch))
         } else {
             None
         };

@@ -15,6 +15,7 @@ use diorite_base::{Clock, NodeId};
 use diorite_raft::{Beat, HEARTBEAT_NS, Heartbeat, Support, SupportChange, SupportTable, Supporter};
 use diorite_rpc::{Lane, Transport};
 use parking_lot::Mutex;
+use std::cell::RefCell;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -38,6 +39,8 @@ pub struct Liveness {
     transport: Arc<dyn Transport>,
     announced: AtomicU64,
     support_received: AtomicU64,
+    /// Counts changes of who supports whom in which epoch.
+    changes: AtomicU64,
     listener: OnceLock<Arc<dyn PeerListener>>,
 }
 
@@ -52,6 +55,7 @@ impl Liveness {
             transport,
             announced: AtomicU64::new(0),
             support_received: AtomicU64::new(0),
+            changes: AtomicU64::new(0),
             listener: OnceLock::new(),
         }
     }
@@ -83,7 +87,8 @@ impl Liveness {
 
     /// Withdraws support that has lapsed.
     pub fn expire(&self) -> Vec<SupportChange> {
-        let changes = self.table.lock().expire(self.clock.monotonic_ns());
+        let now_ns = self.clock.monotonic_ns();
+        let ((), changes) = self.change(|table| ((), table.expire(now_ns)));
         self.tell(&changes);
         changes
     }
@@ -134,7 +139,7 @@ impl Liveness {
                 let beat = Beat { heartbeat, heard: Some(heard).filter(|heard| heard.incarnation != 0) };
                 // Read after the frame arrived: a pause before this point only lengthens what this node has promised.
                 let now_ns = self.clock.monotonic_ns();
-                let (support, changes) = self.table.lock().heard(from.0, beat, now_ns);
+                let (support, changes) = self.change(|table| table.heard(from.0, beat, now_ns));
                 if let Some(support) = support {
                     let mut answer = vec![VERSION, SUPPORT];
                     put_heartbeat(&mut answer, support.heartbeat);
@@ -150,10 +155,21 @@ impl Liveness {
             SUPPORT => {
                 self.support_received.fetch_add(1, Ordering::Relaxed);
                 let support = Support { heartbeat, epoch: number };
-                Ok(self.table.lock().supported(from.0, support).into_iter().collect())
+                let ((), changes) = self.change(|table| ((), table.supported(from.0, support).into_iter().collect()));
+                Ok(changes)
             }
             _ => Err(Malformed),
         }
+    }
+
+    /// Changes the table, and counts that before anybody else can look at it.
+    fn change<T>(&self, change: impl FnOnce(&mut SupportTable) -> (T, Vec<SupportChange>)) -> (T, Vec<SupportChange>) {
+        let mut table = self.table.lock();
+        let (outcome, changes) = change(&mut table);
+        if !changes.is_empty() {
+            self.changes.fetch_add(1, Ordering::Release);
+        }
+        (outcome, changes)
     }
 
     fn tell(&self, changes: &[SupportChange]) {
@@ -187,16 +203,76 @@ impl Liveness {
         self.table.lock().given_epoch(node)
     }
 
-    pub(crate) fn supporter(&self, node: u64, epoch: u64) -> Option<Arc<Supporter>> {
-        self.table.lock().supporter(node, epoch)
-    }
-
     pub(crate) fn may_vote(&self) -> bool {
         self.table.lock().may_vote(self.clock.monotonic_ns())
     }
 
     /// How long to wait between heartbeats, nanoseconds.
     pub const PERIOD_NS: u64 = HEARTBEAT_NS;
+}
+
+/// What a [`Liveness`] knows of support, for one thread, which asks for it with every message: the table that all share is looked at only once it
+/// has changed, so that every answer is the table's own at that moment.
+pub(crate) struct SupportView {
+    liveness: Arc<Liveness>,
+    seen: RefCell<Seen>,
+}
+
+/// The table as of one number of changes.
+#[derive(Default)]
+struct Seen {
+    changes: Option<u64>,
+    given: Vec<(u64, u64)>,
+    received: Vec<(u64, Arc<Supporter>)>,
+}
+
+impl SupportView {
+    pub(crate) fn new(liveness: Arc<Liveness>) -> Self {
+        Self { liveness, seen: RefCell::default() }
+    }
+
+    /// A number that changes with the answers.
+    pub(crate) fn changes(&self) -> u64 {
+        self.liveness.changes.load(Ordering::Acquire)
+    }
+
+    fn look<T>(&self, at: impl FnOnce(&Seen) -> T) -> T {
+        let mut seen = self.seen.borrow_mut();
+        if seen.changes != Some(self.changes()) {
+            let table = self.liveness.table.lock();
+            seen.changes = Some(self.changes());
+            seen.given = table.given_epochs().collect();
+            seen.received = table.supporters().map(|(node, supporter)| (node, Arc::clone(supporter))).collect();
+        }
+        at(&seen)
+    }
+
+    /// The epoch under which this node supports `node` now.
+    pub(crate) fn given_epoch(&self, node: u64) -> Option<u64> {
+        self.look(|seen| seen.given.iter().find(|(other, _)| *other == node).map(|(_, epoch)| *epoch))
+    }
+
+    /// Whether the node has been heard from lately.
+    pub(crate) fn is_up(&self, node: NodeId) -> bool {
+        self.given_epoch(node.0).is_some()
+    }
+
+    /// The support of `node` in `epoch`, if that is its current one.
+    pub(crate) fn supporter(&self, node: u64, epoch: u64) -> Option<Arc<Supporter>> {
+        self.look(|seen| seen.supporter(node, epoch).cloned())
+    }
+
+    /// Whether `node` supports this one in `epoch`.
+    pub(crate) fn is_supporter(&self, node: u64, epoch: u64) -> bool {
+        self.look(|seen| seen.supporter(node, epoch).is_some())
+    }
+}
+
+impl Seen {
+    fn supporter(&self, node: u64, epoch: u64) -> Option<&Arc<Supporter>> {
+        let found = self.received.iter().find(|(other, _)| *other == node);
+        found.map(|(_, supporter)| supporter).filter(|supporter| supporter.epoch() == epoch)
+    }
 }
 
 fn put_heartbeat(out: &mut Vec<u8>, heartbeat: Heartbeat) {

@@ -42,6 +42,7 @@ impl<E: Engine> Core<E> {
             self.context.note(tablet, TabletEventKind::Wanted { voters, learners });
         }
         replica.members = members;
+        replica.published = None;
         self.restless.insert(tablet);
         self.touch(tablet);
         self.advance();
@@ -100,7 +101,7 @@ impl<E: Engine> Core<E> {
     }
 
     fn is_up(&self, node: NodeId) -> bool {
-        self.context.liveness.is_up(node)
+        self.support.is_up(node)
     }
 
     /// The next learner to be removed or added. Removed first: what it lacks is kept in the log.
@@ -239,6 +240,7 @@ impl<E: Engine> Replica<E> {
     pub(crate) fn forget_removed(&mut self) {
         let remaining: Vec<u64> = self.group.progress().map(|member| member.replica).collect();
         self.acknowledged.retain(|member, _| remaining.contains(member));
+        self.published = None;
     }
 
     /// Says whether the members are those that are wanted, with no change under way.

@@ -75,6 +75,21 @@ pub(crate) struct Promise {
     pub(crate) epoch: u64,
 }
 
+/// What it follows from what is told to other threads of a replica, beside those things whose changes clear [`Replica::published`]: the members, those that
+/// are wanted, and who has acknowledged the leader in which epoch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Basis {
+    term: u64,
+    leader: u64,
+    /// Counts changes of support between nodes.
+    support: u64,
+    may_propose: bool,
+    is_established: bool,
+    is_changing_members: bool,
+    are_members_known: bool,
+    has_failed: bool,
+}
+
 /// A proposed entry that somebody waits for.
 pub(crate) struct Waiting {
     pub(crate) index: u64,
@@ -97,6 +112,8 @@ pub struct Replica<E: Engine> {
     pub(crate) waiting: VecDeque<Waiting>,
     /// Whether it is in the core's list of replicas to look at in this turn.
     pub(crate) touched: bool,
+    /// What was last told to other threads followed from this; `None` if something else that it follows from has changed since.
+    pub(crate) published: Option<Basis>,
     /// Set once it cannot go on; writes are refused with this.
     pub(crate) failure: Option<String>,
     pub(crate) promise: Option<Promise>,
@@ -238,6 +255,7 @@ impl<E: Engine> Replica<E> {
             fresh: Vec::new(),
             waiting: VecDeque::new(),
             touched: false,
+            published: None,
             failure: None,
             promise: None,
             acknowledged: BTreeMap::new(),
@@ -266,6 +284,20 @@ impl<E: Engine> Replica<E> {
 
     pub(crate) fn id(&self) -> TabletId {
         self.handle.tablet
+    }
+
+    /// What follows from this is published already if [`Self::published`] is the same. `support`: [`crate::liveness::SupportView::changes`].
+    pub(crate) fn basis(&self, support: u64) -> Basis {
+        Basis {
+            term: self.group.term(),
+            leader: self.group.leader(),
+            support,
+            may_propose: self.may_propose(),
+            is_established: self.group.is_established_leader(),
+            is_changing_members: self.group.is_changing_members(),
+            are_members_known: self.group.commit_index() > self.members_index,
+            has_failed: self.failure.is_some(),
+        }
     }
 
     /// The voters that are wanted, or are, if nobody has said so: who campaigns first comes first.

@@ -5,6 +5,7 @@
 //! before the moment at which it asked; only its own clock counts.
 
 use crate::core::Core;
+use crate::replica::Replica;
 use crate::wire::Envelope;
 use diorite_base::{NodeId, TabletId};
 use diorite_storage::Engine;
@@ -48,9 +49,17 @@ impl<E: Engine> Core<E> {
 
     /// Whether the follower has reached what its leader said.
     pub(crate) fn note_freshness(&mut self, tablet: TabletId) {
-        let Some(replica) = self.replicas.get_mut(&tablet) else { return };
-        if let Some((_, asked_ns)) = replica.position.take_if(|(index, _)| replica.applied.index >= *index) {
-            replica.handle.fresh_ns.fetch_max(asked_ns, Ordering::AcqRel);
+        if let Some(replica) = self.replicas.get_mut(&tablet) {
+            replica.note_freshness();
+        }
+    }
+}
+
+impl<E: Engine> Replica<E> {
+    /// Whether it has reached what its leader said.
+    pub(crate) fn note_freshness(&mut self) {
+        if let Some((_, asked_ns)) = self.position.take_if(|(index, _)| self.applied.index >= *index) {
+            self.handle.fresh_ns.fetch_max(asked_ns, Ordering::AcqRel);
         }
     }
 }

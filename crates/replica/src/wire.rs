@@ -16,7 +16,7 @@
 use diorite_base::GroupId;
 use diorite_base::bytes::{Malformed, Reader, put_varint};
 use diorite_raft::Message;
-use protobuf::Message as _;
+use protobuf::{CodedOutputStream, Message as _};
 
 const VERSION: u8 = 1;
 const RAFT: u8 = 1;
@@ -76,16 +76,13 @@ pub(crate) fn begin_frame(out: &mut Vec<u8>) {
 
 /// Appends an envelope to a frame.
 pub(crate) fn put_envelope(out: &mut Vec<u8>, group: GroupId, envelope: &Envelope) {
+    if let Envelope::Raft { epoch, keep_from, message } = envelope {
+        put_message(out, group, (*epoch, *keep_from), message);
+        return;
+    }
     put_varint(out, group.0);
     match envelope {
-        Envelope::Raft { epoch, keep_from, message } => {
-            out.push(RAFT);
-            put_varint(out, *epoch);
-            put_varint(out, *keep_from);
-            put_varint(out, u64::from(message.compute_size()));
-            let written = message.write_to_vec(out);
-            assert!(written.is_ok(), "writing to memory does not fail");
-        }
+        Envelope::Raft { .. } => {}
         Envelope::Released { term, candidate } => {
             out.push(RELEASED);
             put_varint(out, *term);
@@ -107,6 +104,20 @@ pub(crate) fn put_envelope(out: &mut Vec<u8>, group: GroupId, envelope: &Envelop
         Envelope::Prepared => out.push(PREPARED),
         Envelope::Opened => out.push(OPENED),
     }
+}
+
+/// Appends a consensus message to a frame, as an [`Envelope::Raft`] with its epoch and where the log is to be kept from.
+pub(crate) fn put_message(out: &mut Vec<u8>, group: GroupId, (epoch, keep_from): (u64, u64), message: &Message) {
+    put_varint(out, group.0);
+    out.push(RAFT);
+    put_varint(out, epoch);
+    put_varint(out, keep_from);
+    let size = message.compute_size();
+    put_varint(out, u64::from(size));
+    out.reserve(size as usize);
+    let mut stream = CodedOutputStream::vec(out);
+    let written = message.write_to_with_cached_sizes(&mut stream).and_then(|()| stream.flush());
+    assert!(written.is_ok(), "writing to memory does not fail");
 }
 
 /// The envelopes of a frame of the Raft lane.

@@ -8,7 +8,7 @@
 
 use super::ledger::Ledger;
 use super::view::{NodeState, Reason};
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 
 /// Chains that are looked for in one pass.
 const CHAINS: usize = 64;
@@ -16,7 +16,9 @@ const CHAINS: usize = 64;
 pub(super) fn run(ledger: &mut Ledger<'_>) {
     let mut budget = ledger.view.limits.leader_changes as usize;
     leave(ledger, &mut budget);
-    level(ledger, &mut budget);
+    let mut choices = choices(ledger);
+    level(ledger, &mut choices, &mut budget);
+    chains(ledger, &mut choices, &mut budget);
 }
 
 /// The replicas that may lead the tablet in place of the first: live voters, those in preferred zones if there are any.
@@ -59,113 +61,138 @@ fn leave(ledger: &mut Ledger<'_>, budget: &mut usize) {
     }
 }
 
-/// The tablets that each node is the preferred leader of and could hand over.
-fn led(ledger: &Ledger<'_>) -> Vec<Vec<u32>> {
-    let mut led = vec![Vec::new(); ledger.nodes.len()];
+/// For each node the tablets that it is the preferred leader of and could hand over, each with the nodes that could take it. Who could is settled
+/// for the pass; how many they lead is not.
+type Choices = Vec<Vec<(u32, u32)>>;
+
+fn choices(ledger: &Ledger<'_>) -> Choices {
+    let mut choices = vec![Vec::new(); ledger.nodes.len()];
     for tablet in 0..ledger.tablets.len() as u32 {
         let state = &ledger.tablets[tablet as usize];
-        if let Some(first) = ledger.replicas(tablet).first().filter(|_| !state.is_done && !state.view.is_changing()) {
-            let is_live = ledger.nodes[*first as usize].state == NodeState::Live;
-            led[*first as usize].extend(is_live.then_some(tablet));
+        let first = ledger.replicas(tablet).first().filter(|_| !state.is_done && !state.view.is_changing());
+        if let Some(first) = first.filter(|first| ledger.nodes[**first as usize].state == NodeState::Live) {
+            let others = candidates(ledger, tablet).filter(|node| node != first);
+            choices[*first as usize].extend(others.map(|to| (tablet, to)));
         }
     }
-    led
+    choices
 }
 
-fn level(ledger: &mut Ledger<'_>, budget: &mut usize) {
-    let mut led = led(ledger);
+/// Single changes, from whoever leads most.
+fn level(ledger: &mut Ledger<'_>, choices: &mut Choices, budget: &mut usize) {
     let mut most: BTreeSet<(u32, u32)> =
         (0..ledger.nodes.len() as u32).map(|node| (leaders(ledger, node), node)).collect();
     while let Some((_, from)) = most.pop_last() {
         if *budget == 0 {
             return;
         }
-        let Some((tablet, to)) = best_change(ledger, &led[from as usize], from) else { continue };
+        let Some((tablet, to)) = best_change(ledger, &choices[from as usize], from) else { continue };
         if most.remove(&(leaders(ledger, to), to)) {
             most.insert((leaders(ledger, to) + 1, to));
         }
-        hand_over(ledger, &mut led, tablet, from, to);
+        hand_over(ledger, choices, tablet, from, to);
         most.insert((leaders(ledger, from), from));
         *budget -= 1;
     }
-    for _ in 0..CHAINS {
-        let Some(chain) = chain(ledger, &led).filter(|chain| chain.len() <= *budget) else { return };
-        *budget -= chain.len();
-        for (tablet, from, to) in chain {
-            hand_over(ledger, &mut led, tablet, from, to);
-        }
-    }
 }
 
-fn hand_over(ledger: &mut Ledger<'_>, led: &mut [Vec<u32>], tablet: u32, from: u32, to: u32) {
+fn hand_over(ledger: &mut Ledger<'_>, choices: &mut Choices, tablet: u32, from: u32, to: u32) {
     ledger.lead(tablet, to, Reason::Leaders);
-    led[from as usize].retain(|other| *other != tablet);
+    choices[from as usize].retain(|(other, _)| *other != tablet);
 }
 
 /// The change that evens out most: to a node that leads at least two fewer, or one fewer if that is better for the table.
-fn best_change(ledger: &Ledger<'_>, led: &[u32], from: u32) -> Option<(u32, u32)> {
+fn best_change(ledger: &Ledger<'_>, choices: &[(u32, u32)], from: u32) -> Option<(u32, u32)> {
+    let here = leaders(ledger, from);
     let mut best: Option<((u32, i64), u32, u32)> = None;
-    for tablet in led.iter().copied() {
+    for (tablet, to) in choices.iter().copied() {
+        let difference = here.saturating_sub(leaders(ledger, to));
+        if difference == 0 || best.is_some_and(|((most, _), ..)| difference < most) {
+            continue;
+        }
         let table = &ledger.tables[ledger.tablets[tablet as usize].table as usize];
-        let here = i64::from(table.share(from).leaders);
-        for to in candidates(ledger, tablet).filter(|node| *node != from) {
-            let difference = leaders(ledger, from).saturating_sub(leaders(ledger, to));
-            if difference == 0 {
-                continue;
-            }
-            let of_table = here - i64::from(table.share(to).leaders);
-            let is_better = difference >= 2 || of_table >= 2;
-            if is_better && best.is_none_or(|(worth, ..)| (difference, of_table) > worth) {
-                best = Some(((difference, of_table), tablet, to));
-            }
+        let of_table = i64::from(table.share(from).leaders) - i64::from(table.share(to).leaders);
+        let is_better = difference >= 2 || of_table >= 2;
+        if is_better && best.is_none_or(|(worth, ..)| (difference, of_table) > worth) {
+            best = Some(((difference, of_table), tablet, to));
         }
     }
     best.map(|(_, tablet, to)| (tablet, to))
 }
 
-/// The shortest chain of changes from a node that leads most to one that leads at least two fewer.
-fn chain(ledger: &Ledger<'_>, led: &[Vec<u32>]) -> Option<Vec<(u32, u32, u32)>> {
-    let able = |node: &u32| {
-        let node = &ledger.nodes[*node as usize];
-        node.state == NodeState::Live && node.may_lead
-    };
-    let mut starts: Vec<u32> = (0..ledger.nodes.len() as u32).filter(able).collect();
-    let fewest = starts.iter().map(|node| leaders(ledger, *node)).min()?;
-    starts.retain(|node| leaders(ledger, *node) >= fewest + 2);
-    starts.sort_by_key(|node| std::cmp::Reverse(leaders(ledger, *node)));
-    starts.into_iter().take(CANDIDATE_STARTS).find_map(|start| chain_from(ledger, led, start))
-}
-
-/// Nodes from which chains are looked for, those that lead most.
-const CANDIDATE_STARTS: usize = 8;
-
-fn chain_from(ledger: &Ledger<'_>, led: &[Vec<u32>], start: u32) -> Option<Vec<(u32, u32, u32)>> {
-    let mut came_by: Vec<Option<(u32, u32)>> = vec![None; ledger.nodes.len()];
-    let mut queue = VecDeque::from([start]);
-    while let Some(at) = queue.pop_front() {
-        for tablet in led[at as usize].iter().copied() {
-            for to in candidates(ledger, tablet) {
-                if to == start || came_by[to as usize].is_some() {
-                    continue;
-                }
-                came_by[to as usize] = Some((tablet, at));
-                if leaders(ledger, to) + 2 <= leaders(ledger, start) {
-                    return Some(trace(&came_by, start, to));
-                }
-                queue.push_back(to);
-            }
+/// Where no single change helps: the shortest chains of changes from nodes that lead most to ones that lead at least two fewer.
+fn chains(ledger: &mut Ledger<'_>, choices: &mut Choices, budget: &mut usize) {
+    let mut search = Search { came_by: vec![None; ledger.nodes.len()], is_spent: vec![false; ledger.nodes.len()] };
+    for _ in 0..CHAINS {
+        // A chain is of two changes at least.
+        let found = if *budget < 2 { None } else { search.next_chain(ledger, choices) };
+        let Some(chain) = found.filter(|chain| chain.len() <= *budget) else { return };
+        *budget -= chain.len();
+        for (tablet, from, to) in chain {
+            hand_over(ledger, choices, tablet, from, to);
         }
     }
-    None
 }
 
-fn trace(came_by: &[Option<(u32, u32)>], start: u32, end: u32) -> Vec<(u32, u32, u32)> {
-    let mut chain = Vec::new();
-    let mut at = end;
-    while at != start {
-        let (tablet, from) = came_by[at as usize].expect("every node of the chain was reached");
-        chain.push((tablet, from, at));
-        at = from;
+/// Looks for chains, all of one pass.
+struct Search {
+    /// Of the nodes reached from the present start: by which tablet, and from which node.
+    came_by: Vec<Option<(u32, u32)>>,
+    /// Whether the node was reached in vain: everything that it leads to leads but one fewer than the start did, or more. That stays so, as later
+    /// starts lead no more than that one, and chains go through none of these nodes and only ever take choices away.
+    is_spent: Vec<bool>,
+}
+
+impl Search {
+    fn next_chain(&mut self, ledger: &Ledger<'_>, choices: &Choices) -> Option<Vec<(u32, u32, u32)>> {
+        let able = |node: &u32| {
+            let node = &ledger.nodes[*node as usize];
+            node.state == NodeState::Live && node.may_lead
+        };
+        let mut starts: Vec<u32> = (0..ledger.nodes.len() as u32).filter(able).collect();
+        let fewest = starts.iter().map(|node| leaders(ledger, *node)).min()?;
+        starts.retain(|node| leaders(ledger, *node) >= fewest + 2 && !self.is_spent[*node as usize]);
+        starts.sort_by_key(|node| std::cmp::Reverse(leaders(ledger, *node)));
+        starts.into_iter().find_map(|start| self.chain_from(ledger, choices, start))
     }
-    chain
+
+    fn chain_from(&mut self, ledger: &Ledger<'_>, choices: &Choices, start: u32) -> Option<Vec<(u32, u32, u32)>> {
+        if self.is_spent[start as usize] {
+            return None;
+        }
+        let most = leaders(ledger, start).checked_sub(2)?;
+        let mut reached = vec![start];
+        let mut at = 0;
+        while let Some(from) = reached.get(at).copied() {
+            at += 1;
+            for (tablet, to) in choices[from as usize].iter().copied() {
+                if to == start || self.is_spent[to as usize] || self.came_by[to as usize].is_some() {
+                    continue;
+                }
+                self.came_by[to as usize] = Some((tablet, from));
+                reached.push(to);
+                if leaders(ledger, to) <= most {
+                    let chain = self.trace(start, to);
+                    reached.into_iter().for_each(|node| self.came_by[node as usize] = None);
+                    return Some(chain);
+                }
+            }
+        }
+        for node in reached {
+            self.came_by[node as usize] = None;
+            self.is_spent[node as usize] = true;
+        }
+        None
+    }
+
+    fn trace(&self, start: u32, end: u32) -> Vec<(u32, u32, u32)> {
+        let mut chain = Vec::new();
+        let mut at = end;
+        while at != start {
+            let (tablet, from) = self.came_by[at as usize].expect("every node of the chain was reached");
+            chain.push((tablet, from, at));
+            at = from;
+        }
+        chain
+    }
 }
