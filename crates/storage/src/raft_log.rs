@@ -109,7 +109,24 @@ impl RaftLog {
             recovery_read_block_size: ReadableSize::kb(256),
             ..Config::default()
         };
-        Ok(Self { engine: Arc::new(Engine::open(config)?), has_failed: Arc::default() })
+        let log = Self { engine: Arc::new(Engine::open(config)?), has_failed: Arc::default() };
+        log.cut_again()?;
+        Ok(log)
+    }
+
+    /// Drops entries that were cut and are here again: the engine writes old entries anew into other files than what cuts them, and a cut may go with its file before
+    /// they do. An entry after the end of such a log would leave a hole, which the engine does not take.
+    fn cut_again(&self) -> Result<(), StorageError> {
+        let mut batch = EngineBatch::default();
+        for group in self.groups() {
+            let (truncated, _) = self.position(group, TRUNCATED)?;
+            if self.engine.first_index(group.0).is_some_and(|first| first <= truncated) {
+                batch.add_command(group.0, Command::Compact { index: truncated + 1 });
+            }
+        }
+        // Not durable: the next start does it again.
+        self.engine.write(&mut batch, false)?;
+        Ok(())
     }
 
     /// Writes and empties `batch`; with `sync`, durable when it returns. After an error nobody knows what has reached the disk: nothing is written to it any

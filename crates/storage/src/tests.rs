@@ -219,6 +219,50 @@ fn the_log_keeps_truncates_and_forgets() {
     assert_eq!(log.recover(one).unwrap().last, (10, 3), "an empty log remembers where it ended");
 }
 
+/// Writes so much of a group that files are purged, and with them what others have in them.
+fn fill(log: &RaftLog, group: GroupId, from: u64) {
+    for index in from..from + 200 {
+        let mut batch = LogBatch::default();
+        let long = Entry { index, term: 1, data: vec![index as u8; 1 << 20].into(), ..Entry::default() };
+        batch.append(group, &[long]).unwrap();
+        if index > 2 {
+            batch.truncate_to(group, index - 2, 1).unwrap();
+        }
+        log.write(&mut batch, false).unwrap();
+        if index % 10 == 0 {
+            log.purge().unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_log_that_was_cut_to_its_end_goes_on_after_a_restart_whatever_was_purged() {
+    let home = tempfile::tempdir().unwrap();
+    let (quiet, busy) = (GroupId(1), GroupId(2));
+    {
+        let log = RaftLog::open(home.path(), 1 << 20).unwrap();
+        let mut batch = LogBatch::default();
+        batch.append(quiet, &(1..=10).map(|index| entry(index, 3)).collect::<Vec<_>>()).unwrap();
+        log.write(&mut batch, true).unwrap();
+        // Its entries are written anew, into other files than what cuts them afterwards.
+        fill(&log, busy, 1);
+        batch.truncate_to(quiet, 8, 3).unwrap();
+        log.write(&mut batch, true).unwrap();
+        batch.append(quiet, &(11..=12).map(|index| entry(index, 3)).collect::<Vec<_>>()).unwrap();
+        log.write(&mut batch, true).unwrap();
+        batch.truncate_to(quiet, 12, 3).unwrap();
+        log.write(&mut batch, true).unwrap();
+        fill(&log, busy, 201);
+    }
+    let log = RaftLog::open(home.path(), 1 << 20).unwrap();
+    assert_eq!(log.recover(quiet).unwrap().last, (12, 3));
+    let mut batch = LogBatch::default();
+    batch.append(quiet, &[entry(13, 4)]).unwrap();
+    log.write(&mut batch, true).unwrap();
+    assert_eq!(log.recover(quiet).unwrap().last, (13, 4));
+    assert_eq!(log.reader(quiet).entries(13, 14, u64::MAX).unwrap(), [entry(13, 4)]);
+}
+
 #[test]
 fn a_replica_that_went_away_is_remembered_and_may_come_back_from_the_first_entry() {
     let home = tempfile::tempdir().unwrap();

@@ -66,10 +66,12 @@ fn what_a_dead_process_has_used_stays_and_a_namesake_does_not_count() {
 fn processes_come_and_go_while_differences_grow() {
     let directory = tempfile::tempdir().unwrap();
     std::fs::write(directory.path().join("1.sst"), vec![0; 1_000]).unwrap();
-    let sampler = Sampler::new(&[std::process::id()], &[]);
+    // Neither does anything, so that what they hold stays the same.
+    let sleeper = || std::process::Command::new("sleep").arg("60").spawn().unwrap();
+    let (mut first, mut child) = (sleeper(), sleeper());
+    let sampler = Sampler::new(&[first.id()], &[]);
     let shared = sampler.clone();
     let before = sampler.sample();
-    let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
     shared.add(child.id(), directory.path().to_path_buf());
     let both = sampler.sample();
     assert!(both.resident_bytes > before.resident_bytes && both.cpu_seconds >= before.cpu_seconds);
@@ -80,6 +82,8 @@ fn processes_come_and_go_while_differences_grow() {
     let after = sampler.sample();
     assert!(after.cpu_seconds >= both.cpu_seconds && after.resident_bytes.is_some());
     assert_eq!(after.sst_bytes, None);
+    first.kill().unwrap();
+    first.wait().unwrap();
 }
 
 #[test]
