@@ -62,13 +62,21 @@ fn what_a_dead_process_has_used_stays_and_a_namesake_does_not_count() {
     }
 }
 
+/// A process that does nothing any more, so that what it holds stays the same: it has answered, and so is no longer a part of this one.
+fn idle_process() -> std::process::Child {
+    use std::io::{Read as _, Write as _};
+    use std::process::{Command, Stdio};
+    let mut child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    child.stdin.as_mut().unwrap().write_all(b"?").unwrap();
+    child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+    child
+}
+
 #[test]
 fn processes_come_and_go_while_differences_grow() {
     let directory = tempfile::tempdir().unwrap();
     std::fs::write(directory.path().join("1.sst"), vec![0; 1_000]).unwrap();
-    // Neither does anything, so that what they hold stays the same.
-    let sleeper = || std::process::Command::new("sleep").arg("60").spawn().unwrap();
-    let (mut first, mut child) = (sleeper(), sleeper());
+    let (mut first, mut child) = (idle_process(), idle_process());
     let sampler = Sampler::new(&[first.id()], &[]);
     let shared = sampler.clone();
     let before = sampler.sample();
