@@ -12,6 +12,7 @@ import os
 import pathlib
 import shutil
 import threading
+import time
 import urllib.parse
 import urllib.request
 
@@ -193,7 +194,8 @@ def paths(server):
 
 def renewed_until(window, condition):
     """Moves the page's clock from renewal to renewal until it shows what is waited for."""
-    for _ in range(200):
+    end = time.monotonic() + 60
+    while time.monotonic() < end:
         if condition():
             return
         window.renew()

@@ -78,6 +78,11 @@ impl Identity {
         tablet.0 < self.next_tablet
     }
 
+    /// The number that the next tablet gets.
+    pub fn next_tablet(&self) -> TabletId {
+        TabletId(self.next_tablet)
+    }
+
     /// Whether the number of a node has been given out already. Those that have and are no members were removed, for ever.
     pub fn has_numbered_node(&self, node: NodeId) -> bool {
         node.0 < self.next_node

@@ -45,7 +45,7 @@ pub(super) fn status(sight: &Sight) -> ClusterStatus {
     let catalog = &sight.catalog;
     let identity = catalog.identity();
     let progress = progress(&view(catalog, &sight.known));
-    let (mut under_replicated, mut leaders, mut unavailable) = (0, 0, 0);
+    let (mut under_replicated, mut leaders, mut leaderless, mut unavailable) = (0, 0, 0, 0);
     let (mut bytes, mut replica_bytes) = (0, 0);
     let mut wanted: HashMap<&str, u32> = HashMap::new();
     for (tablet, placement) in catalog.tablets() {
@@ -53,6 +53,7 @@ pub(super) fn status(sight: &Sight) -> ClusterStatus {
         let wanted = *wanted.entry(keyspace).or_insert_with(|| catalog.replication_of(keyspace).total());
         under_replicated += usize::from(sight.is_under_replicated(placement, wanted));
         leaders += usize::from(sight.leaders.contains_key(&tablet));
+        leaderless += usize::from(sight.is_leaderless(tablet, placement));
         unavailable += usize::from(sight.is_unavailable(placement));
         bytes += sight.largest(tablet);
         replica_bytes += sight.replicas(tablet).iter().map(|(_, report)| report.bytes).sum::<u64>();
@@ -73,7 +74,7 @@ pub(super) fn status(sight: &Sight) -> ClusterStatus {
         tablets,
         leaders,
         under_replicated,
-        leaderless: tablets - leaders,
+        leaderless,
         unavailable,
         bytes,
         replica_bytes,
@@ -223,7 +224,13 @@ fn table_status(sight: &Sight, entry: &TableEntry) -> TableStatus {
         content_bytes: estimated_contents(contents),
         sst_files: replicas().map(|(_, report)| report.files.files).sum(),
         under_replicated: placements().filter(|placement| sight.is_under_replicated(placement, wanted)).count(),
-        leaderless: entry.tablets.iter().filter(|range| !sight.leaders.contains_key(&range.tablet)).count(),
+        leaderless: entry
+            .tablets
+            .iter()
+            .filter(|range| {
+                sight.catalog.placement(range.tablet).is_some_and(|found| sight.is_leaderless(range.tablet, found))
+            })
+            .count(),
     }
 }
 

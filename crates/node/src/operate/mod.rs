@@ -178,7 +178,9 @@ impl Operations {
             let uptime_s = (self.clock.monotonic_ns() - self.started_ns) / 1_000_000_000;
             self.measure_contents().await;
             let activity = self.own.get().map_or_else(Activity::default, |own| own.activity());
-            let report = report::make(&self.store, uptime_s, &self.options, activity);
+            // Before it is looked which tablets are here.
+            let next_tablet = self.catalog.served().identity().next_tablet();
+            let report = report::make(&self.store, next_tablet, uptime_s, &self.options, activity);
             let pause = report::pause_after(&report);
             self.sst_bytes.store(report.sst_bytes, Ordering::Relaxed);
             match self.router.leader(CATALOG_TABLET) {

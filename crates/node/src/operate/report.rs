@@ -60,6 +60,9 @@ pub(super) struct Report {
     pub(super) disks: Vec<DiskReport>,
     pub(super) tablets: Vec<TabletReport>,
     pub(super) copies: Vec<CopyReport>,
+    /// Of tablets from this number on it had not heard.
+    #[serde(default)]
+    pub(super) next_tablet: Option<u64>,
 }
 
 /// What it says of a data directory.
@@ -137,7 +140,13 @@ pub(super) fn measure_contents(store: &Store) {
 }
 
 /// This node's report.
-pub(super) fn make(store: &Store, uptime_s: u64, options: &ReportOptions, activity: Activity) -> Report {
+pub(super) fn make(
+    store: &Store,
+    next_tablet: TabletId,
+    uptime_s: u64,
+    options: &ReportOptions,
+    activity: Activity,
+) -> Report {
     let handles = store.tablets();
     let mut sst_bytes = 0;
     let mut tablets: Vec<TabletReport> = handles
@@ -178,6 +187,7 @@ pub(super) fn make(store: &Store, uptime_s: u64, options: &ReportOptions, activi
         disks: disks.collect(),
         tablets,
         copies: store.copies().into_iter().filter(|copy| copy.incoming).map(CopyReport::from).collect(),
+        next_tablet: Some(next_tablet.0),
     }
 }
 

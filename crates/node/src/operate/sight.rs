@@ -89,6 +89,18 @@ impl Sight {
         up <= all / 2
     }
 
+    /// Whether nobody leads it, as far as is known: of a tablet that is newer than the last reports of those who hold it nothing is.
+    pub(super) fn is_leaderless(&self, tablet: TabletId, placement: &Placement) -> bool {
+        let has_heard = |report: &Arc<Report>| report.next_tablet.is_none_or(|next| tablet.0 < next);
+        let mut reports = placement
+            .holders()
+            .filter(|node| self.is_up(*node))
+            .filter_map(|node| self.known.reports.get(&node))
+            .peekable();
+        let is_new = reports.peek().is_some() && !reports.any(has_heard);
+        !self.leaders.contains_key(&tablet) && !is_new
+    }
+
     /// Whether fewer replicas are up than `wanted`.
     pub(super) fn is_under_replicated(&self, placement: &Placement, wanted: u32) -> bool {
         self.voters(placement).0 < wanted as usize
@@ -98,7 +110,7 @@ impl Sight {
     pub(super) fn state(&self, tablet: TabletId, placement: &Placement, wanted: u32) -> TabletState {
         if self.is_unavailable(placement) {
             TabletState::Unavailable
-        } else if !self.leaders.contains_key(&tablet) {
+        } else if self.is_leaderless(tablet, placement) {
             TabletState::Leaderless
         } else if self.is_under_replicated(placement, wanted) {
             TabletState::UnderReplicated

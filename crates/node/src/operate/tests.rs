@@ -131,6 +131,7 @@ fn report(catalog: &Catalog, node: NodeId) -> Report {
         disks: (0..4).map(disk).collect(),
         tablets: tablets.collect(),
         copies: arriving.map(copy).collect(),
+        next_tablet: None,
     }
 }
 
@@ -396,6 +397,21 @@ fn following_ids_reaches_every_tablet() {
         }
     }
     assert_eq!(count, 10_000);
+}
+
+#[test]
+fn a_tablet_that_is_newer_than_all_reports_does_not_lack_a_leader() {
+    let known = |next_tablet| {
+        let Sight { catalog, known, .. } = sight();
+        let told =
+            |report: &Arc<Report>| Arc::new(Report { next_tablet, tablets: Vec::new(), ..Report::clone(report) });
+        let reports = known.reports.iter().map(|(node, report)| (*node, told(report))).collect();
+        let known = Known { reports, up: known.up };
+        answers::status(&Sight::new(NodeId(1), catalog, known, &Knowledge::default(), BTreeMap::new()))
+    };
+    let (new, old) = (known(Some(1)), known(Some(u64::MAX)));
+    assert_eq!((new.leaders, new.leaderless), (0, 0));
+    assert_eq!((old.leaders, old.leaderless), (0, 10_000));
 }
 
 #[test]
