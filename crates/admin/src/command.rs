@@ -120,7 +120,7 @@ pub enum AdminCommand {
         #[arg(value_name = "SECONDS")]
         seconds: u64,
     },
-    /// Split tablets with more than this in files: 64GB at first; 0: only when asked to.
+    /// Split tablets with more than this in files: 64GiB at first; 0: only when asked to.
     SetSplitSize {
         /// Bytes.
         #[arg(value_name = "SIZE")]
