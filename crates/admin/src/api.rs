@@ -243,6 +243,13 @@ pub enum Change {
         /// Which.
         tablet: TabletId,
     },
+    /// Merges a tablet into a neighbour.
+    Merge {
+        /// The one that goes.
+        tablet: TabletId,
+        /// The one that stays; none: the next.
+        into: Option<TabletId>,
+    },
     /// Sets what copies of replicas may take.
     SetRate {
         /// Bytes per second and node.
@@ -261,6 +268,11 @@ pub enum Change {
     /// Sets from which size on tablets are split.
     SetSplitSize {
         /// Bytes in files; 0: never.
+        bytes: u64,
+    },
+    /// Sets up to which size neighbours are merged.
+    SetMergeSize {
+        /// Bytes in files of both together; 0: never.
         bytes: u64,
     },
     /// Sets the zones in which leaders are to be.

@@ -101,6 +101,14 @@ pub enum AdminCommand {
         /// The tablet's id.
         tablet: u64,
     },
+    /// Merge a tablet into its neighbour: for small ones, as all of its rows are copied.
+    Merge {
+        /// The tablet's id.
+        tablet: u64,
+        /// The neighbour that takes it in; the one after it if not given.
+        #[arg(long, value_name = "TABLET")]
+        into: Option<u64>,
+    },
     /// Put a node into a zone.
     SetZone {
         /// The node's id.
@@ -122,6 +130,12 @@ pub enum AdminCommand {
     },
     /// Split tablets with more than this in files: 64GiB at first; 0: only when asked to.
     SetSplitSize {
+        /// Bytes.
+        #[arg(value_name = "SIZE")]
+        size: Size,
+    },
+    /// Merge neighbouring tablets with no more than this in files together, where a table has more tablets than it was created with: 64MiB at first; 0: never.
+    SetMergeSize {
         /// Bytes.
         #[arg(value_name = "SIZE")]
         size: Size,
@@ -215,6 +229,9 @@ pub fn run(arguments: &AdminArguments) -> Result<ExitCode, AdminError> {
             let path = format!("/api/v1/tablets/{tablet}/split");
             change(&client, json, &path, &Value::Null)?;
         }
+        AdminCommand::Merge { tablet, into } => {
+            change(&client, json, &format!("/api/v1/tablets/{tablet}/merge"), &json!({ "into": into }))?;
+        }
         AdminCommand::SetZone { node, zone } => {
             change(&client, json, &format!("/api/v1/nodes/{node}/zone"), &json!({ "zone": zone }))?;
         }
@@ -223,6 +240,7 @@ pub fn run(arguments: &AdminArguments) -> Result<ExitCode, AdminError> {
             set(&client, json, &json!({ "replace_after_ms": seconds.saturating_mul(1_000) }))?;
         }
         AdminCommand::SetSplitSize { size } => set(&client, json, &json!({ "split_bytes": size.0 }))?,
+        AdminCommand::SetMergeSize { size } => set(&client, json, &json!({ "merge_bytes": size.0 }))?,
         AdminCommand::SetLeaderZones { zones } => set(&client, json, &json!({ "preferred_leader_zones": zones }))?,
         AdminCommand::Logging { node, levels, slow_query } => {
             let path =

@@ -25,6 +25,7 @@ pub(crate) fn operations() -> Router<NodeView> {
         .route("/api/v1/cluster/history", get(|State(view): State<NodeView>| answer(view, Ask::History)))
         .route("/api/v1/nodes/{node}/{operation}", post(node_operation))
         .route("/api/v1/tablets/{tablet}/split", post(split))
+        .route("/api/v1/tablets/{tablet}/merge", post(merge))
         .route("/api/v1/settings", post(settings))
 }
 
@@ -101,12 +102,26 @@ async fn split(State(view): State<NodeView>, Path(tablet): Path<u64>) -> Respons
 
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
+struct Into {
+    into: Option<TabletId>,
+}
+
+async fn merge(State(view): State<NodeView>, Path(tablet): Path<u64>, body: Bytes) -> Response {
+    match parsed::<Into>(&body) {
+        Ok(Into { into }) => answer(view, Ask::Change(Change::Merge { tablet: TabletId(tablet), into })).await,
+        Err(failure) => failed(&failure),
+    }
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 struct Settings {
     copy_rate_bytes: Option<u64>,
     balancing_is_paused: Option<bool>,
     replace_after_ms: Option<u64>,
     preferred_leader_zones: Option<Vec<String>>,
     split_bytes: Option<u64>,
+    merge_bytes: Option<u64>,
 }
 
 async fn settings(State(view): State<NodeView>, body: Bytes) -> Response {
@@ -120,6 +135,7 @@ async fn settings(State(view): State<NodeView>, body: Bytes) -> Response {
         settings.replace_after_ms.map(|milliseconds| Change::SetReplaceAfter { milliseconds }),
         settings.preferred_leader_zones.map(|zones| Change::SetLeaderZones { zones }),
         settings.split_bytes.map(|bytes| Change::SetSplitSize { bytes }),
+        settings.merge_bytes.map(|bytes| Change::SetMergeSize { bytes }),
     ];
     let mut done = Vec::new();
     for change in changes.into_iter().flatten() {

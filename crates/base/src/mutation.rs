@@ -273,6 +273,8 @@ pub trait TabletChanges {
     /// Sets bits of the tablet's flags, which stay set and are kept with the applied index. What a bit means is the evaluator's business;
     /// readers see the flags beside the data.
     fn raise_flags(&mut self, flags: u64);
+    /// The tablet has taken in what was written elsewhere with server and client timestamps up to these, microseconds.
+    fn raise_stamps(&mut self, newest_us: i64, newest_explicit_us: i64);
 }
 
 /// What an evaluation knows beside the program.

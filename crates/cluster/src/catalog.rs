@@ -20,6 +20,7 @@ mod apply;
 mod changes;
 mod command;
 mod evaluator;
+mod merge;
 mod operations;
 mod persist;
 mod placement;
@@ -34,6 +35,7 @@ pub use command::{
     SchemaEvent, SchemaTarget, Setting, SettledTablet,
 };
 pub use evaluator::{CatalogEvaluator, CatalogListener};
+pub use merge::Merge;
 pub use persist::{LoadError, Put};
 pub use placement::part_of_ring;
 pub use replication::Replication;
@@ -103,6 +105,8 @@ pub struct Settings {
     pub preferred_leader_zones: Vec<String>,
     /// Tablets with more bytes in files are split; 0: none is unless somebody asks for it.
     pub split_bytes: u64,
+    /// Neighbours with no more than this in files together are merged, where a table has more tablets than it was created with; 0: never.
+    pub merge_bytes: u64,
 }
 
 impl Default for Settings {
@@ -115,6 +119,8 @@ impl Default for Settings {
             preferred_leader_zones: Vec::new(),
             // About a hundred replicas for some terabytes on a node: small enough to be moved in minutes.
             split_bytes: 64 << 30,
+            // Copied in a second.
+            merge_bytes: 64 << 20,
         }
     }
 }
@@ -208,18 +214,22 @@ pub struct Placement {
     /// The tablet that it was split off from, as long as that is still needed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub origin: Option<Origin>,
+    /// It is being merged with a neighbour.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub merge: Option<Merge>,
 }
 
 impl Placement {
     /// A new tablet's, with its group's founders on `replicas`.
     pub fn founded(table: TableId, replicas: Vec<NodeId>) -> Self {
         let founders = replicas.clone();
-        Self { table, founders, replicas, arriving: Vec::new(), leaving: Vec::new(), split: None, origin: None }
+        let (arriving, leaving) = (Vec::new(), Vec::new());
+        Self { table, founders, replicas, arriving, leaving, split: None, origin: None, merge: None }
     }
 
-    /// Whether its replicas have to stay where they are, as it is being split or comes from a split that is not over.
-    pub fn is_splitting(&self) -> bool {
-        self.split.is_some() || self.origin.is_some()
+    /// Whether its replicas have to stay where they are, as it is being split or merged, or comes from a split that is not over.
+    pub fn is_reshaping(&self) -> bool {
+        self.split.is_some() || self.origin.is_some() || self.merge.is_some()
     }
 
     /// The nodes that hold a replica, or are to.
@@ -250,13 +260,14 @@ struct StoredPlacement {
     founders: Option<Vec<NodeId>>,
     split: Option<Split>,
     origin: Option<Origin>,
+    merge: Option<Merge>,
 }
 
 impl From<StoredPlacement> for Placement {
     fn from(stored: StoredPlacement) -> Self {
-        let StoredPlacement { table, replicas, arriving, leaving, founders, split, origin } = stored;
+        let StoredPlacement { table, replicas, arriving, leaving, founders, split, origin, merge } = stored;
         let founders = founders.unwrap_or_else(|| replicas.clone());
-        Self { table, replicas, arriving, leaving, founders, split, origin }
+        Self { table, replicas, arriving, leaving, founders, split, origin, merge }
     }
 }
 

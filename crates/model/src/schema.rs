@@ -134,6 +134,13 @@ pub struct TableEntry {
     pub table: Arc<Table>,
     /// Its tablets.
     pub tablets: Vec<TabletRange>,
+    /// How many are left when small ones are merged: those that it was created with, and one more for each that somebody wanted to be split; 0: not noted.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub least_tablets: u32,
+}
+
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 impl TableEntry {

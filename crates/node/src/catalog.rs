@@ -21,7 +21,9 @@ use diorite_cql::protocol::{Event, SchemaChange, SchemaTarget};
 use diorite_model::key::push_token_start;
 use diorite_model::schema::Table;
 use diorite_query::program::TabletEvaluator;
-use diorite_replica::{ChildOpening, Leadership, Members, OpenTablet, Openings, PeerListener, Split, SplitMark, Store};
+use diorite_replica::{
+    ChildOpening, Leadership, Members, Merging, OpenTablet, Openings, PeerListener, Split, SplitMark, Store,
+};
 use diorite_storage::{CompactionStyle, ScanRange, Values};
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
@@ -649,7 +651,7 @@ fn open_rows(tablet: TabletId, placement: &Placement, table: &Table) -> OpenTabl
     };
     OpenTablet {
         tablet,
-        evaluator: Arc::new(TabletEvaluator),
+        evaluator: Arc::new(Merging(TabletEvaluator)),
         gc_grace_s: table.gc_grace_s,
         founders: placement.founders.clone(),
         members: members(placement),

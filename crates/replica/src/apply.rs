@@ -4,6 +4,7 @@
 //! replaying from that index, and nothing is applied twice. An evaluated mutation sees everything before it in the log.
 
 use crate::entry::mutations;
+use crate::merge::CLOSED;
 use crate::replica::{Replica, Waiter};
 use crate::split::{SPLIT, Split, SplitMark, keep_part};
 use ahash::AHashMap;
@@ -67,7 +68,7 @@ impl<T: TabletData> TabletView for View<'_, T> {
 /// Where an evaluated mutation puts its changes.
 struct Changes<'a, B> {
     batch: &'a mut B,
-    flags: &'a mut u64,
+    state: &'a mut AppliedState,
 }
 
 impl<B: TabletBatch> TabletChanges for Changes<'_, B> {
@@ -88,7 +89,12 @@ impl<B: TabletBatch> TabletChanges for Changes<'_, B> {
     }
 
     fn raise_flags(&mut self, flags: u64) {
-        *self.flags |= flags;
+        self.state.flags |= flags;
+    }
+
+    fn raise_stamps(&mut self, newest_us: i64, newest_explicit_us: i64) {
+        self.state.newest_stamp_us = self.state.newest_stamp_us.max(newest_us);
+        self.state.newest_explicit_us = self.state.newest_explicit_us.max(newest_explicit_us);
     }
 }
 
@@ -121,7 +127,7 @@ impl<E: Engine> Applier<E> {
         for entry in entries {
             assert!(entry.index == state.index + 1, "entries are applied in order and once");
             members_changed.0 |= entry.get_entry_type() != EntryType::EntryNormal;
-            if replica.split.is_some() {
+            if replica.split.is_some() || state.flags & CLOSED != 0 {
                 Self::refuse_waiters(replica, entry, outcomes);
             } else {
                 self.apply_entry(replica, entry, &mut state, outcomes)?;
@@ -198,7 +204,7 @@ impl<E: Engine> Applier<E> {
                 program,
                 context,
                 &View(&replica.handle.data),
-                &mut Changes { batch: &mut self.batch, flags: &mut state.flags },
+                &mut Changes { batch: &mut self.batch, state: &mut *state },
             )
             .map_err(|failed| StorageError::Corrupt(failed.to_string()))?;
         let after = AppliedState { index: entry.index, term: entry.term, ..*state };

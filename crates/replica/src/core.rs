@@ -490,9 +490,9 @@ impl<E: Engine> Core<E> {
         let Some(replica) = self.replicas.get_mut(&tablet).filter(|replica| replica.failure.is_none()) else {
             return false;
         };
-        let was_split = replica.split.is_some();
+        let had_ended = replica.has_ended();
         let applied = self.applier.apply(replica, committed, &mut self.outcomes);
-        let is_split = replica.split.is_some() && !was_split;
+        let (ends, is_split) = (replica.has_ended() && !had_ended, replica.split.is_some());
         // Whoever leads next stamps after all that was acknowledged, whatever its own clock says.
         self.context.stamps.observe(replica.applied.newest_stamp_us);
         let is_applied = match applied {
@@ -510,8 +510,12 @@ impl<E: Engine> Core<E> {
                 false
             }
         };
-        if is_applied && is_split {
-            self.on_split(tablet);
+        if is_applied && ends {
+            // Before anybody hears of it: another tablet may answer for it from then on.
+            self.publish_lease(tablet);
+            if is_split {
+                self.on_split(tablet);
+            }
         }
         is_applied
     }

@@ -27,6 +27,7 @@ mod heart;
 mod lease;
 mod liveness;
 mod members;
+mod merge;
 mod planted;
 mod queue;
 mod replica;
@@ -44,6 +45,7 @@ pub use describe::ReplicaState;
 pub use events::{TabletEvent, TabletEventKind};
 pub use handle::{Leadership, Permit, TabletHandle};
 pub use liveness::{Liveness, PeerListener};
+pub use merge::{CLOSED, Closing, KeyRange, MergeReply, MergeStep, Merging};
 #[doc(hidden)]
 pub use planted::Planted;
 pub use replica::{Members, Opening, Proposal, Replica};

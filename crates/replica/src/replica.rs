@@ -4,6 +4,7 @@ use crate::context::Context;
 use crate::election::{PING_NS, QUIET_NS};
 use crate::entry::Payload;
 use crate::handle::TabletHandle;
+use crate::merge::CLOSED;
 use crate::split::SplitMark;
 use crate::store::Refused;
 use diorite_base::mutation::{Evaluator, Mutation, MutationRef};
@@ -309,10 +310,15 @@ impl<E: Engine> Replica<E> {
         }
     }
 
+    /// Whether it takes nothing any more: its children do, or the tablet that has taken it in.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.split.is_some() || self.applied.flags & CLOSED != 0
+    }
+
     /// Whether it leads and has not given its lease up.
     pub(crate) fn may_propose(&self) -> bool {
         let term = self.group.term();
-        self.group.is_leader() && ![self.released_term, self.split_term].contains(&term) && self.split.is_none()
+        self.group.is_leader() && ![self.released_term, self.split_term].contains(&term) && !self.has_ended()
     }
 
     /// Of a leader: whether it has seen every committed write, so that its stamps are greater than theirs.

@@ -28,7 +28,7 @@ pub use semantics::{CompactionTime, CompactionVerdict, ValueSemantics};
 pub use shared::{Shared, StorageCounters};
 pub use tablet::{
     AFTER_ALL_KEYS, AppliedState, Batch, CompactionStyle, MEMBERS_KEY, PinnedValue, SPLIT_KEY, ScanRange, Tablet,
-    TabletFiles, TabletStatistics, Values,
+    TabletFiles, TabletStatistics, Values, absorbed_key,
 };
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use crate::error::StorageError;
 use crate::listener::{Listener, TabletEvents};
 use crate::options::StorageOptions;
 use crate::semantics::{CompactionTime, CompactionVerdict, ValueSemantics};
-use crate::tablet::{CompactionStyle, META_KEY, Values};
+use crate::tablet::{CompactionStyle, Values, is_about_the_tablet};
 use diorite_base::Clock;
 use rust_rocksdb::compaction_filter::{CompactionFilter, Decision};
 use rust_rocksdb::compaction_filter_factory::{CompactionFilterContext, CompactionFilterFactory};
@@ -274,7 +274,7 @@ pub(crate) struct ExpiryFilter {
 
 impl CompactionFilter for ExpiryFilter {
     fn filter(&mut self, _level: u32, key: &[u8], value: &[u8]) -> Decision {
-        if key == META_KEY {
+        if is_about_the_tablet(key) {
             return Decision::Keep;
         }
         match self.semantics.compact(key, value, &self.time) {

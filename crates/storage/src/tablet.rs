@@ -29,6 +29,16 @@ pub const MEMBERS_KEY: &[u8] = &[0, 1];
 /// Where a tablet says that it was split, or that it comes from one that was. Like [`META_KEY`] shorter than any key of the data; scans do not show it.
 pub const SPLIT_KEY: &[u8] = &[0, 2];
 
+/// Where a tablet says how far it has taken in another one. Like [`META_KEY`] shorter than any key of the data; scans do not show it.
+///
+/// # Panics
+/// If there have been more than 2^40 tablets.
+pub fn absorbed_key(tablet: u64) -> [u8; 7] {
+    let [high @ .., a, b, c, d, e] = tablet.to_be_bytes();
+    assert!(high == [0; 3], "tablets are numbered from one, and no cluster has had so many");
+    [0, 3, a, b, c, d, e]
+}
+
 /// Sorts after all data: no key goes on with this byte after its token.
 pub const AFTER_ALL_KEYS: &[u8] = &[0xFF; 9];
 
@@ -36,8 +46,8 @@ pub const AFTER_ALL_KEYS: &[u8] = &[0xFF; 9];
 const SCAN_FILL_ENTRIES: usize = 1_000;
 
 /// Whether the key is not one of the data.
-fn is_about_the_tablet(key: &[u8]) -> bool {
-    [META_KEY, MEMBERS_KEY, SPLIT_KEY].contains(&key)
+pub(crate) fn is_about_the_tablet(key: &[u8]) -> bool {
+    [META_KEY, MEMBERS_KEY, SPLIT_KEY].contains(&key) || (key.len() == 7 && key.starts_with(&[0, 3]))
 }
 
 /// How far the Raft log has been applied to a tablet, and what the log has said so far about the tablet as a whole.

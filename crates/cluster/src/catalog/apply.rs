@@ -49,7 +49,9 @@ impl Catalog {
             Command::ForgetDropped { node, tablets } => self.forget_dropped(*node, tablets),
             Command::Place { tablet, expected, replicas } => self.place(*tablet, expected, replicas),
             Command::Settle { tablets } => Ok(self.settle(tablets)),
-            Command::BeginSplit { tablet, at } => self.begin_split(*tablet, *at),
+            Command::BeginMerge { tablet, into } => self.begin_merge(*tablet, *into),
+            Command::ServeMerge { tablet, into } => self.serve_merge(*tablet, *into),
+            Command::BeginSplit { tablet, at, stays } => self.begin_split(*tablet, *at, *stays),
             Command::ServeSplit { tablet, index, term } => self.serve_split(*tablet, *index, *term),
             Command::SetNodeState { node, state } => self.set_node_state(*node, *state),
             Command::AssignZone { node, zone } => self.assign_zone(*node, zone.as_deref()),
@@ -164,7 +166,7 @@ impl Catalog {
         self.toggle_digest(&*table);
         let names = Arc::make_mut(&mut self.names);
         names.entry(keyspace.clone()).or_default().insert(name.clone(), id);
-        self.add_tablets(table, tablets);
+        self.add_tablets(table, tablets, tablets);
         Ok(Done::Changed)
     }
 
@@ -205,7 +207,7 @@ impl Catalog {
         self.toggle_digest(&*entry.table);
         self.toggle_digest(&changed);
         let table = Arc::new(changed);
-        let entry = TableEntry { table: table.clone(), tablets: entry.tablets.clone() };
+        let entry = TableEntry { table: table.clone(), ..entry.clone() };
         Arc::make_mut(&mut self.tables).insert(table.id, Arc::new(entry));
     }
 
@@ -237,7 +239,7 @@ impl Catalog {
             return Err(no_such_table(keyspace, name));
         };
         let tablets = u32::try_from(entry.tablets.len()).unwrap_or(MAX_TABLETS_PER_TABLE);
-        self.add_tablets(entry.table.clone(), tablets);
+        self.add_tablets(entry.table.clone(), tablets, entry.least_tablets);
         self.drop_tablets(&entry);
         Ok(Done::Changed)
     }

@@ -85,6 +85,11 @@ pub enum Setting {
         /// Bytes in files; 0: never.
         bytes: u64,
     },
+    /// Up to which size neighbours are merged.
+    MergeSize {
+        /// Bytes in files of both together; 0: never.
+        bytes: u64,
+    },
 }
 
 /// A change that is asked for.
@@ -132,6 +137,9 @@ pub enum Command {
         tablet: TabletId,
         /// The first token of the second child.
         at: i64,
+        /// Whether the children are not to be merged as soon as they are small.
+        #[serde(default)]
+        stays: bool,
     },
     /// A tablet that is being split takes no writes any more: its children take its place.
     ServeSplit {
@@ -141,6 +149,20 @@ pub enum Command {
         index: u64,
         /// And its term.
         term: u64,
+    },
+    /// Merges a tablet into a neighbour. The leader of the one that goes then does it.
+    BeginMerge {
+        /// The one that goes.
+        tablet: TabletId,
+        /// The one that stays.
+        into: TabletId,
+    },
+    /// A tablet that is being merged takes no writes any more, and the other one has all that it held.
+    ServeMerge {
+        /// The one that goes.
+        tablet: TabletId,
+        /// The one that stays.
+        into: TabletId,
     },
     /// Says what a node is there for.
     SetNodeState {

@@ -74,8 +74,8 @@ impl Catalog {
         let Some(current) = self.tablets.get(&tablet) else {
             return Err(Rejected(Rejection::Invalid, format!("there is no {tablet}")));
         };
-        if current.is_splitting() {
-            return Err(Rejected(Rejection::Conflict, format!("{tablet} is being split")));
+        if current.is_reshaping() {
+            return Err(Rejected(Rejection::Conflict, format!("{tablet} is being split or merged")));
         }
         if current.replicas != expected {
             return Err(Rejected(Rejection::Conflict, format!("{tablet} was placed elsewhere meanwhile")));
@@ -174,6 +174,7 @@ impl Catalog {
             Setting::ReplaceAfter { milliseconds } => settings.replace_after_ms = *milliseconds,
             Setting::PreferredLeaderZones { zones } => settings.preferred_leader_zones.clone_from(zones),
             Setting::SplitSize { bytes } => settings.split_bytes = *bytes,
+            Setting::MergeSize { bytes } => settings.merge_bytes = *bytes,
         }
         if *settings == before { Done::Nothing } else { Done::Changed }
     }

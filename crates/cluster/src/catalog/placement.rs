@@ -22,8 +22,8 @@ struct Load {
 type Loads = BTreeMap<NodeId, Load>;
 
 impl Catalog {
-    /// Gives `table` fresh tablets that split the ring evenly.
-    pub(super) fn add_tablets(&mut self, table: Arc<Table>, count: u32) {
+    /// Gives `table` fresh tablets that split the ring evenly; see [`TableEntry::least_tablets`].
+    pub(super) fn add_tablets(&mut self, table: Arc<Table>, count: u32, least_tablets: u32) {
         let replication = self.replication_of(&table.keyspace);
         let mut loads = self.loads();
         let mut ranges = Vec::new();
@@ -42,7 +42,7 @@ impl Catalog {
             Arc::make_mut(&mut self.tablets).insert(tablet, Arc::new(placement));
             ranges.push(TabletRange { tablet, first_token });
         }
-        let (id, entry) = (table.id, TableEntry { table, tablets: ranges });
+        let (id, entry) = (table.id, TableEntry { table, tablets: ranges, least_tablets });
         Arc::make_mut(&mut self.tables).insert(id, Arc::new(entry));
     }
 

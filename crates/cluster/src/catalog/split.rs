@@ -28,6 +28,9 @@ pub struct Split {
     pub children: [TabletId; 2],
     /// Whether the children have taken its place.
     pub is_served: bool,
+    /// Whether the table is to keep as many tablets as it has then.
+    #[serde(default)]
+    pub stays: bool,
 }
 
 /// Where a tablet that was split off began.
@@ -42,13 +45,13 @@ pub struct Origin {
 }
 
 impl Catalog {
-    pub(super) fn begin_split(&mut self, tablet: TabletId, at: i64) -> Step {
+    pub(super) fn begin_split(&mut self, tablet: TabletId, at: i64, stays: bool) -> Step {
         let (current, entry, place) = self.live(tablet)?;
         if current.split.is_some_and(|split| split.at == at) {
             return Ok(Done::Nothing);
         }
-        if current.is_splitting() || current.is_moving() {
-            return Err(Rejected(Rejection::Conflict, format!("{tablet} is being moved or split")));
+        if current.is_reshaping() || current.is_moving() {
+            return Err(Rejected(Rejection::Conflict, format!("{tablet} is being moved, split or merged")));
         }
         let first = entry.tablets[place].first_token;
         let last = entry.tablets.get(place + 1).map_or(i64::MAX, |next| next.first_token - 1);
@@ -63,7 +66,7 @@ impl Catalog {
         let mut placement = Placement::clone(&current);
         let next = self.identity.next_tablet;
         self.identity.next_tablet += 2;
-        placement.split = Some(Split { at, children: [TabletId(next), TabletId(next + 1)], is_served: false });
+        placement.split = Some(Split { at, children: [TabletId(next), TabletId(next + 1)], is_served: false, stays });
         Arc::make_mut(&mut self.tablets).insert(tablet, Arc::new(placement));
         Ok(Done::Changed)
     }
@@ -86,6 +89,9 @@ impl Catalog {
         let served = Split { is_served: true, ..split };
         tablets.insert(tablet, Arc::new(Placement { split: Some(served), ..Placement::clone(&current) }));
         let mut entry = TableEntry::clone(&entry);
+        if split.stays && entry.least_tablets > 0 {
+            entry.least_tablets += 1;
+        }
         let [first, second] = split.children;
         entry.tablets[place].tablet = first;
         entry.tablets.insert(place + 1, TabletRange { tablet: second, first_token: split.at });
@@ -103,7 +109,7 @@ impl Catalog {
     }
 
     /// A tablet that a table consists of: its placement, its table, and which of the table's tablets it is.
-    fn live(&self, tablet: TabletId) -> Result<(Arc<Placement>, Arc<TableEntry>, usize), Rejected> {
+    pub(super) fn live(&self, tablet: TabletId) -> Result<(Arc<Placement>, Arc<TableEntry>, usize), Rejected> {
         let found = self.tablets.get(&tablet).and_then(|placement| {
             let entry = self.tables.get(&placement.table)?;
             let place = entry.tablets.iter().position(|range| range.tablet == tablet)?;

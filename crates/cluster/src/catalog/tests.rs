@@ -107,7 +107,11 @@ fn operation(catalog: &Catalog, verb: &str, words: &[&str]) -> Command {
             let voters = catalog.placement(tablet).map_or_else(Vec::new, |placement| placement.replicas.clone());
             Command::Settle { tablets: vec![SettledTablet { tablet, voters }] }
         }
-        "split" => Command::BeginSplit { tablet: tablet_of(words[0]), at: option("at").unwrap().parse().unwrap() },
+        "split" => {
+            Command::BeginSplit { tablet: tablet_of(words[0]), at: option("at").unwrap().parse().unwrap(), stays: true }
+        }
+        "merge" => Command::BeginMerge { tablet: tablet_of(words[0]), into: tablet_of(words[1]) },
+        "serve-merge" => Command::ServeMerge { tablet: tablet_of(words[0]), into: tablet_of(words[1]) },
         "serve-split" => Command::ServeSplit { tablet: tablet_of(words[0]), index: 40, term: 3 },
         "state" => {
             let state = serde_json::from_value(serde_json::Value::from(words[1])).unwrap();
@@ -429,6 +433,8 @@ impl TabletChanges for Tablet {
     }
 
     fn raise_flags(&mut self, _: u64) {}
+
+    fn raise_stamps(&mut self, _: i64, _: i64) {}
 }
 
 #[test]

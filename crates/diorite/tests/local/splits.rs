@@ -1,4 +1,4 @@
-//! Tablets are split in place while they are written to: no request fails, nothing is lost, and what a node missed it makes up for.
+//! Tablets are split in place, and merged, while they are written to: no request fails, nothing is lost, and what a node missed it makes up for.
 
 use crate::Local;
 use crate::client::{Client, count};
@@ -136,4 +136,75 @@ fn tablets_over_the_size_are_split_until_none_is() {
     for node in 1..=3 {
         assert_eq!(count(&mut Client::connect(&local.address(node)).unwrap(), "ks.t"), i64::from(ROWS));
     }
+    // All that is small now, as far as the table has been given more than it was created with.
+    wait_for("small neighbours are merged again", || tablets(&local, 3).len(), |tablets| *tablets == 12);
+    wait_for("nothing is merged any more", || is_quiet(&local, 1), |is_quiet| *is_quiet);
+    for node in 1..=3 {
+        assert_eq!(count(&mut Client::connect(&local.address(node)).unwrap(), "ks.t"), i64::from(ROWS));
+    }
+}
+
+/// Merges every other tablet into the one after it, and waits until that is done.
+fn merge_pairs(local: &Local, through: u32) {
+    let answer = ask(local, through, "tablets").unwrap_or_default();
+    let mut in_order: Vec<(i64, u64)> = answer
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|tablet| Some((tablet["first_token"].as_i64()?, tablet["tablet"].as_u64()?)))
+        .collect();
+    in_order.sort_unstable();
+    for (_, tablet) in in_order.iter().step_by(2) {
+        admin(local, through, &["merge", &tablet.to_string()]);
+    }
+    let wanted: BTreeSet<u64> = in_order.iter().skip(1).step_by(2).map(|(_, tablet)| *tablet).collect();
+    wait_for("every other tablet is left", || tablets(local, through), |now| *now == wanted);
+}
+
+#[test]
+fn neighbours_merge_under_load_without_a_failed_request() {
+    let local = with_table(3, &["--rf", "3"]);
+    let loads: Vec<Load> = (1..=3).map(|number| Load::start(local.address(number))).collect();
+    loads.iter().for_each(|load| load.go_on(200));
+    merge_pairs(&local, 1);
+    loads.iter().for_each(|load| load.go_on(200));
+    merge_pairs(&local, 2);
+    loads.iter().for_each(|load| load.go_on(200));
+    for load in loads {
+        let failures = load.finish(&local, 3);
+        assert!(failures.is_empty(), "{failures:?}");
+    }
+    wait_for("nothing is at risk", || is_quiet(&local, 1), |is_quiet| *is_quiet);
+    let before: Vec<i64> =
+        (1..=3).map(|number| count(&mut Client::connect(&local.address(number)).unwrap(), "ks.t")).collect();
+    assert!(before.iter().all(|rows| *rows == before[0] && *rows >= 600), "{before:?}");
+    local.run(&["kill", "1", "2", "3"]);
+    local.run(&["start", "1", "2", "3"]);
+    assert_eq!(count(&mut Client::connect(&local.address(2)).unwrap(), "ks.t"), before[0]);
+    for number in 1..=3 {
+        let kept = std::fs::read_dir(local.directory().join(format!("node-{number}/data/tablets"))).unwrap().count();
+        assert_eq!(kept, 4, "node {number}: the catalog and three of twelve");
+    }
+}
+
+#[test]
+fn nodes_killed_amid_merges_lose_nothing() {
+    let local = with_table(3, &["--rf", "3"]);
+    let load = Load::start(local.address(1));
+    load.go_on(200);
+    let before: Vec<u64> = tablets(&local, 1).into_iter().collect();
+    for tablet in before.iter().step_by(2) {
+        admin(&local, 1, &["merge", &tablet.to_string()]);
+    }
+    for killed in [&["2"][..], &["3"], &["2", "3"]] {
+        load.go_on(20);
+        local.run(&[&["kill"], killed].concat());
+        local.run(&[&["start"], killed].concat());
+    }
+    wait_for("half of them are left", || tablets(&local, 1).len(), |now| *now == before.len() / 2);
+    load.go_on(100);
+    let failures = load.finish(&local, 2);
+    let allowed = |failure: &String| ["WriteTimeout", "Unavailable"].iter().any(|kind| failure.contains(kind));
+    assert!(failures.iter().all(allowed), "{failures:?}");
+    wait_for("nothing is at risk", || is_quiet(&local, 1), |is_quiet| *is_quiet);
 }

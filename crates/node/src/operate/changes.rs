@@ -80,7 +80,14 @@ impl Operations {
             }
             Change::Split { tablet } => {
                 let at = middle(catalog, tablet)?;
-                (Command::BeginSplit { tablet, at }, format!("{tablet} is being split at token {at}"))
+                (Command::BeginSplit { tablet, at, stays: true }, format!("{tablet} is being split at token {at}"))
+            }
+            Change::Merge { tablet, into } => {
+                let into = match into {
+                    Some(into) => into,
+                    None => next_neighbour(catalog, tablet)?,
+                };
+                (Command::BeginMerge { tablet, into }, format!("{tablet} is being merged into {into}"))
             }
             setting => setting_of(setting)?,
         })
@@ -195,6 +202,13 @@ fn setting_of(change: Change) -> Result<(Command, String), Failure> {
             };
             (Setting::PreferredLeaderZones { zones }, message)
         }
+        Change::SetMergeSize { bytes: 0 } => {
+            (Setting::MergeSize { bytes: 0 }, "tablets are merged only when that is asked for".to_owned())
+        }
+        Change::SetMergeSize { bytes: size } => (
+            Setting::MergeSize { bytes: size },
+            format!("neighbours of up to {} together are merged", bytes(size as f64)),
+        ),
         Change::SetSplitSize { bytes: 0 } => {
             (Setting::SplitSize { bytes: 0 }, "tablets are split only when that is asked for".to_owned())
         }
@@ -211,6 +225,15 @@ fn middle(catalog: &Catalog, tablet: TabletId) -> Result<i64, Failure> {
     let tokens = Tokens::of(catalog, tablet)
         .ok_or_else(|| Failure::new(FailureKind::NotFound, format!("there is no {tablet}")))?;
     tokens.middle().ok_or_else(|| refused(format!("{tablet} holds a single token")))
+}
+
+/// The tablet after a tablet in its table.
+fn next_neighbour(catalog: &Catalog, tablet: TabletId) -> Result<TabletId, Failure> {
+    let ranges = catalog.table_of(tablet).map(|entry| entry.tablets.as_slice()).unwrap_or_default();
+    let place = ranges.iter().position(|range| range.tablet == tablet);
+    let place = place.ok_or_else(|| Failure::new(FailureKind::NotFound, format!("there is no {tablet}")))?;
+    let next = ranges.get(place + 1).map(|range| range.tablet);
+    next.ok_or_else(|| refused(format!("{tablet} is the last of its table: say which one is to take it in")))
 }
 
 fn member(catalog: &Catalog, node: NodeId) -> Result<&Arc<Node>, Failure> {

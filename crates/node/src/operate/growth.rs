@@ -38,7 +38,7 @@ impl Tokens {
         (middle > self.first).then_some(middle)
     }
 
-    fn keys(self) -> (Vec<u8>, Vec<u8>) {
+    pub(super) fn keys(self) -> (Vec<u8>, Vec<u8>) {
         let (mut start, mut end) = (Vec::new(), Vec::new());
         push_token_start(self.first, &mut start);
         match self.next {
@@ -70,7 +70,7 @@ pub(super) fn next_split(store: &Store, catalog: &CatalogFollower, limit: u64) -
     let leads =
         |tablet: &TabletId| handle_of(store, *tablet).is_some_and(|handle| handle.leadership() == Leadership::Here);
     let led: Vec<_> = served.tablets().filter(|(tablet, _)| *tablet != CATALOG_TABLET && leads(tablet)).collect();
-    if limit == 0 || led.iter().any(|(_, placement)| placement.is_splitting()) {
+    if limit == 0 || led.iter().any(|(_, placement)| placement.is_reshaping()) {
         return None;
     }
     led.iter().filter(|(_, placement)| !placement.is_moving()).find_map(|(tablet, _)| {
@@ -79,7 +79,7 @@ pub(super) fn next_split(store: &Store, catalog: &CatalogFollower, limit: u64) -
             tracing::warn!(%tablet, %error, "could not look at the size of a tablet");
             None
         })?;
-        Some(Command::BeginSplit { tablet: *tablet, at })
+        Some(Command::BeginSplit { tablet: *tablet, at, stays: false })
     })
 }
 

@@ -19,8 +19,10 @@ mod closer;
 mod growth;
 mod history;
 mod knowledge;
+mod merge;
 mod report;
 mod settle;
+mod shrink;
 mod sight;
 mod steer;
 mod tablets;
@@ -165,7 +167,7 @@ impl Operations {
 
     /// Reports, tells the catalog of groups that are as wanted, and balances when this node leads the catalog. Runs as long as the node.
     pub(crate) async fn run(self: Arc<Self>) {
-        futures::join!(self.keep_reporting(), self.keep_settling(), self.keep_steering());
+        futures::join!(self.keep_reporting(), self.keep_settling(), self.keep_merging(), self.keep_steering());
     }
 
     /// Whether this node leads the catalog.

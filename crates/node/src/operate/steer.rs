@@ -5,6 +5,7 @@
 
 use super::Operations;
 use super::report::Report;
+use super::shrink::next_merge;
 use crate::membership::pause;
 use ahash::AHashMap;
 use diorite_base::{NodeId, TabletId};
@@ -111,8 +112,8 @@ impl Operations {
             return;
         }
         let deciding = Arc::clone(&catalog);
-        let decided = self.runtime.spawn_blocking(move || balance(&view(&deciding, &known))).await;
-        let Ok(actions) = decided else {
+        let decide = move || (balance(&view(&deciding, &known)), next_merge(&deciding, &known));
+        let Ok((actions, merge)) = self.runtime.spawn_blocking(decide).await else {
             tracing::error!("the balancer panicked");
             return;
         };
@@ -128,6 +129,11 @@ impl Operations {
                     return;
                 }
             }
+        }
+        if let Some(command) = merge
+            && let Err(error) = self.catalog.propose(&command).await
+        {
+            tracing::info!(%error, ?command, "could not ask for a merge; trying again");
         }
     }
 
