@@ -120,11 +120,17 @@ pub enum AdminCommand {
         #[arg(value_name = "SECONDS")]
         seconds: u64,
     },
-    /// Split tablets with more than this in files: 64GiB at first; 0: only when asked to.
+    /// Split tablets with more than this in files: 64GiB at first; 0: none for its size.
     SetSplitSize {
         /// Bytes.
         #[arg(value_name = "SIZE")]
         size: Size,
+    },
+    /// Split tablets with more reads and writes a second than this, for half a minute: 100000 at first; 0: none for its load.
+    SetSplitLoad {
+        /// Reads and writes per second.
+        #[arg(value_name = "OPERATIONS")]
+        operations_per_second: u64,
     },
     /// Name the zones in which leaders are to be; none: anywhere.
     SetLeaderZones {
@@ -223,6 +229,9 @@ pub fn run(arguments: &AdminArguments) -> Result<ExitCode, AdminError> {
             set(&client, json, &json!({ "replace_after_ms": seconds.saturating_mul(1_000) }))?;
         }
         AdminCommand::SetSplitSize { size } => set(&client, json, &json!({ "split_bytes": size.0 }))?,
+        AdminCommand::SetSplitLoad { operations_per_second } => {
+            set(&client, json, &json!({ "split_operations_per_second": operations_per_second }))?;
+        }
         AdminCommand::SetLeaderZones { zones } => set(&client, json, &json!({ "preferred_leader_zones": zones }))?,
         AdminCommand::Logging { node, levels, slow_query } => {
             let path =

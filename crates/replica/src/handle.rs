@@ -2,6 +2,7 @@
 
 use crate::lease::LeaseSlot;
 use crate::planted::Planted;
+use crate::samples::KeySamples;
 use crate::split::SplitMark;
 use arc_swap::{ArcSwap, ArcSwapOption};
 use diorite_base::write::KvError;
@@ -79,6 +80,8 @@ pub struct TabletHandle<T = Tablet> {
     pub(crate) read_failed: AtomicBool,
     pub(crate) reads: AtomicU64,
     pub(crate) writes: AtomicU64,
+    /// Of some of both: their keys.
+    pub(crate) samples: KeySamples,
     node: NodeId,
     clock: Arc<dyn Clock>,
     pub(crate) planted: Planted,
@@ -116,6 +119,7 @@ impl<T: TabletData> TabletHandle<T> {
             read_failed: AtomicBool::new(false),
             reads: AtomicU64::new(0),
             writes: AtomicU64::new(0),
+            samples: KeySamples::default(),
             node,
             clock,
             planted: Planted::default(),
@@ -149,6 +153,19 @@ impl<T: TabletData> TabletHandle<T> {
     /// Reads served and writes applied since start.
     pub fn operations(&self) -> (u64, u64) {
         (self.reads.load(Ordering::Relaxed), self.writes.load(Ordering::Relaxed))
+    }
+
+    /// How the keys began, their first eight bytes, of some of the operations since this was last asked: one in 64, at most the newest 64. Of a leader; others apply
+    /// writes as well and do not count them.
+    pub fn take_samples(&self) -> Vec<[u8; 8]> {
+        self.samples.take()
+    }
+
+    /// Not shared by design: one relaxed add on the tablet's own line, next to the lease that was read anyway.
+    #[inline]
+    fn count_read(&self, key: &[u8]) {
+        let nth = self.reads.fetch_add(1, Ordering::Relaxed);
+        self.samples.offer(nth, key);
     }
 
     /// Who leads the tablet.
@@ -246,8 +263,7 @@ impl TabletHandle {
         let found = self.data.get_cached(key).map_err(|error| self.failed_to_read(error))?;
         self.finish(&begun)?;
         if found.is_some() {
-            // Not shared by design: one relaxed add on the tablet's own line, next to the lease that was read anyway.
-            self.reads.fetch_add(1, Ordering::Relaxed);
+            self.count_read(key);
         }
         Ok(found)
     }
@@ -255,7 +271,7 @@ impl TabletHandle {
     /// Reads; may wait for the disk.
     pub fn get(&self, permit: Permit, key: &[u8]) -> Result<Option<PinnedValue>, KvError> {
         let begun = self.begin(permit)?;
-        self.reads.fetch_add(1, Ordering::Relaxed);
+        self.count_read(key);
         let found = self.data.get(key).map_err(|error| self.failed_to_read(error))?;
         self.finish(&begun)?;
         Ok(found)
@@ -269,7 +285,7 @@ impl TabletHandle {
         visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
     ) -> Result<bool, KvError> {
         let begun = self.begin(permit)?;
-        self.reads.fetch_add(1, Ordering::Relaxed);
+        self.count_read(range.start);
         let exhausted = self.data.scan(range, visit).map_err(|error| self.failed_to_read(error))?;
         self.finish(&begun)?;
         Ok(exhausted)
@@ -286,7 +302,7 @@ impl TabletHandle {
         let found = self.data.scan_cached(range, visit).map_err(|error| self.failed_to_read(error))?;
         self.finish(&begun)?;
         if found.is_some() {
-            self.reads.fetch_add(1, Ordering::Relaxed);
+            self.count_read(range.start);
         }
         Ok(found)
     }

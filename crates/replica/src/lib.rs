@@ -30,6 +30,7 @@ mod members;
 mod planted;
 mod queue;
 mod replica;
+mod samples;
 mod split;
 mod staleness;
 mod store;
