@@ -130,7 +130,7 @@ pub enum AdminCommand {
     SetSplitLoad {
         /// Reads and writes per second.
         #[arg(value_name = "OPERATIONS")]
-        operations_per_second: u64,
+        operations: u64,
     },
     /// Name the zones in which leaders are to be; none: anywhere.
     SetLeaderZones {
@@ -218,8 +218,7 @@ pub fn run(arguments: &AdminArguments) -> Result<ExitCode, AdminError> {
             operate(*node, if *back { "return-leaders" } else { "move-leaders" })?;
         }
         AdminCommand::Split { tablet } => {
-            let path = format!("/api/v1/tablets/{tablet}/split");
-            change(&client, json, &path, &Value::Null)?;
+            change(&client, json, &format!("/api/v1/tablets/{tablet}/split"), &Value::Null)?;
         }
         AdminCommand::SetZone { node, zone } => {
             change(&client, json, &format!("/api/v1/nodes/{node}/zone"), &json!({ "zone": zone }))?;
@@ -229,8 +228,8 @@ pub fn run(arguments: &AdminArguments) -> Result<ExitCode, AdminError> {
             set(&client, json, &json!({ "replace_after_ms": seconds.saturating_mul(1_000) }))?;
         }
         AdminCommand::SetSplitSize { size } => set(&client, json, &json!({ "split_bytes": size.0 }))?,
-        AdminCommand::SetSplitLoad { operations_per_second } => {
-            set(&client, json, &json!({ "split_operations_per_second": operations_per_second }))?;
+        AdminCommand::SetSplitLoad { operations: most } => {
+            set(&client, json, &json!({ "split_operations_per_second": most }))?
         }
         AdminCommand::SetLeaderZones { zones } => set(&client, json, &json!({ "preferred_leader_zones": zones }))?,
         AdminCommand::Logging { node, levels, slow_query } => {
