@@ -339,7 +339,7 @@ impl<E: Engine> Core<E> {
                 for proposal in replica.fresh.drain(..) {
                     self.outcomes.push(proposal.waiter, Err(error.clone()));
                 }
-            } else if replica.may_propose() {
+            } else if replica.may_propose() && replica.may_stamp() {
                 context.counters.proposals.add(replica.fresh.len() as u64);
                 for (waiter, error) in replica.propose_fresh(now_ns, &mut || context.stamps.stamp(wall_us)) {
                     self.outcomes.push(waiter, Err(error));
@@ -493,6 +493,8 @@ impl<E: Engine> Core<E> {
         let was_split = replica.split.is_some();
         let applied = self.applier.apply(replica, committed, &mut self.outcomes);
         let is_split = replica.split.is_some() && !was_split;
+        // Whoever leads next stamps after all that was acknowledged, whatever its own clock says.
+        self.context.stamps.observe(replica.applied.newest_stamp_us);
         let is_applied = match applied {
             Ok(MembersChanged(false)) => true,
             Ok(MembersChanged(true)) => {

@@ -315,6 +315,12 @@ impl<E: Engine> Replica<E> {
         self.group.is_leader() && ![self.released_term, self.split_term].contains(&term) && self.split.is_none()
     }
 
+    /// Of a leader: whether it has seen every committed write, so that its stamps are greater than theirs.
+    pub(crate) fn may_stamp(&self) -> bool {
+        let published = self.published.as_ref().filter(|published| published.term == self.group.term());
+        published.map_or_else(|| self.group.is_established_leader(), |published| published.is_established)
+    }
+
     /// Whether it leads and has given up its lease for good, so that another shall lead.
     pub(crate) fn has_released(&self) -> bool {
         self.group.is_leader() && self.released_term == self.group.term()

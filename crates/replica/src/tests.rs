@@ -82,7 +82,10 @@ fn start_as(home: &Path, limit: u64, node: u64, transport: Arc<dyn Transport>) -
 }
 
 fn start_with(homes: &[&Path], limit: u64, node: u64, transport: Arc<dyn Transport>) -> Store {
-    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    start_by(Arc::new(SystemClock::new()), homes, limit, node, transport)
+}
+
+fn start_by(clock: Arc<dyn Clock>, homes: &[&Path], limit: u64, node: u64, transport: Arc<dyn Transport>) -> Store {
     let storage = StorageOptions { log_bytes: LOG_BYTES, ..StorageOptions::for_memory(256 << 20, 2) };
     let shared = Shared::new(storage, Arc::new(Sums), Arc::clone(&clock)).unwrap();
     let directory = |home: &&Path| {

@@ -9,6 +9,19 @@ use std::time::Duration;
 
 /// Founders and wanted voters.
 type Placed = (Vec<u64>, Vec<u64>);
+/// A clock that tells the time of so many microseconds ago.
+struct Behind(SystemClock, i64);
+
+impl Clock for Behind {
+    fn monotonic_ns(&self) -> u64 {
+        self.0.monotonic_ns()
+    }
+
+    fn wall_us(&self) -> i64 {
+        self.0.wall_us() - self.1
+    }
+}
+
 type OnOpening = Box<dyn Fn(u64) + Send + Sync>;
 
 /// Carries frames between the stores of one process, on the sender's thread. A node that is not there, or is cut off, is down.
@@ -86,19 +99,27 @@ pub(super) struct Cluster {
     pub(super) hub: Arc<Hub>,
     pub(super) homes: Vec<tempfile::TempDir>,
     pub(super) stores: BTreeMap<u64, Arc<Store>>,
+    /// By how many microseconds the clock of each node is behind that of the first, for each that comes later.
+    behind_us: i64,
 }
 
 impl Cluster {
     pub(super) fn start(nodes: u64) -> Self {
+        Self::start_with_clocks(nodes, 0)
+    }
+
+    fn start_with_clocks(nodes: u64, behind_us: i64) -> Self {
         let homes = (0..nodes).map(|_| tempfile::tempdir().unwrap()).collect();
-        let mut cluster = Self { hub: Arc::default(), homes, stores: BTreeMap::new() };
+        let mut cluster = Self { hub: Arc::default(), homes, stores: BTreeMap::new(), behind_us };
         (1..=nodes).for_each(|node| cluster.start_node(node));
         cluster
     }
 
     pub(super) fn start_node(&mut self, node: u64) {
         let port = Port { node: NodeId(node), hub: Arc::clone(&self.hub) };
-        let store = Arc::new(start_as(self.homes[node as usize - 1].path(), LOG_BYTES, node, Arc::new(port)));
+        let clock = Arc::new(Behind(SystemClock::new(), self.behind_us * (node as i64 - 1)));
+        let home = self.homes[node as usize - 1].path();
+        let store = Arc::new(start_by(clock, &[home], LOG_BYTES, node, Arc::new(port)));
         let others = (1..=self.homes.len() as u64).filter(|other| *other != node).map(NodeId);
         self.hub.stores.write().unwrap().insert(node, Arc::downgrade(&store));
         store.set_openings(Arc::new(Founded { node, hub: Arc::clone(&self.hub) }));
@@ -204,6 +225,23 @@ fn another_leads_when_the_leader_is_gone_and_the_returned_one_catches_up() {
     // It is preferred, so it leads again after a while.
     wait_for(|| (1_000..1_008).all(|tablet| cluster.leader(tablet) == Some(1)));
     assert!((1_000..1_008).all(|tablet| cluster.read(tablet, 1) == 2));
+}
+
+#[test]
+fn a_leader_whose_clock_is_behind_stamps_after_what_it_took_over() {
+    let mut cluster = Cluster::start_with_clocks(3, 60_000_000);
+    (1..=3).for_each(|node| cluster.open(node, 1_000, &[1, 2, 3], &[1, 2, 3]));
+    wait_for(|| cluster.leader(1_000) == Some(1));
+    cluster.add(1_000, 1);
+    let newest = |cluster: &Cluster| {
+        let handle = cluster.stores[&cluster.wait_for_leader(1_000)].handle(TabletId(1_000)).unwrap();
+        handle.data().applied_state().unwrap().newest_stamp_us
+    };
+    let before = newest(&cluster);
+    cluster.stop_node(1);
+    wait_for(|| cluster.leader(1_000).is_some_and(|leader| leader != 1));
+    cluster.add(1_000, 1);
+    assert!(newest(&cluster) > before, "an acknowledged write has a lesser timestamp than one before it");
 }
 
 #[test]
