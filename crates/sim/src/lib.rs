@@ -7,6 +7,7 @@
 //! replicas (they arrive, sooner or later).
 
 pub mod checkers;
+mod children;
 mod client;
 mod clock;
 mod cluster;
@@ -20,6 +21,7 @@ mod program;
 mod queue;
 mod run;
 mod scenario;
+mod splits;
 #[cfg(test)]
 mod tests;
 mod text;
