@@ -685,9 +685,10 @@ impl Store {
         self.splits.prepare(tablet, split)
     }
 
-    /// Whether there are files of a tablet here, whether it is open or not.
+    /// Whether there are files of a tablet here, whether it is open or not. What was only prepared of a child before a restart does not count: its parent's
+    /// replica makes it anew.
     pub fn has_files(&self, tablet: TabletId) -> bool {
-        self.inner.has_files(tablet)
+        self.inner.has_files(tablet) && self.inner.is_logged(tablet)
     }
 
     /// How this node's replica of a tablet was split, if it was.

@@ -136,9 +136,7 @@ pub struct Asked {
     pub request: u64,
     /// Who asks.
     pub client: u32,
-    /// Of which tablet of the beginning.
-    pub tablet: TabletId,
-    /// Which of those that came of it is asked.
+    /// Which tablet: one of the beginning, or one that came of it.
     pub target: TabletId,
     /// Where.
     pub node: NodeId,
@@ -222,7 +220,7 @@ impl Clients {
         let node = known.filter(|_| dice.chance(900)).unwrap_or_else(|| *dice.pick(nodes));
         let ticket = self.begin(client, tablet, ask);
         self.clients[client as usize].open = Some(Open { request, tablet, target, ask, ticket });
-        Asked { request, client, tablet, target, node, ask }
+        Asked { request, client, target, node, ask }
     }
 
     fn begin(&mut self, client: u32, tablet: TabletId, ask: Ask) -> Option<Ticket> {

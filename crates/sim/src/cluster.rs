@@ -331,6 +331,8 @@ impl Cluster {
     }
 
     fn make_children(&mut self, id: NodeId, mark: SplitMark) {
+        let now_ns = self.now_ns();
+        self.trace.event(now_ns, id.0, "make", &mark.index.to_le_bytes(), || format!("children of {}", mark.parent));
         let Some(node) = self.nodes.get_mut(&id) else { return };
         if node.make_children(&self.setting, &mark) {
             let at_ns = self.now_ns() + 20_000 * US;
@@ -416,6 +418,8 @@ impl Cluster {
             Step::ReadEnd(asked, term, value) => self.read_end(asked, term, value),
             Step::Flush(tablet) => self.flush(node, tablet),
             Step::Prepare(tablet) => {
+                let now_ns = self.now_ns();
+                self.trace.event(now_ns, node.0, "prepare", &tablet.0.to_le_bytes(), || format!("{tablet}"));
                 if let Some(node) = self.nodes.get_mut(&node) {
                     node.prepare(tablet);
                 }

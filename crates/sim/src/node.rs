@@ -255,7 +255,7 @@ impl Node {
     /// Puts a copy in the place of a tablet's data, if it is newer. Returns whether it was.
     pub fn install(&mut self, tablet: TabletId, copy: MemoryTablet) -> bool {
         let (Some(life), Some(data)) = (&mut self.life, self.disk.tablets.get_mut(&tablet)) else { return false };
-        let members = self.heard[&tablet].members.clone();
+        let Some(members) = self.heard.get(&tablet).map(|placement| placement.members.clone()) else { return false };
         let index = |data: &MemoryTablet| data.applied_state().map_or(0, |state| state.index);
         if index(&copy) <= index(data) {
             return false;
@@ -289,7 +289,8 @@ impl Disk {
 
     /// Whether a child will be made by its parent's replica, when that learns that it was split.
     fn is_to_come(&self, tablet: TabletId, placement: &Placement) -> bool {
-        placement.origin.is_some_and(|(parent, ..)| self.has_files(parent) && !self.has_files(tablet))
+        let counts = |tablet| self.has_files(tablet) && self.is_logged(tablet);
+        placement.origin.is_some_and(|(parent, ..)| counts(parent) && !counts(tablet))
     }
 
     /// Makes a tablet that is not there, and writes its first members to the log, and what a child must hold before it votes. Returns whether they are
@@ -306,6 +307,9 @@ impl Disk {
             self.tablets.remove(&tablet);
         }
         let is_new = !self.has_files(tablet);
+        if let Some((_, prepared)) = self.prepared.remove(&tablet).filter(|_| !self.is_logged(tablet)) {
+            self.tablets.insert(tablet, prepared);
+        }
         let data = self.tablets.entry(tablet).or_insert_with(|| Arc::new(MemoryTablet::new(None)));
         keep_own(tablet, data);
         let group = GroupId::from(tablet);

@@ -130,7 +130,8 @@ impl Cluster {
         let cut = *self.splits.dice.pick(&cuts);
         let children = [0, 1].map(|at| TabletId(self.splits.next_tablet + at));
         self.splits.next_tablet += 2;
-        let founders = self.setting.founders[&tablet].clone();
+        // Those who hold it now: a replica that begins with nothing must not take a former set of members for its own.
+        let founders = placement.members.voters.clone();
         let parts = [KeyRange { end: cut, ..range }, KeyRange { start: cut, ..range }];
         for (child, part) in children.into_iter().zip(parts) {
             self.setting.founders.insert(child, founders.clone());
