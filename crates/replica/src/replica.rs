@@ -313,9 +313,7 @@ impl<E: Engine> Replica<E> {
     pub(crate) fn may_propose(&self) -> bool {
         let term = self.group.term();
         let is_split = self.split_term == term || self.split.is_some();
-        self.group.is_leader()
-            && self.released_term != term
-            && (!is_split || self.handle.planted.keep_lease_when_split)
+        self.group.is_leader() && self.released_term != term && (!is_split || self.handle.planted.keep_lease_when_split)
     }
 
     /// Whether it leads and has given up its lease for good, so that another shall lead.

@@ -455,7 +455,9 @@ pub fn begin_from_log<R: LogReader, B: LogRecords>(
     let mut entries = parent.entries(held.index + 1, mark.index + 1, MAX_ADDED_BYTES).unwrap_or_default();
     let is_whole = entries.first().is_some_and(|entry| entry.index == held.index + 1)
         && entries.last().is_some_and(|entry| (entry.index, entry.term) == (mark.index, mark.term));
-    if !is_whole {
+    // Of a parent that lagged so far behind that it was a child still to be cut: whose part is to be kept there only that knows.
+    let is_cut_twice = entries.iter().rev().skip(1).any(|entry| entry.context == SPLIT);
+    if !is_whole || is_cut_twice {
         return Ok(false);
     }
     if planted.allowed().forget_parents_log {
@@ -511,6 +513,41 @@ pub(crate) fn keep_part<E: Engine>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use diorite_raft::Entry;
+    use diorite_storage::MemoryRecords;
+
+    struct Parent(Vec<Entry>);
+
+    impl LogReader for Parent {
+        fn entries(&self, low: u64, high: u64, _: u64) -> Result<Vec<Entry>, String> {
+            Ok(self.0.iter().filter(|entry| (low..high).contains(&entry.index)).cloned().collect())
+        }
+    }
+
+    #[test]
+    fn a_child_takes_its_parents_log_only_if_that_was_not_itself_split_off_in_it() {
+        let split = Split { boundary: vec![0x80; 9], children: [TabletId(7), TabletId(8)] };
+        let mark = SplitMark { parent: TabletId(3), index: 9, term: 2, split };
+        let log = |splits: &[u64]| {
+            let context = |index| if splits.contains(&index) { SPLIT } else { &[] };
+            Parent(
+                (1..=9)
+                    .map(|index| Entry { index, term: 2, context: context(index).into(), ..Entry::default() })
+                    .collect(),
+            )
+        };
+        let begins = |splits: &[u64], index| {
+            let held = AppliedState { index, term: 2, ..AppliedState::default() };
+            let mut records = MemoryRecords::default();
+            let begun = begin_from_log(&held, &mark, &log(splits), GroupId(7), &mut records, Planted::default());
+            assert_eq!(begun.as_ref().ok(), Some(&!records.is_empty()), "all or nothing");
+            begun.expect("memory takes everything")
+        };
+        assert!(begins(&[9], 4));
+        assert!(!begins(&[9], 9), "it was made after the split");
+        assert!(!begins(&[6, 9], 4), "what the parent was split from ends within");
+        assert!(begins(&[6, 9], 6), "or before");
+    }
 
     #[test]
     fn a_mark_survives_its_encoding() {

@@ -42,7 +42,10 @@ impl Node {
         }
         handle.keep_for_children(u64::MAX);
         let mut records = MemoryRecords::default();
-        for child in mark.split.children {
+        // One that has moved away since is no concern of this node's.
+        let is_here = |child: &TabletId| self.heard.get(child).is_none_or(|placement| placement.is_on(self.id));
+        let children: Vec<TabletId> = mark.split.children.into_iter().filter(is_here).collect();
+        for child in children.iter().copied() {
             if self.disk.is_logged(child) {
                 continue;
             }
@@ -70,8 +73,9 @@ impl Node {
         if !records.is_empty() && life.log.write(&mut records, true).is_err() {
             return false;
         }
-        let members = self.heard[&mark.parent].members.clone();
-        for child in mark.split.children {
+        for child in children {
+            let placement = self.heard.get(&child).unwrap_or(&self.heard[&mark.parent]);
+            let members = placement.members.clone();
             let Some(life) = &mut self.life else { return false };
             if life.handles.contains_key(&child) {
                 life.core.set_members(child, members.clone());

@@ -344,10 +344,7 @@ fn outcome(ask: &Ask, answer: Option<&Answer>) -> Outcome {
         (
             _,
             Some(Answer::Failed(
-                KvError::NotLeader { .. }
-                | KvError::NoSuchTablet(_)
-                | KvError::Overloaded(_)
-                | KvError::Unavailable(_),
+                KvError::NotLeader { .. } | KvError::NoSuchTablet(_) | KvError::Overloaded(_) | KvError::Unavailable(_),
             )),
         ) => Outcome::NotDone,
         (Ask::Read(_), Some(Answer::Failed(_))) => Outcome::NotDone,

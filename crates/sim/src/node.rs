@@ -3,11 +3,11 @@
 //! In production a core has a thread of its own, and heartbeats another; here both are turns that the simulation gives, so that what
 //! happens between two of them is the simulation's to decide.
 
+use crate::children::keep_own;
 use crate::clock::{NodeClock, TrueTime};
 use crate::dice::Dice;
 use crate::engine::{SimEngine, SimLog};
 use crate::network::Network;
-use crate::children::keep_own;
 use crate::placement::Placement;
 use crate::program::Programs;
 use crate::splits::KeyRange;

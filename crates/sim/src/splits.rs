@@ -121,9 +121,9 @@ impl Cluster {
         let cuts: Vec<u64> = CUTS.into_iter().filter(|cut| *cut > range.start && *cut < range.end).collect();
         let placement = &self.setting.tablets[&tablet];
         let wanted = &placement.members.voters;
-        let is_settled = self.settled(tablet).is_some_and(|voters| {
-            voters.len() == wanted.len() && voters.iter().all(|voter| wanted.contains(voter))
-        });
+        let is_settled = self
+            .settled(tablet)
+            .is_some_and(|voters| voters.len() == wanted.len() && voters.iter().all(|voter| wanted.contains(voter)));
         if placement.is_splitting() || !placement.leaving.is_empty() || !is_settled || cuts.is_empty() {
             return;
         }
@@ -185,7 +185,8 @@ impl Cluster {
     /// A replica of a node has been split: its children are made a little later, and the catalog hears of it, or not.
     pub fn was_split(&mut self, node: NodeId, mark: SplitMark, leads: bool) {
         let now_ns = self.now_ns();
-        self.trace.event(now_ns, node.0, "was split", &mark.index.to_le_bytes(), || format!("{mark:?}, leads: {leads}"));
+        self.trace
+            .event(now_ns, node.0, "was split", &mark.index.to_le_bytes(), || format!("{mark:?}, leads: {leads}"));
         if leads && self.splits.dice.chance(800) {
             let heard_ns = now_ns + self.splits.dice.milliseconds(1, 200);
             self.queue.schedule(heard_ns, Event::Split(SplitEvent::Serve(mark.clone())));
