@@ -188,6 +188,16 @@ impl<T: TabletData> TabletHandle<T> {
         Some(voters.to_vec())
     }
 
+    /// How it was split, if it was.
+    pub fn split(&self) -> Option<SplitMark> {
+        self.split.load_full().map(|mark| SplitMark::clone(&mark))
+    }
+
+    /// The log is to keep what comes from this index on, as prepared children lack it; `u64::MAX`: there are none.
+    pub fn keep_for_children(&self, from: u64) {
+        self.children_from.store(from, Ordering::Relaxed);
+    }
+
     /// The index of the last entry that is no longer in the log.
     pub fn log_start(&self) -> u64 {
         self.log_start.load(Ordering::Acquire)

@@ -48,7 +48,7 @@ pub use liveness::{Liveness, PeerListener};
 #[doc(hidden)]
 pub use planted::Planted;
 pub use replica::{Members, Opening, Proposal, Replica};
-pub use split::{Split, SplitListener, SplitMark};
+pub use split::{Split, SplitListener, SplitMark, begin_as_copy, begin_from_log, keep_own};
 pub use store::{Durability, OnLoaded, OpenTablet, Refused, Reroute, Store, StoreCounters, StoreOptions};
 pub use wire::{Envelope, envelopes};
 
