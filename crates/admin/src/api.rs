@@ -270,6 +270,11 @@ pub enum Change {
         /// Bytes in files; 0: never.
         bytes: u64,
     },
+    /// Sets from which load on tablets are split.
+    SetSplitLoad {
+        /// Reads and writes of one tablet; 0: never.
+        operations_per_second: u64,
+    },
     /// Sets up to which size neighbours are merged.
     SetMergeSize {
         /// Bytes in files of both together; 0: never.
@@ -457,6 +462,8 @@ pub struct BalancerStatus {
     pub preferred_leader_zones: Vec<String>,
     /// Tablets with more bytes in files are split; 0: never.
     pub split_bytes: u64,
+    /// Tablets with more reads and writes a second are split; 0: never.
+    pub split_operations_per_second: u64,
 }
 
 /// How a node is.

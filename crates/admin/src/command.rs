@@ -128,11 +128,17 @@ pub enum AdminCommand {
         #[arg(value_name = "SECONDS")]
         seconds: u64,
     },
-    /// Split tablets with more than this in files: 64GiB at first; 0: only when asked to.
+    /// Split tablets with more than this in files: 64GiB at first; 0: none for its size.
     SetSplitSize {
         /// Bytes.
         #[arg(value_name = "SIZE")]
         size: Size,
+    },
+    /// Split tablets with more reads and writes a second than this, for half a minute: 100000 at first; 0: none for its load.
+    SetSplitLoad {
+        /// Reads and writes per second.
+        #[arg(value_name = "OPERATIONS")]
+        operations: u64,
     },
     /// Merge neighbouring tablets with no more than this in files together, where a table has more tablets than it was created with: 64MiB at first; 0: never.
     SetMergeSize {
@@ -226,8 +232,7 @@ pub fn run(arguments: &AdminArguments) -> Result<ExitCode, AdminError> {
             operate(*node, if *back { "return-leaders" } else { "move-leaders" })?;
         }
         AdminCommand::Split { tablet } => {
-            let path = format!("/api/v1/tablets/{tablet}/split");
-            change(&client, json, &path, &Value::Null)?;
+            change(&client, json, &format!("/api/v1/tablets/{tablet}/split"), &Value::Null)?;
         }
         AdminCommand::Merge { tablet, into } => {
             change(&client, json, &format!("/api/v1/tablets/{tablet}/merge"), &json!({ "into": into }))?;
@@ -240,17 +245,14 @@ pub fn run(arguments: &AdminArguments) -> Result<ExitCode, AdminError> {
             set(&client, json, &json!({ "replace_after_ms": seconds.saturating_mul(1_000) }))?;
         }
         AdminCommand::SetSplitSize { size } => set(&client, json, &json!({ "split_bytes": size.0 }))?,
+        AdminCommand::SetSplitLoad { operations: most } => {
+            set(&client, json, &json!({ "split_operations_per_second": most }))?
+        }
         AdminCommand::SetMergeSize { size } => set(&client, json, &json!({ "merge_bytes": size.0 }))?,
         AdminCommand::SetLeaderZones { zones } => set(&client, json, &json!({ "preferred_leader_zones": zones }))?,
         AdminCommand::Logging { node, levels, slow_query } => {
-            let path =
-                node.map_or_else(|| "/api/v1/logging".to_owned(), |node| format!("/api/v1/nodes/{node}/logging"));
             let change = LogChange { levels: levels.clone(), slow_query: slow_query.clone() };
-            let status: LogStatus = match change == LogChange::default() {
-                true => client.get(&path)?,
-                false => client.post(&path, &serde_json::to_value(&change).map_err(std::io::Error::other)?)?,
-            };
-            show(json, &status, tables::logging)?;
+            logging(&client, json, *node, &change)?;
         }
         AdminCommand::Pause { what: Pausable::Balancing } => {
             set(&client, json, &json!({ "balancing_is_paused": true }))?
@@ -260,6 +262,16 @@ pub fn run(arguments: &AdminArguments) -> Result<ExitCode, AdminError> {
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Shows how a node logs, after a change if one is asked for.
+fn logging(client: &Client, json: bool, node: Option<u64>, change: &LogChange) -> Result<(), AdminError> {
+    let path = node.map_or_else(|| "/api/v1/logging".to_owned(), |node| format!("/api/v1/nodes/{node}/logging"));
+    let status: LogStatus = match *change == LogChange::default() {
+        true => client.get(&path)?,
+        false => client.post(&path, &serde_json::to_value(change).map_err(std::io::Error::other)?)?,
+    };
+    show(json, &status, tables::logging)
 }
 
 fn look<T: DeserializeOwned + Serialize>(

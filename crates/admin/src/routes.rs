@@ -121,6 +121,7 @@ struct Settings {
     replace_after_ms: Option<u64>,
     preferred_leader_zones: Option<Vec<String>>,
     split_bytes: Option<u64>,
+    split_operations_per_second: Option<u64>,
     merge_bytes: Option<u64>,
 }
 
@@ -135,6 +136,9 @@ async fn settings(State(view): State<NodeView>, body: Bytes) -> Response {
         settings.replace_after_ms.map(|milliseconds| Change::SetReplaceAfter { milliseconds }),
         settings.preferred_leader_zones.map(|zones| Change::SetLeaderZones { zones }),
         settings.split_bytes.map(|bytes| Change::SetSplitSize { bytes }),
+        settings
+            .split_operations_per_second
+            .map(|operations_per_second| Change::SetSplitLoad { operations_per_second }),
         settings.merge_bytes.map(|bytes| Change::SetMergeSize { bytes }),
     ];
     let mut done = Vec::new();

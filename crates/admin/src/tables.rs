@@ -45,9 +45,11 @@ pub(crate) fn status(status: &ClusterStatus) -> String {
         ("replace", format!("nodes that are silent for {}", duration(balancer.replace_after_ms / 1_000))),
         (
             "split",
-            match balancer.split_bytes {
-                0 => "no tablet by itself".to_owned(),
-                bytes => format!("tablets over {}", size(bytes)),
+            match (balancer.split_bytes, balancer.split_operations_per_second) {
+                (0, 0) => "no tablet by itself".to_owned(),
+                (bytes, 0) => format!("tablets over {}", size(bytes)),
+                (0, operations) => format!("tablets over {operations} operations/s"),
+                (bytes, operations) => format!("tablets over {} or {operations} operations/s", size(bytes)),
             },
         ),
     ];

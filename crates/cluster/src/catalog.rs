@@ -105,6 +105,8 @@ pub struct Settings {
     pub preferred_leader_zones: Vec<String>,
     /// Tablets with more bytes in files are split; 0: none is unless somebody asks for it.
     pub split_bytes: u64,
+    /// Tablets with more reads and writes a second, for as long as it takes to be sure, are split; 0: none is unless somebody asks for it.
+    pub split_operations_per_second: u64,
     /// Neighbours with no more than this in files together are merged, where a table has more tablets than it was created with; 0: never.
     pub merge_bytes: u64,
 }
@@ -119,6 +121,8 @@ impl Default for Settings {
             preferred_leader_zones: Vec::new(),
             // About a hundred replicas for some terabytes on a node: small enough to be moved in minutes.
             split_bytes: 64 << 30,
+            // More than one of many tablets should take of a node's cores.
+            split_operations_per_second: 100_000,
             // Copied in a second.
             merge_bytes: 64 << 20,
         }

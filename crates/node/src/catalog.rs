@@ -565,6 +565,10 @@ impl Openings for CatalogFollower {
         let Some(placement) = served.placement(parent) else {
             return self.opening(child).map_or(ChildOpening::Never, |opening| ChildOpening::As(Box::new(opening)));
         };
+        if served.placement(child).is_some() {
+            // It may have moved away already, if its sibling is what still needs the parent.
+            return self.opening(child).map_or(ChildOpening::Never, |opening| ChildOpening::As(Box::new(opening)));
+        }
         let is_known = placement.split.is_some_and(|split| split.children.contains(&child));
         match (is_known, served.table_of(parent)) {
             (true, Some(entry)) => ChildOpening::As(Box::new(open_rows(child, placement, &entry.table))),

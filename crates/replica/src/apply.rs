@@ -4,8 +4,10 @@
 //! replaying from that index, and nothing is applied twice. An evaluated mutation sees everything before it in the log.
 
 use crate::entry::mutations;
+use crate::handle::TabletHandle;
 use crate::merge::CLOSED;
 use crate::replica::{Replica, Waiter};
+use crate::samples::KeySamples;
 use crate::split::{SPLIT, Split, SplitMark, keep_part};
 use ahash::AHashMap;
 use diorite_base::mutation::{
@@ -44,12 +46,13 @@ impl Outcomes {
     }
 }
 
-/// The tablet as an evaluated mutation reads it.
-struct View<'a, T>(&'a Arc<T>);
+/// The tablet as an evaluated mutation reads it; which one of all mutations it is.
+struct View<'a, T>(&'a TabletHandle<T>, u64);
 
 impl<T: TabletData> TabletView for View<'_, T> {
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, EvaluationFailed> {
-        let found = self.0.get(key).map_err(|error| EvaluationFailed(error.to_string()))?;
+        self.0.samples.offer(self.1, key);
+        let found = self.0.data.get(key).map_err(|error| EvaluationFailed(error.to_string()))?;
         Ok(found.map(|value| value.to_vec()))
     }
 
@@ -60,7 +63,8 @@ impl<T: TabletData> TabletView for View<'_, T> {
         visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
     ) -> Result<(), EvaluationFailed> {
         let range = ScanRange { start, end, reverse: false, expected_entries: 0 };
-        self.0.scan(&range, visit).map_err(|error| EvaluationFailed(error.to_string()))?;
+        self.0.samples.offer(self.1, start);
+        self.0.data.scan(&range, visit).map_err(|error| EvaluationFailed(error.to_string()))?;
         Ok(())
     }
 }
@@ -106,11 +110,13 @@ pub(crate) struct MembersChanged(pub(crate) bool);
 pub(crate) struct Applier<E: Engine> {
     batch: <E::Tablet as TabletData>::Batch,
     written: Vec<Waiter>,
+    /// Mutations applied, to whichever tablet: some of their keys are kept.
+    mutations: u64,
 }
 
 impl<E: Engine> Default for Applier<E> {
     fn default() -> Self {
-        Self { batch: Default::default(), written: Vec::new() }
+        Self { batch: Default::default(), written: Vec::new(), mutations: 0 }
     }
 }
 
@@ -164,10 +170,15 @@ impl<E: Engine> Applier<E> {
             if let Some(explicit_us) = mutation.explicit_us {
                 state.newest_explicit_us = state.newest_explicit_us.max(explicit_us);
             }
+            self.mutations = self.mutations.wrapping_add(1);
             match mutation.body() {
                 Body::Blind(operations) => {
+                    let mut is_sampled = KeySamples::wants(self.mutations);
                     for operation in operations {
                         let operation = operation.map_err(corrupt)?;
+                        if std::mem::take(&mut is_sampled) {
+                            replica.handle.samples.keep(self.mutations, operation.key);
+                        }
                         let replaces =
                             operation.kind == OperationKind::Overwrite && mutation.stamp_us > state.newest_explicit_us;
                         if replaces {
@@ -203,7 +214,7 @@ impl<E: Engine> Applier<E> {
             .evaluate(
                 program,
                 context,
-                &View(&replica.handle.data),
+                &View(&replica.handle, self.mutations),
                 &mut Changes { batch: &mut self.batch, state: &mut *state },
             )
             .map_err(|failed| StorageError::Corrupt(failed.to_string()))?;
@@ -281,7 +292,10 @@ impl<E: Engine> Applier<E> {
                     self.written.extend(waiting.waiters);
                     continue;
                 }
-                Some(reply) if is_here && is_same => Ok(reply.clone()),
+                Some(reply) if is_here && is_same => {
+                    replica.handle.writes.fetch_add(waiting.waiters.len() as u64, Ordering::Relaxed);
+                    Ok(reply.clone())
+                }
                 // Another leader's entry has taken that place: theirs will never be applied.
                 _ if is_here => Err(KvError::Unavailable(replica.id())),
                 _ => Err(KvError::Timeout(Waited::default())),

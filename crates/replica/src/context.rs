@@ -75,6 +75,13 @@ impl Context {
         }
     }
 
+    /// Names who makes the children of replicas that were split. Once; without it nobody does.
+    pub fn set_splits(&self, splits: Arc<dyn SplitListener>) {
+        if self.splits.set(splits).is_err() {
+            tracing::error!("the children of split replicas are made by somebody already");
+        }
+    }
+
     /// Notes what has happened to a replica.
     pub(crate) fn note(&self, tablet: TabletId, kind: TabletEventKind) {
         self.events.note(tablet, self.clock.wall_us(), kind);

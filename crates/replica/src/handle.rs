@@ -2,6 +2,7 @@
 
 use crate::lease::LeaseSlot;
 use crate::planted::Planted;
+use crate::samples::KeySamples;
 use crate::split::SplitMark;
 use arc_swap::{ArcSwap, ArcSwapOption};
 use diorite_base::write::KvError;
@@ -79,6 +80,8 @@ pub struct TabletHandle<T = Tablet> {
     pub(crate) read_failed: AtomicBool,
     pub(crate) reads: AtomicU64,
     pub(crate) writes: AtomicU64,
+    /// Of some of both: their keys.
+    pub(crate) samples: KeySamples,
     node: NodeId,
     clock: Arc<dyn Clock>,
     pub(crate) planted: Planted,
@@ -116,6 +119,7 @@ impl<T: TabletData> TabletHandle<T> {
             read_failed: AtomicBool::new(false),
             reads: AtomicU64::new(0),
             writes: AtomicU64::new(0),
+            samples: KeySamples::default(),
             node,
             clock,
             planted: Planted::default(),
@@ -151,6 +155,19 @@ impl<T: TabletData> TabletHandle<T> {
         (self.reads.load(Ordering::Relaxed), self.writes.load(Ordering::Relaxed))
     }
 
+    /// How the keys began, their first eight bytes, of some of the operations since this was last asked: one in 64, at most the newest 64. Of a leader; others apply
+    /// writes as well and do not count them.
+    pub fn take_samples(&self) -> Vec<[u8; 8]> {
+        self.samples.take()
+    }
+
+    /// Not shared by design: one relaxed add on the tablet's own line, next to the lease that was read anyway.
+    #[inline]
+    fn count_read(&self, key: &[u8]) {
+        let nth = self.reads.fetch_add(1, Ordering::Relaxed);
+        self.samples.offer(nth, key);
+    }
+
     /// Who leads the tablet.
     pub fn leadership(&self) -> Leadership {
         if self.lease.begin(|| self.lease_clock_ns()).is_some() {
@@ -169,6 +186,16 @@ impl<T: TabletData> TabletHandle<T> {
         let voters = self.settled.load_full()?;
         self.finish_read(term).ok()?;
         Some(voters.to_vec())
+    }
+
+    /// How it was split, if it was.
+    pub fn split(&self) -> Option<SplitMark> {
+        self.split.load_full().map(|mark| SplitMark::clone(&mark))
+    }
+
+    /// The log is to keep what comes from this index on, as prepared children lack it; `u64::MAX`: there are none.
+    pub fn keep_for_children(&self, from: u64) {
+        self.children_from.store(from, Ordering::Relaxed);
     }
 
     /// The index of the last entry that is no longer in the log.
@@ -246,8 +273,7 @@ impl TabletHandle {
         let found = self.data.get_cached(key).map_err(|error| self.failed_to_read(error))?;
         self.finish(&begun)?;
         if found.is_some() {
-            // Not shared by design: one relaxed add on the tablet's own line, next to the lease that was read anyway.
-            self.reads.fetch_add(1, Ordering::Relaxed);
+            self.count_read(key);
         }
         Ok(found)
     }
@@ -255,7 +281,7 @@ impl TabletHandle {
     /// Reads; may wait for the disk.
     pub fn get(&self, permit: Permit, key: &[u8]) -> Result<Option<PinnedValue>, KvError> {
         let begun = self.begin(permit)?;
-        self.reads.fetch_add(1, Ordering::Relaxed);
+        self.count_read(key);
         let found = self.data.get(key).map_err(|error| self.failed_to_read(error))?;
         self.finish(&begun)?;
         Ok(found)
@@ -269,7 +295,7 @@ impl TabletHandle {
         visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
     ) -> Result<bool, KvError> {
         let begun = self.begin(permit)?;
-        self.reads.fetch_add(1, Ordering::Relaxed);
+        self.count_read(range.start);
         let exhausted = self.data.scan(range, visit).map_err(|error| self.failed_to_read(error))?;
         self.finish(&begun)?;
         Ok(exhausted)
@@ -286,7 +312,7 @@ impl TabletHandle {
         let found = self.data.scan_cached(range, visit).map_err(|error| self.failed_to_read(error))?;
         self.finish(&begun)?;
         if found.is_some() {
-            self.reads.fetch_add(1, Ordering::Relaxed);
+            self.count_read(range.start);
         }
         Ok(found)
     }

@@ -31,6 +31,7 @@ mod merge;
 mod planted;
 mod queue;
 mod replica;
+mod samples;
 mod split;
 mod staleness;
 mod store;
@@ -49,7 +50,7 @@ pub use merge::{CLOSED, Closing, KeyRange, MergeReply, MergeStep, Merging};
 #[doc(hidden)]
 pub use planted::Planted;
 pub use replica::{Members, Opening, Proposal, Replica};
-pub use split::{Split, SplitListener, SplitMark};
+pub use split::{Split, SplitListener, SplitMark, begin_as_copy, begin_from_log, keep_own};
 pub use store::{Durability, OnLoaded, OpenTablet, Refused, Reroute, Store, StoreCounters, StoreOptions};
 pub use wire::{Envelope, envelopes};
 

@@ -13,6 +13,10 @@ pub struct Planted {
     pub answer_without_lease: bool,
     /// A replica that came back without its log votes and campaigns at once.
     pub forget_floor: bool,
+    /// A tablet that is split keeps its lease, and answers on.
+    pub keep_lease_when_split: bool,
+    /// A child that was prepared begins without what its parent's log got since.
+    pub forget_parents_log: bool,
 }
 
 impl Planted {

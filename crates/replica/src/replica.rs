@@ -318,7 +318,10 @@ impl<E: Engine> Replica<E> {
     /// Whether it leads and has not given its lease up.
     pub(crate) fn may_propose(&self) -> bool {
         let term = self.group.term();
-        self.group.is_leader() && ![self.released_term, self.split_term].contains(&term) && !self.has_ended()
+        let has_ended = self.split_term == term || self.has_ended();
+        self.group.is_leader()
+            && self.released_term != term
+            && (!has_ended || self.handle.planted.keep_lease_when_split)
     }
 
     /// Of a leader: whether it has seen every committed write, so that its stamps are greater than theirs.

@@ -10,6 +10,7 @@ use crate::copy::{ChildOpening, Copies};
 use crate::core::Core;
 use crate::events::TabletEventKind;
 use crate::handle::{TabletHandle, storage_error};
+use crate::planted::Planted;
 use crate::store::{Inner, OpenTablet};
 use crate::wire::Envelope;
 use crate::worker::Command;
@@ -17,15 +18,14 @@ use ahash::AHashSet;
 use diorite_base::bytes::{Malformed, Reader, put_slice};
 use diorite_base::write::KvError;
 use diorite_base::{GroupId, NodeId, TabletId};
-use diorite_raft::{ConfState, HardState, LogReader as _};
+use diorite_raft::{ConfState, HardState, LogReader};
 use diorite_storage::{
-    AFTER_ALL_KEYS, AppliedState, Batch, Engine, LogBatch, LogRecords as _, MEMBERS_KEY, Rocks, SPLIT_KEY,
-    StorageError, Tablet, TabletBatch as _, TabletData,
+    AFTER_ALL_KEYS, AppliedState, Engine, LogBatch, LogRecords, MEMBERS_KEY, SPLIT_KEY, StorageError, Tablet,
+    TabletBatch as _, TabletData,
 };
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// Marks the entry in its raft context.
@@ -118,7 +118,9 @@ impl<E: Engine> Core<E> {
         }
         // In this order: who applies the entry may let a child answer, and this node must not any more.
         replica.split_term = replica.group.term();
-        self.context.counters.note_lease(replica.handle.lease.publish(None));
+        if !self.context.planted.keep_lease_when_split {
+            self.context.counters.note_lease(replica.handle.lease.publish(None));
+        }
         match replica.group.propose_marked(SPLIT, split.encode()) {
             Ok(index) => tracing::info!(event = "split", %tablet, index, children = ?split.children, "splitting"),
             Err(error) => {
@@ -148,7 +150,7 @@ impl<E: Engine> Core<E> {
     }
 
     /// A replica of a new child is open here: whoever is to campaign first need not try again in vain.
-    pub(crate) fn tell_opened(&mut self, tablet: TabletId) {
+    pub fn tell_opened(&mut self, tablet: TabletId) {
         let Some(replica) = self.replicas.get(&tablet).filter(|replica| replica.group.leader() == 0) else { return };
         let (group, first) = (replica.group_id, replica.ranked_voters().first().copied());
         if let Some(first) = first.filter(|first| *first != self.context.node.0) {
@@ -333,7 +335,7 @@ impl Inner {
         }
         // What the children lack is to stay in the log, unless it grows too long.
         let held = parent.data.applied_state().map_err(storage_error)?;
-        parent.children_from.store(held.index + 1, Ordering::Relaxed);
+        parent.keep_for_children(held.index + 1);
         for child in children {
             if self.is_logged(child.tablet) || self.prepared.lock().contains_key(&child.tablet) {
                 continue;
@@ -348,7 +350,7 @@ impl Inner {
     /// Makes the children's data, unless that is done, and opens them.
     fn make_children(&self, parent: &TabletHandle, mark: &SplitMark, children: Vec<OpenTablet>) -> Result<(), KvError> {
         let began_ns = self.context.clock.monotonic_ns();
-        parent.children_from.store(u64::MAX, Ordering::Relaxed);
+        parent.keep_for_children(u64::MAX);
         let mut records = LogBatch::default();
         let mut prepared = 0;
         for child in &children {
@@ -361,7 +363,7 @@ impl Inner {
             } else {
                 self.discard_unlogged(child.tablet)?;
                 self.copy_to_child(parent, child.tablet)?;
-                records.restart_after(group, 0, mark.index, mark.term).map_err(storage_error)?;
+                begin_as_copy(mark, group, &mut records).map_err(storage_error)?;
             }
             let voters = child.founders.iter().map(|node| node.0).collect();
             let founders = ConfState { voters, ..ConfState::default() };
@@ -395,21 +397,8 @@ impl Inner {
         let Some(data) = data.map(|prepared| Arc::clone(&prepared.data)) else { return Ok(false) };
         drop(prepared);
         let held = data.applied_state().map_err(storage_error)?;
-        if held.index >= mark.index {
-            return Ok(false);
-        }
         let reader = self.disks[parent.disk].log.reader(GroupId::from(parent.tablet));
-        let entries = reader.entries(held.index + 1, mark.index + 1, MAX_ADDED_BYTES).unwrap_or_default();
-        let is_whole = entries.first().is_some_and(|entry| entry.index == held.index + 1)
-            && entries.last().is_some_and(|entry| (entry.index, entry.term) == (mark.index, mark.term));
-        if !is_whole {
-            return Ok(false);
-        }
-        records.restart_after(group, 0, held.index, held.term).map_err(storage_error)?;
-        records.append(group, &entries).map_err(storage_error)?;
-        let state = HardState { term: mark.term, commit: mark.index, ..HardState::default() };
-        records.set_hard_state(group, &state).map_err(storage_error)?;
-        Ok(true)
+        begin_from_log(&held, mark, &reader, group, records, self.context.planted).map_err(storage_error)
     }
 
     /// Whether some log says anything of a tablet. What there is of a child otherwise is not finished, and counts for nothing.
@@ -450,14 +439,50 @@ fn copy_of(data: &Tablet, staged: &std::path::Path) -> Result<(), StorageError> 
     data.checkpoint(staged)
 }
 
+/// Begins the log of a child whose data was made when its parent had applied `held`, with what `parent`'s log holds from there until the split, committed. Returns
+/// false, and changes nothing, if that is not whole.
+pub fn begin_from_log<R: LogReader, B: LogRecords>(
+    held: &AppliedState,
+    mark: &SplitMark,
+    parent: &R,
+    child: GroupId,
+    records: &mut B,
+    planted: Planted,
+) -> Result<bool, StorageError> {
+    if held.index >= mark.index {
+        return Ok(false);
+    }
+    let mut entries = parent.entries(held.index + 1, mark.index + 1, MAX_ADDED_BYTES).unwrap_or_default();
+    let is_whole = entries.first().is_some_and(|entry| entry.index == held.index + 1)
+        && entries.last().is_some_and(|entry| (entry.index, entry.term) == (mark.index, mark.term));
+    // Of a parent that lagged so far behind that it was a child still to be cut: whose part is to be kept there only that knows.
+    let is_cut_twice = entries.iter().rev().skip(1).any(|entry| entry.context == SPLIT);
+    if !is_whole || is_cut_twice {
+        return Ok(false);
+    }
+    if planted.allowed().forget_parents_log {
+        entries.iter_mut().filter(|entry| entry.context.is_empty()).for_each(|entry| entry.data.clear());
+    }
+    records.restart_after(child, 0, held.index, held.term)?;
+    records.append(child, &entries)?;
+    let state = HardState { term: mark.term, commit: mark.index, ..HardState::default() };
+    records.set_hard_state(child, &state)?;
+    Ok(true)
+}
+
+/// Begins the log of a child whose data was made when its parent had been split: it stands for everything until there.
+pub fn begin_as_copy<B: LogRecords>(mark: &SplitMark, child: GroupId, records: &mut B) -> Result<(), StorageError> {
+    records.restart_after(child, 0, mark.index, mark.term)
+}
+
 /// Removes from a child's data, when it is opened for the first time, what is its sibling's. Its group begins where its parent's was split, whatever that has
 /// applied since.
-pub(crate) fn keep_own(tablet: TabletId, data: &Arc<Tablet>) -> Result<(), StorageError> {
+pub fn keep_own<E: Engine>(tablet: TabletId, data: &Arc<E::Tablet>) -> Result<(), StorageError> {
     let Some(bytes) = data.get(SPLIT_KEY)? else { return Ok(()) };
     let corrupt = |_| StorageError::Corrupt(format!("how {tablet} was split"));
     let mark = SplitMark::decode(&bytes).map_err(corrupt)?;
-    let mut batch = Batch::default();
-    if keep_part::<Rocks>(&mark.split, tablet, data, &mut batch)? {
+    let mut batch = <E::Tablet as TabletData>::Batch::default();
+    if keep_part::<E>(&mark.split, tablet, data, &mut batch)? {
         let state = AppliedState { index: mark.index, term: mark.term, ..data.applied_state()? };
         data.apply(&mut batch, &state)?;
     }
@@ -488,6 +513,41 @@ pub(crate) fn keep_part<E: Engine>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use diorite_raft::Entry;
+    use diorite_storage::MemoryRecords;
+
+    struct Parent(Vec<Entry>);
+
+    impl LogReader for Parent {
+        fn entries(&self, low: u64, high: u64, _: u64) -> Result<Vec<Entry>, String> {
+            Ok(self.0.iter().filter(|entry| (low..high).contains(&entry.index)).cloned().collect())
+        }
+    }
+
+    #[test]
+    fn a_child_takes_its_parents_log_only_if_that_was_not_itself_split_off_in_it() {
+        let split = Split { boundary: vec![0x80; 9], children: [TabletId(7), TabletId(8)] };
+        let mark = SplitMark { parent: TabletId(3), index: 9, term: 2, split };
+        let log = |splits: &[u64]| {
+            let context = |index| if splits.contains(&index) { SPLIT } else { &[] };
+            Parent(
+                (1..=9)
+                    .map(|index| Entry { index, term: 2, context: context(index).into(), ..Entry::default() })
+                    .collect(),
+            )
+        };
+        let begins = |splits: &[u64], index| {
+            let held = AppliedState { index, term: 2, ..AppliedState::default() };
+            let mut records = MemoryRecords::default();
+            let begun = begin_from_log(&held, &mark, &log(splits), GroupId(7), &mut records, Planted::default());
+            assert_eq!(begun.as_ref().ok(), Some(&!records.is_empty()), "all or nothing");
+            begun.expect("memory takes everything")
+        };
+        assert!(begins(&[9], 4));
+        assert!(!begins(&[9], 9), "it was made after the split");
+        assert!(!begins(&[6, 9], 4), "what the parent was split from ends within");
+        assert!(begins(&[6, 9], 6), "or before");
+    }
 
     #[test]
     fn a_mark_survives_its_encoding() {

@@ -276,7 +276,7 @@ impl Inner {
         let path = self.disks[disk].directory.tablet(open.tablet.0);
         let data = Arc::new(Tablet::open(&self.shared, &path, open.values, open.compaction)?);
         data.set_gc_grace_s(open.gc_grace_s);
-        keep_own(open.tablet, &data)?;
+        keep_own::<Rocks>(open.tablet, &data)?;
         Ok(data)
     }
 
@@ -448,9 +448,7 @@ impl Store {
         threads.push(spawn("heartbeat".to_owned(), move || heart::run(&for_heart))?);
         let splits = Arc::new(Splits::default());
         let listener = Arc::clone(&splits) as Arc<dyn SplitListener>;
-        if inner.context.splits.set(listener).is_err() {
-            tracing::error!("a fresh context splits nothing");
-        }
+        inner.context.set_splits(listener);
         let (for_splits, inner_of_splits, copies_of_splits) =
             (Arc::clone(&splits), Arc::clone(&inner), Arc::clone(&copies));
         threads.push(spawn("splits".to_owned(), move || for_splits.run(&inner_of_splits, &copies_of_splits))?);
@@ -687,14 +685,15 @@ impl Store {
         self.splits.prepare(tablet, split)
     }
 
-    /// Whether there are files of a tablet here, whether it is open or not.
+    /// Whether there are files of a tablet here, whether it is open or not. What was only prepared of a child before a restart does not count: its parent's
+    /// replica makes it anew.
     pub fn has_files(&self, tablet: TabletId) -> bool {
-        self.inner.has_files(tablet)
+        self.inner.has_files(tablet) && self.inner.is_logged(tablet)
     }
 
     /// How this node's replica of a tablet was split, if it was.
     pub fn split_of(&self, tablet: TabletId) -> Option<SplitMark> {
-        self.handle(tablet)?.split.load_full().map(|mark| SplitMark::clone(&mark))
+        self.handle(tablet)?.split()
     }
 
     /// The voters of a tablet, if this node leads it under a lease and they are exactly those that [`Store::set_members`] has named last, with the

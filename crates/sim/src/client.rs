@@ -8,6 +8,7 @@ use crate::checkers::acknowledged::Counter;
 use crate::clock::TrueTime;
 use crate::dice::Dice;
 use crate::program::{self, Value, Verdict};
+use crate::splits::{KeyRange, SECOND_INSERTS};
 use diorite_base::mutation::Mutation;
 use diorite_base::write::{KvError, WriteReply};
 use diorite_base::{NodeId, TabletId};
@@ -22,7 +23,7 @@ pub const REGISTERS: u64 = 2;
 pub const COUNTER: u64 = 900;
 
 /// Keys from here on are inserted once.
-const INSERTS: u64 = 1_000;
+pub const INSERTS: u64 = 1_000;
 
 /// Keys of different tablets differ by this in a history.
 const TABLET_KEYS: u64 = 10_000_000;
@@ -48,6 +49,18 @@ pub enum Ask {
 }
 
 impl Ask {
+    /// The key that it is about.
+    pub fn key(&self) -> u64 {
+        match *self {
+            Ask::Read(key)
+            | Ask::Write(key, _)
+            | Ask::Delete(key)
+            | Ask::CompareAndSet(key, ..)
+            | Ask::Insert(key, _) => key,
+            Ask::Increment => COUNTER,
+        }
+    }
+
     /// The write, unless it is a read.
     pub fn mutation(&self) -> Option<Mutation> {
         Some(match *self {
@@ -77,6 +90,7 @@ pub enum Answer {
 struct Open {
     request: u64,
     tablet: TabletId,
+    target: TabletId,
     ask: Ask,
     ticket: Option<Ticket>,
 }
@@ -122,8 +136,8 @@ pub struct Asked {
     pub request: u64,
     /// Who asks.
     pub client: u32,
-    /// Of which tablet.
-    pub tablet: TabletId,
+    /// Which tablet: one of the beginning, or one that came of it.
+    pub target: TabletId,
     /// Where.
     pub node: NodeId,
     /// What.
@@ -167,18 +181,46 @@ impl Clients {
     /// An insert of a key that was not there before.
     pub fn insert(&mut self) -> Ask {
         let value = self.fresh();
-        Ask::Insert(INSERTS + value, value)
+        Ask::Insert(INSERTS + value + value % 2 * SECOND_INSERTS, value)
+    }
+
+    /// A write of a key of the range, of which it has one.
+    pub fn write_within(&mut self, range: &KeyRange) -> Ask {
+        let value = self.fresh();
+        let insert = [INSERTS + value, INSERTS + SECOND_INSERTS + value].into_iter().find(|key| range.contains(*key));
+        match (insert, (0..REGISTERS).find(|key| range.contains(*key))) {
+            (Some(key), _) => Ask::Insert(key, value),
+            (None, Some(key)) => Ask::Write(key, value),
+            (None, None) => Ask::Increment,
+        }
+    }
+
+    /// Which tablet the client waits for.
+    pub fn target(&self, client: u32) -> Option<TabletId> {
+        self.clients[client as usize].open.as_ref().map(|open| open.target)
+    }
+
+    /// Whether the client waits for an answer.
+    pub fn is_busy(&self, client: u32) -> bool {
+        self.clients[client as usize].open.is_some()
     }
 
     /// Lets `client` ask. Where: usually where the tablet was led when it was heard of last.
-    pub fn ask(&mut self, client: u32, tablet: TabletId, ask: Ask, nodes: &[NodeId], dice: &mut Dice) -> Asked {
+    pub fn ask(
+        &mut self,
+        client: u32,
+        (tablet, target): (TabletId, TabletId),
+        ask: Ask,
+        nodes: &[NodeId],
+        dice: &mut Dice,
+    ) -> Asked {
         self.next_request += 1;
         let request = self.next_request;
-        let known = self.clients[client as usize].leaders.get(&tablet).copied();
+        let known = self.clients[client as usize].leaders.get(&target).copied();
         let node = known.filter(|_| dice.chance(900)).unwrap_or_else(|| *dice.pick(nodes));
         let ticket = self.begin(client, tablet, ask);
-        self.clients[client as usize].open = Some(Open { request, tablet, ask, ticket });
-        Asked { request, client, tablet, node, ask }
+        self.clients[client as usize].open = Some(Open { request, tablet, target, ask, ticket });
+        Asked { request, client, target, node, ask }
     }
 
     fn begin(&mut self, client: u32, tablet: TabletId, ask: Ask) -> Option<Ticket> {
@@ -230,11 +272,11 @@ impl Clients {
         let client = &mut self.clients[client as usize];
         match answer {
             Some(Answer::Failed(KvError::NotLeader { leader: Some(leader), .. })) => {
-                client.leaders.insert(open.tablet, *leader);
+                client.leaders.insert(open.target, *leader);
             }
             Some(Answer::Found(_) | Answer::Written(_)) => {}
             _ => {
-                client.leaders.insert(open.tablet, *dice.pick(nodes));
+                client.leaders.insert(open.target, *dice.pick(nodes));
             }
         }
         let seen = match (open.ask, outcome) {
@@ -299,9 +341,12 @@ fn outcome(ask: &Ask, answer: Option<&Answer>) -> Outcome {
         (_, None) => Outcome::Unknown,
         (_, Some(Answer::Refused)) => Outcome::NotDone,
         // These say that nothing was done, so that a client may try again.
-        (_, Some(Answer::Failed(KvError::NotLeader { .. } | KvError::Overloaded(_) | KvError::Unavailable(_)))) => {
-            Outcome::NotDone
-        }
+        (
+            _,
+            Some(Answer::Failed(
+                KvError::NotLeader { .. } | KvError::NoSuchTablet(_) | KvError::Overloaded(_) | KvError::Unavailable(_),
+            )),
+        ) => Outcome::NotDone,
         (Ask::Read(_), Some(Answer::Failed(_))) => Outcome::NotDone,
         (_, Some(Answer::Failed(_))) => Outcome::Unknown,
         (_, Some(Answer::Found(value))) => Outcome::Found(*value),

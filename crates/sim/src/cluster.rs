@@ -16,11 +16,12 @@ use crate::program;
 use crate::queue::EventQueue;
 use crate::run::{Options, Planting};
 use crate::scenario::Scenario;
+use crate::splits::{KeyRange, SplitEvent, Splits};
 use crate::text;
 use crate::trace::Trace;
 use diorite_base::write::{KvError, WriteReply};
 use diorite_base::{NodeId, TabletId};
-use diorite_replica::{Liveness, Permit, TICK_NS};
+use diorite_replica::{Liveness, Permit, SplitMark, TICK_NS};
 use diorite_storage::{MemoryTablet, TabletData};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -29,6 +30,9 @@ const US: u64 = 1_000;
 
 /// How often it is looked whether moves are done, nanoseconds.
 const SETTLE_NS: u64 = 60_000_000;
+
+/// The number of the first tablet that others are split into.
+const FIRST_CHILD: u64 = 2_000;
 
 /// Something that happens.
 #[derive(Clone)]
@@ -53,6 +57,8 @@ pub enum Event {
     Settle,
     /// A copy of a tablet's data has come to a node.
     Copied(NodeId, TabletId, Arc<MemoryTablet>),
+    /// Something happens to splits.
+    Split(SplitEvent),
     /// The run is looked at: has it recovered?
     Look,
 }
@@ -74,6 +80,10 @@ pub enum Step {
     ReadEnd(Asked, u64, program::Value),
     /// A tablet is flushed, and its log cut.
     Flush(TabletId),
+    /// What is to be a tablet's children is made beforehand.
+    Prepare(TabletId),
+    /// The children of a tablet that was split are made.
+    MakeChildren(SplitMark),
 }
 
 /// What clients do at the moment.
@@ -103,6 +113,8 @@ pub struct Cluster {
     pub trace: Trace,
     /// What is still to happen.
     pub queue: EventQueue<Event>,
+    /// What is split.
+    pub splits: Splits,
     /// Decisions of everything that has no dice of its own.
     pub dice: Dice,
     /// What the clients do.
@@ -131,8 +143,9 @@ impl Cluster {
         let (tablets, founders) = placement::first(&scenario, &mut dice);
         let heard = tablets.clone();
         let planted = options.bug.map_or_else(Default::default, Planting::in_the_core);
-        let setting =
-            Setting { nodes: scenario.nodes.clone(), tablets, founders, planted, network, time: time.clone() };
+        let ranges = tablets.keys().map(|tablet| (*tablet, KeyRange::all(*tablet))).collect();
+        let nodes = scenario.nodes.clone();
+        let setting = Setting { nodes, tablets, founders, ranges, planted, network, time: time.clone() };
         let rate_error_ppm = match options.bug {
             Some(Planting::FastClock) => 400_000,
             _ => scenario.rate_error_ppm,
@@ -154,6 +167,7 @@ impl Cluster {
             nemesis: Nemesis::new(&scenario, rate_error_ppm, Dice::new(seed, 3)),
             trace: Trace::new(options.print),
             queue: EventQueue::default(),
+            splits: Splits::new(Dice::new(seed, 4), FIRST_CHILD, !options.without_splits),
             dice,
             phase: Phase::Chaos,
             to_read: BTreeMap::new(),
@@ -181,6 +195,7 @@ impl Cluster {
         self.queue.schedule(first, Event::Fault(Fault::Next));
         self.queue.schedule(SETTLE_NS, Event::Settle);
         self.queue.schedule(self.scenario.chaos_ns, Event::Fault(Fault::Calm));
+        self.begin_splits();
     }
 
     /// True time, nanoseconds.
@@ -222,9 +237,14 @@ impl Cluster {
             Event::GiveUp(client, request) => self.answered(client, request, None),
             Event::Act(client) => self.act(client),
             Event::Fault(fault) => self.fault(fault),
-            Event::Placement(node, tablet, placement) => self.hear(node, tablet, placement),
+            Event::Placement(node, tablet, placement) => {
+                if self.nodes[&node].life.is_some() {
+                    self.hear(node, tablet, placement);
+                }
+            }
             Event::Settle => self.settle(),
             Event::Copied(node, tablet, copy) => self.copied(node, tablet, &copy),
+            Event::Split(event) => self.split_event(event),
             Event::Look => self.look(),
         }
     }
@@ -248,7 +268,7 @@ impl Cluster {
         node.start(&self.setting, &mut self.dice);
         self.trace.event(now_ns, id.0, "start", &[], || format!("{:?}", node.quirks));
         self.schedule(now_ns, id, Step::Beat);
-        for tablet in self.scenario.tablets.clone() {
+        for tablet in self.setting.ranges.keys().copied().collect::<Vec<_>>() {
             let after_ns = self.dice.range(1, self.scenario.flush_every_ns);
             self.schedule(now_ns + after_ns, id, Step::Flush(tablet));
         }
@@ -256,12 +276,32 @@ impl Cluster {
         self.after_core(id);
     }
 
+    /// A node hears where a tablet is wanted, and what a catalog that says so says of others.
     fn hear(&mut self, id: NodeId, tablet: TabletId, placement: Placement) {
+        let mut first = Vec::new();
+        if let Some((parent, ..)) = placement.origin {
+            first.push(parent);
+        }
+        if let Some(planned) = placement.split.as_ref().filter(|_| placement.is_dropped) {
+            first.extend(planned.split.children);
+        }
+        for other in first {
+            let known = self.nodes[&id].heard.get(&other);
+            let is_known = known.is_some_and(|known| placement.is_dropped || known.split.is_some());
+            if !is_known {
+                self.hear(id, other, self.setting.tablets[&other].clone());
+            }
+        }
+        let is_new_split = placement.split.is_some() && !self.nodes[&id].knows_split(tablet);
         let Some(node) = self.nodes.get_mut(&id) else { return };
         if node.hear(&self.setting, tablet, placement) {
             self.replicas.forget_one(id, tablet);
             let now_ns = self.setting.time.now_ns();
             self.trace.event(now_ns, id.0, "closed", &tablet.0.to_le_bytes(), || format!("{tablet}"));
+        }
+        if is_new_split && self.splits.dice.chance(700) {
+            let at_ns = self.now_ns() + self.splits.dice.milliseconds(0, 300);
+            self.schedule(at_ns, id, Step::Prepare(tablet));
         }
         self.after_core(id);
     }
@@ -270,13 +310,16 @@ impl Cluster {
     fn settle(&mut self) {
         let now_ns = self.now_ns();
         self.queue.schedule(now_ns + SETTLE_NS, Event::Settle);
-        for tablet in self.scenario.tablets.clone() {
-            if self.setting.tablets[&tablet].leaving.is_empty() {
+        for tablet in self.setting.tablets.keys().copied().collect::<Vec<_>>() {
+            let placement = &self.setting.tablets[&tablet];
+            let is_child = placement.origin.is_some();
+            if placement.leaving.is_empty() && !is_child {
                 continue;
             }
-            let running = self.nodes.values().filter(|node| !node.is_paused).filter_map(|node| node.life.as_ref());
-            let settled = running.filter_map(|life| life.handles.get(&tablet)?.settled()).next();
-            if let (Some(voters), Some(placement)) = (settled, self.setting.tablets.get_mut(&tablet)) {
+            let Some(voters) = self.settled(tablet) else { continue };
+            if is_child {
+                self.settle_child(tablet, &voters);
+            } else if let Some(placement) = self.setting.tablets.get_mut(&tablet) {
                 let before = placement.version;
                 placement.settle(&voters);
                 if placement.version != before {
@@ -284,6 +327,18 @@ impl Cluster {
                 }
             }
         }
+        self.advance_splits();
+    }
+
+    fn make_children(&mut self, id: NodeId, mark: SplitMark) {
+        let now_ns = self.now_ns();
+        self.trace.event(now_ns, id.0, "make", &mark.index.to_le_bytes(), || format!("children of {}", mark.parent));
+        let Some(node) = self.nodes.get_mut(&id) else { return };
+        if node.make_children(&self.setting, &mark) {
+            let at_ns = self.now_ns() + 20_000 * US;
+            self.schedule(at_ns, id, Step::MakeChildren(mark));
+        }
+        self.after_core(id);
     }
 
     /// Ends a node's process; with `power_loss` its disk's tail may be lost.
@@ -362,6 +417,14 @@ impl Cluster {
             Step::ReadValue(asked, term) => self.read_value(asked, term),
             Step::ReadEnd(asked, term, value) => self.read_end(asked, term, value),
             Step::Flush(tablet) => self.flush(node, tablet),
+            Step::Prepare(tablet) => {
+                let now_ns = self.now_ns();
+                self.trace.event(now_ns, node.0, "prepare", &tablet.0.to_le_bytes(), || format!("{tablet}"));
+                if let Some(node) = self.nodes.get_mut(&node) {
+                    node.prepare(tablet);
+                }
+            }
+            Step::MakeChildren(mark) => self.make_children(node, mark),
         }
     }
 
@@ -410,7 +473,7 @@ impl Cluster {
             return;
         }
         let leaves_ns = now_ns.max(life.log.busy_until_ns());
-        let (outcomes, lacking) = (life.take_outcomes(), life.take_lacking());
+        let (outcomes, lacking, split) = (life.take_outcomes(), life.take_lacking(), life.take_split());
         if life.core.wants_tick() && !life.will_tick {
             life.will_tick = true;
             let at_ns = life.clock.true_ns(diorite_base::Clock::monotonic_ns(&*life.clock) + TICK_NS);
@@ -422,6 +485,9 @@ impl Cluster {
         }
         for (tablet, member) in lacking {
             self.copy(node, tablet, member);
+        }
+        for (mark, leads) in split {
+            self.was_split(node, mark, leads);
         }
     }
 
@@ -488,19 +554,18 @@ impl Cluster {
             return Ok(());
         }
         let now_ns = self.now_ns();
-        for &tablet in &self.scenario.tablets {
-            let mut holders = Vec::new();
+        let mut holders = Vec::new();
+        for (&tablet, &range) in &self.setting.ranges {
             for (id, node) in &self.nodes {
                 let handle = node.life.as_ref().and_then(|life| life.handles.get(&tablet));
                 let Some(handle) = handle else { continue };
                 if handle.check(Permit::Lease).is_ok() {
-                    holders.push(*id);
+                    holders.push((tablet, range, *id));
                 }
                 self.replicas.observe(now_ns, *id, tablet, handle.data())?;
             }
-            leaseholder::check(now_ns, tablet, &holders)?;
         }
-        Ok(())
+        leaseholder::check(now_ns, &holders)
     }
 }
 
@@ -514,19 +579,37 @@ impl Cluster {
                 let tablet = *self.dice.pick(&self.scenario.tablets);
                 (tablet, self.clients.choose(client, tablet, &mut self.dice))
             }
-            (Phase::Recovery, Some(tablet)) => (tablet, self.clients.insert()),
+            (Phase::Recovery, Some(tablet)) if !self.clients.is_busy(client) => match self.next_to_recover(tablet) {
+                Some(part) => (tablet, self.clients.write_within(&self.setting.ranges[&part])),
+                None => return,
+            },
             (Phase::Inspection, Some(tablet)) => match self.to_read.get(&client).and_then(|keys| keys.last()) {
                 Some(key) => (tablet, Ask::Read(*key)),
                 None => return,
             },
             _ => return,
         };
-        let asked = self.clients.ask(client, tablet, ask, &nodes, &mut self.dice);
+        let target = self.route(tablet, ask.key());
+        let asked = self.clients.ask(client, (tablet, target), ask, &nodes, &mut self.dice);
         self.trace.event(now_ns, 0, "ask", &asked.request.to_le_bytes(), || format!("{asked:?}"));
         let arrives_ns = now_ns + self.dice.range(20, 500) * US;
         self.queue.schedule(arrives_ns, Event::Request(asked));
         let patience_ns = self.dice.milliseconds(200, 2_500);
         self.queue.schedule(now_ns + patience_ns, Event::GiveUp(client, asked.request));
+    }
+
+    /// Which of the tablets that came of one has not taken a write in [`Phase::Recovery`].
+    fn next_to_recover(&self, root: TabletId) -> Option<TabletId> {
+        self.setting.served_of(root).into_iter().find(|tablet| !self.recovered.contains(tablet))
+    }
+
+    /// Lets the client that sees whether a tablet recovers see to those that came of it.
+    pub fn wake_inspector(&mut self, root: TabletId) {
+        let place = self.scenario.tablets.iter().position(|tablet| *tablet == root);
+        if let Some(place) = place.filter(|_| self.phase == Phase::Recovery) {
+            let now_ns = self.now_ns();
+            self.queue.schedule(now_ns, Event::Act(self.scenario.clients + place as u32));
+        }
     }
 
     fn request(&mut self, asked: Asked) {
@@ -537,11 +620,11 @@ impl Cluster {
         };
         match asked.ask.mutation() {
             Some(mutation) => {
-                life.submit(asked.tablet, mutation, asked.request);
+                life.submit(asked.target, mutation, asked.request);
                 self.waiting.insert(asked.request, asked);
                 self.wake(asked.node);
             }
-            None => match begin_read(life, asked.tablet) {
+            None => match begin_read(life, asked.target) {
                 Ok(term) => {
                     let at_ns = now_ns + self.read_pause_ns();
                     self.schedule(at_ns, asked.node, Step::ReadValue(asked, term));
@@ -581,7 +664,7 @@ impl Cluster {
         let Some(life) = self.life(asked.node) else { return };
         let Ask::Read(key) = asked.ask else { return };
         // A replica that was closed meanwhile says nothing more.
-        let Some(handle) = life.handles.get(&asked.tablet) else { return };
+        let Some(handle) = life.handles.get(&asked.target) else { return };
         let found = handle.data().get(&program::key(key));
         let found = found.unwrap_or_else(|error| panic!("memory cannot be read: {error}"));
         let value = found.and_then(|bytes| program::decode(&bytes));
@@ -593,10 +676,10 @@ impl Cluster {
     fn read_end(&mut self, asked: Asked, term: u64, value: program::Value) {
         let now_ns = self.now_ns();
         let Some(life) = self.life(asked.node) else { return };
-        let answer = match life.handles.get(&asked.tablet).map(|handle| handle.finish_read(term)) {
+        let answer = match life.handles.get(&asked.target).map(|handle| handle.finish_read(term)) {
             Some(Ok(())) => Answer::Found(value),
             Some(Err(error)) => Answer::Failed(error),
-            None => Answer::Failed(KvError::NoSuchTablet(asked.tablet)),
+            None => Answer::Failed(KvError::NoSuchTablet(asked.target)),
         };
         self.send_answer(now_ns, asked, answer);
     }
@@ -620,12 +703,15 @@ impl Cluster {
         let told = format!("{answer:?}");
         self.trace
             .event(now_ns, 0, "answer", told.as_bytes(), || format!("client {client}, request {request}: {told}"));
+        let target = self.clients.target(client);
         let is_done = self.clients.answered(client, answer, &nodes, &mut self.dice);
         let own = client.checked_sub(self.scenario.clients).map(|at| self.scenario.tablets[at as usize]);
         match (self.phase, own) {
             (Phase::Recovery, Some(tablet)) if is_done => {
-                self.recovered.push(tablet);
-                return;
+                self.recovered.extend(target);
+                if self.next_to_recover(tablet).is_none() {
+                    return;
+                }
             }
             (Phase::Inspection, Some(_)) if is_done => {
                 self.to_read.entry(client).or_default().pop();

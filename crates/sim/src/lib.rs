@@ -4,9 +4,11 @@
 //! What runs is the production code of `raft` and `replica` down to the storage engine's traits; the disk, the network, the clocks and the
 //! threads are simulated. Always true: the same seed is the same run, event by event, and [`Report::hash`] says so; a run reads no clock, no
 //! entropy and no order of a hash table. Left out: what stands above the replica layer (routing, CQL, the catalog), and the transport of copies of whole
-//! replicas (they arrive, sooner or later).
+//! replicas (they arrive, sooner or later). In a share of the seeds tablets
+//! are split, children too: `splits` plays the catalog, `children` the store's thread that makes them (what it writes to the log, and removes from the data, is the store's own).
 
 pub mod checkers;
+mod children;
 mod client;
 mod clock;
 mod cluster;
@@ -20,6 +22,7 @@ mod program;
 mod queue;
 mod run;
 mod scenario;
+mod splits;
 #[cfg(test)]
 mod tests;
 mod text;

@@ -26,6 +26,9 @@ struct Arguments {
     /// Judge only by what clients see.
     #[arg(long)]
     clients_only: bool,
+    /// Split no tablets.
+    #[arg(long)]
+    without_splits: bool,
     /// Plant a bug, which must be found.
     #[arg(long, value_parser = planting)]
     bug: Option<Planting>,
@@ -60,7 +63,12 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let (first, count) = arguments.seed.map_or((arguments.first, arguments.seeds), |seed| (seed, 1));
     let print = arguments.seed.is_some() && !arguments.quiet;
-    let options = Options { bug: arguments.bug, print, clients_only: arguments.clients_only };
+    let options = Options {
+        bug: arguments.bug,
+        print,
+        clients_only: arguments.clients_only,
+        without_splits: arguments.without_splits,
+    };
     let mut failed = 0u64;
     for seed in first..first.saturating_add(count) {
         let report = run(seed, &options);

@@ -224,8 +224,9 @@ impl Cluster {
 
     /// The catalog wants `node` to lead a tablet; the nodes hear of it at different times.
     fn prefer(&mut self, node: NodeId) {
-        let tablet: TabletId = *self.nemesis.dice.pick(&self.scenario.tablets);
-        let Some(placement) = self.setting.tablets.get_mut(&tablet) else { return };
+        let tablet: TabletId = *self.nemesis.dice.pick(&self.setting.served());
+        let placement = self.setting.tablets.get_mut(&tablet).filter(|placement| !placement.is_splitting());
+        let Some(placement) = placement else { return };
         let voters = &mut placement.members.voters;
         if let Some(at) = voters.iter().position(|voter| *voter == node) {
             voters.rotate_left(at);
@@ -236,9 +237,10 @@ impl Cluster {
 
     /// The catalog wants replicas of a tablet on other nodes. Usually only when the last such change is done.
     fn relocate(&mut self) {
-        let tablet: TabletId = *self.nemesis.dice.pick(&self.scenario.tablets);
+        let tablet: TabletId = *self.nemesis.dice.pick(&self.setting.served());
         let is_rash = self.nemesis.dice.chance(200);
-        let Some(placement) = self.setting.tablets.get_mut(&tablet) else { return };
+        let placement = self.setting.tablets.get_mut(&tablet).filter(|placement| !placement.is_splitting());
+        let Some(placement) = placement else { return };
         if !placement.leaving.is_empty() && !is_rash {
             return;
         }

@@ -3,17 +3,20 @@
 //! In production a core has a thread of its own, and heartbeats another; here both are turns that the simulation gives, so that what
 //! happens between two of them is the simulation's to decide.
 
+use crate::children::keep_own;
 use crate::clock::{NodeClock, TrueTime};
 use crate::dice::Dice;
 use crate::engine::{SimEngine, SimLog};
 use crate::network::Network;
 use crate::placement::Placement;
 use crate::program::Programs;
+use crate::splits::KeyRange;
 use diorite_base::write::{Completion, WriteSink};
 use diorite_base::{Clock, GroupId, NodeId, TabletId};
 use diorite_raft::{ConfState, SupportChange};
 use diorite_replica::{
-    Context, CopyRequests, Core, Durability, Input, Members, Opening, Planted, Replica, TabletHandle, envelopes,
+    Context, CopyRequests, Core, Durability, Input, Members, Opening, Planted, Replica, SplitListener, SplitMark,
+    TabletHandle, envelopes,
 };
 use diorite_rpc::{Lane, Transport};
 use diorite_storage::{Log, LogRecords, MemoryLog, MemoryRecords, MemoryTablet, TabletData};
@@ -43,6 +46,8 @@ pub struct Setting {
     pub tablets: BTreeMap<TabletId, Placement>,
     /// The voters that each tablet begins with.
     pub founders: BTreeMap<TabletId, Vec<NodeId>>,
+    /// The keys of every tablet that there is, was or will be.
+    pub ranges: BTreeMap<TabletId, KeyRange>,
     /// Bugs to be planted.
     pub planted: Planted,
     /// The network.
@@ -71,11 +76,23 @@ impl CopyRequests for Lacking {
     }
 }
 
+/// Replicas that have been split, with whether they led.
+#[derive(Default)]
+struct WereSplit(Mutex<Vec<(SplitMark, bool)>>);
+
+impl SplitListener for WereSplit {
+    fn split(&self, mark: &SplitMark, leads: bool) {
+        self.0.lock().push((mark.clone(), leads));
+    }
+}
+
 /// What outlasts the lives of a node.
 #[derive(Default)]
-struct Disk {
-    log: MemoryLog,
-    tablets: BTreeMap<TabletId, Arc<MemoryTablet>>,
+pub(crate) struct Disk {
+    pub(crate) log: MemoryLog,
+    pub(crate) tablets: BTreeMap<TabletId, Arc<MemoryTablet>>,
+    /// What was made of children before their parents were split, and in which life: it counts in that one only.
+    pub(crate) prepared: BTreeMap<TabletId, (u64, Arc<MemoryTablet>)>,
 }
 
 /// A node's process.
@@ -103,6 +120,7 @@ pub struct Life {
     context: Arc<Context>,
     sink: Arc<Sink>,
     lacking: Arc<Lacking>,
+    were_split: Arc<WereSplit>,
 }
 
 /// A node.
@@ -118,9 +136,9 @@ pub struct Node {
     /// What is wrong with it.
     pub quirks: Quirks,
     /// What it has heard of where tablets are wanted; not lost when it ends.
-    heard: BTreeMap<TabletId, Placement>,
-    disk: Disk,
-    lives: u64,
+    pub(crate) heard: BTreeMap<TabletId, Placement>,
+    pub(crate) disk: Disk,
+    pub(crate) lives: u64,
 }
 
 impl Node {
@@ -165,11 +183,16 @@ impl Node {
             context,
             sink: Arc::default(),
             lacking: Arc::default(),
+            were_split: Arc::default(),
         };
         life.context.set_copies(Arc::clone(&life.lacking) as Arc<dyn CopyRequests>);
+        life.context.set_splits(Arc::clone(&life.were_split) as Arc<dyn SplitListener>);
         for (tablet, placement) in &self.heard {
+            if self.disk.is_to_come(*tablet, placement) {
+                continue;
+            }
             if placement.is_on(self.id) {
-                if self.disk.found(&life.log, *tablet, &setting.founders[tablet]) {
+                if self.disk.found(&life.log, *tablet, &setting.founders[tablet], placement.floor()) {
                     life.open(*tablet, placement.members.clone(), &self.disk.tablets[tablet]);
                 }
             } else {
@@ -182,18 +205,30 @@ impl Node {
     /// Hears where a tablet is wanted: takes it, lets go of it, or tells its replica. Returns whether it has let go of it.
     pub fn hear(&mut self, setting: &Setting, tablet: TabletId, placement: Placement) -> bool {
         let Some(life) = &mut self.life else { return false };
-        if self.heard[&tablet].version >= placement.version {
+        if self.heard.get(&tablet).is_some_and(|known| known.version >= placement.version) {
             return false;
         }
         self.heard.insert(tablet, placement.clone());
         match (placement.is_on(self.id), life.handles.contains_key(&tablet)) {
             (true, true) => life.core.set_members(tablet, placement.members),
             (true, false) => {
-                if self.disk.found(&life.log, tablet, &setting.founders[&tablet]) {
+                // Its parent's replica makes it, if there is one here.
+                let is_made = placement.origin.is_some_and(|(parent, ..)| life.handles.contains_key(&parent));
+                if !is_made && self.disk.found(&life.log, tablet, &setting.founders[&tablet], placement.floor()) {
                     life.open(tablet, placement.members, &self.disk.tablets[&tablet]);
                 }
             }
             (false, true) => {
+                // A parent that lagged until nobody needs it has not made its children: they begin empty.
+                let children = placement.split.as_ref().map(|planned| planned.split.children);
+                for child in children.into_iter().flatten() {
+                    let Some(known) = self.heard.get(&child).filter(|known| known.is_on(self.id)) else { continue };
+                    if !life.handles.contains_key(&child)
+                        && self.disk.found(&life.log, child, &setting.founders[&child], known.floor())
+                    {
+                        life.open(child, known.members.clone(), &self.disk.tablets[&child]);
+                    }
+                }
                 life.handles.remove(&tablet);
                 // Otherwise the power is gone, and the next start sees to it.
                 if life.core.close(tablet).is_ok() {
@@ -220,7 +255,7 @@ impl Node {
     /// Puts a copy in the place of a tablet's data, if it is newer. Returns whether it was.
     pub fn install(&mut self, tablet: TabletId, copy: MemoryTablet) -> bool {
         let (Some(life), Some(data)) = (&mut self.life, self.disk.tablets.get_mut(&tablet)) else { return false };
-        let members = self.heard[&tablet].members.clone();
+        let Some(members) = self.heard.get(&tablet).map(|placement| placement.members.clone()) else { return false };
         let index = |data: &MemoryTablet| data.applied_state().map_or(0, |state| state.index);
         if index(&copy) <= index(data) {
             return false;
@@ -243,19 +278,54 @@ impl Node {
 }
 
 impl Disk {
-    /// Makes a tablet that is not there, and writes its first members to the log. Returns whether they are there: the power may go meanwhile.
-    fn found(&mut self, log: &SimLog, tablet: TabletId, founders: &[NodeId]) -> bool {
-        self.tablets.entry(tablet).or_insert_with(|| Arc::new(MemoryTablet::new(None)));
-        let group = GroupId::from(tablet);
-        let is_known = log.recover(group).is_ok_and(|recovered| !recovered.conf_state.voters.is_empty());
-        if is_known {
-            return true;
+    /// Whether the log says anything of a tablet. What there is of a child otherwise is not finished, and counts for nothing.
+    pub(crate) fn is_logged(&self, tablet: TabletId) -> bool {
+        self.log.groups().contains(&GroupId::from(tablet))
+    }
+
+    fn has_files(&self, tablet: TabletId) -> bool {
+        self.tablets.contains_key(&tablet) || self.prepared.contains_key(&tablet)
+    }
+
+    /// Whether a child will be made by its parent's replica, when that learns that it was split.
+    fn is_to_come(&self, tablet: TabletId, placement: &Placement) -> bool {
+        let counts = |tablet| self.has_files(tablet) && self.is_logged(tablet);
+        placement.origin.is_some_and(|(parent, ..)| counts(parent) && !counts(tablet))
+    }
+
+    /// Makes a tablet that is not there, and writes its first members to the log, and what a child must hold before it votes. Returns whether they are
+    /// there: the power may go meanwhile.
+    pub(crate) fn found(
+        &mut self,
+        log: &SimLog,
+        tablet: TabletId,
+        founders: &[NodeId],
+        floor: Option<(u64, u64)>,
+    ) -> bool {
+        if floor.is_some() && !self.is_logged(tablet) {
+            self.prepared.remove(&tablet);
+            self.tablets.remove(&tablet);
         }
+        let is_new = !self.has_files(tablet);
+        if let Some((_, prepared)) = self.prepared.remove(&tablet).filter(|_| !self.is_logged(tablet)) {
+            self.tablets.insert(tablet, prepared);
+        }
+        let data = self.tablets.entry(tablet).or_insert_with(|| Arc::new(MemoryTablet::new(None)));
+        keep_own(tablet, data);
+        let group = GroupId::from(tablet);
+        let Ok(recovered) = log.recover(group) else { return false };
         let mut records = MemoryRecords::default();
-        let voters = founders.iter().map(|node| node.0).collect();
-        let noted = records.set_conf_state(group, &ConfState { voters, ..ConfState::default() });
-        assert!(noted.is_ok(), "memory takes everything");
-        log.write(&mut records, true).is_ok()
+        let held = recovered.last_acknowledged();
+        if let Some(floor) = floor.filter(|floor| is_new && (floor.1, floor.0) > (held.1, held.0)) {
+            let retired = records.retire(group, &recovered.hard_state, floor);
+            assert!(retired.is_ok(), "memory takes everything");
+        }
+        if recovered.conf_state.voters.is_empty() {
+            let voters = founders.iter().map(|node| node.0).collect();
+            let noted = records.set_conf_state(group, &ConfState { voters, ..ConfState::default() });
+            assert!(noted.is_ok(), "memory takes everything");
+        }
+        records.is_empty() || log.write(&mut records, true).is_ok()
     }
 
     /// Removes what is left of a replica that was moved away while its node was down.
@@ -275,7 +345,7 @@ impl Disk {
 }
 
 impl Life {
-    fn open(&mut self, tablet: TabletId, members: Members, data: &Arc<MemoryTablet>) {
+    pub(crate) fn open(&mut self, tablet: TabletId, members: Members, data: &Arc<MemoryTablet>) {
         let opening = Opening { tablet, members, evaluator: Arc::new(Programs) };
         let replica = Replica::recover(&self.context, opening, Arc::clone(data), &*self.log, (0, 0));
         let replica = match replica {
@@ -338,6 +408,11 @@ impl Life {
     /// Members that need a copy of the data of a tablet, as was noticed since the last call.
     pub fn take_lacking(&self) -> BTreeSet<(TabletId, NodeId)> {
         std::mem::take(&mut self.lacking.0.lock())
+    }
+
+    /// Replicas that have been split since the last call, with whether they led.
+    pub fn take_split(&self) -> Vec<(SplitMark, bool)> {
+        std::mem::take(&mut self.were_split.0.lock())
     }
 
     /// Outcomes of writes since the last call.

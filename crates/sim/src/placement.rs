@@ -7,8 +7,17 @@
 use crate::dice::Dice;
 use crate::scenario::Scenario;
 use diorite_base::{NodeId, TabletId};
-use diorite_replica::Members;
+use diorite_replica::{Members, Split};
 use std::collections::BTreeMap;
+
+/// That a tablet is, or was, to be split.
+#[derive(Clone, Debug)]
+pub struct Planned {
+    /// Where, and into which.
+    pub split: Split,
+    /// Whether the children have taken its place.
+    pub is_served: bool,
+}
 
 /// Where one tablet is.
 #[derive(Clone, Debug)]
@@ -19,12 +28,33 @@ pub struct Placement {
     pub members: Members,
     /// Nodes that hold a replica which is to go.
     pub leaving: Vec<NodeId>,
+    /// Whether it is to be split.
+    pub split: Option<Planned>,
+    /// Of a child that may need its parent still: that, and index and term of the entry that split it.
+    pub origin: Option<(TabletId, u64, u64)>,
+    /// It was split, and is needed no more.
+    pub is_dropped: bool,
 }
 
 impl Placement {
     /// Whether the node holds a replica, or is to.
     pub fn is_on(&self, node: NodeId) -> bool {
-        self.members.voters.contains(&node) || self.leaving.contains(&node)
+        !self.is_dropped && (self.members.voters.contains(&node) || self.leaving.contains(&node))
+    }
+
+    /// What a replica of a child must hold before it votes, if it does not begin with its parent's data.
+    pub fn floor(&self) -> Option<(u64, u64)> {
+        self.origin.map(|(_, index, term)| (index, term))
+    }
+
+    /// Whether requests go to it.
+    pub fn is_served(&self) -> bool {
+        !self.is_dropped && self.split.as_ref().is_none_or(|planned| !planned.is_served)
+    }
+
+    /// Whether it is being split, or was split off and not settled yet: it does not move.
+    pub fn is_splitting(&self) -> bool {
+        self.split.is_some() || self.origin.is_some()
     }
 
     /// Wants other voters. Whoever has held a replica until now keeps it for a while.
@@ -81,7 +111,9 @@ pub fn first(scenario: &Scenario, dice: &mut Dice) -> (BTreeMap<TabletId, Placem
         let first = if dice.chance(700) { voters.len() } else { dice.range(1, voters.len() as u64 + 1) as usize };
         founders.insert(*tablet, voters[..first].to_vec());
         let members = Members { voters, learners: Vec::new() };
-        wanted.insert(*tablet, Placement { version: 1, members, leaving: Vec::new() });
+        let placement =
+            Placement { version: 1, members, leaving: Vec::new(), split: None, origin: None, is_dropped: false };
+        wanted.insert(*tablet, placement);
     }
     (wanted, founders)
 }

@@ -38,17 +38,23 @@ pub enum Planting {
     FastClock,
     /// A replica that was moved away and has come back, without its log, votes and campaigns at once.
     ForgetFloor,
+    /// A tablet that is split keeps its lease, and answers on.
+    KeepLeaseWhenSplit,
+    /// A child begins without what its parent's log got since it was prepared.
+    ForgetParentsLog,
 }
 
 impl Planting {
     /// All of them, with the names by which they are asked for.
-    pub const ALL: [(&'static str, Planting); 6] = [
+    pub const ALL: [(&'static str, Planting); 8] = [
         ("skip-fsync", Planting::SkipFsync),
         ("ignore-restart-wait", Planting::IgnoreRestartWait),
         ("apply-twice", Planting::ApplyTwice),
         ("answer-without-lease", Planting::AnswerWithoutLease),
         ("fast-clock", Planting::FastClock),
         ("forget-floor", Planting::ForgetFloor),
+        ("keep-lease-when-split", Planting::KeepLeaseWhenSplit),
+        ("forget-parents-log", Planting::ForgetParentsLog),
     ];
 
     pub(crate) fn in_the_core(self) -> Planted {
@@ -58,6 +64,8 @@ impl Planting {
             apply_twice: self == Planting::ApplyTwice,
             answer_without_lease: self == Planting::AnswerWithoutLease,
             forget_floor: self == Planting::ForgetFloor,
+            keep_lease_when_split: self == Planting::KeepLeaseWhenSplit,
+            forget_parents_log: self == Planting::ForgetParentsLog,
         }
     }
 }
@@ -71,6 +79,8 @@ pub struct Options {
     pub print: bool,
     /// Whether to judge only by what clients see: answers, and what is there in the end.
     pub clients_only: bool,
+    /// Whether no tablet is split, whatever the seed says.
+    pub without_splits: bool,
 }
 
 /// What came of a run.
@@ -158,7 +168,7 @@ fn states(cluster: &Cluster) -> Vec<State> {
             takes_writes: cluster.recovered.contains(tablet),
         }
     };
-    cluster.scenario.tablets.iter().map(state).collect()
+    cluster.setting.served().iter().map(state).collect()
 }
 
 impl Cluster {
@@ -168,7 +178,7 @@ impl Cluster {
             return;
         }
         let now_ns = self.now_ns();
-        if !states(self).iter().all(recovery::has_recovered) {
+        if !states(self).iter().all(recovery::has_recovered) || !self.setting.are_splits_done() {
             self.queue.schedule(now_ns + LOOK_NS, Event::Look);
             return;
         }
@@ -184,13 +194,28 @@ impl Cluster {
 /// Judges everything that the clients saw, and what is there in the end.
 fn judge(cluster: &Cluster) -> Result<(), Finding> {
     let now_ns = cluster.now_ns();
-    for tablet in &cluster.scenario.tablets {
-        // Whoever leads has everything that was acknowledged; what followers have is compared with that while it is applied.
-        let lives = cluster.nodes.values().filter_map(|node| node.life.as_ref());
-        let handles = lives.filter_map(|life| life.handles.get(tablet));
-        for handle in handles.filter(|handle| handle.check(Permit::Lease).is_ok()) {
-            let (inserts, counters) = (cluster.clients.inserts(*tablet), cluster.clients.counters(*tablet));
-            acknowledged::check(now_ns, inserts, &counters, &contents(handle.data()))?;
+    for root in &cluster.scenario.tablets {
+        let mut found = BTreeMap::new();
+        let parts = cluster.setting.served_of(*root);
+        let mut led = 0;
+        for tablet in &parts {
+            // Whoever leads has everything that was acknowledged; what followers have is compared with that while it is applied.
+            let mut lives = cluster.nodes.values().filter_map(|node| node.life.as_ref());
+            let leads = |life: &crate::node::Life| {
+                life.handles.get(tablet).filter(|handle| handle.check(Permit::Lease).is_ok()).cloned()
+            };
+            let Some(handle) = lives.find_map(leads) else { continue };
+            led += 1;
+            let (held, range) = (contents(handle.data()), cluster.setting.ranges[tablet]);
+            if let Some(key) = held.keys().find(|key| !range.contains(**key)) {
+                let message = format!("{tablet} holds key {key}, which is not its own");
+                return Err(Finding { checker: "acknowledged", at_ns: now_ns, message });
+            }
+            found.extend(held);
+        }
+        if led == parts.len() {
+            let (inserts, counters) = (cluster.clients.inserts(*root), cluster.clients.counters(*root));
+            acknowledged::check(now_ns, inserts, &counters, &found)?;
         }
     }
     linearizable::check(now_ns, &cluster.clients.history())

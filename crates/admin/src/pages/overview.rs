@@ -147,6 +147,13 @@ fn balancer(status: &ClusterStatus) -> Markup {
             "Tablets split over",
             text(if balancer.split_bytes == 0 { "–".to_owned() } else { size(balancer.split_bytes) }),
         ),
+        (
+            "Tablets split over, operations/s",
+            text(match balancer.split_operations_per_second {
+                0 => "–".to_owned(),
+                operations => count(operations),
+            }),
+        ),
     ])
 }
 

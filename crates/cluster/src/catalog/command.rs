@@ -85,6 +85,11 @@ pub enum Setting {
         /// Bytes in files; 0: never.
         bytes: u64,
     },
+    /// From which load on tablets are split.
+    SplitLoad {
+        /// Reads and writes of one tablet; 0: never.
+        operations_per_second: u64,
+    },
     /// Up to which size neighbours are merged.
     MergeSize {
         /// Bytes in files of both together; 0: never.

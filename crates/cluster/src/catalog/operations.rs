@@ -174,6 +174,9 @@ impl Catalog {
             Setting::ReplaceAfter { milliseconds } => settings.replace_after_ms = *milliseconds,
             Setting::PreferredLeaderZones { zones } => settings.preferred_leader_zones.clone_from(zones),
             Setting::SplitSize { bytes } => settings.split_bytes = *bytes,
+            Setting::SplitLoad { operations_per_second } => {
+                settings.split_operations_per_second = *operations_per_second;
+            }
             Setting::MergeSize { bytes } => settings.merge_bytes = *bytes,
         }
         if *settings == before { Done::Nothing } else { Done::Changed }

@@ -83,7 +83,10 @@ impl Catalog {
         let origin = Origin { parent: tablet, index, term };
         let tablets = Arc::make_mut(&mut self.tablets);
         for child in split.children {
-            let placement = Placement { split: None, origin: Some(origin), ..Placement::clone(&current) };
+            // Not the founders of the tablet: a replica that begins with nothing, when nobody needs the tablet any more, would take a set of members for
+            // its own that is long out of date, and may be itself alone.
+            let founders = current.replicas.clone();
+            let placement = Placement { split: None, origin: Some(origin), founders, ..Placement::clone(&current) };
             tablets.insert(child, Arc::new(placement));
         }
         let served = Split { is_served: true, ..split };

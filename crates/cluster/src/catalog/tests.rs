@@ -125,6 +125,8 @@ fn operation(catalog: &Catalog, verb: &str, words: &[&str]) -> Command {
                 "rate" => Setting::CopyRate { bytes_per_second: words[1].parse().unwrap() },
                 "paused" => Setting::Balancing { is_paused: words[1].parse().unwrap() },
                 "replace-after" => Setting::ReplaceAfter { milliseconds: words[1].parse().unwrap() },
+                "split-size" => Setting::SplitSize { bytes: words[1].parse().unwrap() },
+                "split-load" => Setting::SplitLoad { operations_per_second: words[1].parse().unwrap() },
                 _ => {
                     Setting::PreferredLeaderZones { zones: words[1..].iter().map(|zone| (*zone).to_owned()).collect() }
                 }

@@ -91,6 +91,11 @@ pub struct Load {
 
 impl Load {
     pub fn start(address: String) -> Self {
+        Self::of(address, |key| format!("INSERT INTO ks.t (k, v) VALUES ('{key}', 0x01)"))
+    }
+
+    /// Sends the statements that `statement` makes of 0, 1, …, each once the one before has succeeded.
+    pub fn of(address: String, statement: impl Fn(u64) -> String + Send + 'static) -> Self {
         let (stop, acknowledged) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
         let (stopped, counter) = (Arc::clone(&stop), Arc::clone(&acknowledged));
         let thread = std::thread::spawn(move || {
@@ -98,8 +103,10 @@ impl Load {
             let mut failures = Vec::new();
             while !stopped.load(Ordering::Relaxed) {
                 let key = counter.load(Ordering::Relaxed);
-                match client.query(&format!("INSERT INTO ks.t (k, v) VALUES ('{key}', 0x01)")) {
-                    Ok(ClientResponse::Void) => drop(counter.fetch_add(1, Ordering::Relaxed)),
+                match client.query(&statement(key)) {
+                    Ok(ClientResponse::Void | ClientResponse::Rows(_)) => {
+                        counter.fetch_add(1, Ordering::Relaxed);
+                    }
                     // The same row is written again: what is lost of it counts as lost all the same.
                     other => failures.push(format!("row {key}: {other:?}")),
                 }
@@ -117,22 +124,31 @@ impl Load {
 
     /// Stops; checks that all acknowledged rows are there; returns the requests that failed.
     pub fn finish(self, local: &Local, through: u32) -> Vec<String> {
-        self.stop.store(true, Ordering::Relaxed);
-        let failures = self.thread.join().unwrap();
-        let written = self.acknowledged.load(Ordering::Relaxed);
+        let (failures, written) = self.end();
         let mut client = Client::connect(&local.address(through)).unwrap();
         let found = count(&mut client, "ks.t");
         assert!(found as u64 >= written, "{found} of {written} acknowledged rows are there");
         failures
     }
+
+    /// Stops; the requests that failed, and how many did not.
+    pub fn end(self) -> (Vec<String>, u64) {
+        self.stop.store(true, Ordering::Relaxed);
+        let failures = self.thread.join().unwrap();
+        (failures, self.acknowledged.load(Ordering::Relaxed))
+    }
 }
 
 pub fn with_table(nodes: u32, more: &[&str]) -> Local {
+    with_tablets(nodes, more, 12)
+}
+
+pub fn with_tablets(nodes: u32, more: &[&str], tablets: u32) -> Local {
     let local = Local::fresh();
     local.up(nodes, more);
     let mut client = Client::connect(&local.address(1)).unwrap();
     client.run(CREATE_KEYSPACE);
-    client.run("CREATE TABLE ks.t (k text PRIMARY KEY, v blob) WITH tablets = 12");
+    client.run(&format!("CREATE TABLE ks.t (k text PRIMARY KEY, v blob) WITH tablets = {tablets}"));
     local
 }
 

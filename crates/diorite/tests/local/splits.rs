@@ -2,7 +2,7 @@
 
 use crate::Local;
 use crate::client::{Client, count};
-use crate::operations::{Load, admin, admin_output, ask, is_quiet, wait_for, with_table};
+use crate::operations::{Load, admin, admin_output, ask, is_quiet, wait_for, with_table, with_tablets};
 use serde_json::Value;
 use std::collections::BTreeSet;
 
@@ -207,4 +207,53 @@ fn nodes_killed_amid_merges_lose_nothing() {
     let allowed = |failure: &String| ["WriteTimeout", "Unavailable"].iter().any(|kind| failure.contains(kind));
     assert!(failures.iter().all(allowed), "{failures:?}");
     wait_for("nothing is at risk", || is_quiet(&local, 1), |is_quiet| *is_quiet);
+}
+
+#[test]
+fn a_tablet_over_the_load_is_split_and_one_hot_partition_is_left_alone() {
+    let local = with_tablets(3, &["--rf", "3"], 1);
+    let first = tablets(&local, 1);
+    let mut client = Client::connect(&local.address(1)).unwrap();
+    client.run("CREATE TABLE ks.hot (k text PRIMARY KEY, v blob) WITH tablets = 1");
+    client.run("INSERT INTO ks.hot (k, v) VALUES ('one', 0x01)");
+    let both = tablets(&local, 1);
+    let hot: BTreeSet<u64> = both.difference(&first).copied().collect();
+    assert_eq!((first.len(), hot.len()), (1, 1));
+    let writers: Vec<Load> = (1..=3).map(|number| Load::start(local.address(number))).collect();
+    let reader = Load::of(local.address(1), |_| "SELECT v FROM ks.hot WHERE k = 'one'".to_owned());
+    writers.iter().for_each(|load| load.go_on(100));
+    // Amid a split it finds fault with a tablet that has no leader for a moment.
+    let status = || String::from_utf8(admin_output(&local, 2, &["status"]).stdout).unwrap();
+    // By default nothing is split at such a load; each tablet has many times this one.
+    admin(&local, 1, &["set-split-load", "3"]);
+    assert!(status().contains("tablets over 64.0 GiB or 3 operations/s"));
+    wait_for("the tablet with many partitions is split", || tablets(&local, 1), |now| now.is_disjoint(&first));
+    let is_left_alone = |number: u32| {
+        let log = std::fs::read_to_string(local.directory().join(format!("node-{number}/log.txt"))).unwrap();
+        log.lines().any(|line| line.contains("on one partition: it is not split"))
+    };
+    wait_for("the other is left alone", || (1..=3).any(is_left_alone), |is_left_alone| *is_left_alone);
+    admin(&local, 1, &["set-split-load", "0"]);
+    let now = tablets(&local, 1);
+    assert!(now.len() >= 3 && now.is_superset(&hot), "{now:?}: {hot:?} has one partition");
+    assert!(status().contains("tablets over 64.0 GiB\n"));
+    let (failures, read) = reader.end();
+    assert!(failures.is_empty(), "{failures:?} beside {read} reads");
+    // Each half has about half of the load: what was written since the first split is spread over both.
+    let served = |tablet: u64| {
+        let answer = admin(&local, 1, &["tablet", &tablet.to_string(), "--json"]);
+        let answer: Value = serde_json::from_str(&answer).unwrap();
+        let replicas = answer["replicas"].as_array().unwrap();
+        replicas.iter().map(|replica| replica["writes"].as_u64().unwrap()).sum::<u64>()
+    };
+    writers.iter().for_each(|load| load.go_on(100));
+    if now.len() == 3 {
+        let halves: Vec<u64> = now.difference(&hot).map(|tablet| served(*tablet)).collect();
+        assert!(halves[0].min(halves[1]) * 4 >= halves[0] + halves[1], "{halves:?}");
+    }
+    for load in writers {
+        let failures = load.finish(&local, 3);
+        assert!(failures.is_empty(), "{failures:?}");
+    }
+    wait_for("parents are gone and nothing is at risk", || is_quiet(&local, 1), |is_quiet| *is_quiet);
 }

@@ -4,6 +4,7 @@ use crate::client::{Client, count};
 use crate::server::{PATIENCE, Server, fresh_address, fresh_addresses, refusal};
 use diorite_cql::protocol::Value;
 use diorite_cql::protocol::client::ClientResponse;
+use serde_json::Value as Json;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -78,6 +79,22 @@ fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
+/// Whether the other replicas of every tablet hold all that its leader knows to be committed. A directory of a tablet says less: it is there before its data is.
+fn are_whole(server: &Server) -> bool {
+    let ask = |path: &str| server.get(path).and_then(|answer| serde_json::from_str::<Json>(&answer).ok());
+    let is_whole = |tablet: &Json| {
+        let detail = ask(&format!("/api/v1/tablets/{}", tablet["tablet"]));
+        let replicas = detail.as_ref().and_then(|detail| detail["replicas"].as_array());
+        let leader = replicas.into_iter().flatten().find(|replica| replica["holds_lease"] == true);
+        leader.is_some_and(|leader| {
+            let matched = leader["matched"].as_array().map(Vec::as_slice).unwrap_or_default();
+            matched.len() == 2 && matched.iter().all(|of| of[1].as_u64() >= leader["commit_index"].as_u64())
+        })
+    };
+    let page = ask("/api/v1/tablets").unwrap_or_default();
+    page["tablets"].as_array().is_some_and(|tablets| tablets.len() >= 13 && tablets.iter().all(is_whole))
+}
+
 /// Three nodes, of which the last has two disks; one of them fails. The catalog's replica is on the first, which has more room.
 fn fail_a_disk(holds_catalog: bool) {
     let home = tempfile::tempdir().unwrap();
@@ -117,6 +134,7 @@ fn fail_a_disk(holds_catalog: bool) {
     });
     // Twelve and one, and the catalog's.
     wait_for("all replicas are on the disk that works", || tablets_on(working) >= 14);
+    wait_for("they have been rebuilt", || are_whole(&one));
 
     // Now they are needed: without the first node nothing can be written that they do not hold, and no table made.
     one.kill();

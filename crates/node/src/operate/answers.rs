@@ -104,6 +104,7 @@ fn balancer(catalog: &Catalog, progress: &Progress) -> BalancerStatus {
         replace_after_ms: settings.replace_after_ms,
         preferred_leader_zones: settings.preferred_leader_zones.clone(),
         split_bytes: settings.split_bytes,
+        split_operations_per_second: settings.split_operations_per_second,
     }
 }
 

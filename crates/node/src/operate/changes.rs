@@ -210,10 +210,17 @@ fn setting_of(change: Change) -> Result<(Command, String), Failure> {
             format!("neighbours of up to {} together are merged", bytes(size as f64)),
         ),
         Change::SetSplitSize { bytes: 0 } => {
-            (Setting::SplitSize { bytes: 0 }, "tablets are split only when that is asked for".to_owned())
+            (Setting::SplitSize { bytes: 0 }, "no tablet is split for its size".to_owned())
         }
         Change::SetSplitSize { bytes: size } => {
             (Setting::SplitSize { bytes: size }, format!("tablets over {} are split", bytes(size as f64)))
+        }
+        Change::SetSplitLoad { operations_per_second } => {
+            let message = match operations_per_second {
+                0 => "no tablet is split for its load".to_owned(),
+                most => format!("tablets with more than {most} reads and writes a second are split"),
+            };
+            (Setting::SplitLoad { operations_per_second }, message)
         }
         _ => return Err(Failure::new(FailureKind::Invalid, "that is not a setting")),
     };

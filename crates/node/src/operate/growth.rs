@@ -1,12 +1,13 @@
-//! Finds tablets that have grown too large, and where to split them.
+//! Finds tablets that have grown too large, or have too much to do, and where to split them.
 //!
 //! Always true: a node looks at the tablets that it leads, and asks for one split at a time; what counts is the bytes of a tablet's own tokens, as children share
-//! files with their siblings until these are compacted; a tablet whose bytes cannot be divided (one large partition) stays whole.
+//! files with their siblings until these are compacted; a tablet whose bytes, or whose load, cannot be divided (one large or hot partition) stays whole.
 
+use super::load::{Division, Loads, Look};
 use crate::catalog::{CATALOG_TABLET, CatalogFollower};
 use diorite_base::TabletId;
-use diorite_cluster::catalog::{Catalog, Command};
-use diorite_model::key::push_token_start;
+use diorite_cluster::catalog::{Catalog, Command, Placement, Settings};
+use diorite_model::key::{push_token_start, token_of};
 use diorite_replica::{Leadership, Store, TabletHandle};
 use diorite_storage::{AFTER_ALL_KEYS, StorageError};
 use std::sync::Arc;
@@ -38,6 +39,11 @@ impl Tokens {
         (middle > self.first).then_some(middle)
     }
 
+    /// Whether a token is one of these.
+    pub(super) fn contain(self, token: i64) -> bool {
+        token >= self.first && self.next.is_none_or(|next| token < next)
+    }
+
     pub(super) fn keys(self) -> (Vec<u8>, Vec<u8>) {
         let (mut start, mut end) = (Vec::new(), Vec::new());
         push_token_start(self.first, &mut start);
@@ -64,27 +70,75 @@ fn boundary<E>(tokens: Tokens, mut bytes: impl FnMut(Tokens) -> Result<u64, E>) 
     Ok(None)
 }
 
-/// A split of one of the tablets that are led here, if one has more than `limit` bytes in files, and none is being split.
-pub(super) fn next_split(store: &Store, catalog: &CatalogFollower, limit: u64) -> Option<Command> {
+/// A tablet that is led here.
+struct Led<'a> {
+    tablet: TabletId,
+    placement: &'a Placement,
+    handle: Arc<TabletHandle>,
+}
+
+/// A split of one of the tablets that are led here, if one is over what `settings` allow, in bytes of files or in load, and none is being split. To be
+/// asked every few seconds, as what tablets have to do is seen from one time to the next.
+pub(super) fn next_split(
+    store: &Store,
+    catalog: &CatalogFollower,
+    settings: &Settings,
+    loads: &mut Loads,
+    now_ns: u64,
+) -> Option<Command> {
     let served = catalog.served();
-    let leads =
-        |tablet: &TabletId| handle_of(store, *tablet).is_some_and(|handle| handle.leadership() == Leadership::Here);
-    let led: Vec<_> = served.tablets().filter(|(tablet, _)| *tablet != CATALOG_TABLET && leads(tablet)).collect();
-    if limit == 0 || led.iter().any(|(_, placement)| placement.is_reshaping()) {
+    let tablets = served.tablets().filter(|(tablet, _)| *tablet != CATALOG_TABLET);
+    let led = tablets.filter_map(|(tablet, placement)| {
+        let handle = store.handle(tablet).filter(|handle| handle.leadership() == Leadership::Here)?;
+        Some(Led { tablet, placement, handle })
+    });
+    let led: Vec<_> = led.collect();
+    loads.look(now_ns, settings.split_operations_per_second, led.iter().map(look_at));
+    if led.iter().any(|led| led.placement.is_reshaping()) {
         return None;
     }
-    led.iter().filter(|(_, placement)| !placement.is_moving()).find_map(|(tablet, _)| {
-        let found = grown(&*handle_of(store, *tablet)?, Tokens::of(&served, *tablet)?, limit);
-        let at = found.unwrap_or_else(|error| {
-            tracing::warn!(%tablet, %error, "could not look at the size of a tablet");
-            None
-        })?;
-        Some(Command::BeginSplit { tablet: *tablet, at, stays: false })
+    let free = |led: &&Led<'_>| !led.placement.is_moving();
+    let grown = led.iter().filter(free).find_map(|led| grown_split(led, &served, settings.split_bytes));
+    grown.or_else(|| {
+        let overloaded = loads.overloaded();
+        let found = |tablet: &TabletId| led.iter().find(|led| led.tablet == *tablet).filter(free);
+        overloaded.iter().filter_map(found).find_map(|led| busy_split(led, &served, loads))
     })
 }
 
-fn handle_of(store: &Store, tablet: TabletId) -> Option<Arc<TabletHandle>> {
-    store.handle(tablet)
+fn look_at<'a>(led: &'a Led<'_>) -> Look<impl FnOnce() -> Vec<i64> + use<'a>> {
+    let handle = &led.handle;
+    let (reads, writes) = handle.operations();
+    let tokens = || handle.take_samples().iter().filter_map(|head| token_of(head).ok()).collect();
+    Look { tablet: led.tablet, operations: reads.saturating_add(writes), tokens }
+}
+
+/// A split of a tablet with more than `limit` bytes; 0: there is no limit.
+fn grown_split(led: &Led<'_>, catalog: &Catalog, limit: u64) -> Option<Command> {
+    if limit == 0 {
+        return None;
+    }
+    let found = grown(&led.handle, Tokens::of(catalog, led.tablet)?, limit).unwrap_or_else(|error| {
+        tracing::warn!(tablet = %led.tablet, %error, "could not look at the size of a tablet");
+        None
+    });
+    Some(Command::BeginSplit { tablet: led.tablet, at: found?, stays: false })
+}
+
+/// A split of a tablet that has too much to do.
+fn busy_split(led: &Led<'_>, catalog: &Catalog, loads: &mut Loads) -> Option<Command> {
+    let tablet = led.tablet;
+    match loads.divide(tablet, Tokens::of(catalog, tablet)?) {
+        // It is for its load, of which a merge for its size would know nothing.
+        Division::At(at) => Some(Command::BeginSplit { tablet, at, stays: true }),
+        Division::Unknown => None,
+        Division::OneToken(token) => {
+            if let Some(operations_per_second) = loads.tell(tablet) {
+                tracing::info!(event = "split", %tablet, token, operations_per_second, "most of the load of a tablet is on one partition: it is not split");
+            }
+            None
+        }
+    }
 }
 
 /// Where to split a tablet, if it has more than `limit` bytes.

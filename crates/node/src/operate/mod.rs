@@ -19,6 +19,7 @@ mod closer;
 mod growth;
 mod history;
 mod knowledge;
+mod load;
 mod merge;
 mod report;
 mod settle;

@@ -5,6 +5,7 @@
 
 use super::Operations;
 use super::growth::next_split;
+use super::load::Loads;
 use crate::membership::pause;
 use diorite_base::TabletId;
 use diorite_cluster::catalog::{Command, SettledTablet};
@@ -14,16 +15,17 @@ use std::time::Duration;
 
 /// How often moving tablets are looked at.
 const INTERVAL: Duration = Duration::from_millis(250);
-/// Every how many such looks sizes are looked at.
+/// Every how many such looks sizes and loads are looked at.
 const GROWTH_ROUNDS: u64 = 8;
 /// Tablets that are told of at a time.
 const AT_ONCE: usize = 1_000;
 
 impl Operations {
     pub(super) async fn keep_settling(&self) {
+        let mut loads = Loads::default();
         for round in 0u64.. {
             if round % GROWTH_ROUNDS == 0 {
-                self.split_grown().await;
+                loads = self.split_grown(loads).await;
             }
             let catalog = Arc::clone(&self.catalog);
             let split = move || {
@@ -50,18 +52,27 @@ impl Operations {
         }
     }
 
-    /// Asks for a tablet that has grown too large to be split.
-    async fn split_grown(&self) {
+    /// Asks for a tablet that has grown too large, or has too much to do, to be split. Returns what is known of loads now.
+    async fn split_grown(&self, mut loads: Loads) -> Loads {
         let settings = self.catalog.served().identity().settings.clone();
         if settings.balancing_is_paused {
-            return;
+            return Loads::default();
         }
-        let (store, catalog) = (Arc::clone(&self.store), Arc::clone(&self.catalog));
-        let look = move || next_split(&store, &catalog, settings.split_bytes);
-        let Ok(Some(command)) = self.runtime.spawn_blocking(look).await else { return };
-        if let Err(error) = self.catalog.propose(&command).await {
+        let (store, catalog, now_ns) = (Arc::clone(&self.store), Arc::clone(&self.catalog), self.clock.monotonic_ns());
+        let look = move || {
+            let command = next_split(&store, &catalog, &settings, &mut loads, now_ns);
+            (command, loads)
+        };
+        let (command, loads) = self.runtime.spawn_blocking(look).await.unwrap_or_else(|error| {
+            tracing::error!(%error, "looking for tablets to split panicked");
+            Default::default()
+        });
+        if let Some(command) = command
+            && let Err(error) = self.catalog.propose(&command).await
+        {
             tracing::info!(%error, ?command, "could not ask for a split; trying again");
         }
+        loads
     }
 
     /// Tablets led here whose groups are as wanted while the catalog believes them to be moving.

@@ -45,3 +45,108 @@ pub(super) fn next_merge(catalog: &Catalog, known: &Known) -> Option<Command> {
         (left_bytes + right_bytes <= limit).then_some(Command::BeginMerge { tablet, into })
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::report::{Report, TabletReport};
+    use super::super::tests::{description, table};
+    use super::*;
+    use diorite_storage::TabletFiles;
+    use diorite_base::NodeId;
+    use diorite_cluster::catalog::{Outcome, Setting};
+    use diorite_model::schema::Keyspace;
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+    use uuid::Uuid;
+
+    const MIB: u64 = 1 << 20;
+
+    /// One node with a table that was created with two tablets, of which the first has been split.
+    struct Case(Catalog);
+
+    impl Case {
+        fn new(stays: bool) -> Self {
+            let keyspace = Keyspace { name: "shop".to_owned(), replication: BTreeMap::new(), durable_writes: true };
+            let name = "c".to_owned();
+            let mut case = Case(Catalog::default());
+            case.apply(Command::Bootstrap { cluster_id: Uuid::from_u128(1), name, replication_factor: 1 });
+            case.apply(Command::RegisterNode { node: description(1) });
+            case.apply(Command::CreateKeyspace { keyspace, if_not_exists: false });
+            case.apply(Command::CreateTable { table: table(0), tablets: 2, if_not_exists: false });
+            let first = case.tablets()[0];
+            case.apply(Command::BeginSplit { tablet: first, at: i64::MIN / 2, stays });
+            case.apply(Command::ServeSplit { tablet: first, index: 5, term: 1 });
+            let settled = |tablet| diorite_cluster::catalog::SettledTablet { tablet, voters: vec![NodeId(1)] };
+            let tablets = case.tablets().into_iter().map(settled).collect();
+            case.apply(Command::Settle { tablets });
+            case
+        }
+
+        fn apply(&mut self, command: Command) {
+            let (next, outcome) = self.0.apply(&command);
+            assert!(!matches!(outcome, Outcome::Rejected { .. }), "{command:?}: {outcome:?}");
+            self.0 = next;
+        }
+
+        fn tablets(&self) -> Vec<TabletId> {
+            self.0.tables().flat_map(|entry| entry.tablets.iter().map(|range| range.tablet)).collect()
+        }
+
+        /// What is merged if the tablets, in the order of their tokens, have as many MiB; those without were not reported.
+        fn next(&self, sizes: [Option<u64>; 3]) -> Option<(usize, usize)> {
+            let tablets = self.tablets();
+            let reports = tablets.iter().zip(sizes).filter_map(|(tablet, mib)| {
+                let bytes = mib? * MIB;
+                Some(TabletReport { tablet: *tablet, bytes, disk: 0, leads: true, files: TabletFiles::default() })
+            });
+            let report = Report { tablets: reports.collect(), ..Report::default() };
+            let known = Known {
+                reports: BTreeMap::from([(NodeId(1), Arc::new(report))]),
+                up: BTreeMap::from([(NodeId(1), true)]),
+            };
+            let place = |wanted| tablets.iter().position(|tablet| *tablet == wanted);
+            match next_merge(&self.0, &known)? {
+                Command::BeginMerge { tablet, into } => Some((place(tablet)?, place(into)?)),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn neighbours_that_fit_are_merged_the_smaller_one_into_the_other() {
+        let case = Case::new(false);
+        assert_eq!(case.next([Some(10), Some(20), Some(100)]), Some((0, 1)));
+        assert_eq!(case.next([Some(90), Some(30), Some(34)]), Some((1, 2)));
+        assert_eq!(case.next([Some(64), Some(0), Some(64)]), Some((1, 0)), "no more than the limit");
+        assert_eq!(case.next([Some(40), Some(25), Some(40)]), None, "more than the limit");
+        assert_eq!(case.next([Some(1), None, Some(1)]), None, "nobody has said how large it is");
+    }
+
+    #[test]
+    fn a_table_keeps_what_it_was_given() {
+        let mut case = Case::new(true);
+        assert_eq!(case.next([Some(1); 3]), None, "it was split for good");
+        case = Case::new(false);
+        let [first, second, _] = case.tablets()[..] else { panic!("three tablets") };
+        case.apply(Command::BeginMerge { tablet: first, into: second });
+        assert_eq!(case.next([Some(1); 3]), None, "one at a time");
+        case.apply(Command::ServeMerge { tablet: first, into: second });
+        assert_eq!(case.tablets().len(), 2);
+        assert_eq!(case.next([Some(1), Some(1), None]), None, "as many as it was created with");
+    }
+
+    #[test]
+    fn settings_count() {
+        let mut case = Case::new(false);
+        let small = [Some(1); 3];
+        case.apply(Command::Set { setting: Setting::SplitSize { bytes: 15 * MIB } });
+        assert_eq!(case.next(small), None, "a split would follow soon");
+        case.apply(Command::Set { setting: Setting::SplitSize { bytes: 0 } });
+        assert!(case.next(small).is_some());
+        case.apply(Command::Set { setting: Setting::Balancing { is_paused: true } });
+        assert_eq!(case.next(small), None, "balancing is paused");
+        case.apply(Command::Set { setting: Setting::Balancing { is_paused: false } });
+        case.apply(Command::Set { setting: Setting::MergeSize { bytes: 0 } });
+        assert_eq!(case.next(small), None, "merges for size are switched off");
+    }
+}

@@ -35,7 +35,7 @@ const MOVES: usize = 300;
 /// Of a page, however large the cluster is. A browser shows it at once, and a phone may load it.
 const LARGEST_PAGE_BYTES: usize = 256 << 10;
 
-fn description(number: u64) -> NodeDescription {
+pub(super) fn description(number: u64) -> NodeDescription {
     NodeDescription {
         host_id: Uuid::from_u128(u128::from(number)),
         address: [10, 0, (number / 256) as u8, (number % 256) as u8].into(),
@@ -48,7 +48,7 @@ fn description(number: u64) -> NodeDescription {
     }
 }
 
-fn table(number: u128) -> Table {
+pub(super) fn table(number: u128) -> Table {
     let column = |id, name: &str, kind| Column { id, name: name.to_owned(), data_type: CqlType::Text, kind };
     Table {
         id: TableId(0),

@@ -172,6 +172,9 @@ fn what_was_prepared_before_a_restart_does_not_count() {
         cluster.stop_node(node);
         assert!(cluster.homes[node as usize - 1].path().join(format!("tablets/{}", CHILDREN[0])).is_dir());
         cluster.start_node(node);
+        // Or whoever has heard that the children have taken its place would open them empty, and they would never be made.
+        let store = &cluster.stores[&node];
+        assert!(store.has_files(TabletId(PARENT)) && !store.has_files(TabletId(CHILDREN[0])));
         cluster.open(node, PARENT, &[1, 2, 3], &[1, 2, 3]);
     }
     let leader = cluster.wait_for_leader(PARENT);

@@ -1,14 +1,20 @@
-//! At any instant of true time at most one node would answer reads of a tablet.
+//! At any instant of true time at most one node would answer reads of a key, and as one tablet only: neither two replicas, nor a tablet and one that it was
+//! split into.
 //!
 //! A lease begins only when a node does something, so it is enough to look after every event: whoever holds one too many holds it then.
 
 use super::Finding;
+use crate::splits::KeyRange;
 use diorite_base::{NodeId, TabletId};
 
-/// `holders` are the nodes whose lease check would pass now, those that are paused included: they could be resumed.
-pub fn check(at_ns: u64, tablet: TabletId, holders: &[NodeId]) -> Result<(), Finding> {
-    if holders.len() <= 1 {
-        return Ok(());
+/// `holders` are the replicas whose lease check would pass now, those of paused nodes included: they could be resumed.
+pub fn check(at_ns: u64, holders: &[(TabletId, KeyRange, NodeId)]) -> Result<(), Finding> {
+    for (at, (tablet, range, node)) in holders.iter().enumerate() {
+        let other = holders[at + 1..].iter().find(|(_, other, _)| other.overlaps(range));
+        if let Some((second, _, elsewhere)) = other {
+            let message = format!("{tablet} on {node} and {second} on {elsewhere} have leases of the same keys");
+            return Err(Finding { checker: "leaseholder", at_ns, message });
+        }
     }
-    Err(Finding { checker: "leaseholder", at_ns, message: format!("{tablet} has leases on {holders:?}") })
+    Ok(())
 }

@@ -3,7 +3,7 @@
 //! Always true: a checker only looks; a run with it and one without take the same course.
 
 pub mod acknowledged;
-pub mod leaseholder;
+pub(crate) mod leaseholder;
 pub mod linearizable;
 pub mod recovery;
 pub mod replicas;
