@@ -11,7 +11,7 @@ use crate::activity::{Activity, Note, Operation, Running, RunningRequest, Statem
 use crate::auth;
 use crate::ddl;
 use crate::error::{at_consistency, invalid, kv_error};
-use crate::exec::modify::{Defaults, Writes};
+use crate::exec::modify::{Defaults, TablePart, Writes};
 use crate::exec::outcome;
 use crate::exec::select::{PageRequest, Read};
 use crate::exec::source::Source;
@@ -161,11 +161,15 @@ struct Run<'a> {
     needs_disk: bool,
 }
 
+/// How often a statement is sent anew because a tablet is gone. More than once: a tablet is closed before another is given what it held, and that one
+/// may be split or merged as well.
+const REPLANS: usize = 8;
+
 /// What arrived of a write.
 #[derive(Default)]
 struct Sent {
     /// Where it took effect.
-    tablets: Vec<TabletId>,
+    written: Vec<TablePart>,
     /// What programs answered.
     replies: Vec<WriteReply>,
 }
@@ -389,8 +393,8 @@ impl<K: Kv> QueryEngine<K> {
                     None => WriteType::Simple,
                 };
                 let defaults = self.defaults(run.parameters.default_timestamp_us)?;
-                let gather = || {
-                    let mut writes = Writes::default();
+                let gather = |written: &[TablePart]| {
+                    let mut writes = Writes::besides(written);
                     writes.add(modify, &bound, &self.entry(&modify.table)?.tablets, defaults)?;
                     Ok(writes)
                 };
@@ -402,8 +406,8 @@ impl<K: Kv> QueryEngine<K> {
                 if let Some(term) = &batch.timestamp {
                     defaults.timestamp_us = explicit_timestamp(term, &bound)?;
                 }
-                let gather = || {
-                    let mut writes = Writes::default();
+                let gather = |written: &[TablePart]| {
+                    let mut writes = Writes::besides(written);
                     for statement in &batch.statements {
                         writes.add(statement, &bound, &self.entry(&statement.table)?.tablets, defaults)?;
                     }
@@ -476,25 +480,27 @@ impl<K: Kv> QueryEngine<K> {
             return Read { plan, bound, source: &source, tablets }.execute(page).await;
         }
         let staleness_ms = plan.table.staleness_ms(parameters.consistency);
-        let (entry, source) = (self.entry(&plan.table)?, Source::tablets(&*self.kv, needs_disk, staleness_ms));
-        let outcome = Read { plan, bound, source: &source, tablets: &entry.tablets }.execute(page).await;
-        if !source.met_missing_tablet() {
-            return outcome;
+        let mut tries = 0..=REPLANS;
+        loop {
+            let (entry, source) = (self.entry(&plan.table)?, Source::tablets(&*self.kv, needs_disk, staleness_ms));
+            let outcome = Read { plan, bound, source: &source, tablets: &entry.tablets }.execute(page).await;
+            tries.next();
+            // The table has been given other tablets meanwhile, or is gone. Nothing was sent yet: read anew.
+            if tries.is_empty() || !source.met_missing_tablet() {
+                return outcome;
+            }
         }
-        // The table was given other tablets meanwhile (`TRUNCATE`), or is gone. Nothing was sent yet: read anew.
-        let entry = self.entry(&plan.table)?;
-        Read { plan, bound, source: &source, tablets: &entry.tablets }.execute(page).await
     }
 
     /// Sends what `gather` gives to the tablets and makes the answer.
     async fn write(
         &self,
-        gather: impl Fn() -> Result<Writes, CqlError> + Send + Sync,
+        gather: impl Fn(&[TablePart]) -> Result<Writes, CqlError> + Send + Sync,
         plans: &[&ModifyPlan],
         write_type: WriteType,
         is_batch: bool,
     ) -> Result<Reply, CqlError> {
-        let writes = gather()?;
+        let writes = gather(&[])?;
         let is_conditional = writes.is_conditional();
         if writes.strays_from_condition() {
             return Err(invalid("Batch with conditions cannot span multiple partitions"));
@@ -506,12 +512,16 @@ impl<K: Kv> QueryEngine<K> {
         }
         let mut sent = Sent::default();
         let failed = |tablet, error: KvError| kv_error(&error, Some(write_type), self.kv.replicas(tablet));
-        if self.send(writes, &mut sent, &failed).await?.is_some() {
-            // Refused, as the tablet is gone: the table has others by now (`TRUNCATE`), or is gone as well. What took effect elsewhere is
-            // not sent again.
-            if let Some(missing) = self.send(gather()?, &mut sent, &failed).await? {
-                return Err(missing);
+        let mut missing = self.send(writes, &mut sent, &failed).await?;
+        // Refused, as a tablet is gone: the table has others by now, or is gone as well. What took effect elsewhere is not sent again.
+        for _ in 0..REPLANS {
+            if missing.is_none() {
+                break;
             }
+            missing = self.send(gather(&sent.written)?, &mut sent, &failed).await?;
+        }
+        if let Some(error) = missing {
+            return Err(error);
         }
         let answer = plans.first().map(|plan| plan.answer).unwrap_or_default();
         let mut response = match answer.status_row && !is_batch {
@@ -552,7 +562,7 @@ impl<K: Kv> QueryEngine<K> {
         Ok(Reply { warnings, ..Reply::plain(response) })
     }
 
-    /// Sends to each tablet what is for it, unless it was sent before. Gives the error of a tablet that does not exist, if that is all that
+    /// Sends to each tablet what is for it. Gives the error of a tablet that does not exist, if that is all that
     /// is wrong.
     async fn send(
         &self,
@@ -560,21 +570,19 @@ impl<K: Kv> QueryEngine<K> {
         sent: &mut Sent,
         failed: &(impl Fn(TabletId, KvError) -> CqlError + Sync),
     ) -> Result<Option<CqlError>, CqlError> {
-        let mut mutations = writes.finish()?;
-        mutations.retain(|(tablet, ..)| !sent.tablets.contains(tablet));
-        let pending = mutations.into_iter().map(|(tablet, mutation, is_evaluated)| async move {
-            let outcome = self.kv.write(tablet, mutation).await;
-            (tablet, outcome.map(|reply| is_evaluated.then_some(reply)))
+        let pending = writes.finish()?.into_iter().map(|write| async move {
+            let outcome = self.kv.write(write.part.tablet, write.mutation).await;
+            (write.part, outcome.map(|reply| write.is_evaluated.then_some(reply)))
         });
         let (mut missing, mut first_failure) = (None, None);
-        for (tablet, outcome) in futures::future::join_all(pending).await {
+        for (part, outcome) in futures::future::join_all(pending).await {
             match outcome {
                 Ok(reply) => {
-                    sent.tablets.push(tablet);
+                    sent.written.push(part);
                     sent.replies.extend(reply);
                 }
-                Err(error @ KvError::NoSuchTablet(_)) => missing = Some(failed(tablet, error)),
-                Err(error) => first_failure = first_failure.or_else(|| Some(failed(tablet, error))),
+                Err(error @ KvError::NoSuchTablet(_)) => missing = Some(failed(part.tablet, error)),
+                Err(error) => first_failure = first_failure.or_else(|| Some(failed(part.tablet, error))),
             }
         }
         first_failure.map_or(Ok(missing), Err)
@@ -627,8 +635,8 @@ impl<K: Kv> QueryEngine<K> {
         let defaults = self.defaults(batch.default_timestamp_us)?;
         let environment = self.environment(batch.now_in_seconds)?;
         let values = planned.iter().map(|(planned, values)| bind(planned, values)).collect::<Result<Vec<_>, _>>()?;
-        let gather = || {
-            let mut writes = Writes::default();
+        let gather = |written: &[TablePart]| {
+            let mut writes = Writes::besides(written);
             let mut entries: Vec<Arc<TableEntry>> = Vec::new();
             for (values, plan) in values.iter().zip(&plans) {
                 let id = plan.table.table().id;
@@ -692,8 +700,8 @@ impl<K: Kv> QueryEngine<K> {
         }
         let mut rows = outcome::status_rows(table);
         for (at, plan) in plans.iter().enumerate() {
-            let gather = || {
-                let mut writes = Writes::default();
+            let gather = |written: &[TablePart]| {
+                let mut writes = Writes::besides(written);
                 writes.add(plan, &bound(at), &self.entry(&plan.table)?.tablets, defaults)?;
                 Ok(writes)
             };

@@ -150,8 +150,14 @@ impl MergeStep {
         out
     }
 
-    fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
-        let mut reader = Reader::new(bytes);
+    /// Reads a step back from the program of a mutation.
+    pub fn decode(program: &[u8]) -> Result<Self, Malformed> {
+        let mut reader = Reader::new(program);
+        let step = Self::read(&mut reader)?;
+        if reader.is_empty() { Ok(step) } else { Err(Malformed) }
+    }
+
+    fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
         if reader.u8()? != MARK {
             return Err(Malformed);
         }
@@ -161,10 +167,10 @@ impl MergeStep {
         }
         let (from, attempt) = (TabletId(reader.u64()?), reader.u64()?);
         Ok(match kind {
-            1 => MergeStep::Begin { from, attempt, range: read_range(&mut reader)? },
+            1 => MergeStep::Begin { from, attempt, range: read_range(reader)? },
             2 => {
                 let number = reader.u64()?;
-                let instead_of = if reader.u8()? == 0 { None } else { Some(read_range(&mut reader)?) };
+                let instead_of = if reader.u8()? == 0 { None } else { Some(read_range(reader)?) };
                 let mut rows = Vec::new();
                 for _ in 0..reader.varint()? {
                     rows.push((reader.slice()?.to_vec(), reader.slice()?.to_vec()));

@@ -51,10 +51,10 @@ mod tests {
     use super::super::report::{Report, TabletReport};
     use super::super::tests::{description, table};
     use super::*;
-    use diorite_storage::TabletFiles;
     use diorite_base::NodeId;
     use diorite_cluster::catalog::{Outcome, Setting};
     use diorite_model::schema::Keyspace;
+    use diorite_storage::TabletFiles;
     use std::collections::BTreeMap;
     use std::sync::Arc;
     use uuid::Uuid;

@@ -14,7 +14,7 @@ use diorite_base::write::{Completion, KvError, WriteSink};
 use diorite_base::{GroupId, NodeId, TabletId};
 use diorite_cluster::catalog::Command;
 use diorite_query::program::Program;
-use diorite_replica::{Leadership, Permit, TabletHandle};
+use diorite_replica::{Leadership, MergeStep, Permit, TabletHandle};
 use diorite_rpc::{Lane, Transport};
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -172,7 +172,7 @@ fn checked(tablet: TabletId, bytes: &[u8]) -> Result<Mutation, KvError> {
     let is_applicable = match read.body() {
         Body::Blind(_) => tablet.0 != GroupId::CATALOG.0,
         Body::Evaluated(program) if tablet.0 == GroupId::CATALOG.0 => Command::decode(program).is_ok(),
-        Body::Evaluated(program) => Program::decode(program).is_ok(),
+        Body::Evaluated(program) => Program::decode(program).is_ok() || MergeStep::decode(program).is_ok(),
     };
     is_applicable.then_some(mutation).ok_or_else(refused)
 }
@@ -292,5 +292,25 @@ impl Router {
             served.in_flight.lock().end(token);
             as_refusal(&handle, error, &self.counters)
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_a_replica_can_apply_is_taken_from_another_node() {
+        let tablet = TabletId(1_000);
+        let taken = |mutation: &Mutation| checked(tablet, mutation.as_bytes()).is_ok();
+        assert!(taken(&Mutation::blind(None)));
+        assert!(taken(&MergeStep::Close.mutation()));
+        let begin = MergeStep::Begin { from: tablet, attempt: 7, range: (vec![1], vec![2]) };
+        assert!(taken(&begin.mutation()));
+        assert!(!taken(&Mutation::evaluated(None, b"neither a program nor a step")));
+        assert!(!taken(&Mutation::evaluated(None, &[])));
+        // A step with something behind it.
+        let longer = [begin.mutation().as_bytes(), b"?"].concat();
+        assert!(checked(tablet, &longer).is_err());
     }
 }

@@ -11,21 +11,53 @@ use crate::plan::restrictions::{PartitionRestriction, Values};
 use crate::plan::term::{Bound, Evaluated, Term};
 use crate::program::{ColumnTest, Program, ProgramOperation, RowCondition, RowTest, TestTree, TestedPart, ValueTest};
 use crate::table::TableContext;
-use diorite_base::TabletId;
 use diorite_base::limits::MAX_MUTATION_BYTES;
 use diorite_base::mutation::{Mutation, OperationKind};
+use diorite_base::{TableId, TabletId};
 use diorite_cql::language::ast::ComparisonOperator;
 use diorite_cql::protocol::CqlError;
 use diorite_model::key;
 use diorite_model::schema::TabletRange;
 use diorite_model::value::collection;
 use std::collections::HashMap;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
+
+/// A part of a table that is written to: what one tablet holds of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TablePart {
+    /// Which table.
+    pub table: TableId,
+    /// The tablet that held it when the write was gathered.
+    pub tablet: TabletId,
+    /// Its tokens.
+    pub tokens: RangeInclusive<i64>,
+}
+
+impl TablePart {
+    fn holding(token: i64, table: TableId, tablets: &[TabletRange]) -> Self {
+        let after = tablets.partition_point(|range| range.first_token <= token);
+        let range = &tablets[after.saturating_sub(1)];
+        let last = tablets.get(after).map_or(i64::MAX, |next| next.first_token - 1);
+        Self { table, tablet: range.tablet, tokens: range.first_token..=last }
+    }
+}
+
+/// What goes to one tablet, together.
+#[derive(Debug)]
+pub struct Write {
+    /// Where it goes.
+    pub part: TablePart,
+    /// What is written.
+    pub mutation: Mutation,
+    /// Whether it has an answer.
+    pub is_evaluated: bool,
+}
 
 /// What goes to one tablet.
 #[derive(Debug)]
 struct Pending {
-    tablet: TabletId,
+    part: TablePart,
     /// The table that the tablet is of.
     table: Arc<TableContext>,
     program: Program,
@@ -43,6 +75,8 @@ pub struct Writes {
     conditional_partition: Option<Vec<u8>>,
     /// How many partitions are written, counted per statement.
     pub partitions: usize,
+    /// Where all of it has taken effect already.
+    written: Vec<TablePart>,
 }
 
 /// What a statement takes from its surroundings.
@@ -53,12 +87,17 @@ pub struct Defaults {
 }
 
 impl Writes {
-    fn pending(&mut self, tablet: TabletId, table: &Arc<TableContext>) -> &mut Pending {
+    /// Gathers only what is not in these parts of tables. Not told by tablet: one that was written to may have taken in its neighbour since.
+    pub fn besides(written: &[TablePart]) -> Self {
+        Self { written: written.to_vec(), ..Self::default() }
+    }
+
+    fn pending(&mut self, part: TablePart, table: &Arc<TableContext>) -> &mut Pending {
         let next = self.pending.len();
-        let at = *self.by_tablet.entry(tablet).or_insert(next);
+        let at = *self.by_tablet.entry(part.tablet).or_insert(next);
         if at == next {
             self.pending.push(Pending {
-                tablet,
+                part,
                 table: Arc::clone(table),
                 program: Program::default(),
                 explicit_us: None,
@@ -98,9 +137,14 @@ impl Writes {
             Scope::Statics | Scope::Partition => Vec::new(),
         };
         for partition in &partitions {
-            let tablet = super::select::tablet_of(tablets, partition.token);
+            let table = plan.table.table().id;
+            let is_written = |part: &TablePart| part.table == table && part.tokens.contains(&partition.token);
+            if self.written.iter().any(is_written) {
+                continue;
+            }
+            let part = TablePart::holding(partition.token, table, tablets);
             let mut target = Target { plan, bound, timing, partition: &partition.prefix };
-            let pending = self.pending(tablet, &plan.table);
+            let pending = self.pending(part.clone(), &plan.table);
             pending.deletes_only &= plan.kind == ModifyKind::Delete;
             match plan.scope {
                 Scope::Partition => pending.delete(&target, None),
@@ -127,20 +171,20 @@ impl Writes {
                 } else {
                     ranges.first().map_or(&[][..], |range| &range.start)
                 };
-                self.condition(tablet, &target, row)?;
+                self.condition(part, &target, row)?;
             }
         }
         Ok(())
     }
 
-    fn condition(&mut self, tablet: TabletId, target: &Target<'_>, row: &[u8]) -> Result<(), CqlError> {
+    fn condition(&mut self, part: TablePart, target: &Target<'_>, row: &[u8]) -> Result<(), CqlError> {
         if self.conditional_partition.as_deref().is_some_and(|known| known != target.partition) {
             return Err(invalid("Batch with conditions cannot span multiple partitions"));
         }
         self.conditional_partition = Some(target.partition.to_vec());
         let Some(condition) = &target.plan.condition else { return Ok(()) };
         let test = row_test(target.plan, condition, target.bound)?;
-        let program = &mut self.pending(tablet, &target.plan.table).program;
+        let program = &mut self.pending(part, &target.plan.table).program;
         program.dropped_columns = target.plan.table.dropped_columns();
         let conditions = &mut program.conditions;
         for known in conditions.iter().filter(|known| known.row == row) {
@@ -175,15 +219,15 @@ impl Writes {
         })
     }
 
-    /// The mutations, one per tablet.
-    pub fn finish(self) -> Result<Vec<(TabletId, Mutation, bool)>, CqlError> {
-        let mut mutations = Vec::with_capacity(self.pending.len());
+    /// What goes to each tablet.
+    pub fn finish(self) -> Result<Vec<Write>, CqlError> {
+        let mut writes = Vec::with_capacity(self.pending.len());
         for mut pending in self.pending {
             if pending.program.operations.is_empty() && pending.program.conditions.is_empty() {
                 continue;
             }
             pending.merge_repeated();
-            let (tablet, table) = (pending.tablet, Arc::clone(&pending.table));
+            let (part, table) = (pending.part.clone(), Arc::clone(&pending.table));
             let (mutation, is_evaluated) = pending.mutation();
             if mutation.size_bytes() > MAX_MUTATION_BYTES {
                 return Err(invalid(format!(
@@ -192,9 +236,9 @@ impl Writes {
                     table.full_name()
                 )));
             }
-            mutations.push((tablet, mutation, is_evaluated));
+            writes.push(Write { part, mutation, is_evaluated });
         }
-        Ok(mutations)
+        Ok(writes)
     }
 }
 

@@ -55,8 +55,8 @@ pub struct MemoryKv {
     pub leader: Mutex<Option<NodeId>>,
     /// What every access to a tablet fails with.
     pub failure: Mutex<Option<KvError>>,
-    /// A change of the catalog that comes just before the next access to a tablet.
-    pub interruption: Mutex<Option<Command>>,
+    /// A change of the catalog that comes after so many accesses to tablets, just before the next.
+    pub interruption: Mutex<Option<(usize, Command)>>,
 }
 
 impl MemoryKv {
@@ -96,6 +96,11 @@ impl MemoryKv {
     /// Changes the catalog.
     pub fn command(&self, command: &Command) {
         self.catalog.store(Arc::new(self.catalog.load().apply(command).0));
+        if let Command::ServeMerge { tablet, into } = command {
+            let mut tablets = self.tablets.lock();
+            let taken_in = tablets.remove(tablet).unwrap_or_default();
+            tablets.entry(*into).or_default().entries.extend(taken_in.entries);
+        }
     }
 
     /// Moves time.
@@ -110,7 +115,18 @@ impl MemoryKv {
 
     /// Whether the tablet is there.
     fn check(&self, id: TabletId) -> Result<(), KvError> {
-        if let Some(command) = self.interruption.lock().take() {
+        let due = {
+            let mut interruption = self.interruption.lock();
+            match &mut *interruption {
+                Some((0, _)) => interruption.take(),
+                Some((accesses, _)) => {
+                    *accesses -= 1;
+                    None
+                }
+                None => None,
+            }
+        };
+        if let Some((_, command)) = due {
             self.command(&command);
         }
         if let Some(failure) = self.failure.lock().clone() {

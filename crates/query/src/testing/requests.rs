@@ -444,7 +444,24 @@ fn long_clustering_keys_are_refused() {
 }
 
 fn interrupt(database: &Database, command: Command) {
-    *database.kv.interruption.lock() = Some(command);
+    *database.kv.interruption.lock() = Some((0, command));
+}
+
+#[test]
+fn a_batch_takes_effect_whole_where_a_tablet_is_merged_into_one_that_it_was_sent_to() {
+    let database = Database::with_keyspace();
+    database.run("CREATE TABLE t (k int PRIMARY KEY, v int) WITH tablets = 2").unwrap();
+    let entry = database.kv.catalog().tables().next().unwrap().clone();
+    let (into, tablet) = (entry.tablets[0].tablet, entry.tablets[1].tablet);
+    database.kv.command(&Command::BeginMerge { tablet, into });
+    *database.kv.interruption.lock() = Some((1, Command::ServeMerge { tablet, into }));
+    // Their tokens are on either side of 0.
+    database
+        .run("BEGIN BATCH INSERT INTO t (k, v) VALUES (1, 10); INSERT INTO t (k, v) VALUES (3, 30) APPLY BATCH")
+        .unwrap();
+    assert!(database.kv.interruption.lock().is_none());
+    assert_eq!(database.kv.catalog().tables().next().unwrap().tablets.len(), 1);
+    assert_eq!(database.rows("SELECT k, v FROM t WHERE k IN (1, 3)"), ["k=1 v=10", "k=3 v=30"]);
 }
 
 fn truncate(name: &str) -> Command {
