@@ -464,6 +464,8 @@ pub struct BalancerStatus {
     pub split_bytes: u64,
     /// Tablets with more reads and writes a second are split; 0: never.
     pub split_operations_per_second: u64,
+    /// Neighbours with no more bytes in files together are merged; 0: never.
+    pub merge_bytes: u64,
 }
 
 /// How a node is.

@@ -52,6 +52,13 @@ pub(crate) fn status(status: &ClusterStatus) -> String {
                 (bytes, operations) => format!("tablets over {} or {operations} operations/s", size(bytes)),
             },
         ),
+        (
+            "merge",
+            match balancer.merge_bytes {
+                0 => "no tablets by themselves".to_owned(),
+                bytes => format!("neighbours of up to {} together", size(bytes)),
+            },
+        ),
     ];
     let mut text: String = lines.iter().map(|(name, value)| format!("{name:<12}{value}\n")).collect();
     for warning in status.warnings.iter().chain(&balancer.stuck) {

@@ -4,6 +4,7 @@
 mod cluster;
 mod copied;
 mod disks;
+mod merges;
 mod moves;
 mod splits;
 mod transfers;
@@ -115,7 +116,7 @@ fn open(store: &Store, ids: impl IntoIterator<Item = u64>) {
 fn plain(tablet: u64) -> OpenTablet {
     OpenTablet {
         tablet: TabletId(tablet),
-        evaluator: Arc::new(Doubler),
+        evaluator: Arc::new(Merging(Doubler)),
         gc_grace_s: 0,
         founders: vec![NodeId(1)],
         members: Members::default(),

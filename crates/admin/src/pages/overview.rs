@@ -143,18 +143,15 @@ fn balancer(status: &ClusterStatus) -> Markup {
         ("Copies, for each node", text(byte_rate(balancer.copy_rate_bytes as f64))),
         ("Silent nodes replaced after", text(duration(balancer.replace_after_ms / 1_000))),
         ("Leaders in", text(zones)),
-        (
-            "Tablets split over",
-            text(if balancer.split_bytes == 0 { "–".to_owned() } else { size(balancer.split_bytes) }),
-        ),
-        (
-            "Tablets split over, operations/s",
-            text(match balancer.split_operations_per_second {
-                0 => "–".to_owned(),
-                operations => count(operations),
-            }),
-        ),
+        ("Tablets split over", limit(balancer.split_bytes, size)),
+        ("Tablets split over, operations/s", limit(balancer.split_operations_per_second, count)),
+        ("Neighbours merged up to", limit(balancer.merge_bytes, size)),
     ])
+}
+
+/// A limit, of which 0 says that there is none.
+fn limit(limit: u64, shown: impl Fn(u64) -> String) -> Markup {
+    text(if limit == 0 { "–".to_owned() } else { shown(limit) })
 }
 
 fn cluster(status: &ClusterStatus) -> Markup {

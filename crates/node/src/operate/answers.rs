@@ -2,6 +2,7 @@
 
 use super::Operations;
 use super::report::{DiskReport, Report};
+use super::shrink::merge_limit;
 use super::sight::Sight;
 use super::steer::view;
 use super::{Answer, unavailable};
@@ -105,6 +106,7 @@ fn balancer(catalog: &Catalog, progress: &Progress) -> BalancerStatus {
         preferred_leader_zones: settings.preferred_leader_zones.clone(),
         split_bytes: settings.split_bytes,
         split_operations_per_second: settings.split_operations_per_second,
+        merge_bytes: merge_limit(settings),
     }
 }
 

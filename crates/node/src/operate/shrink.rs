@@ -5,19 +5,24 @@
 
 use super::steer::Known;
 use diorite_base::TabletId;
-use diorite_cluster::catalog::{Catalog, Command};
+use diorite_cluster::catalog::{Catalog, Command, Settings};
 use std::collections::HashMap;
 
 /// Two tablets are not merged unless they hold less than one part in so many of what a tablet is split at.
 const OF_SPLIT_SIZE: u64 = 8;
 
-/// A merge of two neighbours that have no more than `limit` bytes together, if there are such and none is under way.
-pub(super) fn next_merge(catalog: &Catalog, known: &Known) -> Option<Command> {
-    let settings = &catalog.identity().settings;
-    let limit = match settings.split_bytes {
+/// What two neighbours may have in files together to be merged for their size; 0: none are.
+pub(super) fn merge_limit(settings: &Settings) -> u64 {
+    match settings.split_bytes {
         0 => settings.merge_bytes,
         split_bytes => settings.merge_bytes.min(split_bytes / OF_SPLIT_SIZE),
-    };
+    }
+}
+
+/// A merge of two neighbours that are small enough, if there are such and none is under way.
+pub(super) fn next_merge(catalog: &Catalog, known: &Known) -> Option<Command> {
+    let settings = &catalog.identity().settings;
+    let limit = merge_limit(settings);
     if limit == 0 || settings.balancing_is_paused || catalog.tablets().any(|(_, placement)| placement.merge.is_some()) {
         return None;
     }
