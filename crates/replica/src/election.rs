@@ -134,6 +134,20 @@ impl<E: Engine> Core<E> {
         }
     }
 
+    /// Who leads, by what this replica has promised, if it has not heard of it since it was opened: a leader of which nothing is due says nothing.
+    fn unheard_leader(&self, replica: &Replica<E>) -> Option<NodeId> {
+        let promise = replica.promise.filter(|promise| replica.group.leader() == 0 && self.stands(*promise))?;
+        (promise.leader != self.context.node.0).then_some(NodeId(promise.leader))
+    }
+
+    /// Tells the leader that this replica was opened anew: of the last commits it may not know, as a copy took its data's place.
+    fn tell_reopened(&mut self, tablet: TabletId, leader: NodeId, now_ns: u64) {
+        let Some(replica) = self.replicas.get_mut(&tablet) else { return };
+        replica.pinged_ns = now_ns;
+        let group = replica.group_id;
+        self.post_envelope(leader, group, &Envelope::Opened);
+    }
+
     /// Takes what a replica on another node says.
     pub(crate) fn receive(&mut self, from: NodeId, group: GroupId, envelope: Envelope) {
         let tablet = TabletId(group.0);
@@ -154,7 +168,7 @@ impl<E: Engine> Core<E> {
             Envelope::Position { asked_ns, index } => self.on_position(tablet, asked_ns, index),
             Envelope::Lost { index } => self.on_lost(from, tablet, index),
             Envelope::Prepared => self.on_prepared(from, tablet),
-            Envelope::Opened => self.on_opened(tablet),
+            Envelope::Opened => self.on_opened(from, tablet),
         }
         self.touch(tablet);
     }
@@ -264,6 +278,9 @@ impl<E: Engine> Core<E> {
         if !replica.group.is_leader() {
             if replica.group.is_recovering() {
                 self.tell_lost(tablet, now_ns);
+            } else if let Some(leader) = self.unheard_leader(replica).filter(|_| now_ns >= replica.pinged_ns + PING_NS)
+            {
+                self.tell_reopened(tablet, leader, now_ns);
             }
             self.campaign_if_due(tablet, now_ns);
         } else if replica.has_released() {
@@ -331,6 +348,7 @@ impl<E: Engine> Core<E> {
         }
         let Some(replica) = self.replicas.get_mut(&tablet) else { return };
         replica.published = Some(basis);
+        replica.handle.is_recovering.store(replica.group.is_recovering(), Ordering::Release);
         replica.note_freshness();
         if let Some(copies) = self.context.copies.get().filter(|_| replica.group.has_lacking()) {
             for member in replica.group.take_lacking() {
@@ -391,7 +409,7 @@ impl<E: Engine> Core<E> {
             replica.may_propose() && !self.has_laggard(replica, true) && self.is_as_wanted(replica)
         } else {
             let is_member = replica.group.all_voters().any(|voter| voter == self.context.node.0);
-            if replica.group.is_recovering() {
+            if replica.group.is_recovering() || self.unheard_leader(replica).is_some() {
                 return false;
             }
             // A learner has nothing to do but to listen.

@@ -70,6 +70,8 @@ pub struct TabletHandle<T = Tablet> {
     pub(crate) oldest_unflushed: AtomicU64,
     /// The log could be cut further but for members that lag.
     pub(crate) log_held_back: AtomicBool,
+    /// It holds less than it has acknowledged.
+    pub(crate) is_recovering: AtomicBool,
     /// The first log index that prepared children lack; `u64::MAX` if there are none.
     pub(crate) children_from: AtomicU64,
     /// Of a leader: the nodes that have prepared its children.
@@ -113,6 +115,7 @@ impl<T: TabletData> TabletHandle<T> {
             flushed_bytes: AtomicU64::new(0),
             oldest_unflushed: AtomicU64::new(u64::MAX),
             log_held_back: AtomicBool::new(false),
+            is_recovering: AtomicBool::new(false),
             children_from: AtomicU64::new(u64::MAX),
             prepared: Mutex::default(),
             split: ArcSwapOption::empty(),
@@ -143,6 +146,11 @@ impl<T: TabletData> TabletHandle<T> {
     /// The data itself, for sizes.
     pub fn data(&self) -> &Arc<T> {
         &self.data
+    }
+
+    /// Whether it lost what it had acknowledged, and has not been given all of it again: until then it counts for no quorum.
+    pub fn is_recovering(&self) -> bool {
+        self.is_recovering.load(Ordering::Acquire)
     }
 
     /// The flag bits that evaluated mutations have raised.

@@ -159,10 +159,14 @@ impl<E: Engine> Core<E> {
         }
     }
 
-    pub(crate) fn on_opened(&mut self, tablet: TabletId) {
+    /// A replica on another node is open that knows of no leader.
+    pub(crate) fn on_opened(&mut self, from: NodeId, tablet: TabletId) {
         let (me, now_ns) = (self.context.node.0, self.context.clock.monotonic_ns());
         let Some(replica) = self.replicas.get_mut(&tablet) else { return };
-        if replica.group.leader() == 0 && replica.ranked_voters().first() == Some(&me) {
+        if replica.group.is_leader() {
+            // It is told again, whatever it had heard of before.
+            replica.group.forget_commit(from.0, 0);
+        } else if replica.group.leader() == 0 && replica.ranked_voters().first() == Some(&me) {
             replica.campaign_ns = now_ns;
             self.look_after(tablet, now_ns);
         }

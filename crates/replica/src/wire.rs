@@ -65,7 +65,7 @@ pub enum Envelope {
     },
     /// The children of this tablet, which is to be split, are prepared at the sender.
     Prepared,
-    /// The sender's replica of a new child is open, and knows of no leader.
+    /// The sender's replica is open and knows of no leader: it is a new child's, or was opened anew.
     Opened,
 }
 

@@ -10,9 +10,9 @@ use diorite_admin::api::{
     Activity, Ask, BalancerStatus, ClusterStatus, DiskStatus, Failure, FailureKind, MoveStatus, NodeStatus,
     TableDetail, TableShare, TableStatus,
 };
-use diorite_base::NodeId;
+use diorite_base::{NodeId, TabletId};
 use diorite_cluster::balance::{Progress, progress};
-use diorite_cluster::catalog::{Catalog, Node, NodeState};
+use diorite_cluster::catalog::{Catalog, Node, NodeState, Placement};
 use diorite_model::schema::TableEntry;
 use diorite_query::ddl::describe::table_schema;
 use diorite_storage::TabletFiles;
@@ -52,10 +52,10 @@ pub(super) fn status(sight: &Sight) -> ClusterStatus {
     for (tablet, placement) in catalog.tablets() {
         let keyspace = catalog.table_by_id(placement.table).map_or("", |entry| entry.table.keyspace.as_str());
         let wanted = *wanted.entry(keyspace).or_insert_with(|| catalog.replication_of(keyspace).total());
-        under_replicated += usize::from(sight.is_under_replicated(placement, wanted));
+        under_replicated += usize::from(sight.is_under_replicated(tablet, placement, wanted));
         leaders += usize::from(sight.leaders.contains_key(&tablet));
         leaderless += usize::from(sight.is_leaderless(tablet, placement));
-        unavailable += usize::from(sight.is_unavailable(placement));
+        unavailable += usize::from(sight.is_unavailable(tablet, placement));
         bytes += sight.largest(tablet);
         replica_bytes += sight.replicas(tablet).iter().map(|(_, report)| report.bytes).sum::<u64>();
     }
@@ -210,8 +210,11 @@ pub(super) fn tables(sight: &Sight) -> Vec<TableStatus> {
 fn table_status(sight: &Sight, entry: &TableEntry) -> TableStatus {
     let table = &entry.table;
     let wanted = sight.catalog.replication_of(&table.keyspace).total();
-    let placements = || entry.tablets.iter().filter_map(|range| sight.catalog.placement(range.tablet));
     let replicas = || entry.tablets.iter().flat_map(|range| sight.replicas(range.tablet));
+    let count = |is_so: &dyn Fn(TabletId, &Placement) -> bool| {
+        let tablets = entry.tablets.iter().map(|range| range.tablet);
+        tablets.filter(|tablet| sight.catalog.placement(*tablet).is_some_and(|found| is_so(*tablet, found))).count()
+    };
     let largest = |range: &diorite_model::schema::TabletRange| {
         sight.replicas(range.tablet).iter().map(|(_, report)| report).max_by_key(|report| report.bytes)
     };
@@ -226,14 +229,8 @@ fn table_status(sight: &Sight, entry: &TableEntry) -> TableStatus {
         replica_bytes: replicas().map(|(_, report)| report.bytes).sum(),
         content_bytes: estimated_contents(contents),
         sst_files: replicas().map(|(_, report)| report.files.files).sum(),
-        under_replicated: placements().filter(|placement| sight.is_under_replicated(placement, wanted)).count(),
-        leaderless: entry
-            .tablets
-            .iter()
-            .filter(|range| {
-                sight.catalog.placement(range.tablet).is_some_and(|found| sight.is_leaderless(range.tablet, found))
-            })
-            .count(),
+        under_replicated: count(&|tablet, placement| sight.is_under_replicated(tablet, placement, wanted)),
+        leaderless: count(&|tablet, placement| sight.is_leaderless(tablet, placement)),
     }
 }
 

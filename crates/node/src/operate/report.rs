@@ -10,6 +10,7 @@ use diorite_base::{NodeId, TabletId};
 use diorite_replica::{CopyStatus, Leadership, Store};
 use diorite_storage::TabletFiles;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// The shortest time between two reports.
@@ -60,6 +61,9 @@ pub(super) struct Report {
     pub(super) disks: Vec<DiskReport>,
     pub(super) tablets: Vec<TabletReport>,
     pub(super) copies: Vec<CopyReport>,
+    /// Tablets of which its replica lacks data that it once held, or that a copy brings; ascending.
+    #[serde(default)]
+    pub(super) incomplete: Vec<TabletId>,
     /// Of tablets from this number on it had not heard.
     #[serde(default)]
     pub(super) next_tablet: Option<u64>,
@@ -175,6 +179,9 @@ pub(super) fn make(
         is_full,
         has_failed,
     });
+    let copies: Vec<_> = store.copies().into_iter().filter(|copy| copy.incoming).map(CopyReport::from).collect();
+    let recovering = handles.values().filter(|handle| handle.is_recovering()).map(|handle| handle.id());
+    let incomplete: BTreeSet<_> = recovering.chain(copies.iter().map(|copy| copy.tablet)).collect();
     Report {
         uptime_s,
         program: env!("CARGO_PKG_VERSION").to_owned(),
@@ -186,7 +193,8 @@ pub(super) fn make(
         sst_bytes,
         disks: disks.collect(),
         tablets,
-        copies: store.copies().into_iter().filter(|copy| copy.incoming).map(CopyReport::from).collect(),
+        copies,
+        incomplete: incomplete.into_iter().collect(),
         next_tablet: Some(next_tablet.0),
     }
 }

@@ -76,16 +76,18 @@ impl Sight {
         self.replicas(tablet).iter().find(|(on, _)| *on == node).map(|(_, report)| report)
     }
 
-    /// The replicas that hold all data and vote, those among them that are up, and all. One that leaves does so until those that arrive have taken its
+    /// The replicas that vote: those that are up and hold all data, and all. One that leaves does so until those that arrive have taken its
     /// place: a move puts nothing at risk.
-    fn voters(&self, placement: &Placement) -> (usize, usize) {
+    fn voters(&self, tablet: TabletId, placement: &Placement) -> (usize, usize) {
         let voters = || placement.holders().filter(|node| !placement.arriving.contains(node));
-        (voters().filter(|node| self.is_up(*node)).count(), voters().count())
+        let lacks_data =
+            |node| self.known.reports.get(&node).is_some_and(|report| report.incomplete.binary_search(&tablet).is_ok());
+        (voters().filter(|node| self.is_up(*node) && !lacks_data(*node)).count(), voters().count())
     }
 
     /// Whether no quorum of its replicas is up.
-    pub(super) fn is_unavailable(&self, placement: &Placement) -> bool {
-        let (up, all) = self.voters(placement);
+    pub(super) fn is_unavailable(&self, tablet: TabletId, placement: &Placement) -> bool {
+        let (up, all) = self.voters(tablet, placement);
         up <= all / 2
     }
 
@@ -101,18 +103,18 @@ impl Sight {
         !self.leaders.contains_key(&tablet) && !is_new
     }
 
-    /// Whether fewer replicas are up than `wanted`.
-    pub(super) fn is_under_replicated(&self, placement: &Placement, wanted: u32) -> bool {
-        self.voters(placement).0 < wanted as usize
+    /// Whether fewer replicas are up, with all their data, than `wanted`.
+    pub(super) fn is_under_replicated(&self, tablet: TabletId, placement: &Placement, wanted: u32) -> bool {
+        self.voters(tablet, placement).0 < wanted as usize
     }
 
     /// The worst that is true of a tablet of which `wanted` replicas are wanted.
     pub(super) fn state(&self, tablet: TabletId, placement: &Placement, wanted: u32) -> TabletState {
-        if self.is_unavailable(placement) {
+        if self.is_unavailable(tablet, placement) {
             TabletState::Unavailable
         } else if self.is_leaderless(tablet, placement) {
             TabletState::Leaderless
-        } else if self.is_under_replicated(placement, wanted) {
+        } else if self.is_under_replicated(tablet, placement, wanted) {
             TabletState::UnderReplicated
         } else if placement.is_moving() {
             TabletState::Moving

@@ -9,11 +9,11 @@ use super::sight::Sight;
 use super::steer::Known;
 use super::{Answer, answers};
 use diorite_admin::api::{
-    Activity, Ask, NodeQuestion, ReplicaDetail, TabletDetail, TabletEvent, TabletFilter, TabletPage,
+    Activity, Ask, NodeQuestion, ReplicaDetail, TabletDetail, TabletEvent, TabletFilter, TabletPage, TabletState,
 };
 use diorite_admin::{Metrics, NodeView, Operator, router};
 use diorite_base::{NodeId, TableId, TabletId};
-use diorite_cluster::catalog::{Catalog, Command, NodeDescription, NodeState, Outcome};
+use diorite_cluster::catalog::{Catalog, Command, NodeDescription, NodeState, Outcome, Placement};
 use diorite_model::schema::{Column, ColumnKind, Keyspace, Table};
 use diorite_model::types::CqlType;
 use diorite_storage::TabletFiles;
@@ -105,7 +105,7 @@ fn report(catalog: &Catalog, node: NodeId) -> Report {
         files: TabletFiles { files: tablet.0 % 50, bytes: tablet.0 << 20, content_bytes: Some(tablet.0 << 21) },
     });
     let arriving = catalog.tablets_on(node).filter(|(_, placement)| placement.arriving.contains(&node));
-    let copy = |(tablet, placement): (TabletId, &Arc<diorite_cluster::catalog::Placement>)| CopyReport {
+    let copy = |(tablet, placement): (TabletId, &Arc<Placement>)| CopyReport {
         tablet,
         source: placement.replicas[0],
         bytes_done: 300 << 20,
@@ -131,6 +131,7 @@ fn report(catalog: &Catalog, node: NodeId) -> Report {
         disks: (0..4).map(disk).collect(),
         tablets: tablets.collect(),
         copies: arriving.map(copy).collect(),
+        incomplete: Vec::new(),
         next_tablet: None,
     }
 }
@@ -415,15 +416,32 @@ fn a_tablet_that_is_newer_than_all_reports_does_not_lack_a_leader() {
 }
 
 #[test]
+fn a_replica_without_all_its_data_counts_as_missing() {
+    let Sight { catalog, known, .. } = sight();
+    let is_whole = |placement: &Placement| !placement.is_moving() && !placement.replicas.contains(&DOWN);
+    let (tablet, placement) = catalog.tablets().find(|(_, placement)| is_whole(placement)).unwrap();
+    let states = [0, 1, 2].map(|lacking| {
+        let told = |(node, report): (&NodeId, &Arc<Report>)| {
+            let lacks = placement.replicas[..lacking].contains(node);
+            let incomplete = if lacks { vec![tablet] } else { Vec::new() };
+            (*node, Arc::new(Report { incomplete, ..Report::clone(report) }))
+        };
+        let known = Known { reports: known.reports.iter().map(told).collect(), up: known.up.clone() };
+        let sight = Sight::new(NodeId(1), Arc::clone(&catalog), known, &Knowledge::default(), BTreeMap::new());
+        sight.state(tablet, placement, 3)
+    });
+    assert_eq!(states, [TabletState::Ok, TabletState::UnderReplicated, TabletState::Unavailable]);
+}
+
+#[test]
 fn what_is_lost_with_a_node_is_counted() {
     let sight = sight();
     let status = answers::status(&sight);
     let led = sight.catalog.tablets().filter(|(_, placement)| placement.replicas[0] == DOWN).count();
     assert_eq!((status.nodes, status.live_nodes, status.tablets), (200, 199, 10_000));
     assert_eq!((status.leaderless, status.leaders), (led, 10_000 - led));
-    let holds = |placement: &diorite_cluster::catalog::Placement| {
-        placement.holders().any(|node| node == DOWN) && !placement.arriving.contains(&DOWN)
-    };
+    let holds =
+        |placement: &Placement| placement.holders().any(|node| node == DOWN) && !placement.arriving.contains(&DOWN);
     let on_it =
         sight.catalog.tablets().filter(|(_, placement)| holds(placement) && placement.leaving.is_empty()).count();
     assert!(status.under_replicated >= on_it && on_it > 0, "{} of {on_it}", status.under_replicated);
