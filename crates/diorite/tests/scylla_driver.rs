@@ -86,14 +86,49 @@ fn start_cluster() -> Vec<Server> {
     servers
 }
 
+/// What a server answers on its HTTP port.
+fn http(server: &Server, method: &str, path: &str) -> String {
+    let mut stream = TcpStream::connect((server.address.as_str(), 7000)).unwrap();
+    let request = format!("{method} {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\nContent-Length: 0\r\n\r\n");
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+/// The tablets of all tables, in the order of their tokens.
+fn tablets(server: &Server) -> Vec<u64> {
+    let answer = http(server, "GET", "/api/v1/tablets");
+    let (_, body) = answer.split_once("\r\n\r\n").unwrap();
+    let page: serde_json::Value = serde_json::from_str(body).unwrap();
+    let tablets = page["tablets"].as_array().unwrap().iter();
+    let mut found: Vec<_> =
+        tablets.map(|tablet| (tablet["first_token"].as_i64().unwrap(), tablet["tablet"].as_u64().unwrap())).collect();
+    found.sort_unstable();
+    found.into_iter().map(|(_, tablet)| tablet).collect()
+}
+
+/// Has something done to tablets, and waits until the table consists of `wanted` tablets, of which none of these is one.
+fn reshape(server: &Server, tablets_to: &[u64], what: &str, wanted: usize) {
+    for tablet in tablets_to {
+        let answer = http(server, "POST", &format!("/api/v1/tablets/{tablet}/{what}"));
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    }
+    for _ in 0..300 {
+        let now = tablets(server);
+        if now.len() == wanted && !now.iter().any(|tablet| tablets_to.contains(tablet)) {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    panic!("{what}: {wanted} tablets are wanted, there are {:?}", tablets(server));
+}
+
 /// How many requests of clients the servers passed on to another, and how many there were.
 fn routed(servers: &[Server]) -> (u64, u64) {
     let mut counts = (0, 0);
     for server in servers {
-        let mut stream = TcpStream::connect((server.address.as_str(), 7000)).unwrap();
-        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n").unwrap();
-        let mut page = String::new();
-        stream.read_to_string(&mut page).unwrap();
+        let page = http(server, "GET", "/metrics");
         let count = |place: &str| -> u64 {
             let is_wanted = |line: &&str| line.starts_with("diorite_routed_requests") && line.contains(place);
             let line = page.lines().find(is_wanted).unwrap_or_else(|| panic!("no counter {place} in {page}"));
@@ -421,14 +456,29 @@ async fn a_driver_that_learns_tablets_goes_to_their_leaders() {
         (after.0 - before.0, after.1 - before.1)
     };
     // Some rounds until every tablet has been met, and is led where the catalog prefers.
-    let mut last = (0, 0);
-    for number in 0..30 {
-        last = round(number).await;
-        if last.0 == 0 {
-            break;
+    let mut number = 0;
+    let mut settled = async |when: &str| {
+        let mut last = (0, 0);
+        for _ in 0..30 {
+            last = round(number).await;
+            number += 1;
+            if last.0 == 0 {
+                break;
+            }
         }
-    }
-    let (forwarded, all) = round(30).await;
-    assert!(all >= 2_000, "{all} requests were counted");
-    assert!(forwarded * 100 < all, "{forwarded} of {all} requests were for another node; the round before: {last:?}");
+        let (forwarded, all) = round(number).await;
+        number += 1;
+        assert!(all >= 2_000, "{when}: {all} requests were counted");
+        assert!(
+            forwarded * 100 < all,
+            "{when}: {forwarded} of {all} were for another node; the round before: {last:?}"
+        );
+    };
+    settled("at first").await;
+    let first = tablets(&servers[0]);
+    reshape(&servers[0], &first, "split", 2 * first.len());
+    settled("after every tablet was split").await;
+    let every_other: Vec<u64> = tablets(&servers[0]).into_iter().step_by(2).collect();
+    reshape(&servers[1], &every_other, "merge", first.len());
+    settled("after half of them were merged into the others").await;
 }

@@ -46,7 +46,9 @@ pub use describe::ReplicaState;
 pub use events::{TabletEvent, TabletEventKind};
 pub use handle::{Leadership, Permit, TabletHandle};
 pub use liveness::{Liveness, PeerListener};
-pub use merge::{CLOSED, Closing, KeyRange, MergeReply, MergeStep, Merging};
+pub use merge::{
+    CLOSED, Closing, KeyRange, MergeAction, MergeDriver, MergeReply, MergeStep, Merging, Part, Superseded,
+};
 #[doc(hidden)]
 pub use planted::Planted;
 pub use replica::{Members, Opening, Proposal, Replica};

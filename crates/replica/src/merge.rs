@@ -5,10 +5,13 @@
 //! from one attempt, in order and whole; once that is finished, no attempt changes anything any more, however late it comes.
 //! Left out: which tablets are merged (the node's), when the one stands in the other's place (the catalog's).
 
+mod driver;
+
 use diorite_base::TabletId;
 use diorite_base::bytes::{Malformed, Reader, put_slice, put_varint};
 use diorite_base::mutation::{EvaluationContext, EvaluationFailed, Evaluator, Mutation, TabletChanges, TabletView};
-use diorite_storage::absorbed_key;
+use diorite_storage::{AppliedState, absorbed_key};
+pub use driver::{MergeAction, MergeDriver, Part, Superseded};
 
 /// Flag of a tablet: it takes nothing any more. The highest bit, as evaluators number theirs from the lowest.
 pub const CLOSED: u64 = 1 << 63;
@@ -28,6 +31,13 @@ pub struct Closing {
     pub newest_explicit_us: i64,
     /// Its flags.
     pub flags: u64,
+}
+
+impl From<&AppliedState> for Closing {
+    fn from(state: &AppliedState) -> Self {
+        let AppliedState { newest_stamp_us, newest_explicit_us, flags, .. } = *state;
+        Self { newest_stamp_us, newest_explicit_us, flags }
+    }
 }
 
 /// A step of a merge.
@@ -290,10 +300,10 @@ mod tests {
 
     /// A tablet that does nothing but take in another.
     #[derive(Default)]
-    struct Taking {
+    pub(super) struct Taking {
         data: BTreeMap<Vec<u8>, Vec<u8>>,
         flags: u64,
-        stamps: (i64, i64),
+        pub(super) stamps: (i64, i64),
     }
 
     struct Nothing;
@@ -350,13 +360,13 @@ mod tests {
     }
 
     impl Taking {
-        fn step(&mut self, step: &MergeStep) -> MergeReply {
+        pub(super) fn step(&mut self, step: &MergeStep) -> MergeReply {
             let before = Before(self.data.clone());
             let context = EvaluationContext { stamp_us: 1, newest_explicit_us: i64::MIN };
             MergeReply::decode(&Merging(Nothing).evaluate(&step.encode(), context, &before, self).unwrap()).unwrap()
         }
 
-        fn rows(&self) -> Vec<(&[u8], &[u8])> {
+        pub(super) fn rows(&self) -> Vec<(&[u8], &[u8])> {
             let rows = self.data.iter().filter(|(key, _)| key.len() == 8);
             rows.map(|(key, value)| (key.as_slice(), value.as_slice())).collect()
         }
@@ -364,7 +374,7 @@ mod tests {
 
     const FROM: TabletId = TabletId(7);
 
-    fn key(n: u64) -> Vec<u8> {
+    pub(super) fn key(n: u64) -> Vec<u8> {
         ((1 << 63) | n).to_be_bytes().to_vec()
     }
 
