@@ -3,6 +3,7 @@
 
 use crate::engine::SimEngine;
 use crate::node::{Node, Setting};
+use crate::placement::Merge;
 use diorite_base::{GroupId, TabletId};
 use diorite_raft::ConfState;
 use diorite_replica::{SplitMark, begin_as_copy, begin_from_log};
@@ -13,6 +14,11 @@ impl Node {
     /// Whether it has heard that the tablet is to be split, or was.
     pub fn knows_split(&self, tablet: TabletId) -> bool {
         self.heard.get(&tablet).is_some_and(|placement| placement.split.is_some())
+    }
+
+    /// Whether it has heard that the tablet is to be taken in by another.
+    pub fn knows_merge(&self, tablet: TabletId) -> bool {
+        self.heard.get(&tablet).is_some_and(|placement| matches!(placement.merge, Some(Merge::Into(_))))
     }
 
     /// Makes the children's data as of now, if the tablet is here, is to be split and was not yet.

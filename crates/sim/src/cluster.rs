@@ -8,6 +8,7 @@ use crate::checkers::{Finding, leaseholder};
 use crate::client::{Answer, Ask, Asked, Clients};
 use crate::clock::TrueTime;
 use crate::dice::Dice;
+use crate::merges::{FIRST_TOKEN, MergeEvent, Merges};
 use crate::nemesis::{Fault, Nemesis};
 use crate::network::{Network, Parcel};
 use crate::node::{Node, Quirks, Setting};
@@ -59,6 +60,8 @@ pub enum Event {
     Copied(NodeId, TabletId, Arc<MemoryTablet>),
     /// Something happens to splits.
     Split(SplitEvent),
+    /// Something happens to merges.
+    Merge(MergeEvent),
     /// The run is looked at: has it recovered?
     Look,
 }
@@ -115,6 +118,8 @@ pub struct Cluster {
     pub queue: EventQueue<Event>,
     /// What is split.
     pub splits: Splits,
+    /// What is merged.
+    pub merges: Merges,
     /// Decisions of everything that has no dice of its own.
     pub dice: Dice,
     /// What the clients do.
@@ -168,6 +173,7 @@ impl Cluster {
             trace: Trace::new(options.print),
             queue: EventQueue::default(),
             splits: Splits::new(Dice::new(seed, 4), FIRST_CHILD, !options.without_splits),
+            merges: Merges::new(Dice::new(seed, 5), !options.without_merges, options.bug == Some(Planting::NeverClose)),
             dice,
             phase: Phase::Chaos,
             to_read: BTreeMap::new(),
@@ -196,6 +202,7 @@ impl Cluster {
         self.queue.schedule(SETTLE_NS, Event::Settle);
         self.queue.schedule(self.scenario.chaos_ns, Event::Fault(Fault::Calm));
         self.begin_splits();
+        self.begin_merges();
     }
 
     /// True time, nanoseconds.
@@ -217,6 +224,7 @@ impl Cluster {
             Event::Arrive(parcel) => Some(parcel.link.1),
             Event::Process(node, ..) | Event::Placement(node, ..) | Event::Copied(node, ..) => Some(*node),
             Event::Request(asked) => Some(asked.node),
+            Event::Merge(MergeEvent::Write { node, .. }) => Some(*node),
             _ => None,
         };
         if let Some(place) = place
@@ -245,6 +253,7 @@ impl Cluster {
             Event::Settle => self.settle(),
             Event::Copied(node, tablet, copy) => self.copied(node, tablet, &copy),
             Event::Split(event) => self.split_event(event),
+            Event::Merge(event) => self.merge_event(event),
             Event::Look => self.look(),
         }
     }
@@ -328,6 +337,7 @@ impl Cluster {
             }
         }
         self.advance_splits();
+        self.advance_merges();
     }
 
     fn make_children(&mut self, id: NodeId, mark: SplitMark) {
@@ -383,7 +393,7 @@ impl Cluster {
     }
 
     /// Lets the core take a turn soon.
-    fn wake(&mut self, node: NodeId) {
+    pub fn wake(&mut self, node: NodeId) {
         let now_ns = self.now_ns();
         // A thread takes a moment to wake up, in which more may come.
         let after_ns = self.dice.range(1, 50) * US;
@@ -685,6 +695,9 @@ impl Cluster {
     }
 
     fn reply(&mut self, leaves_ns: u64, token: u64, answer: Answer) {
+        if token >= FIRST_TOKEN {
+            return self.step_answered(leaves_ns, token, answer);
+        }
         if let Some(asked) = self.waiting.remove(&token) {
             self.send_answer(leaves_ns, asked, answer);
         }

@@ -5,7 +5,7 @@
 //! threads are simulated. Always true: the same seed is the same run, event by event, and [`Report::hash`] says so; a run reads no clock, no
 //! entropy and no order of a hash table. Left out: what stands above the replica layer (routing, CQL, the catalog), and the transport of copies of whole
 //! replicas (they arrive, sooner or later). In a share of the seeds tablets
-//! are split, children too: `splits` plays the catalog, `children` the store's thread that makes them (what it writes to the log, and removes from the data, is the store's own).
+//! are split, children too: `splits` and `merges` play the catalog, `children` the store's thread that makes them (what it writes to the log, and removes from the data, is the store's own).
 
 pub mod checkers;
 mod children;
@@ -14,6 +14,7 @@ mod clock;
 mod cluster;
 mod dice;
 mod engine;
+mod merges;
 mod nemesis;
 mod network;
 mod node;

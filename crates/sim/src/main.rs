@@ -29,6 +29,9 @@ struct Arguments {
     /// Split no tablets.
     #[arg(long)]
     without_splits: bool,
+    /// Merge no tablets.
+    #[arg(long)]
+    without_merges: bool,
     /// Plant a bug, which must be found.
     #[arg(long, value_parser = planting)]
     bug: Option<Planting>,
@@ -68,6 +71,7 @@ fn main() -> ExitCode {
         print,
         clients_only: arguments.clients_only,
         without_splits: arguments.without_splits,
+        without_merges: arguments.without_merges,
     };
     let mut failed = 0u64;
     for seed in first..first.saturating_add(count) {

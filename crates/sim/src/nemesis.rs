@@ -225,7 +225,7 @@ impl Cluster {
     /// The catalog wants `node` to lead a tablet; the nodes hear of it at different times.
     fn prefer(&mut self, node: NodeId) {
         let tablet: TabletId = *self.nemesis.dice.pick(&self.setting.served());
-        let placement = self.setting.tablets.get_mut(&tablet).filter(|placement| !placement.is_splitting());
+        let placement = self.setting.tablets.get_mut(&tablet).filter(|placement| !placement.is_reshaping());
         let Some(placement) = placement else { return };
         let voters = &mut placement.members.voters;
         if let Some(at) = voters.iter().position(|voter| *voter == node) {
@@ -239,7 +239,7 @@ impl Cluster {
     fn relocate(&mut self) {
         let tablet: TabletId = *self.nemesis.dice.pick(&self.setting.served());
         let is_rash = self.nemesis.dice.chance(200);
-        let placement = self.setting.tablets.get_mut(&tablet).filter(|placement| !placement.is_splitting());
+        let placement = self.setting.tablets.get_mut(&tablet).filter(|placement| !placement.is_reshaping());
         let Some(placement) = placement else { return };
         if !placement.leaving.is_empty() && !is_rash {
             return;

@@ -15,8 +15,8 @@ use diorite_base::write::{Completion, WriteSink};
 use diorite_base::{Clock, GroupId, NodeId, TabletId};
 use diorite_raft::{ConfState, SupportChange};
 use diorite_replica::{
-    Context, CopyRequests, Core, Durability, Input, Members, Opening, Planted, Replica, SplitListener, SplitMark,
-    TabletHandle, envelopes,
+    Context, CopyRequests, Core, Durability, Input, Members, Merging, Opening, Planted, Replica, SplitListener,
+    SplitMark, TabletHandle, envelopes,
 };
 use diorite_rpc::{Lane, Transport};
 use diorite_storage::{Log, LogRecords, MemoryLog, MemoryRecords, MemoryTablet, TabletData};
@@ -346,7 +346,7 @@ impl Disk {
 
 impl Life {
     pub(crate) fn open(&mut self, tablet: TabletId, members: Members, data: &Arc<MemoryTablet>) {
-        let opening = Opening { tablet, members, evaluator: Arc::new(Programs) };
+        let opening = Opening { tablet, members, evaluator: Arc::new(Merging(Programs)) };
         let replica = Replica::recover(&self.context, opening, Arc::clone(data), &*self.log, (0, 0));
         let replica = match replica {
             Ok(replica) => replica,

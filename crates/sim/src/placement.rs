@@ -19,6 +19,15 @@ pub struct Planned {
     pub is_served: bool,
 }
 
+/// That a tablet is to be merged with a neighbour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Merge {
+    /// It goes: that one takes it in.
+    Into(TabletId),
+    /// It stays, and takes that one in.
+    Of(TabletId),
+}
+
 /// Where one tablet is.
 #[derive(Clone, Debug)]
 pub struct Placement {
@@ -32,7 +41,9 @@ pub struct Placement {
     pub split: Option<Planned>,
     /// Of a child that may need its parent still: that, and index and term of the entry that split it.
     pub origin: Option<(TabletId, u64, u64)>,
-    /// It was split, and is needed no more.
+    /// Whether it is to be merged.
+    pub merge: Option<Merge>,
+    /// It was split, or taken in by another, and is needed no more.
     pub is_dropped: bool,
 }
 
@@ -52,9 +63,14 @@ impl Placement {
         !self.is_dropped && self.split.as_ref().is_none_or(|planned| !planned.is_served)
     }
 
-    /// Whether it is being split, or was split off and not settled yet: it does not move.
+    /// Whether it is being split, or was split off and not settled yet.
     pub fn is_splitting(&self) -> bool {
         self.split.is_some() || self.origin.is_some()
+    }
+
+    /// Whether it is being split or merged: it does not move.
+    pub fn is_reshaping(&self) -> bool {
+        self.is_splitting() || self.merge.is_some()
     }
 
     /// Wants other voters. Whoever has held a replica until now keeps it for a while.
@@ -111,8 +127,15 @@ pub fn first(scenario: &Scenario, dice: &mut Dice) -> (BTreeMap<TabletId, Placem
         let first = if dice.chance(700) { voters.len() } else { dice.range(1, voters.len() as u64 + 1) as usize };
         founders.insert(*tablet, voters[..first].to_vec());
         let members = Members { voters, learners: Vec::new() };
-        let placement =
-            Placement { version: 1, members, leaving: Vec::new(), split: None, origin: None, is_dropped: false };
+        let placement = Placement {
+            version: 1,
+            members,
+            leaving: Vec::new(),
+            split: None,
+            origin: None,
+            merge: None,
+            is_dropped: false,
+        };
         wanted.insert(*tablet, placement);
     }
     (wanted, founders)

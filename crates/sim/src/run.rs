@@ -42,11 +42,13 @@ pub enum Planting {
     KeepLeaseWhenSplit,
     /// A child begins without what its parent's log got since it was prepared.
     ForgetParentsLog,
+    /// A tablet that is taken in by another is not closed before what has changed is copied.
+    NeverClose,
 }
 
 impl Planting {
     /// All of them, with the names by which they are asked for.
-    pub const ALL: [(&'static str, Planting); 8] = [
+    pub const ALL: [(&'static str, Planting); 9] = [
         ("skip-fsync", Planting::SkipFsync),
         ("ignore-restart-wait", Planting::IgnoreRestartWait),
         ("apply-twice", Planting::ApplyTwice),
@@ -55,6 +57,7 @@ impl Planting {
         ("forget-floor", Planting::ForgetFloor),
         ("keep-lease-when-split", Planting::KeepLeaseWhenSplit),
         ("forget-parents-log", Planting::ForgetParentsLog),
+        ("never-close", Planting::NeverClose),
     ];
 
     pub(crate) fn in_the_core(self) -> Planted {
@@ -79,8 +82,10 @@ pub struct Options {
     pub print: bool,
     /// Whether to judge only by what clients see: answers, and what is there in the end.
     pub clients_only: bool,
-    /// Whether no tablet is split, whatever the seed says.
+    /// Whether no tablet is split, whatever the seed says, and so none merged.
     pub without_splits: bool,
+    /// Whether no tablet is merged, whatever the seed says.
+    pub without_merges: bool,
 }
 
 /// What came of a run.
@@ -178,7 +183,10 @@ impl Cluster {
             return;
         }
         let now_ns = self.now_ns();
-        if !states(self).iter().all(recovery::has_recovered) || !self.setting.are_splits_done() {
+        if !states(self).iter().all(recovery::has_recovered)
+            || !self.setting.are_splits_done()
+            || !self.setting.are_merges_done()
+        {
             self.queue.schedule(now_ns + LOOK_NS, Event::Look);
             return;
         }

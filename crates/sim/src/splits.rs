@@ -124,7 +124,7 @@ impl Cluster {
         let is_settled = self
             .settled(tablet)
             .is_some_and(|voters| voters.len() == wanted.len() && voters.iter().all(|voter| wanted.contains(voter)));
-        if placement.is_splitting() || !placement.leaving.is_empty() || !is_settled || cuts.is_empty() {
+        if placement.is_reshaping() || !placement.leaving.is_empty() || !is_settled || cuts.is_empty() {
             return;
         }
         let cut = *self.splits.dice.pick(&cuts);
