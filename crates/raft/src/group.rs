@@ -140,8 +140,6 @@ pub fn may_come_from_a_peer(message: &Message) -> bool {
 /// One replica of one group.
 pub struct Group<L: LogReader> {
     node: RawNode<LogView<L>>,
-    /// No entry after this one changes the members.
-    members_change: u64,
 }
 
 impl<L: LogReader> Group<L> {
@@ -167,10 +165,8 @@ impl<L: LogReader> Group<L> {
             skip_bcast_commit: !options.announces_commits,
             ..Config::default()
         };
-        // Which entries of the log do is not known yet.
-        let members_change = recovered.last.0;
         let node = RawNode::new(&config, LogView::new(recovered, log), &logger::logger())?;
-        Ok(Self { node, members_change })
+        Ok(Self { node })
     }
 
     /// Gives up leading; the next leader is of a later term.
@@ -256,15 +252,12 @@ impl<L: LogReader> Group<L> {
         }
         let mut ready = self.node.ready();
         let entries = ready.take_entries();
-        // A commit index need not reach the log: after a restart the leader tells it again. But it goes with votes, and with entries until it is known that
-        // the last change of the members is committed: whoever holds what came after a change must know of that after a restart as before, or it
-        // would act as a member of a group that is long gone.
+        // A commit index that moved on its own need not reach the log: after a restart it is found again. But it goes with entries and votes:
+        // whoever holds a change of the members in its log must know, after a restart as before, that the change before it is committed,
+        // or it would act as a member of a group that is long gone.
         let state = self.node.raft.hard_state();
         let store = self.node.store();
-        let changes = entries.iter().filter(|entry| entry.get_entry_type() != EntryType::EntryNormal);
-        self.members_change = changes.map(|entry| entry.index).max().unwrap_or(self.members_change);
-        let is_commit_due = || store.recorded_commit() < self.members_change && store.recorded_commit() != state.commit;
-        let is_due = store.is_new_vote(&state) || (!entries.is_empty() && is_commit_due());
+        let is_due = store.is_new_vote(&state) || (!entries.is_empty() && store.is_new_commit(&state));
         let hard_state = is_due.then_some(state);
         if let Some(hard_state) = &hard_state {
             self.node.mut_store().set_hard_state(hard_state.clone());

@@ -120,9 +120,9 @@ impl<L: LogReader> LogView<L> {
         (state.term, state.vote) != (self.hard_state.term, self.hard_state.vote)
     }
 
-    /// The commit index that was recorded last.
-    pub(crate) fn recorded_commit(&self) -> u64 {
-        self.hard_state.commit
+    /// Whether `state` has another commit index than what was recorded last.
+    pub(crate) fn is_new_commit(&self, state: &HardState) -> bool {
+        state.commit != self.hard_state.commit
     }
 
     /// Forgets the in-memory copies of entries up to `index`.
