@@ -115,19 +115,10 @@ impl Cluster {
         let mut served: Vec<(KeyRange, TabletId)> =
             self.setting.served().into_iter().map(|tablet| (self.setting.ranges[&tablet], tablet)).collect();
         served.sort_by_key(|(range, _)| (range.root, range.start));
-        let is_at_rest = |tablet: TabletId| {
-            let placement = &self.setting.tablets[&tablet];
-            let wanted = &placement.members.voters;
-            let settled = self.settled(tablet);
-            let is_settled = settled.is_some_and(|voters| {
-                voters.len() == wanted.len() && voters.iter().all(|voter| wanted.contains(voter))
-            });
-            is_settled && placement.leaving.is_empty() && !placement.is_reshaping()
-        };
         let neighbours = served.windows(2).filter(|pair| pair[0].0.root == pair[1].0.root);
         let pairs: Vec<[TabletId; 2]> = neighbours
             .map(|pair| [pair[0].1, pair[1].1])
-            .filter(|pair| pair.iter().all(|tablet| is_at_rest(*tablet)))
+            .filter(|pair| pair.iter().all(|tablet| self.is_at_rest(*tablet)))
             .collect();
         if pairs.is_empty() {
             return;

@@ -119,14 +119,10 @@ impl Cluster {
         let tablet = *self.splits.dice.pick(&served);
         let range = self.setting.ranges[&tablet];
         let cuts: Vec<u64> = CUTS.into_iter().filter(|cut| *cut > range.start && *cut < range.end).collect();
-        let placement = &self.setting.tablets[&tablet];
-        let wanted = &placement.members.voters;
-        let is_settled = self
-            .settled(tablet)
-            .is_some_and(|voters| voters.len() == wanted.len() && voters.iter().all(|voter| wanted.contains(voter)));
-        if placement.is_reshaping() || !placement.leaving.is_empty() || !is_settled || cuts.is_empty() {
+        if !self.is_at_rest(tablet) || cuts.is_empty() {
             return;
         }
+        let placement = &self.setting.tablets[&tablet];
         let cut = *self.splits.dice.pick(&cuts);
         let children = [0, 1].map(|at| TabletId(self.splits.next_tablet + at));
         self.splits.next_tablet += 2;
@@ -147,6 +143,16 @@ impl Cluster {
             placement.split = Some(Planned { split, is_served: false });
         }
         self.announce(tablet);
+    }
+
+    /// Whether the tablet is where it is wanted, and is neither split nor merged.
+    pub fn is_at_rest(&self, tablet: TabletId) -> bool {
+        let placement = &self.setting.tablets[&tablet];
+        let wanted = &placement.members.voters;
+        let is_settled = self
+            .settled(tablet)
+            .is_some_and(|voters| voters.len() == wanted.len() && voters.iter().all(|voter| wanted.contains(voter)));
+        is_settled && placement.leaving.is_empty() && !placement.is_reshaping()
     }
 
     /// The voters of a tablet, if its leader says that they are those that it has heard are wanted.

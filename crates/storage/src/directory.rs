@@ -20,6 +20,8 @@ const MARKER: &str = "DIORITE";
 const PROBE: &str = "PROBE";
 /// What a tablet's directory is called while a copy takes its place.
 const OLD: &str = "old";
+/// What a tablet's directory is called while it is removed.
+const GONE: &str = "gone";
 /// What a tablet's directory is called while a copy is gathered in it.
 const INCOMING: &str = "incoming";
 /// How long such a copy is kept that nobody adds to, microseconds.
@@ -224,6 +226,19 @@ impl DataDirectory {
         })?;
         Ok((space.f_bavail * space.f_frsize, space.f_blocks * space.f_frsize))
     }
+}
+
+/// Removes the directory of a tablet, which may be open, so that after a crash either all of it is there or nothing.
+pub(crate) fn remove_tablet(directory: &Path) -> std::io::Result<()> {
+    let gone = directory.with_extension(GONE);
+    if gone.is_dir() {
+        fs::remove_dir_all(&gone)?;
+    }
+    fs::rename(directory, &gone)?;
+    if let Some(tablets) = directory.parent() {
+        File::open(tablets)?.sync_all()?;
+    }
+    fs::remove_dir_all(gone)
 }
 
 /// How long ago something was added to or removed from a directory, microseconds.

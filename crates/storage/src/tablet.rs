@@ -4,6 +4,7 @@
 //! [`AppliedState`] it leads to. Keys of the data are at least eight bytes long (they start with a token), so the one-byte
 //! [`META_KEY`] never meets one.
 
+use crate::directory::remove_tablet;
 use crate::engine::{TabletBatch, TabletData};
 use crate::error::StorageError;
 use crate::listener::TabletEvents;
@@ -544,8 +545,9 @@ impl Drop for Tablet {
     fn drop(&mut self) {
         self.db.cancel_all_background_work(true);
         if self.doomed.load(Ordering::Acquire) {
-            // The files are unlinked while RocksDB still has them open; it only closes them after this.
-            if let Err(error) = std::fs::remove_dir_all(&self.directory) {
+            // The files are unlinked while RocksDB still has them open; it only closes them after this. Under another name first: a node that is killed
+            // meanwhile, and has not kept the last changes of the catalog, must not take what is left for the tablet.
+            if let Err(error) = remove_tablet(&self.directory) {
                 tracing::warn!(directory = %self.directory.display(), %error, "could not remove a dropped tablet");
             }
         }

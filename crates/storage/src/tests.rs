@@ -300,7 +300,7 @@ fn copies_that_a_crash_has_left_go_at_the_start_but_for_what_may_be_finished_yet
     let home = tempfile::tempdir().unwrap();
     let mut directory = DataDirectory::open(home.path()).unwrap();
     directory.claim(Uuid::from_u128(1), 1, Uuid::from_u128(2)).unwrap();
-    for name in ["7", "7.old", "7.incoming", "8.outgoing-3", "9.old"] {
+    for name in ["7", "7.old", "7.incoming", "8.outgoing-3", "8.gone", "9.old"] {
         std::fs::create_dir(directory.tablets().join(name)).unwrap();
     }
     let left = |directory: &DataDirectory| {

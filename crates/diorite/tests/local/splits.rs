@@ -25,24 +25,23 @@ fn split_all(local: &Local, through: u32) {
     );
 }
 
-#[test]
-fn tablets_split_under_load_without_a_failed_request() {
-    let local = with_table(3, &["--rf", "3"]);
+/// Has all tablets split or merged twice while rows are written and read: no request fails.
+fn twice_under_load(local: &Local, reshape: impl Fn(&Local, u32)) {
     let loads: Vec<Load> = (1..=3).map(|number| Load::start(local.address(number))).collect();
     loads.iter().for_each(|load| load.go_on(200));
-    let first = tablets(&local, 1).into_iter().next().unwrap();
-    split_all(&local, 1);
-    loads.iter().for_each(|load| load.go_on(200));
-    split_all(&local, 2);
-    loads.iter().for_each(|load| load.go_on(200));
+    for through in [1, 2] {
+        reshape(local, through);
+        loads.iter().for_each(|load| load.go_on(200));
+    }
     for load in loads {
-        let failures = load.finish(&local, 3);
+        let failures = load.finish(local, 3);
         assert!(failures.is_empty(), "{failures:?}");
     }
-    wait_for("parents are gone and nothing is at risk", || is_quiet(&local, 1), |is_quiet| *is_quiet);
-    let gone = admin_output(&local, 1, &["split", &first.to_string()]);
-    assert_eq!(gone.status.code(), Some(1), "it is no more");
-    // Each row is there once, wherever it is asked for, before and after everybody was killed.
+    wait_for("nothing is left of it, and nothing is at risk", || is_quiet(local, 1), |is_quiet| *is_quiet);
+}
+
+/// Each row is there once, wherever it is asked for, before and after everybody was killed; each node keeps as many tablets, and nothing else.
+fn each_row_is_there_once(local: &Local, kept: usize) {
     let before: Vec<i64> =
         (1..=3).map(|number| count(&mut Client::connect(&local.address(number)).unwrap(), "ks.t")).collect();
     assert!(before.iter().all(|rows| *rows == before[0] && *rows >= 600), "{before:?}");
@@ -50,10 +49,21 @@ fn tablets_split_under_load_without_a_failed_request() {
     local.run(&["start", "1", "2", "3"]);
     assert_eq!(count(&mut Client::connect(&local.address(2)).unwrap(), "ks.t"), before[0]);
     for number in 1..=3 {
-        let kept = std::fs::read_dir(local.directory().join(format!("node-{number}/data/tablets"))).unwrap().count();
-        // The catalog and 48 grandchildren.
-        assert_eq!(kept, 49, "node {number}: parents leave nothing behind");
+        let tablets = local.directory().join(format!("node-{number}/data/tablets"));
+        let found = || std::fs::read_dir(&tablets).unwrap().count();
+        wait_for("a node that hears what has been dropped removes it", found, |found| *found == kept);
     }
+}
+
+#[test]
+fn tablets_split_under_load_without_a_failed_request() {
+    let local = with_table(3, &["--rf", "3"]);
+    let first = tablets(&local, 1).into_iter().next().unwrap();
+    twice_under_load(&local, split_all);
+    let gone = admin_output(&local, 1, &["split", &first.to_string()]);
+    assert_eq!(gone.status.code(), Some(1), "it is no more");
+    // The catalog and 48 grandchildren.
+    each_row_is_there_once(&local, 49);
 }
 
 #[test]
@@ -164,27 +174,9 @@ fn merge_pairs(local: &Local, through: u32) {
 #[test]
 fn neighbours_merge_under_load_without_a_failed_request() {
     let local = with_table(3, &["--rf", "3"]);
-    let loads: Vec<Load> = (1..=3).map(|number| Load::start(local.address(number))).collect();
-    loads.iter().for_each(|load| load.go_on(200));
-    merge_pairs(&local, 1);
-    loads.iter().for_each(|load| load.go_on(200));
-    merge_pairs(&local, 2);
-    loads.iter().for_each(|load| load.go_on(200));
-    for load in loads {
-        let failures = load.finish(&local, 3);
-        assert!(failures.is_empty(), "{failures:?}");
-    }
-    wait_for("nothing is at risk", || is_quiet(&local, 1), |is_quiet| *is_quiet);
-    let before: Vec<i64> =
-        (1..=3).map(|number| count(&mut Client::connect(&local.address(number)).unwrap(), "ks.t")).collect();
-    assert!(before.iter().all(|rows| *rows == before[0] && *rows >= 600), "{before:?}");
-    local.run(&["kill", "1", "2", "3"]);
-    local.run(&["start", "1", "2", "3"]);
-    assert_eq!(count(&mut Client::connect(&local.address(2)).unwrap(), "ks.t"), before[0]);
-    for number in 1..=3 {
-        let kept = std::fs::read_dir(local.directory().join(format!("node-{number}/data/tablets"))).unwrap().count();
-        assert_eq!(kept, 4, "node {number}: the catalog and three of twelve");
-    }
+    twice_under_load(&local, merge_pairs);
+    // The catalog and three of twelve.
+    each_row_is_there_once(&local, 4);
 }
 
 #[test]
