@@ -70,7 +70,8 @@ class Server:
 
     def start(self, listening_at=None):
         """Starts it and waits until it listens to clients, at its address and the usual port or elsewhere."""
-        arguments = [str(binary()), "start", "--data-dir", str(self.data), "--listen", self.address, *self.options]
+        # However full the machine's disk is.
+        arguments = [str(binary()), "start", "--data-dir", str(self.data), "--listen", self.address, "--move-reserve", "0", *self.options]
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(arguments, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         deadline = time.monotonic() + READY_WITHIN_S

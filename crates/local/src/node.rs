@@ -18,6 +18,9 @@ use crate::{CQL_PORT, HTTP_PORT, LocalError, NODE_PORT, READY_TIMEOUT, http, pau
 const READY_STEP: Duration = Duration::from_millis(20);
 /// The last address that [`free_address`] tries, and so the most nodes that it finds room for.
 const LAST_FREE: u8 = 99;
+/// The nodes of a machine share its disk with everything else on it: how full that is says nothing about what may be moved
+/// from one to another. What they refuse writes at stays as it is.
+const ON_A_SHARED_DISK: [&str; 2] = ["--move-reserve", "0"];
 
 /// How to start a node.
 #[derive(Debug, Clone)]
@@ -44,6 +47,7 @@ impl NodeOptions {
         command
             .args([OsStr::new("start"), OsStr::new("--data-dir"), self.data_directory.as_os_str()])
             .args(["--listen", &self.address.to_string()])
+            .args(ON_A_SHARED_DISK)
             .args(&self.arguments)
             // Its log is a file.
             .env("NO_COLOR", "1")

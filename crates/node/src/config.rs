@@ -248,8 +248,8 @@ pub struct StartOptions {
     #[arg(long, value_name = "SIZE", default_value = "512MiB")]
     pub disk_reserve: Size,
 
-    /// Share of a disk, in percent, that is left free by replicas that are moved there.
-    #[arg(long, value_name = "PERCENT", default_value_t = 10, value_parser = clap::value_parser!(u64).range(0..=90))]
+    /// Share of a disk, in percent, that is left free by replicas that are moved there. Given twice, the last one holds.
+    #[arg(long, value_name = "PERCENT", default_value_t = 10, value_parser = clap::value_parser!(u64).range(0..=90), overrides_with = "move_reserve")]
     pub move_reserve: u64,
 
     /// Threads that write to the log and apply; 0 is one per four processors.

@@ -34,7 +34,9 @@ pub struct Server {
 /// `diorite start`
 pub fn command(address: &str, data: &Path, more: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_diorite"));
-    command.args(["start", "--listen", address, "--log-level", "warn", "--data-dir"]).arg(data).args(more);
+    // However full the machine's disk is.
+    command.args(["start", "--listen", address, "--log-level", "warn", "--move-reserve", "0", "--data-dir"]);
+    command.arg(data).args(more);
     command.stdin(Stdio::null()).stdout(Stdio::null());
     command
 }
