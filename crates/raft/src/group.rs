@@ -97,7 +97,9 @@ pub enum GroupError {
 pub struct Step {
     /// To append to the log.
     pub entries: Vec<Entry>,
-    /// To write to the log, if changed.
+    /// The commit index that is to be recorded with them.
+    pub commit: u64,
+    /// To write to the log, if term or vote has changed.
     pub hard_state: Option<HardState>,
     /// To send at once, before the log is durable.
     pub messages: Vec<Message>,
@@ -245,6 +247,11 @@ impl<L: LogReader> Group<L> {
         self.node.report_unreachable(replica);
     }
 
+    /// Whether [`Self::ready`] has something to do.
+    pub fn has_more(&self) -> bool {
+        self.node.has_ready()
+    }
+
     /// What there is to do, if anything.
     pub fn ready(&mut self) -> Option<Step> {
         if !self.node.has_ready() {
@@ -256,14 +263,14 @@ impl<L: LogReader> Group<L> {
         // whoever holds a change of the members in its log must know, after a restart as before, that the change before it is committed,
         // or it would act as a member of a group that is long gone.
         let state = self.node.raft.hard_state();
-        let store = self.node.store();
-        let is_due = store.is_new_vote(&state) || (!entries.is_empty() && store.is_new_commit(&state));
-        let hard_state = is_due.then_some(state);
+        let commit = state.commit;
+        let hard_state = self.node.store().is_new_vote(&state).then_some(state);
         if let Some(hard_state) = &hard_state {
             self.node.mut_store().set_hard_state(hard_state.clone());
         }
         Some(Step {
             entries,
+            commit,
             hard_state,
             messages: ready.take_messages(),
             messages_after_persist: ready.take_persisted_messages(),

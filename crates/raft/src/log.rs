@@ -120,11 +120,6 @@ impl<L: LogReader> LogView<L> {
         (state.term, state.vote) != (self.hard_state.term, self.hard_state.vote)
     }
 
-    /// Whether `state` has another commit index than what was recorded last.
-    pub(crate) fn is_new_commit(&self, state: &HardState) -> bool {
-        state.commit != self.hard_state.commit
-    }
-
     /// Forgets the in-memory copies of entries up to `index`.
     pub(crate) fn evict_to(&mut self, index: u64) {
         while self.recent.front().is_some_and(|entry| entry.index <= index) {

@@ -408,12 +408,12 @@ impl<E: Engine> Core<E> {
         if replica.group.is_leader() {
             replica.may_propose() && !self.has_laggard(replica, true) && self.is_as_wanted(replica)
         } else {
-            let is_member = replica.group.all_voters().any(|voter| voter == self.context.node.0);
             if replica.group.is_recovering() || self.unheard_leader(replica).is_some() {
                 return false;
             }
             // A learner has nothing to do but to listen.
-            !is_member || replica.promise.is_some_and(|promise| self.stands(promise))
+            replica.promise.is_some_and(|promise| self.stands(promise))
+                || replica.group.all_voters().all(|voter| voter != self.context.node.0)
         }
     }
 

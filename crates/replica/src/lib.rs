@@ -29,6 +29,7 @@ mod liveness;
 mod members;
 mod merge;
 mod planted;
+mod prefetch;
 mod queue;
 mod replica;
 mod samples;

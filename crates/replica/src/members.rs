@@ -141,7 +141,7 @@ impl<E: Engine> Core<E> {
 
     fn change_members(&mut self, tablet: TabletId, change: &MemberChange) {
         let is_ready = |replica: &Replica<E>| !replica.group.is_changing_members() && self.is_ready(replica, change);
-        if !self.replicas.get(&tablet).is_some_and(is_ready) {
+        if !self.replicas.get(&tablet).is_some_and(|replica| is_ready(replica)) {
             return;
         }
         let Some(replica) = self.replicas.get_mut(&tablet) else { return };

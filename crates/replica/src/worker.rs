@@ -90,7 +90,7 @@ impl Worker {
         // Whoever asked may have given up waiting.
         match command {
             Command::Open(replica, reply) => {
-                let _ = reply.send(self.core.open(*replica));
+                let _ = reply.send(self.core.open(replica));
             }
             Command::Close(tablet, reply) => {
                 let _ = reply.send(self.core.close(tablet));

@@ -44,8 +44,9 @@ pub trait TabletData: Send + Sync + 'static {
 
 /// Records of any number of groups, to be written to a log together.
 pub trait LogRecords: Default + Send {
-    /// Appends entries of one group; they replace what the log holds from the first one's index on.
-    fn append(&mut self, group: GroupId, entries: &[Entry]) -> Result<(), StorageError>;
+    /// Appends entries of one group; they replace what the log holds from the first one's index on. With them goes the commit index that is known by
+    /// then, or 0: as long as the last one of them is the log's last, what is recovered is committed up to there at least.
+    fn append(&mut self, group: GroupId, entries: &[Entry], commit: u64) -> Result<(), StorageError>;
     /// Records a group's term, vote and commit index.
     fn set_hard_state(&mut self, group: GroupId, state: &HardState) -> Result<(), StorageError>;
     /// Records a group's voters and learners.

@@ -13,6 +13,7 @@ mod listener;
 mod memory;
 mod options;
 mod raft_log;
+mod recorded;
 mod semantics;
 mod shared;
 mod tablet;

@@ -1,10 +1,11 @@
 //! The Raft log of one data disk, shared by all its tablets, so that one fsync makes the entries of many groups durable.
 //!
-//! A group's records: its entries; `h` hard state; `c` configuration; `t` index and term of the last truncated entry; `f` of a
+//! A group's records: its entries, the last one of each write with the commit index ([`RecordedEntry`]); `h` hard state; `c` configuration; `t` index and term of the last truncated entry; `f` of a
 //! replica that was here before, index and term of the last entry that it may have acknowledged.
 
 use crate::engine::{Log, LogRecords};
 use crate::error::StorageError;
+use crate::recorded::RecordedEntry;
 use diorite_base::GroupId;
 use diorite_raft::{ConfState, Entry, HardState, LogReader, Recovered};
 use raft_engine::{Command, Config, Engine, LogBatch as EngineBatch, MessageExt, ReadableSize};
@@ -24,10 +25,10 @@ const FILE_BYTES: u64 = 16 << 20;
 struct Entries;
 
 impl MessageExt for Entries {
-    type Entry = Entry;
+    type Entry = RecordedEntry;
 
-    fn index(entry: &Entry) -> u64 {
-        entry.index
+    fn index(recorded: &RecordedEntry) -> u64 {
+        recorded.entry.index
     }
 }
 
@@ -41,11 +42,16 @@ fn position((index, term): (u64, u64)) -> Vec<u8> {
 #[derive(Default)]
 pub struct LogBatch {
     inner: EngineBatch,
+    /// Empty; kept for its memory.
+    recorded: Vec<RecordedEntry>,
 }
 
 impl LogRecords for LogBatch {
-    fn append(&mut self, group: GroupId, entries: &[Entry]) -> Result<(), StorageError> {
-        Ok(self.inner.add_entries::<Entries>(group.0, entries)?)
+    fn append(&mut self, group: GroupId, entries: &[Entry], commit: u64) -> Result<(), StorageError> {
+        RecordedEntry::all(entries, commit, &mut self.recorded);
+        let added = self.inner.add_entries::<Entries>(group.0, &self.recorded);
+        self.recorded.clear();
+        Ok(added?)
     }
 
     fn set_hard_state(&mut self, group: GroupId, state: &HardState) -> Result<(), StorageError> {
@@ -168,16 +174,18 @@ impl RaftLog {
     /// What the log holds of a group, but for `applied`, which the state machine knows.
     pub fn recover(&self, group: GroupId) -> Result<Recovered, StorageError> {
         let (truncated, floor) = (self.position(group, TRUNCATED)?, self.position(group, FLOOR)?);
+        let mut hard_state = self.engine.get_message::<HardState>(group.0, HARD_STATE)?.unwrap_or_default();
         let last = match self.engine.last_index(group.0).filter(|&index| index > truncated.0) {
             Some(index) => {
-                let entry = self.engine.get_entry::<Entries>(group.0, index)?;
-                let entry = entry.ok_or_else(|| StorageError::Corrupt(format!("{group} lacks entry {index}")))?;
-                (index, entry.term)
+                let recorded = self.engine.get_entry::<Entries>(group.0, index)?;
+                let recorded = recorded.ok_or_else(|| StorageError::Corrupt(format!("{group} lacks entry {index}")))?;
+                hard_state.commit = hard_state.commit.max(recorded.commit);
+                (index, recorded.entry.term)
             }
             None => truncated,
         };
         Ok(Recovered {
-            hard_state: self.engine.get_message::<HardState>(group.0, HARD_STATE)?.unwrap_or_default(),
+            hard_state,
             conf_state: self.engine.get_message::<ConfState>(group.0, CONF_STATE)?.unwrap_or_default(),
             truncated,
             last,
@@ -241,11 +249,11 @@ pub struct GroupReader {
 
 impl LogReader for GroupReader {
     fn entries(&self, low: u64, high: u64, max_bytes: u64) -> Result<Vec<Entry>, String> {
-        let mut entries = Vec::new();
+        let mut recorded = Vec::new();
         let max_bytes = usize::try_from(max_bytes).unwrap_or(usize::MAX);
         self.engine
-            .fetch_entries_to::<Entries>(self.group.0, low, high, Some(max_bytes), &mut entries)
+            .fetch_entries_to::<Entries>(self.group.0, low, high, Some(max_bytes), &mut recorded)
             .map_err(|error| error.to_string())?;
-        Ok(entries)
+        Ok(recorded.into_iter().map(|recorded| recorded.entry).collect())
     }
 }

@@ -200,8 +200,8 @@ fn the_log_keeps_truncates_and_forgets() {
     {
         let log = RaftLog::open(home.path(), 64 << 20).unwrap();
         let mut batch = LogBatch::default();
-        batch.append(one, &(1..=10).map(|index| entry(index, 3)).collect::<Vec<_>>()).unwrap();
-        batch.append(two, &[entry(1, 1)]).unwrap();
+        batch.append(one, &(1..=10).map(|index| entry(index, 3)).collect::<Vec<_>>(), 8).unwrap();
+        batch.append(two, &[entry(1, 1)], 0).unwrap();
         log.write(&mut batch, true).unwrap();
         batch.truncate_to(one, 4, 3).unwrap();
         batch.remove(two);
@@ -210,6 +210,7 @@ fn the_log_keeps_truncates_and_forgets() {
     let log = RaftLog::open(home.path(), 64 << 20).unwrap();
     let recovered = log.recover(one).unwrap();
     assert_eq!((recovered.truncated, recovered.last), ((4, 3), (10, 3)));
+    assert_eq!(recovered.hard_state.commit, 8, "what went with the last entries");
     let entries = log.reader(one).entries(5, 8, u64::MAX).unwrap();
     assert_eq!(entries.iter().map(|entry| entry.index).collect::<Vec<_>>(), [5, 6, 7]);
     assert_eq!(log.recover(two).unwrap().last, (0, 0));
@@ -224,7 +225,7 @@ fn fill(log: &RaftLog, group: GroupId, from: u64) {
     for index in from..from + 200 {
         let mut batch = LogBatch::default();
         let long = Entry { index, term: 1, data: vec![index as u8; 1 << 20].into(), ..Entry::default() };
-        batch.append(group, &[long]).unwrap();
+        batch.append(group, &[long], 0).unwrap();
         if index > 2 {
             batch.truncate_to(group, index - 2, 1).unwrap();
         }
@@ -242,13 +243,13 @@ fn a_log_that_was_cut_to_its_end_goes_on_after_a_restart_whatever_was_purged() {
     {
         let log = RaftLog::open(home.path(), 1 << 20).unwrap();
         let mut batch = LogBatch::default();
-        batch.append(quiet, &(1..=10).map(|index| entry(index, 3)).collect::<Vec<_>>()).unwrap();
+        batch.append(quiet, &(1..=10).map(|index| entry(index, 3)).collect::<Vec<_>>(), 0).unwrap();
         log.write(&mut batch, true).unwrap();
         // Its entries are written anew, into other files than what cuts them afterwards.
         fill(&log, busy, 1);
         batch.truncate_to(quiet, 8, 3).unwrap();
         log.write(&mut batch, true).unwrap();
-        batch.append(quiet, &(11..=12).map(|index| entry(index, 3)).collect::<Vec<_>>()).unwrap();
+        batch.append(quiet, &(11..=12).map(|index| entry(index, 3)).collect::<Vec<_>>(), 0).unwrap();
         log.write(&mut batch, true).unwrap();
         batch.truncate_to(quiet, 12, 3).unwrap();
         log.write(&mut batch, true).unwrap();
@@ -257,7 +258,7 @@ fn a_log_that_was_cut_to_its_end_goes_on_after_a_restart_whatever_was_purged() {
     let log = RaftLog::open(home.path(), 1 << 20).unwrap();
     assert_eq!(log.recover(quiet).unwrap().last, (12, 3));
     let mut batch = LogBatch::default();
-    batch.append(quiet, &[entry(13, 4)]).unwrap();
+    batch.append(quiet, &[entry(13, 4)], 0).unwrap();
     log.write(&mut batch, true).unwrap();
     assert_eq!(log.recover(quiet).unwrap().last, (13, 4));
     assert_eq!(log.reader(quiet).entries(13, 14, u64::MAX).unwrap(), [entry(13, 4)]);
@@ -272,7 +273,7 @@ fn a_replica_that_went_away_is_remembered_and_may_come_back_from_the_first_entry
     {
         let log = RaftLog::open(home.path(), 64 << 20).unwrap();
         let mut batch = LogBatch::default();
-        batch.append(group, &held(1..=10, 3)).unwrap();
+        batch.append(group, &held(1..=10, 3), 0).unwrap();
         batch.truncate_to(group, 4, 3).unwrap();
         log.write(&mut batch, true).unwrap();
         batch.retire(group, &vote, (10, 3)).unwrap();
@@ -286,7 +287,7 @@ fn a_replica_that_went_away_is_remembered_and_may_come_back_from_the_first_entry
         assert_eq!(recovered.hard_state, vote);
         assert!(recovered.conf_state.voters.is_empty());
         let mut batch = LogBatch::default();
-        batch.append(group, &held(1..=3, 4)).unwrap();
+        batch.append(group, &held(1..=3, 4), 0).unwrap();
         log.write(&mut batch, true).unwrap();
     }
     let log = RaftLog::open(home.path(), 64 << 20).unwrap();

@@ -411,7 +411,7 @@ impl Move<'_> {
             let entries = reader.entries(next, found.last.0 + 1, LOG_BATCH_BYTES).map_err(StorageError::Corrupt)?;
             let last = entries.last().ok_or_else(|| StorageError::Corrupt(format!("{group} lacks entry {next}")))?;
             next = last.index + 1;
-            batch.append(group, &entries)?;
+            batch.append(group, &entries, 0)?;
             new.write(&mut batch, next > found.last.0)?;
         }
         Ok(())

@@ -2,6 +2,7 @@
 
 use crate::engine::{Log, LogRecords};
 use crate::error::StorageError;
+use crate::recorded::RecordedEntry;
 use diorite_base::GroupId;
 use diorite_raft::{ConfState, Entry, HardState, LogReader, Recovered};
 use parking_lot::Mutex;
@@ -14,7 +15,7 @@ const RECORD_BYTES: usize = 16;
 
 #[derive(Clone)]
 enum Record {
-    Append(GroupId, Vec<Entry>),
+    Append(GroupId, Vec<RecordedEntry>),
     HardState(GroupId, HardState),
     ConfState(GroupId, ConfState),
     /// Drops entries up to the first index; the log goes on after the second, which has that term.
@@ -28,7 +29,7 @@ impl Record {
     fn size_bytes(&self) -> usize {
         RECORD_BYTES
             + match self {
-                Record::Append(_, entries) => entries.iter().map(|entry| entry.compute_size() as usize).sum(),
+                Record::Append(_, recorded) => recorded.iter().map(|recorded| recorded.compute_size() as usize).sum(),
                 Record::HardState(_, state) => state.compute_size() as usize,
                 Record::ConfState(_, state) => state.compute_size() as usize,
                 Record::Restart(..) | Record::Remove(_) | Record::Retire(..) => 0,
@@ -43,9 +44,11 @@ pub struct MemoryRecords {
 }
 
 impl LogRecords for MemoryRecords {
-    fn append(&mut self, group: GroupId, entries: &[Entry]) -> Result<(), StorageError> {
+    fn append(&mut self, group: GroupId, entries: &[Entry], commit: u64) -> Result<(), StorageError> {
         if !entries.is_empty() {
-            self.records.push(Record::Append(group, entries.to_vec()));
+            let mut recorded = Vec::new();
+            RecordedEntry::all(entries, commit, &mut recorded);
+            self.records.push(Record::Append(group, recorded));
         }
         Ok(())
     }
@@ -89,30 +92,32 @@ struct GroupRecords {
     conf_state: ConfState,
     truncated: (u64, u64),
     /// Contiguous.
-    entries: VecDeque<Entry>,
+    entries: VecDeque<RecordedEntry>,
     floor: (u64, u64),
 }
 
 impl GroupRecords {
-    fn append(&mut self, entries: &[Entry]) {
-        let Some(first) = entries.first() else { return };
+    fn append(&mut self, recorded: &[RecordedEntry]) {
+        let Some(first) = recorded.first().map(|recorded| recorded.entry.index) else { return };
         if let (Some(oldest), Some(newest)) = (self.entries.front(), self.entries.back()) {
-            assert!(first.index >= oldest.index, "what was dropped from the log is not written again");
-            assert!(first.index <= newest.index + 1, "the log has no gaps");
+            assert!(first >= oldest.entry.index, "what was dropped from the log is not written again");
+            assert!(first <= newest.entry.index + 1, "the log has no gaps");
         }
-        while self.entries.back().is_some_and(|entry| entry.index >= first.index) {
+        while self.entries.back().is_some_and(|recorded| recorded.entry.index >= first) {
             self.entries.pop_back();
         }
-        self.entries.extend(entries.iter().cloned());
+        self.entries.extend(recorded.iter().cloned());
     }
 
     fn recovered(&self) -> Recovered {
-        let newest = self.entries.back().map(|entry| (entry.index, entry.term));
+        let newest = self.entries.back().filter(|recorded| recorded.entry.index > self.truncated.0);
+        let mut hard_state = self.hard_state.clone();
+        hard_state.commit = hard_state.commit.max(newest.map_or(0, |recorded| recorded.commit));
         Recovered {
-            hard_state: self.hard_state.clone(),
+            hard_state,
             conf_state: self.conf_state.clone(),
             truncated: self.truncated,
-            last: newest.filter(|last| last.0 > self.truncated.0).unwrap_or(self.truncated),
+            last: newest.map_or(self.truncated, |recorded| (recorded.entry.index, recorded.entry.term)),
             applied: 0,
             floor: self.floor,
         }
@@ -126,13 +131,13 @@ impl Groups {
     fn take(&mut self, batch: &MemoryRecords) {
         for record in &batch.records {
             match record {
-                Record::Append(group, entries) => self.0.entry(*group).or_default().append(entries),
+                Record::Append(group, recorded) => self.0.entry(*group).or_default().append(recorded),
                 Record::HardState(group, state) => self.0.entry(*group).or_default().hard_state = state.clone(),
                 Record::ConfState(group, state) => self.0.entry(*group).or_default().conf_state = state.clone(),
                 Record::Restart(group, last, index, term) => {
                     let records = self.0.entry(*group).or_default();
                     records.truncated = (*index, *term);
-                    while records.entries.front().is_some_and(|entry| entry.index <= *last) {
+                    while records.entries.front().is_some_and(|recorded| recorded.entry.index <= *last) {
                         records.entries.pop_front();
                     }
                 }
@@ -255,21 +260,21 @@ impl LogReader for MemoryReader {
         let (Some(oldest), Some(newest)) = (records.entries.front(), records.entries.back()) else {
             return Err("entry not found".to_owned());
         };
-        if low < oldest.index {
+        if low < oldest.entry.index {
             return Err("entry compacted".to_owned());
         }
-        if high > newest.index + 1 {
+        if high > newest.entry.index + 1 {
             return Err("entry not found".to_owned());
         }
-        let start = (low - oldest.index) as usize;
+        let start = (low - oldest.entry.index) as usize;
         let mut entries = Vec::new();
         let mut total_bytes = 0;
-        for entry in records.entries.range(start..start + (high - low) as usize) {
-            total_bytes += u64::from(entry.compute_size());
+        for recorded in records.entries.range(start..start + (high - low) as usize) {
+            total_bytes += u64::from(recorded.compute_size());
             if total_bytes > max_bytes && !entries.is_empty() {
                 break;
             }
-            entries.push(entry.clone());
+            entries.push(recorded.entry.clone());
         }
         Ok(entries)
     }

@@ -87,11 +87,11 @@ fn a_batch_that_turns_out_malformed_leaves_no_trace() {
 fn a_crash_keeps_what_was_synced_and_any_prefix_of_the_rest() {
     let (log, group) = (MemoryLog::default(), GroupId(7));
     let mut records = MemoryRecords::default();
-    records.append(group, &[entry(1, 1, 10)]).unwrap();
+    records.append(group, &[entry(1, 1, 10)], 0).unwrap();
     log.write(&mut records, true).unwrap();
     assert!(records.is_empty());
     for index in 2..=4 {
-        records.append(group, &[entry(index, 1, 10)]).unwrap();
+        records.append(group, &[entry(index, 1, 10)], 0).unwrap();
         records.set_hard_state(group, &vote(index)).unwrap();
         log.write(&mut records, false).unwrap();
     }
@@ -111,7 +111,7 @@ fn a_write_that_is_cut_fails_and_may_or_may_not_be_there() {
     log.fail_after(Some(1));
     let mut records = MemoryRecords::default();
     let mut write = |index| {
-        records.append(group, &[entry(index, 1, 10)]).unwrap();
+        records.append(group, &[entry(index, 1, 10)], 0).unwrap();
         log.write(&mut records, true)
     };
     assert!(write(1).is_ok());
@@ -162,7 +162,7 @@ fn put(records: &mut impl LogRecords, group: GroupId, operation: &LogOperation, 
             let first = position.last.saturating_sub(*back).max(position.truncated) + 1;
             let entries: Vec<_> =
                 (first..).zip(sizes).map(|(index, size_bytes)| entry(index, position.term + 1, *size_bytes)).collect();
-            records.append(group, &entries).unwrap();
+            records.append(group, &entries, first - 1).unwrap();
         }
         LogOperation::Vote(term) => records.set_hard_state(group, &vote(*term)).unwrap(),
         LogOperation::Voters(voters) => {
