@@ -52,7 +52,8 @@ impl Server {
         let last = NEXT.fetch_add(1, Ordering::Relaxed);
         let address = format!("127.{}.{}.{last}", 10 + process_id / 250 % 240, process_id % 250);
         let process = Command::new(env!("CARGO_BIN_EXE_diorite"))
-            .args(["start", "--listen", &address, "--data-dir"])
+            // However full the machine's disk is.
+            .args(["start", "--listen", &address, "--move-reserve", "0", "--data-dir"])
             .arg(data.path().join("data"))
             .args(options)
             .stdin(Stdio::null())
