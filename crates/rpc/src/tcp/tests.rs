@@ -234,7 +234,8 @@ async fn a_peer_that_comes_back_is_dialled_again_and_frames_are_lost_but_never_r
     until(|| b.numbers().len() == 1_000).await;
     let address = b.address;
     b.transport.stop();
-    until(|| !a.transport.is_connected(NodeId(2), Lane::Raft)).await;
+    // Were it dialled again only after it is back, it would never have been out of reach.
+    until(|| a.ear.events.lock().iter().any(|event| event == "unreachable n2 raft")).await;
     let before = send(1_000);
     let b = Node::start_on(address, TcpOptions { incarnation: 22, ..options(2) }).await;
     a.connected(2).await;
