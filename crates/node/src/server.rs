@@ -378,7 +378,9 @@ fn start_store(
 ) -> Result<Store, StartError> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let memory_bytes = options.memory_limit_bytes();
+    let replay_bytes = options.replay_limit.0.min(memory_bytes / 4).max(16 << 20);
     let storage = StorageOptions {
+        log_bytes: 2 * replay_bytes,
         compaction_rate_bytes: options.compaction_rate.0,
         space_amplification_percent: options.space_amplification,
         bloom_bits: options.bloom_bits,
@@ -395,7 +397,7 @@ fn start_store(
         },
         queue_proposals: 64 << 10,
         queue_bytes: (memory_bytes / 16).clamp(16 << 20, 256 << 20) as usize,
-        replay_bytes: options.replay_limit.0.min(memory_bytes / 4).max(16 << 20),
+        replay_bytes,
         disk_reserve_bytes: options.disk_reserve.0,
     };
     let shared = Shared::new(storage, Arc::new(RowSemantics), Arc::clone(clock))?;

@@ -22,6 +22,7 @@ mod disks;
 mod election;
 mod entry;
 mod events;
+mod flush_pace;
 mod handle;
 mod heart;
 mod lease;

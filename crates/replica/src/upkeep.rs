@@ -1,15 +1,17 @@
 //! What must happen beside the write path: flush before memory or replay grow over their limits, cut the log where data has become
 //! durable, watch the free space, look after disks on which something has failed.
 //!
-//! The tablet whose unflushed writes are oldest is flushed first: that frees the log. One thread, woken ten times a second or when a
-//! worker waits for memory.
+//! The tablet whose unflushed writes are oldest is flushed first: that frees the log. Tablets that have been written to since the same moment are flushed
+//! one after another, not together ([`FlushPace`]). One thread, woken ten times a second or when a worker waits for memory.
 
 use crate::copy::Copies;
+use crate::flush_pace::FlushPace;
 use crate::handle::TabletHandle;
 use crate::store::{Durability, Inner};
 use crate::worker::Command;
 use ahash::AHashMap;
 use diorite_base::{GroupId, TabletId};
+use diorite_storage::LOG_FILE_BYTES;
 use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -67,6 +69,7 @@ impl MemoryGate {
 /// Runs until the store closes.
 pub(crate) fn run(inner: &Inner, copies: &Copies) {
     let mut seen_flushes: AHashMap<TabletId, u64> = AHashMap::default();
+    let (mut pace, mut purged_at) = (FlushPace::default(), 0);
     let period = match inner.options.durability {
         Durability::Fsync => PERIOD,
         Durability::Interval(every_ms) => PERIOD.min(Duration::from_millis(every_ms.max(1))),
@@ -78,9 +81,14 @@ pub(crate) fn run(inner: &Inner, copies: &Copies) {
             sync_logs(inner);
         }
         inner.look_after_disks(copies);
-        flush_over_limits(inner);
+        flush_over_limits(inner, &mut pace);
         rounds += 1;
         truncate_flushed(inner, &mut seen_flushes, rounds.is_multiple_of(10));
+        let position = inner.context.log_position.load(Ordering::Relaxed);
+        if position.saturating_sub(purged_at) >= LOG_FILE_BYTES {
+            purged_at = position;
+            purge_logs(inner);
+        }
         let now_ns = inner.context.clock.monotonic_ns();
         if now_ns.saturating_sub(last_space_ns) >= 250_000_000 {
             last_space_ns = now_ns;
@@ -102,8 +110,8 @@ fn sync_logs(inner: &Inner) {
     }
 }
 
-/// Flushes tablets, oldest unflushed write first, while memtables or the log to be replayed are over their limit.
-fn flush_over_limits(inner: &Inner) {
+/// Flushes tablets, oldest unflushed write first, while memtables are over their limit or the log to be replayed comes near its own.
+fn flush_over_limits(inner: &Inner, pace: &mut FlushPace) {
     let memtable_limit = inner.shared.options().memtable_limit_bytes as u64;
     let memtables = inner.shared.memtable_usage_bytes() as u64;
     let tablets = inner.tablets.load();
@@ -114,10 +122,10 @@ fn flush_over_limits(inner: &Inner) {
         .collect();
     unflushed.sort_unstable_by_key(|(oldest, _)| *oldest);
     let position = inner.context.log_position.load(Ordering::Relaxed);
+    let due = pace.due(unflushed.iter().map(|(oldest, _)| *oldest), position, inner.options.replay_bytes);
     let mut excess = memtables.saturating_sub(memtable_limit / 4 * 3);
-    for (oldest, handle) in unflushed {
-        let replay = position - oldest.min(position);
-        if excess == 0 && replay <= inner.options.replay_bytes {
+    for (at, (_, handle)) in unflushed.into_iter().enumerate() {
+        if excess == 0 && at >= due {
             break;
         }
         excess = excess.saturating_sub(begin_flush(inner, handle));
@@ -140,7 +148,6 @@ fn begin_flush(inner: &Inner, handle: &TabletHandle) -> u64 {
 /// Lets the log go up to where flushes have made the data durable.
 fn truncate_flushed(inner: &Inner, seen: &mut AHashMap<TabletId, u64>, again: bool) {
     let tablets = inner.tablets.load();
-    let mut truncated = false;
     let limit_bytes = inner.shared.options().log_bytes;
     let crowded: Vec<bool> = inner.disks.iter().map(|disk| disk.log.used_bytes() > limit_bytes).collect();
     for handle in tablets.values() {
@@ -158,17 +165,17 @@ fn truncate_flushed(inner: &Inner, seen: &mut AHashMap<TabletId, u64>, again: bo
                 let force = crowded[handle.disk] && GroupId::from(handle.tablet) != GroupId::CATALOG;
                 let command = Command::Flushed { tablet: handle.tablet, index: state.index, force };
                 inner.queues[handle.worker].command(command);
-                truncated = true;
             }
             Err(error) => tracing::warn!(tablet = %handle.tablet, %error, "could not read the flushed state"),
         }
     }
     seen.retain(|tablet, _| tablets.contains_key(tablet));
-    if truncated {
-        for disk in inner.working_disks() {
-            if let Err(error) = disk.log.purge() {
-                tracing::warn!(%error, "could not give back raft log files");
-            }
+}
+
+fn purge_logs(inner: &Inner) {
+    for disk in inner.working_disks() {
+        if let Err(error) = disk.log.purge() {
+            tracing::warn!(%error, "could not give back raft log files");
         }
     }
 }

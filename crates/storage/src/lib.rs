@@ -23,7 +23,7 @@ pub use engine::{Engine, Log, LogRecords, Rocks, TabletBatch, TabletData};
 pub use error::StorageError;
 pub use memory::{Memory, MemoryBatch, MemoryLog, MemoryReader, MemoryRecords, MemoryTablet};
 pub use options::StorageOptions;
-pub use raft_log::{GroupReader, LogBatch, RaftLog};
+pub use raft_log::{FILE_BYTES as LOG_FILE_BYTES, GroupReader, LogBatch, RaftLog};
 pub use rust_rocksdb::statistics::Ticker;
 pub use semantics::{CompactionTime, CompactionVerdict, ValueSemantics};
 pub use shared::{Shared, StorageCounters};

@@ -25,7 +25,8 @@ pub struct StorageOptions {
     pub space_amplification_percent: i32,
     /// Files each tablet may hold open.
     pub open_files_per_tablet: i32,
-    /// Raft log: files are recycled once everything in them is flushed; the log is kept below about this size.
+    /// Raft log of one disk: it is kept below about this size, whatever members that lag may still need. About twice what is replayed after
+    /// a crash leaves room for that and for files that hold little that is still needed.
     pub log_bytes: u64,
     /// Whether RocksDB keeps counters (cache, bloom, bytes).
     pub statistics: bool,
@@ -52,7 +53,7 @@ impl StorageOptions {
             bloom_bits: 12.0,
             space_amplification_percent: 25,
             open_files_per_tablet: 512,
-            log_bytes: (memory_limit_bytes / 4).clamp(64 << 20, 256 << 20),
+            log_bytes: (memory_limit_bytes / 2).clamp(128 << 20, 512 << 20),
             statistics: true,
         }
     }

@@ -19,7 +19,7 @@ const CONF_STATE: &[u8] = b"c";
 const TRUNCATED: &[u8] = b"t";
 const FLOOR: &[u8] = b"f";
 /// A log file is recycled as a whole, so its size is the grain in which space comes back.
-const FILE_BYTES: u64 = 16 << 20;
+pub const FILE_BYTES: u64 = 16 << 20;
 
 #[derive(Clone)]
 struct Entries;
@@ -103,12 +103,14 @@ impl RaftLog {
         let config = Config {
             dir: dir.to_owned(),
             target_file_size: ReadableSize(FILE_BYTES),
-            purge_threshold: ReadableSize((limit_bytes / 2).max(2 * FILE_BYTES)),
+            // From here on files are given back. Of what is in the oldest fifth of them then the engine thinks that it should have become
+            // obsolete, and writes it anew in the end; until then there must be time to flush it.
+            purge_threshold: ReadableSize((limit_bytes / 4 * 3).max(2 * FILE_BYTES)),
             // Appending to a file that is already there and full of zeros changes no file system metadata, so that an fsync does not wait
             // for the journal, and with it for whatever else is being written on the disk.
             enable_log_recycle: true,
             prefill_for_recycle: true,
-            prefill_limit: Some(ReadableSize((limit_bytes / 4).max(2 * FILE_BYTES))),
+            prefill_limit: Some(ReadableSize((limit_bytes / 8).max(2 * FILE_BYTES))),
             // Values are hardly compressible, and the log is short-lived.
             batch_compression_threshold: ReadableSize(0),
             recovery_threads: 2,
@@ -207,7 +209,8 @@ impl RaftLog {
         self.engine.raft_groups().into_iter().map(GroupId).collect()
     }
 
-    /// Gives back files in which every record is obsolete.
+    /// Gives back files in which every record is obsolete. What has stayed in the oldest ones over about ten calls is written anew, entry by entry, which
+    /// costs much: not to be called before another [`FILE_BYTES`] or so are written.
     pub fn purge(&self) -> Result<(), StorageError> {
         self.engine.purge_expired_files()?;
         Ok(())
