@@ -394,6 +394,13 @@ impl Tablet {
         Ok(())
     }
 
+    /// As [`Self::checkpoint`], but of what has been flushed already, without a flush: of [`Self::flushed_state`], asked before, or something newer.
+    pub fn checkpoint_of_flushed(&self, directory: &Path) -> Result<(), StorageError> {
+        // So many bytes of RocksDB's own log, which is not used, would have to be there for it to flush.
+        Checkpoint::new(&self.db)?.create_checkpoint_with_log_size(directory, u64::MAX)?;
+        Ok(())
+    }
+
     /// About how many bytes of files hold keys of `start..end`. Looks at indexes, which may have to be read.
     pub fn bytes_within(&self, start: &[u8], end: &[u8]) -> Result<u64, StorageError> {
         let sizes = self.db.get_approximate_sizes(&[rust_rocksdb::Range::new(start, end)])?;

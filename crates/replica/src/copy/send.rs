@@ -29,6 +29,8 @@ pub(super) struct Job {
     pub(super) tablet: TabletId,
     pub(super) to: NodeId,
     pub(super) copy: u64,
+    /// The log index that it must hold, as far as is known: the leader's log begins there.
+    pub(super) needed: u64,
     /// The leader that has asked for it, if that is another node.
     pub(super) asked_by: Option<NodeId>,
 }
@@ -179,7 +181,7 @@ impl Copies {
     }
 
     fn tell_outcome(&self, job: &Job, outcome: &Result<u64, String>) {
-        let Job { tablet, to, copy, asked_by } = *job;
+        let Job { tablet, to, copy, asked_by, .. } = *job;
         let (state, failure) = match outcome {
             Ok(bytes) => {
                 tracing::info!(%tablet, %to, bytes, "a copy of the replica was sent");
@@ -199,9 +201,9 @@ impl Copies {
 
     /// Sends checkpoints until one is there while the log still reaches back to it. Returns the bytes sent.
     fn send_copy(&self, job: &Job, outgoing: &Outgoing) -> Result<u64, String> {
-        let mut sent = 0;
+        let (mut sent, mut needed) = (0, job.needed);
         for _ in 0..ROUNDS {
-            let (checkpoint, applied) = self.checkpoint(job)?;
+            let (checkpoint, applied) = self.checkpoint(job, needed)?;
             let files = files_of(&checkpoint.directory).map_err(|error| error.to_string())?;
             let listed = |(name, _, size): &(String, PathBuf, u64)| Listed { name: name.clone(), size: *size };
             outgoing.meter.begin(files.iter().map(|(_, _, size)| size).sum(), 0);
@@ -217,7 +219,8 @@ impl Copies {
                     sent = self.send_file(job, outgoing, name, path, sent)?;
                 }
             }
-            if self.log_start(job, outgoing)? <= applied {
+            needed = self.log_start(job, outgoing)?;
+            if needed <= applied {
                 self.put(job.to, &Frame::End { copy: job.copy })?;
                 self.wait(job, outgoing, |progress| progress.ended.is_some())?;
                 return Ok(sent);
@@ -227,14 +230,22 @@ impl Copies {
         Err("the log is cut faster than a copy can be sent".to_owned())
     }
 
-    fn checkpoint(&self, job: &Job) -> Result<(Checkpoint, u64), String> {
+    /// A checkpoint and the log index for which it stands, which is not below `needed` if this replica has got there.
+    fn checkpoint(&self, job: &Job, needed: u64) -> Result<(Checkpoint, u64), String> {
         let handle = self.inner.tablets.load().get(&job.tablet).cloned().ok_or("the replica is gone")?;
         let staged = self.inner.disks[handle.disk].directory.staged(job.tablet.0, &format!("outgoing-{}", job.copy));
         let checkpoint = Checkpoint { directory: staged };
-        // Asked before, so that the copy holds at least that.
-        let applied = handle.data().applied_state().map_err(|error| error.to_string())?;
-        handle.data().checkpoint(&checkpoint.directory).map_err(|error| error.to_string())?;
-        Ok((checkpoint, applied.index))
+        let (data, directory) = (handle.data(), &checkpoint.directory);
+        // States are asked for before, so that the copy holds at least that. What the log can bring is not flushed: that would cost more, and the
+        // compactions after it, of many tablets at once, more still.
+        let flushed = data.flushed_state().map_err(|error| error.to_string())?;
+        let (stands_for, made) = if flushed.index >= needed.max(1) {
+            (flushed, data.checkpoint_of_flushed(directory))
+        } else {
+            (data.applied_state().map_err(|error| error.to_string())?, data.checkpoint(directory))
+        };
+        made.map_err(|error| error.to_string())?;
+        Ok((checkpoint, stands_for.index))
     }
 
     /// Whether the receiver holds this file: of the same name and size, and, as it is read here now, with the same checksum.

@@ -102,7 +102,7 @@ impl Copies {
             // Nothing is locked while something is sent: the answer may come at once, on this thread.
             let Some(source) = self.asking.lock().begin(tablet, to, copy, &able, now_ns) else {
                 // If it cannot be begun now, whoever needs it asks again.
-                let _ = self.send(Job { tablet, to, copy, asked_by: None });
+                let _ = self.send(Job { tablet, to, copy, needed: handle.log_start(), asked_by: None });
                 return;
             };
             if self.put(source, &Frame::Ask { copy, tablet, to, needed: handle.log_start() }).is_ok() {
@@ -118,7 +118,9 @@ impl Copies {
         let handle = self.inner.tablets.load().get(&tablet).cloned();
         let applied = handle.and_then(|handle| handle.data().applied_state().ok());
         let begun = match applied {
-            Some(applied) if applied.index >= needed => self.send(Job { tablet, to, copy, asked_by: Some(from) }),
+            Some(applied) if applied.index >= needed => {
+                self.send(Job { tablet, to, copy, needed, asked_by: Some(from) })
+            }
             Some(_) => Err("the follower is behind the leader's log".to_owned()),
             None => Err("there is no such replica here".to_owned()),
         };

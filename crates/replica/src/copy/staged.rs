@@ -17,8 +17,9 @@ use std::path::{Path, PathBuf};
 /// The list of what is held; no file of a copy has this name.
 const TAKEN: &str = "TAKEN";
 
-/// Files are made durable in steps of about this size, so that a disk with other work is not given too much at once.
-const SYNC_BYTES: u64 = 16 << 20;
+/// Files are made durable in steps of about this size: what a log on the same disk makes durable meanwhile waits for one of them. At 200 MB/s its slowest
+/// hundredth took 13 ms with steps of 16 MiB, 1.5 ms with these, and the rate was the same.
+const SYNC_BYTES: u64 = 1 << 20;
 
 /// The file that is being written.
 struct Open {
