@@ -265,6 +265,33 @@ fn a_log_that_was_cut_to_its_end_goes_on_after_a_restart_whatever_was_purged() {
 }
 
 #[test]
+fn entries_that_are_cut_half_the_limit_behind_are_never_written_anew_and_the_log_stays_within_the_limit() {
+    const LIMIT: u64 = 128 << 20;
+    const ENTRY: u64 = 64 << 10;
+    let home = tempfile::tempdir().unwrap();
+    let log = RaftLog::open(home.path(), LIMIT).unwrap();
+    let groups: Vec<GroupId> = (1..=4).map(GroupId).collect();
+    for index in 1..=3 * LIMIT / ENTRY / 4 {
+        let mut batch = LogBatch::default();
+        for group in &groups {
+            let long = Entry { index, term: 1, data: vec![index as u8; ENTRY as usize].into(), ..Entry::default() };
+            batch.append(*group, &[long], 0).unwrap();
+            if let Some(cut @ 1..) = index.checked_sub(LIMIT / 2 / ENTRY / 4) {
+                batch.truncate_to(*group, cut, 1).unwrap();
+            }
+        }
+        log.write(&mut batch, false).unwrap();
+        // Far more often than it should be called.
+        log.purge().unwrap();
+        assert!(log.used_bytes() <= LIMIT, "{}", log.used_bytes());
+    }
+    let files = std::fs::read_dir(home.path()).unwrap().map(|file| file.unwrap());
+    let of_rewriting = files.filter(|file| file.file_name().to_string_lossy().ends_with(".rewrite"));
+    let bytes: u64 = of_rewriting.map(|file| file.metadata().unwrap().len()).sum();
+    assert!(bytes < 1 << 20, "{bytes} bytes were written anew");
+}
+
+#[test]
 fn a_replica_that_went_away_is_remembered_and_may_come_back_from_the_first_entry() {
     let home = tempfile::tempdir().unwrap();
     let group = GroupId(1);

@@ -96,6 +96,44 @@ fn a_follower_sends_the_copy_and_its_progress_can_be_seen() {
 }
 
 #[test]
+fn a_copy_brings_what_is_flushed_and_the_log_the_rest_without_another_flush() {
+    let cluster = Cluster::start(2);
+    cluster.open(1, TABLET, &[1], &[1]);
+    fill(&cluster, &[1]);
+    cluster.add(TABLET, 1);
+    let flushes = |node: u64| cluster.stores[&node].handle(TabletId(TABLET)).unwrap().data().flushes();
+    let before = flushes(1);
+    cluster.want(&[1], &[1, 2]);
+    cluster.settle(&[1, 2]);
+    wait_for(|| holds_all(&cluster, 2) && cluster.stored(2, TABLET, 1) == 1);
+    assert!(received(&cluster.stores[&2]) >= FILES * FILE_BYTES, "it was copied");
+    assert_eq!(flushes(1), before);
+}
+
+#[test]
+fn a_follower_that_has_flushed_less_than_the_log_begins_with_flushes_for_the_copy() {
+    let cluster = Cluster::start(4);
+    (1..=3).for_each(|node| cluster.open(node, TABLET, &[1, 2, 3], &[1, 2, 3]));
+    wait_for(|| cluster.leader(TABLET) == Some(1));
+    fill(&cluster, &[1, 2, 3]);
+    cluster.add(TABLET, 1);
+    wait_for(|| (1..=3).all(|node| cluster.stored(node, TABLET, 1) == 1));
+    // Only the leader flushes, and cuts its log behind that.
+    let store = &cluster.stores[&1];
+    let handle = store.handle(TabletId(TABLET)).unwrap();
+    let began = handle.log_start();
+    handle.data().flush(true).unwrap();
+    wait_for(|| {
+        store.cut_log(TabletId(TABLET));
+        handle.log_start() > began
+    });
+    cluster.want(&[1, 2, 3], &[1, 2, 4]);
+    cluster.settle(&[1, 2, 4]);
+    wait_for(|| holds_all(&cluster, 4) && cluster.stored(4, TABLET, 1) == 1);
+    assert_eq!(sent(store), 0, "a follower has sent it");
+}
+
+#[test]
 fn a_copy_goes_on_where_it_was_when_its_receiver_is_restarted() {
     let mut cluster = Cluster::start(2);
     half_copied(&cluster, &[1], &[2], 2);
