@@ -7,7 +7,7 @@
 //!           let go of the replica, put the copy in its place, open it              (install.rs)
 //! ```
 //!
-//! The data itself says which log index it stands for, so that consensus takes no part: the receiver acknowledges that index, and the log goes on
+//! A checkpoint is of what has been flushed, unless the log no longer reaches back to that. The data itself says which log index it stands for, so that consensus takes no part: the receiver acknowledges that index, and the log goes on
 //! from there. If the leader's log no longer reaches back to that index when all has come, the sender makes another checkpoint and sends what has changed.
 //! Several copies are under way at a time. One rate, in bytes per second, holds for all that a node sends and, separately, for all that it receives: the
 //! receiver gives out credit at that rate.
