@@ -380,8 +380,8 @@ fn start_store(
     let memory_bytes = options.memory_limit_bytes();
     let replay_bytes = options.replay_limit.0.min(memory_bytes / 4).max(16 << 20);
     let storage = StorageOptions {
-        // With less, files of the log are so few that members that lag a little would lose what they lack.
-        log_bytes: (2 * replay_bytes).max(64 << 20),
+        // With less, the files that come between two looks at what can be given back would fill the log, and members that lag a little lose what they lack.
+        log_bytes: (2 * replay_bytes).max(128 << 20),
         compaction_rate_bytes: options.compaction_rate.0,
         space_amplification_percent: options.space_amplification,
         bloom_bits: options.bloom_bits,
