@@ -141,7 +141,7 @@ pub fn may_come_from_a_peer(message: &Message) -> bool {
 
 /// One replica of one group.
 pub struct Group<L: LogReader> {
-    node: RawNode<LogView<L>>,
+    pub(crate) node: RawNode<LogView<L>>,
 }
 
 impl<L: LogReader> Group<L> {

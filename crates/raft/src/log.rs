@@ -1,11 +1,12 @@
 //! What a group needs of its log, and the view of it that the consensus core reads.
 //!
 //! Entries that are not applied yet stay in memory, so that the usual turn never reads the log back; older ones come
-//! through [`LogReader`].
+//! through [`LogReader`], those for other members beside the turns (see [`crate::fetch`]).
 
+use crate::fetch::Fetches;
 use raft::eraftpb::{ConfState, Entry, HardState, Snapshot};
 use raft::{Error, GetEntriesContext, RaftState, Result, Storage, StorageError};
-use std::cell::RefCell;
+use std::cell::{RefCell, RefMut};
 use std::collections::{BTreeSet, VecDeque};
 
 /// Reads back entries of one group from the durable log.
@@ -48,6 +49,7 @@ pub(crate) struct LogView<L> {
     terms: VecDeque<(u64, u64)>,
     /// Members that lack entries which are no longer in the log.
     lacking: RefCell<BTreeSet<u64>>,
+    fetches: RefCell<Fetches>,
     floor: (u64, u64),
 }
 
@@ -75,6 +77,7 @@ impl<L: LogReader> LogView<L> {
             recent: VecDeque::new(),
             terms: VecDeque::from([recovered.last]),
             lacking: RefCell::default(),
+            fetches: RefCell::default(),
             floor: recovered.floor,
         }
     }
@@ -154,12 +157,17 @@ impl<L: LogReader> LogView<L> {
         self.lacking.take()
     }
 
+    /// Not to be held while consensus is called.
+    pub(crate) fn fetches(&self) -> RefMut<'_, Fetches> {
+        self.fetches.borrow_mut()
+    }
+
     fn recent_first(&self) -> u64 {
         self.recent.front().map_or(self.last.0 + 1, |entry| entry.index)
     }
 }
 
-fn store_error(message: String) -> Error {
+pub(crate) fn store_error(message: String) -> Error {
     Error::Store(StorageError::Other(message.into()))
 }
 
@@ -173,7 +181,7 @@ impl<L: LogReader> Storage for LogView<L> {
         low: u64,
         high: u64,
         max_size: impl Into<Option<u64>>,
-        _context: GetEntriesContext,
+        context: GetEntriesContext,
     ) -> Result<Vec<Entry>> {
         if low <= self.truncated.0 {
             return Err(Error::Store(StorageError::Compacted));
@@ -183,6 +191,10 @@ impl<L: LogReader> Storage for LogView<L> {
         }
         let max_bytes = max_size.into().unwrap_or(u64::MAX);
         let recent_first = self.recent_first();
+        if low < recent_first && context.can_async() {
+            let fetched = self.fetches().entries(low, high.min(recent_first));
+            return fetched.ok_or(Error::Store(StorageError::LogTemporarilyUnavailable));
+        }
         if low < recent_first {
             return self.reader.entries(low, high.min(recent_first), max_bytes).map_err(store_error);
         }

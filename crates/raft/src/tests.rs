@@ -252,3 +252,84 @@ fn an_entry_is_acknowledged_by_those_who_hold_it_durably() {
     assert_eq!(group.acknowledgements(index), (1, 1));
     assert_eq!(group.acknowledgements(index + 1), (0, 1));
 }
+
+/// A leader of a log of ten entries and its own, all applied, and a learner that has told it that it holds none of them.
+fn leader_with_a_learner() -> (Group<TestLog>, TestLog) {
+    let log = TestLog::default();
+    let mut group = Group::new(&options(), recovered(), log.clone()).unwrap();
+    group.campaign().unwrap();
+    drive_members(&mut group, &log);
+    for number in 0..10u8 {
+        group.propose(vec![number]).unwrap();
+    }
+    drive_members(&mut group, &log);
+    group.propose_member_change(&MemberChange::AddLearner(2)).unwrap();
+    drive_members(&mut group, &log);
+    let mut lacks_all = acknowledged(group.term(), group.last_index() - 1);
+    lacks_all.reject = true;
+    group.step(lacks_all).unwrap();
+    (group, log)
+}
+
+/// The indexes of the entries that are sent.
+fn sent(group: &mut Group<TestLog>) -> Vec<u64> {
+    let Some(mut step) = group.ready() else { return Vec::new() };
+    let mut messages = std::mem::take(&mut step.messages);
+    messages.extend(group.persisted(step).1);
+    messages.iter().flat_map(|message| message.entries.iter().map(|entry| entry.index)).collect()
+}
+
+#[test]
+fn what_a_member_lacks_is_sent_once_it_was_read_beside_the_turns() {
+    let (mut group, log) = leader_with_a_learner();
+    let last = group.last_index();
+    let fetches = group.take_fetches();
+    assert_eq!(fetches.len(), 1);
+    group.ping();
+    assert_eq!(sent(&mut group), [0; 0], "nothing was read yet");
+    assert!(!group.has_fetches(), "it is being read");
+    let entries = fetches[0].read(&log);
+    assert_eq!(entries.as_ref().unwrap().len() as u64, last);
+    // What was read is as much as one piece; the rest is asked for when that is acknowledged.
+    group.fetched(&fetches[0], entries.map(|entries| entries[..4].to_vec())).unwrap();
+    assert_eq!(sent(&mut group), [1, 2, 3, 4]);
+    assert!(!group.has_fetches());
+    group.step(acknowledged(group.term(), 4)).unwrap();
+    let fetches = group.take_fetches();
+    assert_eq!(fetches.len(), 1);
+    group.fetched(&fetches[0], fetches[0].read(&log)).unwrap();
+    assert_eq!(sent(&mut group), (5..=last).collect::<Vec<_>>());
+    group.step(acknowledged(group.term(), last)).unwrap();
+    assert!(!group.has_fetches());
+    assert_eq!(group.progress().next().unwrap().matched, last);
+}
+
+#[test]
+fn what_was_read_in_another_term_is_not_sent_and_read_again() {
+    let (mut group, log) = leader_with_a_learner();
+    let before = group.take_fetches().remove(0);
+    group.step_down();
+    group.fetched(&before, before.read(&log)).unwrap();
+    assert_eq!(sent(&mut group), [0; 0], "it does not lead");
+    group.campaign().unwrap();
+    drive_members(&mut group, &log);
+    let mut lacks_all = acknowledged(group.term(), group.last_index() - 1);
+    lacks_all.reject = true;
+    group.step(lacks_all).unwrap();
+    let now = group.take_fetches().remove(0);
+    group.fetched(&before, before.read(&log)).unwrap();
+    assert_eq!(sent(&mut group), [0; 0]);
+    assert_eq!(group.take_fetches(), [now], "asked for again");
+}
+
+#[test]
+fn entries_that_were_cut_while_they_were_to_be_read_are_lacking_and_others_must_be_there() {
+    let (mut group, _) = leader_with_a_learner();
+    let fetch = group.take_fetches().remove(0);
+    assert!(matches!(group.fetched(&fetch, Err("the disk".to_owned())), Err(GroupError::Broken(_))));
+    assert!(!group.has_lacking());
+    group.truncate_to(5).unwrap();
+    group.fetched(&fetch, Err("gone".to_owned())).unwrap();
+    assert_eq!(group.take_lacking(), [2].into());
+    assert!(!group.has_fetches());
+}

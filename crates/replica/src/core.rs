@@ -9,9 +9,10 @@
 //!
 //! Always true: nothing is sent that promises durability, a vote or support before the log write that it stands on; writes are answered
 //! after their entry is applied, which followers may put off for a while; groups in which nothing happens are not looked at. The order of all effects follows from the inputs, the
-//! clock and the log alone. Elections, promises and leases are in `election.rs`, members in `members.rs`.
+//! clock and the log alone. Elections, promises and leases are in `election.rs`, members in `members.rs`, what is read back from the log in `catch_up.rs`.
 
 use crate::apply::{Applier, MembersChanged, Outcomes};
+use crate::catch_up::{LogAnswer, LogRead};
 use crate::context::Context;
 use crate::events::TabletEventKind;
 use crate::liveness::SupportView;
@@ -47,19 +48,21 @@ pub struct Input {
     pub envelopes: Vec<(NodeId, GroupId, Envelope)>,
     /// Changes of support between this node and others.
     pub changes: Vec<SupportChange>,
+    /// What was read from the log, as [`Core::take_reads`] has asked.
+    pub answers: Vec<LogAnswer>,
 }
 
 impl Input {
     /// Whether there is nothing.
     pub fn is_empty(&self) -> bool {
-        self.proposals.is_empty() && self.envelopes.is_empty() && self.changes.is_empty()
+        self.proposals.is_empty() && self.envelopes.is_empty() && self.changes.is_empty() && self.answers.is_empty()
     }
 }
 
 /// The replicas of one store thread.
 pub struct Core<E: Engine> {
     pub(crate) context: Arc<Context>,
-    logs: Vec<Arc<E::Log>>,
+    pub(crate) logs: Vec<Arc<E::Log>>,
     /// One batch of records per disk.
     pub(crate) records: Vec<<E::Log as Log>::Records>,
     /// Each in a place of its own, so that finding one touches nothing of the others.
@@ -81,6 +84,8 @@ pub struct Core<E: Engine> {
     outbox: BTreeMap<NodeId, Vec<u8>>,
     pub(crate) outcomes: Outcomes,
     refused: Vec<Refused>,
+    /// What members lack that is to be read from the log.
+    pub(crate) reads: Vec<LogRead<<E::Log as Log>::Reader>>,
     /// What replicas had promised that were let go of and may be opened again, as long as it stands.
     pub(crate) promised: BTreeMap<TabletId, Promise>,
     applier: Applier<E>,
@@ -104,6 +109,7 @@ impl<E: Engine> Core<E> {
             outbox: BTreeMap::new(),
             outcomes: Outcomes::default(),
             refused: Vec::new(),
+            reads: Vec::new(),
             promised: BTreeMap::new(),
             applier: Applier::default(),
         }
@@ -297,6 +303,9 @@ impl<E: Engine> Core<E> {
         while let Some((from, group, envelope)) = envelopes.next() {
             self.fetch_ahead(envelopes.as_slice().first().map(|(_, group, _)| TabletId(group.0)));
             self.receive(from, group, envelope);
+        }
+        for answer in input.answers.drain(..) {
+            self.take_answer(answer);
         }
         let mut proposals = input.proposals.drain(..);
         while let Some(proposal) = proposals.next() {

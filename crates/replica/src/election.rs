@@ -14,6 +14,7 @@
 //! - A replica that was removed while it was away may campaign for as long as it likes: no voter that has acknowledged a leader listens, the others
 //!   find its log too short, and as it asks before it begins a term, no term is disturbed.
 
+use crate::catch_up::reads_of;
 use crate::core::Core;
 use crate::events::TabletEventKind;
 use crate::lease::{Half, Lease};
@@ -354,6 +355,10 @@ impl<E: Engine> Core<E> {
             for member in replica.group.take_lacking() {
                 copies.lacks(tablet, NodeId(member), &replica.able());
             }
+        }
+        if replica.group.has_fetches() {
+            let log = &self.logs[replica.handle.disk];
+            self.reads.extend(reads_of(replica, log));
         }
         if replica.is_alone_for_good(self.context.node) || self.is_at_rest(tablet) {
             self.restless.remove(&tablet);

@@ -14,6 +14,7 @@
 //! copy of another's files (`copy`). Left out: deciding who the members are.
 
 mod apply;
+mod catch_up;
 mod context;
 mod copy;
 mod core;
@@ -41,6 +42,7 @@ mod upkeep;
 mod wire;
 mod worker;
 
+pub use catch_up::{LogAnswer, LogRead};
 pub use context::{Context, CopyRequests};
 pub use copy::{ChildOpening, CopyStatus, Openings};
 pub use core::{Core, Input, TICK_NS};

@@ -3,6 +3,7 @@
 //! Submitting does not wake the worker; [`Queue::kick`] does, once for a burst. A worker that is busy needs no waking: it looks
 //! again when its turn ends.
 
+use crate::catch_up::LogAnswer;
 use crate::core::Input;
 use crate::replica::Proposal;
 use crate::wire::Envelope;
@@ -92,6 +93,13 @@ impl Queue {
     pub(crate) fn change(&self, changes: &[SupportChange]) {
         let mut inbox = self.inbox.lock();
         inbox.input.changes.extend_from_slice(changes);
+        self.wake(inbox);
+    }
+
+    /// Adds what was read from the log, of which the worker asks for only so much at a time, and wakes it.
+    pub(crate) fn answer(&self, answer: LogAnswer) {
+        let mut inbox = self.inbox.lock();
+        inbox.input.answers.push(answer);
         self.wake(inbox);
     }
 

@@ -1,5 +1,6 @@
 //! The store: what the node holds, opens, submits to and reads from.
 
+use crate::catch_up::read_back;
 use crate::context::{Context, CopyRequests};
 use crate::copy::{
     Copies, CopyStatus, DiskMoves, INCOMING, Installing, Openings, Requests, move_between_disks, wait_until_unused,
@@ -16,7 +17,7 @@ use crate::replica::{Members, Opening, Proposal, Replica};
 use crate::split::{Prepared, Split, SplitListener, SplitMark, Splits, keep_own};
 use crate::upkeep::{self, MemoryGate};
 use crate::wire::{self, Envelope};
-use crate::worker::{Command, Worker};
+use crate::worker::{Command, READS_AT_ONCE, Worker};
 use ahash::AHashMap;
 use arc_swap::{ArcSwap, Guard};
 use diorite_base::bytes::Malformed;
@@ -437,8 +438,11 @@ impl Store {
         let copies = Arc::new(Copies::new(Arc::clone(&inner)));
         let mut threads = Vec::new();
         for number in 0..inner.options.workers {
-            let worker = Worker::new(Arc::clone(&inner), number);
+            let (reader, reads) = sync_channel(READS_AT_ONCE);
+            let worker = Worker::new(Arc::clone(&inner), number, reader);
             threads.push(spawn(format!("store-{number}"), move || worker.run())?);
+            let for_reads = Arc::clone(&inner);
+            threads.push(spawn(format!("log-reads-{number}"), move || read_back(&for_reads.queues[number], &reads))?);
         }
         let (for_upkeep, copies_of_upkeep) = (Arc::clone(&inner), Arc::clone(&copies));
         threads.push(spawn("upkeep".to_owned(), move || upkeep::run(&for_upkeep, &copies_of_upkeep))?);

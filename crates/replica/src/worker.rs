@@ -1,5 +1,6 @@
 //! A store thread: waits for its queue and drives its core.
 
+use crate::catch_up::LogRead;
 use crate::core::{Core, Input, TICK_NS};
 use crate::describe::ReplicaState;
 use crate::queue::Taken;
@@ -10,10 +11,14 @@ use crate::upkeep;
 use diorite_base::TabletId;
 use diorite_base::write::KvError;
 use diorite_raft::HardState;
-use diorite_storage::Rocks;
+use diorite_storage::{GroupReader, Rocks};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 use std::time::Duration;
+
+/// Reads of the log under way at a time; the entries of as many are in memory at most.
+pub(crate) const READS_AT_ONCE: usize = 16;
 
 /// What a worker is told beside proposals and messages.
 pub(crate) enum Command {
@@ -52,12 +57,25 @@ pub(crate) struct Worker {
     inner: Arc<Inner>,
     number: usize,
     core: Core<Rocks>,
+    /// To the thread that reads from the log what members lack.
+    reader: SyncSender<LogRead<GroupReader>>,
+    /// What it is not asked for yet: for each tablet no more than it has members.
+    reads: VecDeque<LogRead<GroupReader>>,
+    /// How many reads it was asked for and has not answered.
+    reading: usize,
 }
 
 impl Worker {
-    pub(crate) fn new(inner: Arc<Inner>, number: usize) -> Self {
+    pub(crate) fn new(inner: Arc<Inner>, number: usize, reader: SyncSender<LogRead<GroupReader>>) -> Self {
         let logs = inner.disks.iter().map(|disk| Arc::new(disk.log.clone())).collect();
-        Self { core: Core::new(Arc::clone(&inner.context), logs), inner, number }
+        Self {
+            core: Core::new(Arc::clone(&inner.context), logs),
+            inner,
+            number,
+            reader,
+            reads: VecDeque::new(),
+            reading: 0,
+        }
     }
 
     /// Runs until the queue is closed and empty.
@@ -74,6 +92,7 @@ impl Worker {
                     for command in commands.drain(..) {
                         self.command(command);
                     }
+                    self.reading -= input.answers.len();
                     self.core.turn(&mut input);
                     upkeep::watch_space_while_writing(&self.inner);
                 }
@@ -83,6 +102,18 @@ impl Worker {
                 ticked_ns = now_ns;
                 self.core.tick();
             }
+            self.ask_for_reads();
+        }
+    }
+
+    fn ask_for_reads(&mut self) {
+        self.reads.extend(self.core.take_reads());
+        while self.reading < READS_AT_ONCE
+            && let Some(read) = self.reads.pop_front()
+        {
+            // The channel has room for as many, and the thread ends after this one.
+            let _ = self.reader.send(read);
+            self.reading += 1;
         }
     }
 

@@ -81,6 +81,8 @@ pub enum Step {
     ReadValue(Asked, u64),
     /// A read ends.
     ReadEnd(Asked, u64, program::Value),
+    /// What a member lacks is read from the log.
+    ReadLog,
     /// A tablet is flushed, and its log cut.
     Flush(TabletId),
     /// What is to be a tablet's children is made beforehand.
@@ -426,6 +428,11 @@ impl Cluster {
             }
             Step::ReadValue(asked, term) => self.read_value(asked, term),
             Step::ReadEnd(asked, term, value) => self.read_end(asked, term, value),
+            Step::ReadLog => {
+                let Some(life) = self.life(node) else { return };
+                life.read_log();
+                self.wake(node);
+            }
             Step::Flush(tablet) => self.flush(node, tablet),
             Step::Prepare(tablet) => {
                 let now_ns = self.now_ns();
@@ -484,6 +491,7 @@ impl Cluster {
         }
         let leaves_ns = now_ns.max(life.log.busy_until_ns());
         let (outcomes, lacking, split) = (life.take_outcomes(), life.take_lacking(), life.take_split());
+        let reads = life.take_reads();
         if life.core.wants_tick() && !life.will_tick {
             life.will_tick = true;
             let at_ns = life.clock.true_ns(diorite_base::Clock::monotonic_ns(&*life.clock) + TICK_NS);
@@ -492,6 +500,10 @@ impl Cluster {
         for (token, outcome) in outcomes {
             let answer = outcome.map_or_else(Answer::Failed, |reply: WriteReply| Answer::Written(reply));
             self.reply(leaves_ns, token, answer);
+        }
+        for _ in 0..reads {
+            let after_ns = self.dice.milliseconds(0, 10);
+            self.schedule(leaves_ns + after_ns, node, Step::ReadLog);
         }
         for (tablet, member) in lacking {
             self.copy(node, tablet, member);

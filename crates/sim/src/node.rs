@@ -15,13 +15,13 @@ use diorite_base::write::{Completion, WriteSink};
 use diorite_base::{Clock, GroupId, NodeId, TabletId};
 use diorite_raft::{ConfState, SupportChange};
 use diorite_replica::{
-    Context, CopyRequests, Core, Durability, Input, Members, Merging, Opening, Planted, Replica, SplitListener,
-    SplitMark, TabletHandle, envelopes,
+    Context, CopyRequests, Core, Durability, Input, LogRead, Members, Merging, Opening, Planted, Replica,
+    SplitListener, SplitMark, TabletHandle, envelopes,
 };
 use diorite_rpc::{Lane, Transport};
-use diorite_storage::{Log, LogRecords, MemoryLog, MemoryRecords, MemoryTablet, TabletData};
+use diorite_storage::{Log, LogRecords, MemoryLog, MemoryReader, MemoryRecords, MemoryTablet, TabletData};
 use parking_lot::Mutex;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 /// Incarnations are drawn below this: epochs count up from them.
@@ -117,6 +117,8 @@ pub struct Life {
     pub must_tick: bool,
     /// The true time at which lapsed support is looked for next.
     pub expires_ns: Option<u64>,
+    /// What is to be read from the log.
+    reads: VecDeque<LogRead<MemoryReader>>,
     context: Arc<Context>,
     sink: Arc<Sink>,
     lacking: Arc<Lacking>,
@@ -180,6 +182,7 @@ impl Node {
             will_tick: false,
             must_tick: false,
             expires_ns: None,
+            reads: VecDeque::new(),
             context,
             sink: Arc::default(),
             lacking: Arc::default(),
@@ -358,6 +361,20 @@ impl Life {
         // Fails only if the log does, which is seen there.
         let opened = self.core.open(replica);
         assert!(opened.is_ok() || self.log.has_failed(), "{tablet} cannot be opened: {opened:?}");
+    }
+
+    /// Takes what the core wants to have read from the log; returns how many such reads that is.
+    pub fn take_reads(&mut self) -> usize {
+        let reads = self.core.take_reads();
+        let count = reads.len();
+        self.reads.extend(reads);
+        count
+    }
+
+    /// Carries out the first of them, as the log is now; the answer is for the core's next turn.
+    pub fn read_log(&mut self) {
+        let answer = self.reads.pop_front().map(LogRead::carry_out);
+        self.input.answers.extend(answer);
     }
 
     /// Takes a frame; returns whether the core has something to do with it.
