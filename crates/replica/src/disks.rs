@@ -16,7 +16,7 @@ use crate::store::{Inner, OpenTablet};
 use crate::worker::Command;
 use diorite_base::write::KvError;
 use diorite_base::{GroupId, TabletId};
-use diorite_storage::{DataDirectory, LogBatch, LogRecords, RaftLog, StorageError, companions};
+use diorite_storage::{DataDirectory, LOG_FILE_BYTES, LogBatch, LogRecords, RaftLog, StorageError, companions};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::sync_channel;
@@ -25,11 +25,22 @@ use std::sync::mpsc::sync_channel;
 pub(crate) struct Disk {
     pub(crate) directory: DataDirectory,
     pub(crate) log: RaftLog,
+    /// What the log may take, bytes; then it is cut even where other members lack entries.
+    pub(crate) log_limit_bytes: u64,
     pub(crate) free_bytes: AtomicU64,
     pub(crate) total_bytes: AtomicU64,
     pub(crate) full: AtomicBool,
     /// It has failed, and what was on it is being taken care of.
     pub(crate) is_abandoned: AtomicBool,
+}
+
+/// A log takes no more of its disk than one part in so many: what a full disk is rid of must be worth something. It needs some files to work with, though.
+const LOG_SHARE: u64 = 8;
+const LEAST_LOG_BYTES: u64 = 4 * LOG_FILE_BYTES;
+
+/// What the log on a disk of that size may take, bytes, if it may take `wanted_bytes` on a large one.
+pub(crate) fn log_limit(wanted_bytes: u64, disk_bytes: u64) -> u64 {
+    wanted_bytes.min((disk_bytes / LOG_SHARE).max(LEAST_LOG_BYTES))
 }
 
 /// The error of a write to a full disk.
@@ -247,5 +258,19 @@ impl Inner {
         batch.retire(GroupId::from(tablet), state, floor).map_err(storage_error)?;
         disk.log.write(&mut batch, true).map_err(storage_error)?;
         self.open(vec![opening])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_takes_an_eighth_of_a_small_disk_and_not_less_than_it_can_work_with() {
+        const MIB: u64 = 1 << 20;
+        assert_eq!(log_limit(512 * MIB, 1 << 40), 512 * MIB);
+        assert_eq!(log_limit(512 * MIB, 2_048 * MIB), 256 * MIB);
+        assert_eq!(log_limit(128 * MIB, 256 * MIB), 64 * MIB);
+        assert_eq!(log_limit(4 * MIB, 256 * MIB), 4 * MIB);
     }
 }

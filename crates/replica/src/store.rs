@@ -6,7 +6,7 @@ use crate::copy::{
     Copies, CopyStatus, DiskMoves, INCOMING, Installing, Openings, Requests, move_between_disks, wait_until_unused,
 };
 use crate::describe::ReplicaState;
-use crate::disks::{Disk, disk_full};
+use crate::disks::{Disk, disk_full, log_limit};
 use crate::events::TabletEvent;
 use crate::handle::{TabletHandle, storage_error};
 use crate::heart::{self, Heart};
@@ -404,10 +404,12 @@ impl Store {
         let mut disks = Vec::new();
         for directory in directories {
             directory.tidy(clock.wall_us())?;
-            let log = RaftLog::open(&directory.log(), shared.options().log_bytes)?;
             let (free_bytes, total_bytes) = directory.space_bytes()?;
+            let log_limit_bytes = log_limit(shared.options().log_bytes, total_bytes);
+            let log = RaftLog::open(&directory.log(), log_limit_bytes)?;
             disks.push(Disk {
                 log,
+                log_limit_bytes,
                 directory,
                 full: AtomicBool::new(free_bytes < options.disk_reserve_bytes),
                 free_bytes: AtomicU64::new(free_bytes),

@@ -148,8 +148,7 @@ fn begin_flush(inner: &Inner, handle: &TabletHandle) -> u64 {
 /// Lets the log go up to where flushes have made the data durable.
 fn truncate_flushed(inner: &Inner, seen: &mut AHashMap<TabletId, u64>, again: bool) {
     let tablets = inner.tablets.load();
-    let limit_bytes = inner.shared.options().log_bytes;
-    let crowded: Vec<bool> = inner.disks.iter().map(|disk| disk.log.used_bytes() > limit_bytes).collect();
+    let crowded: Vec<bool> = inner.disks.iter().map(|disk| disk.log.used_bytes() > disk.log_limit_bytes).collect();
     for handle in tablets.values() {
         let flushes = handle.data.flushes();
         // What was kept for members that lag is looked at again, and let go when the log as a whole has grown too long: they will need a

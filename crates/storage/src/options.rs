@@ -26,7 +26,7 @@ pub struct StorageOptions {
     /// Files each tablet may hold open.
     pub open_files_per_tablet: i32,
     /// Raft log of one disk: it is kept below about this size, whatever members that lag may still need. About twice what is replayed after
-    /// a crash leaves room for that and for files that hold little that is still needed.
+    /// a crash leaves room for that and for files that hold little that is still needed. Less on a small disk.
     pub log_bytes: u64,
     /// Whether RocksDB keeps counters (cache, bloom, bytes).
     pub statistics: bool,
