@@ -39,8 +39,25 @@ const LOG_SHARE: u64 = 8;
 const LEAST_LOG_BYTES: u64 = 4 * LOG_FILE_BYTES;
 
 /// What the log on a disk of that size may take, bytes, if it may take `wanted_bytes` on a large one.
-pub(crate) fn log_limit(wanted_bytes: u64, disk_bytes: u64) -> u64 {
+fn log_limit(wanted_bytes: u64, disk_bytes: u64) -> u64 {
     wanted_bytes.min((disk_bytes / LOG_SHARE).max(LEAST_LOG_BYTES))
+}
+
+impl Disk {
+    /// Opens the log in a data directory, which may take `log_bytes` on a large disk, and looks at how full its disk is.
+    pub(crate) fn open(directory: DataDirectory, log_bytes: u64, reserve_bytes: u64) -> Result<Self, StorageError> {
+        let (free_bytes, total_bytes) = directory.space_bytes()?;
+        let log_limit_bytes = log_limit(log_bytes, total_bytes);
+        Ok(Self {
+            log: RaftLog::open(&directory.log(), log_limit_bytes)?,
+            log_limit_bytes,
+            directory,
+            full: AtomicBool::new(free_bytes < reserve_bytes),
+            free_bytes: AtomicU64::new(free_bytes),
+            total_bytes: AtomicU64::new(total_bytes),
+            is_abandoned: AtomicBool::new(false),
+        })
+    }
 }
 
 /// The error of a write to a full disk.

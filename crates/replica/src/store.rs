@@ -6,7 +6,7 @@ use crate::copy::{
     Copies, CopyStatus, DiskMoves, INCOMING, Installing, Openings, Requests, move_between_disks, wait_until_unused,
 };
 use crate::describe::ReplicaState;
-use crate::disks::{Disk, disk_full, log_limit};
+use crate::disks::{Disk, disk_full};
 use crate::events::TabletEvent;
 use crate::handle::{TabletHandle, storage_error};
 use crate::heart::{self, Heart};
@@ -28,11 +28,11 @@ use diorite_base::{Clock, GroupId, NodeId, TabletId, limits};
 use diorite_raft::{ConfState, Recovered, SupportChange};
 use diorite_rpc::{Lane, Transport};
 use diorite_storage::{
-    CompactionStyle, DataDirectory, LogBatch, LogRecords, RaftLog, Rocks, Shared, StorageError, Tablet, Values,
+    CompactionStyle, DataDirectory, LogBatch, LogRecords, Rocks, Shared, StorageError, Tablet, Values,
 };
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
@@ -404,18 +404,7 @@ impl Store {
         let mut disks = Vec::new();
         for directory in directories {
             directory.tidy(clock.wall_us())?;
-            let (free_bytes, total_bytes) = directory.space_bytes()?;
-            let log_limit_bytes = log_limit(shared.options().log_bytes, total_bytes);
-            let log = RaftLog::open(&directory.log(), log_limit_bytes)?;
-            disks.push(Disk {
-                log,
-                log_limit_bytes,
-                directory,
-                full: AtomicBool::new(free_bytes < options.disk_reserve_bytes),
-                free_bytes: AtomicU64::new(free_bytes),
-                total_bytes: AtomicU64::new(total_bytes),
-                is_abandoned: AtomicBool::new(false),
-            });
+            disks.push(Disk::open(directory, shared.options().log_bytes, options.disk_reserve_bytes)?);
         }
         let limits = QueueLimits { proposals: options.queue_proposals, bytes: options.queue_bytes };
         // The time of the start tells this life of the node from its earlier ones.

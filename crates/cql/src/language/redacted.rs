@@ -78,12 +78,11 @@ mod tests {
     }
 
     proptest! {
+        // What is before it has no quotes, dollars, slashes or dashes: with these the secret may be something else than a constant.
         #[test]
-        fn no_constant_gets_through(secret in "[a-z]{12,20}", text in "[ -~]{0,40}") {
+        fn no_constant_gets_through(secret in "[a-z]{12,20}", text in "[ !#%&(-,.0-~]{0,40}") {
             let statement = format!("{text} '{secret}' ");
             let shown = redacted(&statement);
-            // A quote or a dollar in `text` may make the secret something else than a constant, but not a part of one that is shown.
-            prop_assume!(!text.contains(['\'', '"', '$', '/', '-']));
             prop_assert!(!shown.contains(&secret), "{shown}");
         }
 
