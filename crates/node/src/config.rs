@@ -252,6 +252,10 @@ pub struct StartOptions {
     #[arg(long, value_name = "PERCENT", default_value_t = 10, value_parser = clap::value_parser!(u64).range(0..=90), overrides_with = "move_reserve")]
     pub move_reserve: u64,
 
+    /// Threads that serve clients and other nodes; 0 is one per processor. Given twice, the last one holds.
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=1024), overrides_with = "threads")]
+    pub threads: u64,
+
     /// Threads that write to the log and apply; 0 is one per four processors.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub store_threads: usize,

@@ -50,12 +50,12 @@ const FLUSH_PATIENCE: Duration = Duration::from_secs(5);
 pub fn run(options: StartOptions, allocator: Allocator) -> Result<(), StartError> {
     let logging = Logging::install(&options);
     raise_file_limit();
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .thread_name("cql")
-        .max_blocking_threads(128)
-        .build()
-        .map_err(|error| StartError::System("cannot start the runtime", error))?;
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    runtime.enable_all().thread_name("cql").max_blocking_threads(128);
+    if options.threads > 0 {
+        runtime.worker_threads(options.threads as usize);
+    }
+    let runtime = runtime.build().map_err(|error| StartError::System("cannot start the runtime", error))?;
     runtime.block_on(serve(options, logging, allocator))
 }
 

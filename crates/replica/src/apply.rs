@@ -128,6 +128,23 @@ impl<E: Engine> Applier<E> {
         entries: &[Entry],
         outcomes: &mut Outcomes,
     ) -> Result<MembersChanged, StorageError> {
+        let applied = self.apply_all(replica, entries, outcomes);
+        if let Err(error) = &applied {
+            // What is left half gathered must not reach the next replica, nor its writers be told that they have written.
+            self.batch.clear();
+            for waiter in self.written.drain(..) {
+                outcomes.push(waiter, Err(KvError::Storage(error.to_string())));
+            }
+        }
+        applied
+    }
+
+    fn apply_all(
+        &mut self,
+        replica: &mut Replica<E>,
+        entries: &[Entry],
+        outcomes: &mut Outcomes,
+    ) -> Result<MembersChanged, StorageError> {
         let mut state = replica.applied;
         let mut members_changed = MembersChanged(false);
         for entry in entries {
@@ -316,12 +333,7 @@ impl<E: Engine> Applier<E> {
         }
         let written = replica.handle.data.apply(&mut self.batch, state);
         self.batch.clear();
-        if let Err(error) = written {
-            for waiter in self.written.drain(..) {
-                outcomes.push(waiter, Err(KvError::Storage(error.to_string())));
-            }
-            return Err(error);
-        }
+        written?;
         replica.applied = *state;
         replica.handle.flags.store(state.flags, Ordering::Release);
         replica.handle.writes.fetch_add(self.written.len() as u64, Ordering::Relaxed);

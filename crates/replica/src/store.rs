@@ -28,7 +28,7 @@ use diorite_base::{Clock, GroupId, NodeId, TabletId, limits};
 use diorite_raft::{ConfState, Recovered, SupportChange};
 use diorite_rpc::{Lane, Transport};
 use diorite_storage::{
-    CompactionStyle, DataDirectory, LogBatch, LogRecords, Rocks, Shared, StorageError, Tablet, Values,
+    CompactionStyle, DataDirectory, LOG_FILE_BYTES, LogBatch, LogRecords, Rocks, Shared, StorageError, Tablet, Values,
 };
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
@@ -64,6 +64,7 @@ pub struct StoreOptions {
     /// Bytes waiting per worker before new writes are refused.
     pub queue_bytes: usize,
     /// Log bytes not yet flushed, over all tablets, before the oldest are flushed; bounds the replay at restart.
+    /// Less where a disk is so small that its log is.
     pub replay_bytes: u64,
     /// Free bytes below which a disk takes no writes.
     pub disk_reserve_bytes: u64,
@@ -394,7 +395,7 @@ pub struct Store {
 impl Store {
     /// Opens the Raft logs and starts the threads; tablets are opened by [`Store::open`].
     pub fn start(
-        options: StoreOptions,
+        mut options: StoreOptions,
         shared: Arc<Shared>,
         directories: Vec<DataDirectory>,
         clock: Arc<dyn Clock>,
@@ -404,7 +405,13 @@ impl Store {
         let mut disks = Vec::new();
         for directory in directories {
             directory.tidy(clock.wall_us())?;
-            disks.push(Disk::open(directory, shared.options().log_bytes, options.disk_reserve_bytes)?);
+            let log_bytes = shared.options().log_bytes;
+            let disk = Disk::open(directory, log_bytes, options.disk_reserve_bytes)?;
+            if disk.log_limit_bytes < log_bytes {
+                // What is not flushed must fit into the log of a small disk as it does on a large one: what does not is cut off while others need it.
+                options.replay_bytes = options.replay_bytes.min((disk.log_limit_bytes / 2).max(LOG_FILE_BYTES));
+            }
+            disks.push(disk);
         }
         let limits = QueueLimits { proposals: options.queue_proposals, bytes: options.queue_bytes };
         // The time of the start tells this life of the node from its earlier ones.

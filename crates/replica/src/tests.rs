@@ -336,3 +336,33 @@ fn full_queues_and_oversized_writes_are_refused_at_once() {
     drop(store);
     assert!(receiver.try_iter().count() >= 10_000);
 }
+
+/// Puts the key that is its program, and then cannot go on.
+struct Breaker;
+
+impl Evaluator for Breaker {
+    fn evaluate(
+        &self,
+        program: &[u8],
+        _: EvaluationContext,
+        _: &dyn TabletView,
+        changes: &mut dyn TabletChanges,
+    ) -> Result<Vec<u8>, EvaluationFailed> {
+        changes.put(program, &7u64.to_le_bytes());
+        Err(EvaluationFailed("not the program of a test".to_owned()))
+    }
+}
+
+#[test]
+fn what_a_replica_has_gathered_before_it_failed_reaches_no_other_replica() {
+    let home = tempfile::tempdir().unwrap();
+    let store = start(home.path(), 1 << 30);
+    // Of the same thread, which takes every second tablet.
+    open(&store, [1_002]);
+    store.open(vec![OpenTablet { evaluator: Arc::new(Breaker), ..plain(1_000) }]).unwrap();
+    let failed = write_all(&store, vec![(1_000, Mutation::evaluated(None, &key(1)))]);
+    assert!(matches!(failed[..], [Err(KvError::Storage(_))]), "{failed:?}");
+    let written = write_all(&store, vec![(1_002, add(2, 5))]);
+    assert!(written[0].is_ok(), "{written:?}");
+    assert_eq!((read(&store, 1_002, 1), read(&store, 1_002, 2)), (0, 5));
+}

@@ -10,6 +10,7 @@ mod directory;
 mod engine;
 mod error;
 mod listener;
+mod log_files;
 mod memory;
 mod options;
 mod raft_log;

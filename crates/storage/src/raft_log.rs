@@ -5,10 +5,11 @@
 
 use crate::engine::{Log, LogRecords};
 use crate::error::StorageError;
+use crate::log_files::LogFiles;
 use crate::recorded::RecordedEntry;
 use diorite_base::GroupId;
 use diorite_raft::{ConfState, Entry, HardState, LogReader, Recovered};
-use raft_engine::{Command, Config, Engine, LogBatch as EngineBatch, MessageExt, ReadableSize};
+use raft_engine::{Command, Config, LogBatch as EngineBatch, MessageExt, ReadableSize};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
@@ -20,6 +21,11 @@ const TRUNCATED: &[u8] = b"t";
 const FLOOR: &[u8] = b"f";
 /// A log file is recycled as a whole, so its size is the grain in which space comes back.
 pub const FILE_BYTES: u64 = 16 << 20;
+
+type Engine = raft_engine::Engine<LogFiles>;
+
+/// A log that may take less than this prepares no files: it will soon recycle its own.
+const PREPARES_FROM_BYTES: u64 = 16 * FILE_BYTES;
 
 #[derive(Clone)]
 struct Entries;
@@ -106,18 +112,26 @@ impl RaftLog {
             // From here on files are given back. Of what is in the oldest fifth of them then the engine thinks that it should have become
             // obsolete, and writes it anew in the end; until then there must be time to flush it.
             purge_threshold: ReadableSize((limit_bytes / 4 * 3).max(2 * FILE_BYTES)),
-            // Appending to a file that is already there and full of zeros changes no file system metadata, so that an fsync does not wait
-            // for the journal, and with it for whatever else is being written on the disk.
+            // Appending to a file that is already there changes no file system metadata, so that an fsync does not wait for the journal, and with it for whatever
+            // else is being written on the disk. What the engine could fill ahead by itself it would not make durable; see `log_files`.
             enable_log_recycle: true,
-            prefill_for_recycle: true,
-            prefill_limit: Some(ReadableSize((limit_bytes / 8).max(2 * FILE_BYTES))),
+            prefill_for_recycle: false,
             // Values are hardly compressible, and the log is short-lived.
             batch_compression_threshold: ReadableSize(0),
             recovery_threads: 2,
             recovery_read_block_size: ReadableSize::kb(256),
             ..Config::default()
         };
-        let log = Self { engine: Arc::new(Engine::open(config)?), has_failed: Arc::default() };
+        let files = Arc::new(LogFiles::new(directory));
+        let engine = Engine::open_with_file_system(config, Arc::clone(&files))?;
+        if limit_bytes >= PREPARES_FROM_BYTES {
+            files.prepare_ahead().map_err(|source| StorageError::Io {
+                action: "cannot start a thread for",
+                path: directory.to_owned(),
+                source,
+            })?;
+        }
+        let log = Self { engine: Arc::new(engine), has_failed: Arc::default() };
         log.cut_again()?;
         Ok(log)
     }

@@ -4,6 +4,7 @@
 use super::*;
 use diorite_base::{Clock, GroupId, SystemClock};
 use diorite_raft::{Entry, LogReader};
+use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use uuid::Uuid;
 
@@ -289,6 +290,69 @@ fn entries_that_are_cut_half_the_limit_behind_are_never_written_anew_and_the_log
     let of_rewriting = files.filter(|file| file.file_name().to_string_lossy().ends_with(".rewrite"));
     let bytes: u64 = of_rewriting.map(|file| file.metadata().unwrap().len()).sum();
     assert!(bytes < 1 << 20, "{bytes} bytes were written anew");
+}
+
+fn long(index: u64) -> Entry {
+    Entry { index, term: 1, data: vec![index as u8; 1 << 20].into(), ..Entry::default() }
+}
+
+#[test]
+fn files_that_were_prepared_take_the_entries_and_give_them_back() {
+    const LIMIT: u64 = 256 << 20;
+    let (home, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let group = GroupId(1);
+    let mut last = 0;
+    // Until what is ready now is written to.
+    let mut fill = |log: &RaftLog| {
+        until(|| home.path().join("spare").exists());
+        let inode = home.path().join("spare").metadata().unwrap().ino();
+        let is_used = || {
+            let files = std::fs::read_dir(home.path()).unwrap().map(|file| file.unwrap());
+            let mut logs = files.filter(|file| file.file_name().to_string_lossy().ends_with(".raftlog"));
+            logs.any(|file| file.metadata().unwrap().ino() == inode)
+        };
+        while !is_used() {
+            last += 1;
+            let mut batch = LogBatch::default();
+            batch.append(group, &[long(last)], 0).unwrap();
+            log.write(&mut batch, true).unwrap();
+        }
+        last
+    };
+    let expected = |last: u64| (1..=last).map(long).collect::<Vec<_>>();
+    let log = RaftLog::open(home.path(), LIMIT).unwrap();
+    fill(&log);
+    let last = fill(&log);
+    // As a crash would leave it: the file that is written to is not cut to what it holds.
+    for file in std::fs::read_dir(home.path()).unwrap().map(|file| file.unwrap()) {
+        std::fs::copy(file.path(), other.path().join(file.file_name())).unwrap();
+    }
+    let left = RaftLog::open(other.path(), LIMIT).unwrap();
+    assert_eq!(left.recover(group).unwrap().last, (last, 1));
+    assert!(left.reader(group).entries(1, last + 1, u64::MAX).unwrap() == expected(last));
+    drop(log);
+
+    let log = RaftLog::open(home.path(), LIMIT).unwrap();
+    assert_eq!(log.recover(group).unwrap().last, (last, 1));
+    let last = fill(&log);
+    assert!(log.reader(group).entries(1, last + 1, u64::MAX).unwrap() == expected(last));
+}
+
+#[test]
+fn a_file_of_which_not_all_was_prepared_is_not_used() {
+    let home = tempfile::tempdir().unwrap();
+    for (name, bytes) in [("spare", LOG_FILE_BYTES - 1), ("spare.part", LOG_FILE_BYTES)] {
+        std::fs::write(home.path().join(name), vec![7; bytes as usize]).unwrap();
+    }
+    // Too small a log to prepare any itself.
+    let log = RaftLog::open(home.path(), 64 << 20).unwrap();
+    for index in 1..=2 * LOG_FILE_BYTES >> 20 {
+        let mut batch = LogBatch::default();
+        batch.append(GroupId(1), &[long(index)], 0).unwrap();
+        log.write(&mut batch, false).unwrap();
+    }
+    assert!(!home.path().join("spare.part").exists());
+    assert_eq!(home.path().join("spare").metadata().unwrap().len(), LOG_FILE_BYTES - 1);
 }
 
 #[test]
