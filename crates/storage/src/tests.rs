@@ -346,7 +346,7 @@ fn a_file_of_which_not_all_was_prepared_is_not_used() {
     }
     // Too small a log to prepare any itself.
     let log = RaftLog::open(home.path(), 64 << 20).unwrap();
-    for index in 1..=2 * LOG_FILE_BYTES >> 20 {
+    for index in 1..=(2 * LOG_FILE_BYTES) >> 20 {
         let mut batch = LogBatch::default();
         batch.append(GroupId(1), &[long(index)], 0).unwrap();
         log.write(&mut batch, false).unwrap();
