@@ -562,6 +562,10 @@ impl Openings for CatalogFollower {
     fn child(&self, parent: TabletId, child: TabletId) -> ChildOpening {
         // What is served has been carried out, and so made durable.
         let served = self.served();
+        if served.version() == 0 {
+            // At the start of the node: a tablet may hear that it was split before all are open.
+            return ChildOpening::NotYet;
+        }
         let Some(placement) = served.placement(parent) else {
             return self.opening(child).map_or(ChildOpening::Never, |opening| ChildOpening::As(Box::new(opening)));
         };

@@ -251,7 +251,9 @@ impl Splits {
             if let Job::Make(mark, true) = &job {
                 copies.tell_split(mark);
             }
-            let Some(openings) = openings(parent, split, copies) else {
+            // A replica that is being opened hears of its split before others find it.
+            let is_opening = inner.installing.lock().contains_key(&parent);
+            let Some(openings) = openings(parent, split, copies).filter(|_| !is_opening) else {
                 self.put_back(job, LOOK_AGAIN);
                 continue;
             };

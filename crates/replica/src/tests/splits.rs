@@ -45,6 +45,28 @@ fn have_begun(cluster: &Cluster) -> bool {
 }
 
 #[test]
+fn a_replica_that_is_split_while_it_is_being_opened_has_children_once_it_is() {
+    let cluster = opened();
+    let store = &cluster.stores[&2];
+    let handle = store.handle(TabletId(PARENT)).unwrap();
+    // As when many are opened with it: its thread has it, and nobody else finds it yet.
+    store.inner.installing.begin(&[TabletId(PARENT)]);
+    store.inner.update_tablets(|tablets| {
+        tablets.remove(&TabletId(PARENT));
+    });
+    cluster.stores[&1].split(TabletId(PARENT), half());
+    wait_for(|| handle.split().is_some());
+    // Time enough to look for it in vain.
+    let (_never, wait) = sync_channel::<()>(1);
+    assert!(wait.recv_timeout(std::time::Duration::from_millis(100)).is_err());
+    store.inner.update_tablets(|tablets| {
+        tablets.insert(TabletId(PARENT), Arc::clone(&handle));
+    });
+    assert!(store.inner.installing.end(&[TabletId(PARENT)]).is_empty());
+    wait_for(|| have_begun(&cluster));
+}
+
+#[test]
 fn children_hold_what_the_parent_held_each_its_own_and_go_on() {
     let mut cluster = opened();
     // A part is in files that the children share, a part in memory.
