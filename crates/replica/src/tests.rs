@@ -22,6 +22,7 @@ use diorite_storage::{
 use std::path::Path;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use uuid::Uuid;
 
 /// How long the log of a store may become before others' needs count no more.
@@ -254,6 +255,26 @@ fn a_whole_row_replaces_unless_a_client_gave_a_greater_timestamp() {
     assert_eq!(read(&store, 1_000, 1), 20, "merged");
     write_all(&store, vec![overwrite(None)]);
     assert_eq!(read(&store, 1_000, 1), 30, "merged from then on");
+}
+
+#[test]
+fn a_log_over_its_limit_is_cut_to_what_was_flushed_in_the_life_before_without_another_write() {
+    let home = tempfile::tempdir().unwrap();
+    let value = vec![1; 512 << 10];
+    let store = start(home.path(), 1 << 30);
+    open(&store, [1_000]);
+    for n in 0..(2 * LOG_BYTES / (512 << 10)) {
+        let mut mutation = Mutation::blind(None);
+        mutation.push(OperationKind::Overwrite, false, &key(n % 8), &value);
+        assert!(write_all(&store, vec![(1_000, mutation)])[0].is_ok());
+    }
+    store.shutdown(Duration::from_secs(60));
+    assert!(store.disks()[0].3 > LOG_BYTES, "{} bytes", store.disks()[0].3);
+    drop(store);
+    let store = start(home.path(), 1 << 30);
+    open(&store, [1_000]);
+    cluster::wait_for(|| store.disks()[0].3 <= LOG_BYTES);
+    assert!(store.handle(TabletId(1_000)).unwrap().get(Permit::Lease, &key(7)).unwrap().is_some());
 }
 
 #[test]

@@ -5,6 +5,7 @@
 //! one after another, not together ([`FlushPace`]). One thread, woken ten times a second or when a worker waits for memory.
 
 use crate::copy::Copies;
+use crate::disks::Disk;
 use crate::flush_pace::FlushPace;
 use crate::handle::TabletHandle;
 use crate::store::{Durability, Inner};
@@ -19,6 +20,9 @@ use std::time::Duration;
 
 /// How often upkeep looks around.
 const PERIOD: Duration = Duration::from_millis(100);
+
+/// How often log files are given back at most while the log is over its limit although little is written, nanoseconds.
+const CROWDED_NS: u64 = 500_000_000;
 
 /// How often it looks for copies that were not finished, nanoseconds.
 const SWEEP_NS: u64 = 10_000_000_000;
@@ -69,7 +73,7 @@ impl MemoryGate {
 /// Runs until the store closes.
 pub(crate) fn run(inner: &Inner, copies: &Copies) {
     let mut seen_flushes: AHashMap<TabletId, u64> = AHashMap::default();
-    let (mut pace, mut purged_at) = (FlushPace::default(), 0);
+    let (mut pace, mut purge) = (FlushPace::default(), PurgePace::default());
     let period = match inner.options.durability {
         Durability::Fsync => PERIOD,
         Durability::Interval(every_ms) => PERIOD.min(Duration::from_millis(every_ms.max(1))),
@@ -83,13 +87,11 @@ pub(crate) fn run(inner: &Inner, copies: &Copies) {
         inner.look_after_disks(copies);
         flush_over_limits(inner, &mut pace);
         rounds += 1;
-        truncate_flushed(inner, &mut seen_flushes, rounds.is_multiple_of(10));
-        let position = inner.context.log_position.load(Ordering::Relaxed);
-        if position.saturating_sub(purged_at) >= LOG_FILE_BYTES {
-            purged_at = position;
+        let now_ns = inner.context.clock.monotonic_ns();
+        if purge.is_due(inner, now_ns) {
             purge_logs(inner);
         }
-        let now_ns = inner.context.clock.monotonic_ns();
+        purge.cut |= truncate_flushed(inner, &mut seen_flushes, rounds.is_multiple_of(10));
         if now_ns.saturating_sub(last_space_ns) >= 250_000_000 {
             last_space_ns = now_ns;
             watch_space(inner);
@@ -100,6 +102,33 @@ pub(crate) fn run(inner: &Inner, copies: &Copies) {
         }
         inner.memory.workers.notify_all();
     }
+}
+
+/// When to give back log files: after every file that was written, as that costs much (see [`diorite_storage::RaftLog::purge`]), and where the log has
+/// grown over its limit also after it was cut. Else it would stay so long when writes outran the flushes and then ended, and a small disk would stay full.
+#[derive(Default)]
+struct PurgePace {
+    position: u64,
+    at_ns: u64,
+    /// Logs were cut since.
+    cut: bool,
+}
+
+impl PurgePace {
+    fn is_due(&mut self, inner: &Inner, now_ns: u64) -> bool {
+        let position = inner.context.log_position.load(Ordering::Relaxed);
+        let is_crowded =
+            self.cut && now_ns.saturating_sub(self.at_ns) >= CROWDED_NS && inner.disks.iter().any(is_crowded);
+        let is_due = is_crowded || position.saturating_sub(self.position) >= LOG_FILE_BYTES;
+        if is_due {
+            *self = Self { position, at_ns: now_ns, cut: false };
+        }
+        is_due
+    }
+}
+
+fn is_crowded(disk: &Disk) -> bool {
+    disk.log.used_bytes() > disk.log_limit_bytes
 }
 
 fn sync_logs(inner: &Inner) {
@@ -145,18 +174,20 @@ fn begin_flush(inner: &Inner, handle: &TabletHandle) -> u64 {
     logged.saturating_sub(flushed)
 }
 
-/// Lets the log go up to where flushes have made the data durable.
-fn truncate_flushed(inner: &Inner, seen: &mut AHashMap<TabletId, u64>, again: bool) {
+/// Lets the log go up to where flushes have made the data durable, in this life or in one before. Whether there was anything to let go.
+fn truncate_flushed(inner: &Inner, seen: &mut AHashMap<TabletId, u64>, again: bool) -> bool {
     let tablets = inner.tablets.load();
-    let crowded: Vec<bool> = inner.disks.iter().map(|disk| disk.log.used_bytes() > disk.log_limit_bytes).collect();
+    let crowded: Vec<bool> = inner.disks.iter().map(is_crowded).collect();
+    let mut cut = false;
     for handle in tablets.values() {
         let flushes = handle.data.flushes();
         // What was kept for members that lag is looked at again, and let go when the log as a whole has grown too long: they will need a
         // copy of the data then.
         let held_back = handle.log_held_back.load(Ordering::Relaxed) && (again || crowded[handle.disk]);
-        if flushes == seen.get(&handle.tablet).copied().unwrap_or(0) && !held_back {
+        if seen.get(&handle.tablet) == Some(&flushes) && !held_back {
             continue;
         }
+        cut = true;
         seen.insert(handle.tablet, flushes);
         match handle.data.flushed_state() {
             Ok(state) => {
@@ -169,6 +200,7 @@ fn truncate_flushed(inner: &Inner, seen: &mut AHashMap<TabletId, u64>, again: bo
         }
     }
     seen.retain(|tablet, _| tablets.contains_key(tablet));
+    cut
 }
 
 fn purge_logs(inner: &Inner) {

@@ -69,7 +69,7 @@ fn state(server: &Server) -> (Vec<f64>, u64) {
 fn replicas_move_to_a_disk_that_was_added_while_rows_are_written() {
     let home = tempfile::tempdir().unwrap();
     let disk = |name: &str, megabytes| Disk::new(Path::new(home.path()).join(name), megabytes);
-    let (Some(small), Some(large)) = (disk("small", 384), disk("large", 640)) else {
+    let (Some(small), Some(large)) = (disk("small", 512), disk("large", 853)) else {
         eprintln!("skipped: mounting disks needs root");
         return;
     };
