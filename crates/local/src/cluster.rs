@@ -17,7 +17,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 
-use crate::node::{NodeOptions, check_ports, membership, nth_address, processors, share, wait_until_ready, zone};
+use crate::node::{NodeOptions, check_ports, membership, nth_address, share, wait_until_ready, zone};
 use crate::process::{NodeProcess, ProcessIdentity};
 use crate::status::{NodeStatus, node_status};
 use crate::{FIRST_ADDRESS, LocalError, pause};
@@ -231,7 +231,7 @@ impl Cluster {
         let directory = self.node_directory(number);
         let mut arguments = membership(number, self.description.first_address, self.description.replication);
         arguments.extend(zone(number, self.description.zones));
-        arguments.extend(share(self.description.nodes, processors()));
+        arguments.extend(share(self.description.nodes));
         arguments.extend_from_slice(&self.description.arguments);
         std::fs::create_dir_all(&directory).map_err(|error| LocalError::file(&directory, error))?;
         let options = NodeOptions {

@@ -22,7 +22,7 @@ mod status;
 
 pub use cluster::{Cluster, Plan};
 pub use command::{LocalArguments, run};
-pub use node::{NodeOptions, free_address, membership, nth_address, processors, share, wait_until_ready, zone};
+pub use node::{NodeOptions, free_address, membership, nth_address, share, wait_until_ready, zone};
 pub use process::{NodeProcess, ProcessIdentity, ProcessStat, parse_stat};
 pub use status::{NodeState, NodeStatus, node_status};
 

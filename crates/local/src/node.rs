@@ -81,16 +81,10 @@ pub fn zone(number: u32, zones: Option<u32>) -> Vec<String> {
     zones.map_or_else(Vec::new, |zones| vec!["--zone".to_owned(), format!("zone{}", (number - 1) % zones + 1)])
 }
 
-/// The arguments of `start` for one of `nodes` on a machine of so many processors: a thread for every one that is its share. With more, they would
-/// keep each other from running, and requests would be handed from one to another.
-pub fn share(nodes: u32, processors: usize) -> Vec<String> {
-    let share = processors.div_ceil(nodes.max(1) as usize);
-    if share == processors { Vec::new() } else { vec!["--threads".to_owned(), share.to_string()] }
-}
-
-/// How many processors this machine has.
-pub fn processors() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
+/// The arguments of `start` for one of so many nodes on this machine: each takes its share. With more threads they would keep each other from running, and
+/// with more memory the machine would run out of it.
+pub fn share(nodes: u32) -> Vec<String> {
+    if nodes > 1 { vec!["--nodes-per-machine".to_owned(), nodes.to_string()] } else { Vec::new() }
 }
 
 /// The address of node `number`, from 1, of a cluster that begins at `first`.
@@ -213,9 +207,7 @@ mod tests {
         assert_eq!(membership(2, first, 3), ["--join", "127.0.0.254"]);
         assert_eq!(zone(5, Some(3)), ["--zone", "zone2"]);
         assert_eq!(zone(5, None), Vec::<String>::new());
-        assert_eq!(share(1, 8), Vec::<String>::new());
-        assert_eq!(share(3, 8), ["--threads", "3"]);
-        assert_eq!(share(5, 2), ["--threads", "1"]);
-        assert_eq!(share(3, 1), Vec::<String>::new());
+        assert_eq!(share(1), Vec::<String>::new());
+        assert_eq!(share(3), ["--nodes-per-machine", "3"]);
     }
 }

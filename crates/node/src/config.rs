@@ -1,5 +1,6 @@
 //! What an operator can set about a node.
 
+use crate::machine;
 use clap::{Args, ValueEnum};
 pub use diorite_base::text::Size;
 use serde::Serialize;
@@ -220,7 +221,11 @@ pub struct StartOptions {
     #[arg(long, value_name = "N", default_value_t = 8)]
     pub shards_per_node: u32,
 
-    /// Memory for caches, memtables and buffers together; half of the machine's if not given.
+    /// Nodes that share this machine, this one included: each takes as much less of its processors and memory, where nothing else is said.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024), overrides_with = "nodes_per_machine")]
+    pub nodes_per_machine: u32,
+
+    /// Memory for caches, memtables and buffers together; its share of half of the machine's if not given.
     #[arg(long, value_name = "SIZE")]
     pub memory_limit: Option<Size>,
 
@@ -252,11 +257,11 @@ pub struct StartOptions {
     #[arg(long, value_name = "PERCENT", default_value_t = 10, value_parser = clap::value_parser!(u64).range(0..=90), overrides_with = "move_reserve")]
     pub move_reserve: u64,
 
-    /// Threads that serve clients and other nodes; 0 is one per processor. Given twice, the last one holds.
-    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=1024), overrides_with = "threads")]
+    /// Threads that serve clients and other nodes; 0 is one per processor that is its share.
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=1024))]
     pub threads: u64,
 
-    /// Threads that write to the log and apply; 0 is one per four processors.
+    /// Threads that write to the log and apply; 0 is one per four processors that are its share.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub store_threads: usize,
 
@@ -301,15 +306,23 @@ pub struct StartOptions {
 impl StartOptions {
     /// The memory limit in force, in bytes.
     pub fn memory_limit_bytes(&self) -> u64 {
-        self.memory_limit.map_or_else(|| machine_memory_bytes() / 2, |size| size.0)
+        let share = || machine::memory_bytes() / 2 / u64::from(self.nodes_per_machine);
+        self.memory_limit.map_or_else(share, |size| size.0)
     }
-}
 
-fn machine_memory_bytes() -> u64 {
-    let page = rustix::param::page_size() as u64;
-    let info = rustix::system::sysinfo();
-    let total = info.totalram as u64 * u64::from(info.mem_unit);
-    total.max(page << 16)
+    /// How many threads serve clients and other nodes.
+    pub(crate) fn serving_threads(&self) -> usize {
+        if self.threads > 0 { self.threads as usize } else { self.processor_share() }
+    }
+
+    /// How many threads write to the log and apply.
+    pub(crate) fn writing_threads(&self) -> usize {
+        if self.store_threads > 0 { self.store_threads } else { self.processor_share().div_ceil(4) }
+    }
+
+    fn processor_share(&self) -> usize {
+        machine::processors().div_ceil(self.nodes_per_machine as usize)
+    }
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ mod kv;
 mod listener;
 mod logging;
 mod login;
+mod machine;
 mod membership;
 mod metrics;
 mod observe;

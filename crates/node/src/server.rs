@@ -16,7 +16,7 @@ use crate::route::{CatalogSource, RouteOptions, Router};
 use crate::semantics::RowSemantics;
 use crate::shared::{Access, ConnectionLimits, Shared as Connections};
 use crate::tls::Tls;
-use crate::{http, login};
+use crate::{http, login, machine};
 use diorite_admin::NodeView;
 use diorite_base::random::{Random, SplitMix64};
 use diorite_base::{Clock, NodeId, SystemClock};
@@ -51,10 +51,7 @@ pub fn run(options: StartOptions, allocator: Allocator) -> Result<(), StartError
     let logging = Logging::install(&options);
     raise_file_limit();
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
-    runtime.enable_all().thread_name("cql").max_blocking_threads(128);
-    if options.threads > 0 {
-        runtime.worker_threads(options.threads as usize);
-    }
+    runtime.enable_all().thread_name("cql").max_blocking_threads(128).worker_threads(options.serving_threads());
     let runtime = runtime.build().map_err(|error| StartError::System("cannot start the runtime", error))?;
     runtime.block_on(serve(options, logging, allocator))
 }
@@ -376,7 +373,6 @@ fn start_store(
     clock: &Arc<dyn Clock>,
     transport: &Arc<dyn Transport>,
 ) -> Result<Store, StartError> {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let memory_bytes = options.memory_limit_bytes();
     let replay_bytes = options.replay_limit.0.min(memory_bytes / 4).max(16 << 20);
     let storage = StorageOptions {
@@ -386,12 +382,11 @@ fn start_store(
         space_amplification_percent: options.space_amplification,
         bloom_bits: options.bloom_bits,
         block_bytes: options.block_size.0 as usize,
-        ..StorageOptions::for_memory(memory_bytes, cores)
+        ..StorageOptions::for_memory(memory_bytes, machine::processors())
     };
-    let workers = if options.store_threads > 0 { options.store_threads } else { cores.div_ceil(4) };
     let store = StoreOptions {
         node: identity.node,
-        workers,
+        workers: options.writing_threads(),
         durability: match options.durability {
             DurabilityOption::Fsync => Durability::Fsync,
             DurabilityOption::Interval(every_ms) => Durability::Interval(every_ms),

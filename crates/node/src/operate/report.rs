@@ -4,6 +4,7 @@
 //! the same however many there are.
 
 use crate::catalog::CATALOG_TABLET;
+use crate::machine;
 use crate::observe::process;
 use diorite_admin::api::Activity;
 use diorite_base::{NodeId, TabletId};
@@ -188,7 +189,7 @@ pub(super) fn make(
         resident_bytes: process::resident_bytes(),
         cpu_s: process::cpu_seconds(),
         memory_limit_bytes: Some(options.memory_limit_bytes),
-        processors: std::thread::available_parallelism().ok().map(|count| count.get() as u64),
+        processors: Some(machine::processors() as u64),
         activity,
         sst_bytes,
         disks: disks.collect(),

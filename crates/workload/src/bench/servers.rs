@@ -8,8 +8,8 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 
 use diorite_local::{
-    CQL_PORT, LocalError, NodeOptions, NodeProcess, free_address, membership, nth_address, processors, share,
-    wait_until_ready, zone,
+    CQL_PORT, LocalError, NodeOptions, NodeProcess, free_address, membership, nth_address, share, wait_until_ready,
+    zone,
 };
 use rustix::process::Signal;
 
@@ -165,7 +165,7 @@ fn node_options(options: &ServersOptions, number: u32, first: Ipv4Addr) -> Resul
     let below = |directory: &Path, name: &str| directory.join(name);
     let mut arguments = membership(number, first, options.replication);
     arguments.extend(zone(number, options.zones));
-    arguments.extend(share(options.nodes, processors()));
+    arguments.extend(share(options.nodes));
     arguments.extend_from_slice(&options.extra_arguments);
     Ok(NodeOptions {
         executable: options.executable.clone(),

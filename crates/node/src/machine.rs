@@ -1,0 +1,66 @@
+//! What this process may use of the machine that it runs on.
+
+use std::fs;
+use std::path::Path;
+
+/// How many processors it may run on.
+pub(crate) fn processors() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// The memory that it may use, bytes: the machine's, or less in a control group with a limit, as containers are.
+pub(crate) fn memory_bytes() -> u64 {
+    let page = rustix::param::page_size() as u64;
+    let info = rustix::system::sysinfo();
+    let total = info.totalram as u64 * u64::from(info.mem_unit);
+    let membership = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let limit = group_limit_bytes(Path::new("/sys/fs/cgroup"), &membership);
+    total.min(limit.unwrap_or(u64::MAX)).max(page << 14)
+}
+
+/// The least limit of the control groups that a process is in, by its lines of `/proc/self/cgroup`, and of those around them; of either version of control groups
+/// (Linux, `Documentation/admin-guide/cgroup-v2.rst` and `cgroup-v1/memory.rst`), mounted at `root`.
+fn group_limit_bytes(root: &Path, membership: &str) -> Option<u64> {
+    let limits = membership.lines().filter_map(|line| {
+        let mut fields = line.splitn(3, ':').skip(1);
+        let (controllers, path) = (fields.next()?, fields.next()?);
+        let (mount, file) = match controllers {
+            "" => (root.to_owned(), "memory.max"),
+            _ if controllers.split(',').any(|name| name == "memory") => (root.join("memory"), "memory.limit_in_bytes"),
+            _ => return None,
+        };
+        let groups = Path::new(path.trim_start_matches('/')).ancestors();
+        // Without a limit, `max`, or more than any machine has.
+        groups
+            .filter_map(|group| fs::read_to_string(mount.join(group).join(file)).ok()?.trim().parse::<u64>().ok())
+            .min()
+    });
+    limits.min()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_least_limit_of_all_groups_around_it_holds() {
+        let root = tempfile::tempdir().unwrap();
+        let limit = |file: &str, text: &str| {
+            let file = root.path().join(file);
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            fs::write(file, text).unwrap();
+        };
+        let found = |membership| group_limit_bytes(root.path(), membership);
+        assert_eq!(found("0::/\n"), None, "no such file");
+        limit("memory.max", "max\n");
+        limit("pod/memory.max", "4294967296\n");
+        limit("pod/container/memory.max", "max\n");
+        assert_eq!(found("0::/\n"), None);
+        assert_eq!(found("0::/pod/container\n"), Some(4 << 30));
+        assert_eq!(found("0::/elsewhere\n"), None);
+        limit("memory/docker/memory.limit_in_bytes", "1073741824\n");
+        assert_eq!(found("5:cpu,cpuacct:/docker\n4:memory:/docker\n0::/\n"), Some(1 << 30));
+        assert_eq!(found("not such a file"), None);
+        assert!(memory_bytes() > 0 && processors() > 0);
+    }
+}
