@@ -1,10 +1,11 @@
 //! What the cores of a node share.
 
+use crate::counters::StoreCounters;
 use crate::events::{Events, TabletEventKind};
 use crate::liveness::Liveness;
 use crate::planted::Planted;
 use crate::split::SplitListener;
-use crate::store::{Durability, Reroute, StoreCounters};
+use crate::store::{Durability, Reroute};
 use diorite_base::{Clock, HybridClock, NodeId, TabletId};
 use diorite_rpc::Transport;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -18,6 +18,7 @@ mod catch_up;
 mod context;
 mod copy;
 mod core;
+mod counters;
 mod describe;
 mod disks;
 mod election;
@@ -30,6 +31,7 @@ mod lease;
 mod liveness;
 mod members;
 mod merge;
+mod opening;
 mod planted;
 mod prefetch;
 mod queue;
@@ -46,6 +48,7 @@ pub use catch_up::{LogAnswer, LogRead};
 pub use context::{Context, CopyRequests};
 pub use copy::{ChildOpening, CopyStatus, Openings};
 pub use core::{Core, Input, TICK_NS};
+pub use counters::StoreCounters;
 pub use describe::ReplicaState;
 pub use events::{TabletEvent, TabletEventKind};
 pub use handle::{Leadership, Permit, TabletHandle};
@@ -57,7 +60,7 @@ pub use merge::{
 pub use planted::Planted;
 pub use replica::{Members, Opening, Proposal, Replica};
 pub use split::{Split, SplitListener, SplitMark, begin_as_copy, begin_from_log, keep_own};
-pub use store::{Durability, OnLoaded, OpenTablet, Refused, Reroute, Store, StoreCounters, StoreOptions};
+pub use store::{Durability, OnLoaded, OpenTablet, Refused, Reroute, Store, StoreOptions};
 pub use wire::{Envelope, envelopes};
 
 #[cfg(test)]

@@ -1,0 +1,77 @@
+//! What a store counts.
+
+use crate::lease::LeaseChange;
+use diorite_base::measure::{Counter, Histogram};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Counters of the write path.
+#[derive(Debug, Default)]
+pub struct StoreCounters {
+    /// Log writes, one per turn and disk.
+    pub log_writes: AtomicU64,
+    /// Bytes written to the log.
+    pub log_bytes: AtomicU64,
+    /// Log writes that were fsynced.
+    pub log_syncs: AtomicU64,
+    /// Time spent in log writes, nanoseconds.
+    pub log_write_ns: AtomicU64,
+    /// How long log writes took that were fsynced.
+    pub log_sync_times: Histogram,
+    /// Writes proposed.
+    pub proposals: Counter,
+    /// Entries committed and applied.
+    pub entries_committed: Counter,
+    /// Elections that replicas of this node have won.
+    pub elections_won: AtomicU64,
+    /// Leases that began.
+    pub leases_taken: AtomicU64,
+    /// Leases that ended: given up, or no longer supported in time.
+    pub leases_lost: AtomicU64,
+    /// Times a worker waited for memtables to be flushed.
+    pub memory_waits: AtomicU64,
+    /// Frames to other nodes that could not be queued.
+    pub frames_lost: AtomicU64,
+    /// Elections that replicas of this node have called.
+    pub campaigns: AtomicU64,
+    /// Bytes of copies of replicas sent to other nodes.
+    pub copy_bytes_sent: AtomicU64,
+    /// Bytes of copies of replicas received.
+    pub copy_bytes_received: AtomicU64,
+    /// Replicas that were moved to another disk of this node.
+    pub disk_moves: AtomicU64,
+    /// Bytes that were copied for that.
+    pub disk_move_bytes: AtomicU64,
+}
+
+impl StoreCounters {
+    pub(crate) fn copied_out(&self, bytes: u64) {
+        self.copy_bytes_sent.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub(crate) fn copied_in(&self, bytes: u64) {
+        self.copy_bytes_received.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub(crate) fn moved_to_disk(&self, bytes: u64) {
+        self.disk_moves.fetch_add(1, Ordering::Relaxed);
+        self.disk_move_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub(crate) fn observe_log_write(&self, bytes: usize, elapsed_ns: u64, synced: bool) {
+        self.log_writes.fetch_add(1, Ordering::Relaxed);
+        self.log_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        self.log_write_ns.fetch_add(elapsed_ns, Ordering::Relaxed);
+        self.log_syncs.fetch_add(u64::from(synced), Ordering::Relaxed);
+        if synced {
+            self.log_sync_times.record(elapsed_ns);
+        }
+    }
+
+    pub(crate) fn note_lease(&self, change: LeaseChange) {
+        match change {
+            LeaseChange::Taken => self.leases_taken.fetch_add(1, Ordering::Relaxed),
+            LeaseChange::Lost => self.leases_lost.fetch_add(1, Ordering::Relaxed),
+            LeaseChange::Nothing => return,
+        };
+    }
+}

@@ -1,0 +1,173 @@
+//! Opening and closing the tablets of a store.
+//!
+//! Always true: a tablet is open once or not at all, and no replica is opened in the place of a former one while somebody still reads that one's files.
+
+use crate::copy::wait_until_unused;
+use crate::handle::storage_error;
+use crate::replica::{Opening, Replica};
+use crate::split::keep_own;
+use crate::store::{Inner, OpenTablet, TabletMap};
+use crate::worker::Command;
+use diorite_base::write::KvError;
+use diorite_base::{GroupId, TabletId};
+use diorite_raft::ConfState;
+use diorite_storage::{LogBatch, LogRecords, Rocks, StorageError, Tablet};
+use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
+
+impl Inner {
+    /// Opens tablets, making those that do not exist yet, and returns when all of them serve: what the log holds is applied.
+    pub(crate) fn open(&self, wanted: Vec<OpenTablet>) -> Result<(), KvError> {
+        let mut fresh: Vec<LogBatch> = self.disks.iter().map(|_| LogBatch::default()).collect();
+        let mut counts = vec![0u64; self.disks.len()];
+        for handle in self.tablets.load().values() {
+            counts[handle.disk] += 1;
+        }
+        let mut placed = Vec::new();
+        for open in wanted {
+            let disk = self.place(open.tablet, &mut counts)?;
+            self.move_memory(open.tablet, disk, &mut fresh[disk])?;
+            let voters = open.founders.iter().map(|node| node.0).collect();
+            let conf_state = ConfState { voters, ..ConfState::default() };
+            let group = GroupId::from(open.tablet);
+            let recovered = self.disks[disk].log.recover(group).map_err(storage_error)?;
+            if open.floor.is_some() && !self.is_logged(open.tablet) {
+                self.discard_unlogged(open.tablet)?;
+            }
+            if let Some(floor) = open.floor.filter(|_| !self.has_files(open.tablet))
+                && (floor.1, floor.0) > (recovered.last_acknowledged().1, recovered.last_acknowledged().0)
+            {
+                fresh[disk].retire(group, &recovered.hard_state, floor).map_err(storage_error)?;
+            }
+            if recovered.conf_state.voters.is_empty() {
+                fresh[disk].set_conf_state(group, &conf_state).map_err(storage_error)?;
+            }
+            placed.push((open, disk));
+        }
+        for (disk, mut batch) in self.disks.iter().zip(fresh) {
+            if !batch.is_empty() {
+                disk.log.write(&mut batch, true).map_err(storage_error)?;
+            }
+        }
+        self.forget_elsewhere(&placed)?;
+        self.start_replicas(placed)
+    }
+
+    /// Those that cannot be opened do not keep the others from it.
+    fn start_replicas(&self, placed: Vec<(OpenTablet, usize)>) -> Result<(), KvError> {
+        let (mut starting, mut errors) = (Vec::new(), Vec::new());
+        for (open, disk) in placed {
+            match self.load(open, disk) {
+                Ok(replica) => {
+                    let handle = Arc::clone(&replica.handle);
+                    let (sender, receiver) = sync_channel(1);
+                    self.queues[handle.worker].command(Command::Open(Box::new(replica), sender));
+                    starting.push((handle, receiver));
+                }
+                Err(error) => errors.push(storage_error(error)),
+            }
+        }
+        let mut opened = Vec::new();
+        for (handle, reply) in starting {
+            match reply.recv() {
+                Ok(Ok(())) => opened.push(handle),
+                Ok(Err(error)) => errors.push(error),
+                Err(_) => errors.push(KvError::Storage("the store is shutting down".to_owned())),
+            }
+        }
+        self.update_tablets(|tablets| tablets.extend(opened.iter().map(|handle| (handle.tablet, Arc::clone(handle)))));
+        errors.into_iter().next().map_or(Ok(()), Err)
+    }
+
+    fn load(&self, open: OpenTablet, disk: usize) -> Result<Replica<Rocks>, StorageError> {
+        let prepared = self.prepared.lock().remove(&open.tablet);
+        let data = prepared.map_or_else(|| self.open_data(&open, disk), |prepared| Ok(prepared.data))?;
+        if let Some(on_loaded) = open.on_loaded {
+            on_loaded(&data).map_err(StorageError::Corrupt)?;
+        }
+        let worker = (open.tablet.0 % self.options.workers as u64) as usize;
+        let opening = Opening { tablet: open.tablet, members: open.members, evaluator: open.evaluator };
+        Replica::recover(&self.context, opening, data, &self.disks[disk].log, (worker, disk))
+    }
+
+    /// Opens a tablet's data, as it is its own.
+    pub(crate) fn open_data(&self, open: &OpenTablet, disk: usize) -> Result<Arc<Tablet>, StorageError> {
+        let path = self.disks[disk].directory.tablet(open.tablet.0);
+        let data = Arc::new(Tablet::open(&self.shared, &path, open.values, open.compaction)?);
+        data.set_gc_grace_s(open.gc_grace_s);
+        keep_own::<Rocks>(open.tablet, &data)?;
+        Ok(data)
+    }
+
+    pub(crate) fn update_tablets(&self, change: impl Fn(&mut TabletMap)) {
+        self.tablets.rcu(|tablets| {
+            let mut tablets = TabletMap::clone(tablets);
+            change(&mut tablets);
+            tablets
+        });
+    }
+
+    /// Lets go of tablets and removes their data. One that is being opened, or that a copy is being installed of, goes when that is over.
+    pub(crate) fn close(&self, tablets: &[TabletId]) {
+        let mut closing = Vec::new();
+        {
+            // Whoever opens it, or installs a copy, sees either that it comes too late, or the note.
+            let mut installing = self.installing.lock();
+            for tablet in tablets {
+                if let Some(prepared) = self.prepared.lock().remove(tablet) {
+                    prepared.data.doom();
+                }
+                if let Some(is_closed) = installing.get_mut(tablet) {
+                    *is_closed = true;
+                    continue;
+                }
+                let Some(handle) = self.tablets.load().get(tablet).cloned() else { continue };
+                let (sender, receiver) = sync_channel(1);
+                self.queues[handle.worker].command(Command::Close(*tablet, sender));
+                let mut going = self.going.lock();
+                going.retain(|_, files| files.strong_count() > 0);
+                going.insert(*tablet, handle.data.in_use());
+                closing.push((handle, receiver));
+            }
+            self.update_tablets(|map| {
+                map.retain(|tablet, _| !tablets.contains(tablet) || installing.contains_key(tablet))
+            });
+        }
+        for (handle, reply) in closing {
+            match reply.recv() {
+                Ok(Ok(())) => handle.data.doom(),
+                Ok(Err(error)) => {
+                    let tablet = handle.tablet;
+                    tracing::error!(%tablet, %error, "the data of a closed tablet stays until the next start");
+                }
+                // A worker that is shutting down: the next start sees what is to go.
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// Opens those of these tablets that are not open, once nothing of former replicas is left; the others hear what is wanted of them. For whoever has
+    /// begun to ([`Installing::begin`]).
+    pub(crate) fn open_closed(&self, mut wanted: Vec<OpenTablet>) -> Result<(), KvError> {
+        self.wait_until_gone(&wanted.iter().map(|open| open.tablet).collect::<Vec<_>>())?;
+        wanted.retain(|open| {
+            let handle = self.tablets.load().get(&open.tablet).cloned();
+            if let Some(handle) = &handle {
+                self.queues[handle.worker].command(Command::Members(open.tablet, open.members.clone()));
+            }
+            handle.is_none()
+        });
+        self.open(wanted)
+    }
+
+    /// Waits until the former replicas of these tablets are gone.
+    fn wait_until_gone(&self, tablets: &[TabletId]) -> Result<(), KvError> {
+        for tablet in tablets {
+            let going = self.going.lock().get(tablet).cloned();
+            if going.is_some_and(|files| !wait_until_unused(&files)) {
+                return Err(KvError::Storage(format!("somebody still reads the former replica of {tablet}")));
+            }
+        }
+        Ok(())
+    }
+}
