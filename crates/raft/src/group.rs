@@ -7,8 +7,9 @@ use raft::eraftpb::{
     ConfChange, ConfChangeSingle, ConfChangeTransition, ConfChangeType, ConfChangeV2, ConfState, Entry, EntryType,
     HardState, Message, MessageType,
 };
-use raft::{Config, INVALID_ID, ProgressState, RawNode, Ready, StateRole};
+use raft::{Config, INVALID_ID, Progress, ProgressState, RawNode, Ready, StateRole};
 use std::collections::BTreeSet;
+use std::ops::Range;
 use thiserror::Error;
 
 /// What a group needs to know of itself.
@@ -377,6 +378,18 @@ impl<L: LogReader> Group<L> {
                 sent: if is_streaming { progress.next_idx.saturating_sub(1) } else { progress.matched },
             }
         })
+    }
+
+    /// Where in memory [`Self::progress`] is, as of now; empty unless leading.
+    pub fn progress_at(&self) -> Range<usize> {
+        if !self.is_leader() {
+            return 0..0;
+        }
+        let members = self.node.raft.prs().iter();
+        let addresses = members.map(|(_, progress)| std::ptr::from_ref(progress).addr());
+        let ends = addresses.fold((usize::MAX, 0), |(low, high), address| (low.min(address), high.max(address)));
+        // The hash table's own bytes come after its last place, which may be empty.
+        ends.0.min(ends.1)..ends.1 + 2 * size_of::<Progress>()
     }
 
     /// How many voters are known to hold an entry durably, and how many must. Of two sets of voters the greater counts; what is not known, as this

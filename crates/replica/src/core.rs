@@ -129,7 +129,7 @@ impl<E: Engine> Core<E> {
         replica.promise = self.promised.remove(&tablet);
         self.replicas.insert(tablet, replica);
         self.touch(tablet);
-        self.restless.insert(tablet);
+        self.disturb(tablet);
         self.advance();
         self.apply_deferred(tablet);
         // Only now are the members known: the data may be of a time when there were fewer.
@@ -276,9 +276,13 @@ impl<E: Engine> Core<E> {
         }
     }
 
-    /// Fetches what comes next from memory, while something else is done: of many groups none is in the processor's caches when it is its turn.
-    fn fetch_ahead(&self, tablet: Option<TabletId>) {
-        if let Some(replica) = tablet.and_then(|tablet| self.replicas.get(&tablet)) {
+    /// Fetches from memory what comes next and after that, while something else is done: of many groups none is in the processor's caches when it is its turn.
+    /// What a replica points to can be asked for only when the replica itself is there.
+    fn fetch_ahead(&self, mut coming: impl Iterator<Item = TabletId>) {
+        if let Some(replica) = coming.next().and_then(|tablet| self.replicas.get(&tablet)) {
+            replica.fetch_ahead();
+        }
+        if let Some(replica) = coming.next().and_then(|tablet| self.replicas.get(&tablet)) {
             prefetch(&**replica);
         }
     }
@@ -292,6 +296,21 @@ impl<E: Engine> Core<E> {
         }
     }
 
+    /// Something is due in the replica: it is looked at in every tick, until it has settled.
+    pub(crate) fn disturb(&mut self, tablet: TabletId) {
+        if let Some(replica) = self.replicas.get_mut(&tablet) {
+            replica.is_restless = true;
+            self.restless.insert(tablet);
+        }
+    }
+
+    pub(crate) fn calm(&mut self, tablet: TabletId) {
+        self.restless.remove(&tablet);
+        if let Some(replica) = self.replicas.get_mut(&tablet) {
+            replica.is_restless = false;
+        }
+    }
+
     /// One turn. `input` is emptied.
     pub fn turn(&mut self, input: &mut Input) {
         self.turned_ns = self.context.clock.monotonic_ns();
@@ -301,7 +320,7 @@ impl<E: Engine> Core<E> {
         }
         let mut envelopes = input.envelopes.drain(..);
         while let Some((from, group, envelope)) = envelopes.next() {
-            self.fetch_ahead(envelopes.as_slice().first().map(|(_, group, _)| TabletId(group.0)));
+            self.fetch_ahead(envelopes.as_slice().iter().map(|(_, group, _)| TabletId(group.0)));
             self.receive(from, group, envelope);
         }
         for answer in input.answers.drain(..) {
@@ -309,7 +328,7 @@ impl<E: Engine> Core<E> {
         }
         let mut proposals = input.proposals.drain(..);
         while let Some(proposal) = proposals.next() {
-            self.fetch_ahead(proposals.as_slice().first().map(|proposal| proposal.tablet));
+            self.fetch_ahead(proposals.as_slice().iter().map(|proposal| proposal.tablet));
             let tablet = proposal.tablet;
             match self.replicas.get_mut(&tablet) {
                 Some(replica) => {
@@ -395,7 +414,7 @@ impl<E: Engine> Core<E> {
             }
             let mut durable = steps.drain(..);
             while let Some((tablet, step)) = durable.next() {
-                self.fetch_ahead(durable.as_slice().first().map(|(tablet, _)| *tablet));
+                self.fetch_ahead(durable.as_slice().iter().map(|(tablet, _)| *tablet));
                 self.complete(tablet, step);
                 if self.replicas.get(&tablet).is_some_and(|replica| replica.group.has_more()) {
                     due.push(tablet);
@@ -434,7 +453,7 @@ impl<E: Engine> Core<E> {
     fn gather(&mut self, due: &[TabletId], steps: &mut Vec<(TabletId, Step)>) -> bool {
         let mut must_sync = false;
         for (place, tablet) in due.iter().copied().enumerate() {
-            self.fetch_ahead(due.get(place + 1).copied());
+            self.fetch_ahead(due[place + 1..].iter().copied());
             self.propose_fresh(tablet);
             let Some(replica) = self.replicas.get_mut(&tablet) else { continue };
             if replica.failure.is_some() {
@@ -503,7 +522,7 @@ impl<E: Engine> Core<E> {
             replica.deferred.append(&mut committed);
         } else if !committed.is_empty() || !replica.deferred.is_empty() {
             if !replica.deferred.is_empty() {
-                committed.splice(..0, replica.deferred.drain(..));
+                committed.splice(..0, replica.deferred.take());
             }
             if !self.apply(tablet, &committed) {
                 return;
@@ -517,7 +536,7 @@ impl<E: Engine> Core<E> {
     /// Applies what a follower has put off.
     pub(crate) fn apply_deferred(&mut self, tablet: TabletId) {
         let Some(replica) = self.replicas.get_mut(&tablet) else { return };
-        let committed = std::mem::take(&mut replica.deferred);
+        let committed = replica.deferred.take();
         if self.apply(tablet, &committed) {
             self.note_freshness(tablet);
         }
@@ -537,8 +556,8 @@ impl<E: Engine> Core<E> {
             Ok(MembersChanged(false)) => true,
             Ok(MembersChanged(true)) => {
                 replica.forget_removed();
-                self.restless.insert(tablet);
                 self.context.note(tablet, members_event(replica.group.members()));
+                self.disturb(tablet);
                 // Before anything is sent that could let the new members act.
                 self.publish_lease(tablet);
                 true

@@ -72,7 +72,7 @@ impl<E: Engine> Core<E> {
                 SupportChange::Withdrawn(_) => self.plan_campaign(tablet, now_ns),
                 SupportChange::Given(_) | SupportChange::Received(_) => self.ping(tablet, now_ns),
             }
-            self.restless.insert(tablet);
+            self.disturb(tablet);
             self.touch(tablet);
             self.look_after(tablet, now_ns);
         }
@@ -113,7 +113,7 @@ impl<E: Engine> Core<E> {
         replica.acknowledged.remove(&from.0);
         replica.published = None;
         self.ping(tablet, now_ns);
-        self.restless.insert(tablet);
+        self.disturb(tablet);
     }
 
     /// Tells those who may lead that this replica holds less than it has acknowledged, so that one of them sends it what it lacks.
@@ -192,14 +192,15 @@ impl<E: Engine> Core<E> {
             let is_released = replica.released_term == term;
             replica.promise = given_epoch.filter(|_| !is_released).map(|epoch| Promise { leader: from, epoch });
             replica.keep_from = keep_from;
-            if replica.promise.is_none() || had_leader != from {
-                self.restless.insert(tablet);
-            }
+            let is_unbound = replica.promise.is_none() || had_leader != from;
             if replica.announces_copy {
                 // Heartbeats come until the leader knows that its entries fit.
                 replica.announces_copy = kind != MessageType::MsgAppend || previous < replica.applied.index;
                 let message = replica.group.acknowledge_copy().filter(|_| replica.announces_copy);
                 self.post(tablet, message.into_iter().collect());
+            }
+            if is_unbound {
+                self.disturb(tablet);
             }
         } else if acknowledges && replica.group.is_leader() && replica.group.term() == term && epoch != 0 {
             if replica.acknowledged_term != term {
@@ -237,7 +238,7 @@ impl<E: Engine> Core<E> {
         }
         replica.released_term = term;
         replica.promise = None;
-        self.restless.insert(tablet);
+        self.disturb(tablet);
         if candidate == 0 || candidate == me.0 {
             self.plan_campaign(tablet, now_ns);
             if candidate == me.0
@@ -270,7 +271,7 @@ impl<E: Engine> Core<E> {
         for voter in voters {
             self.post_envelope(NodeId(voter), group, &released);
         }
-        self.restless.insert(tablet);
+        self.disturb(tablet);
     }
 
     /// Does what is due in one group.
@@ -349,7 +350,6 @@ impl<E: Engine> Core<E> {
         }
         let Some(replica) = self.replicas.get_mut(&tablet) else { return };
         replica.published = Some(basis);
-        replica.handle.is_recovering.store(replica.group.is_recovering(), Ordering::Release);
         replica.note_freshness();
         if let Some(copies) = self.context.copies.get().filter(|_| replica.group.has_lacking()) {
             for member in replica.group.take_lacking() {
@@ -360,10 +360,12 @@ impl<E: Engine> Core<E> {
             let log = &self.logs[replica.handle.disk];
             self.reads.extend(reads_of(replica, log));
         }
-        if replica.is_alone_for_good(self.context.node) || self.is_at_rest(tablet) {
-            self.restless.remove(&tablet);
-        } else {
-            self.restless.insert(tablet);
+        let was_restless = replica.is_restless;
+        let is_restless = !replica.is_alone_for_good(self.context.node) && !self.is_at_rest(tablet);
+        if is_restless && !was_restless {
+            self.disturb(tablet);
+        } else if was_restless && !is_restless {
+            self.calm(tablet);
         }
     }
 
@@ -379,6 +381,8 @@ impl<E: Engine> Core<E> {
             replica.handle.voters.store(voters.clone().into());
         }
         replica.note_settled();
+        replica.progress_at = replica.group.progress_at();
+        replica.handle.is_recovering.store(replica.group.is_recovering(), Ordering::Release);
         if replica.handle.leader.swap(leader, Ordering::AcqRel) != leader {
             let term = replica.group.term();
             if leader == self.context.node.0 {

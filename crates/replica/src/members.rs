@@ -43,7 +43,7 @@ impl<E: Engine> Core<E> {
         }
         replica.members = members;
         replica.published = None;
-        self.restless.insert(tablet);
+        self.disturb(tablet);
         self.touch(tablet);
         self.advance();
     }

@@ -5,6 +5,7 @@ use crate::election::{PING_NS, QUIET_NS};
 use crate::entry::Payload;
 use crate::handle::TabletHandle;
 use crate::merge::CLOSED;
+use crate::prefetch::{prefetch, prefetch_range};
 use crate::split::SplitMark;
 use crate::store::Refused;
 use diorite_base::mutation::{Evaluator, Mutation, MutationRef};
@@ -14,6 +15,7 @@ use diorite_raft::{ConfState, Entry, EntryType, Group, GroupError, GroupOptions,
 use diorite_storage::{AppliedState, Engine, Log, LogRecords, MEMBERS_KEY, SPLIT_KEY, StorageError, TabletData};
 use protobuf::Message as _;
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -88,6 +90,7 @@ pub(crate) struct Basis {
     is_established: bool,
     is_changing_members: bool,
     are_members_known: bool,
+    is_recovering: bool,
     has_failed: bool,
 }
 
@@ -97,6 +100,38 @@ pub(crate) struct Waiting {
     pub(crate) term: u64,
     pub(crate) since_ns: u64,
     pub(crate) waiters: Vec<Waiter>,
+}
+
+/// Committed entries that a follower has put off applying.
+#[derive(Default)]
+pub(crate) struct Deferred {
+    entries: Vec<Entry>,
+    bytes: usize,
+}
+
+impl Deferred {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    fn has_room_for(&self, more: &[Entry]) -> bool {
+        self.entries.len() + more.len() <= DEFERRED_ENTRIES && self.bytes + data_bytes(more) <= DEFERRED_BYTES
+    }
+
+    pub(crate) fn append(&mut self, more: &mut Vec<Entry>) {
+        self.bytes += data_bytes(more);
+        self.entries.append(more);
+    }
+
+    /// All of them; then there are none.
+    pub(crate) fn take(&mut self) -> Vec<Entry> {
+        self.bytes = 0;
+        std::mem::take(&mut self.entries)
+    }
+}
+
+fn data_bytes(entries: &[Entry]) -> usize {
+    entries.iter().map(|entry| entry.data.len()).sum()
 }
 
 /// One tablet replica.
@@ -113,6 +148,10 @@ pub struct Replica<E: Engine> {
     pub(crate) waiting: VecDeque<Waiting>,
     /// Whether it is in the core's list of replicas to look at in this turn.
     pub(crate) touched: bool,
+    /// Whether it is among the core's restless ones.
+    pub(crate) is_restless: bool,
+    /// Where a leader's knowledge of the other members was in memory when something was last told to other threads; only to ask for it ahead of its use.
+    pub(crate) progress_at: Range<usize>,
     /// What was last told to other threads followed from this; `None` if something else that it follows from has changed since.
     pub(crate) published: Option<Basis>,
     /// Set once it cannot go on; writes are refused with this.
@@ -131,7 +170,7 @@ pub struct Replica<E: Engine> {
     /// When members were last asked for a sign of life.
     pub(crate) pinged_ns: u64,
     /// Of a follower: committed entries that are not applied yet.
-    pub(crate) deferred: Vec<Entry>,
+    pub(crate) deferred: Deferred,
     /// When it was last looked at without anything having happened to it.
     looked_at_ns: u64,
     /// When this leader last proposed writes.
@@ -256,6 +295,8 @@ impl<E: Engine> Replica<E> {
             fresh: Vec::new(),
             waiting: VecDeque::new(),
             touched: false,
+            is_restless: false,
+            progress_at: 0..0,
             published: None,
             failure: None,
             promise: None,
@@ -265,7 +306,7 @@ impl<E: Engine> Replica<E> {
             released_ns: 0,
             campaign_ns: 0,
             pinged_ns: 0,
-            deferred: Vec::new(),
+            deferred: Deferred::default(),
             looked_at_ns: 0,
             proposed_ns: 0,
             leading_since_ns: None,
@@ -276,6 +317,12 @@ impl<E: Engine> Replica<E> {
             position: None,
             members_index: applied.index,
         })
+    }
+
+    /// Asks for the memory of what it points to.
+    pub(crate) fn fetch_ahead(&self) {
+        prefetch(&*self.handle);
+        prefetch_range(self.progress_at.clone());
     }
 
     /// What other threads may know and do of it.
@@ -297,6 +344,7 @@ impl<E: Engine> Replica<E> {
             is_established: self.group.is_established_leader(),
             is_changing_members: self.group.is_changing_members(),
             are_members_known: self.group.commit_index() > self.members_index,
+            is_recovering: self.group.is_recovering(),
             has_failed: self.failure.is_some(),
         }
     }
@@ -337,16 +385,14 @@ impl<E: Engine> Replica<E> {
 
     /// Whether it may put off applying these committed entries: nobody here waits for them, and there are not too many of them yet.
     pub(crate) fn may_defer(&self, committed: &[Entry]) -> bool {
-        let size_bytes = || self.deferred.iter().chain(committed).map(|entry| entry.data.len()).sum::<usize>();
         !self.group.is_leader()
             && self.group_id != GroupId::CATALOG
             && self.waiting.is_empty()
             && self.position.is_none()
-            && self.deferred.len() + committed.len() <= DEFERRED_ENTRIES
+            && self.deferred.has_room_for(committed)
             && committed
                 .iter()
                 .all(|entry| entry.get_entry_type() == EntryType::EntryNormal && entry.context.is_empty())
-            && size_bytes() <= DEFERRED_BYTES
     }
 
     /// Whether it is to be looked at now; then it is noted that it was. A leader that is written to is busy with that, so less often.

@@ -8,14 +8,21 @@
 //! ask      (3): asked ns varint (on the asker's clock)
 //! position (4): asked ns varint (as asked) · index varint
 //! lost     (5): index varint
+//! prepared (6), opened (7): nothing
+//! append   (8): keep_from · to · from · term · log_term · index · commit · count, varints · entry*
+//!   entry  := term varint · length varint · data
+//! acknowledged (9): epoch · to · from · term · index · commit, varints
 //! ```
+//!
+//! Nearly all that is sent are entries and their acknowledgements. Those that say no more than an `append` or an `acknowledged` can tell, with entries without a
+//! context that follow `index` one by one, travel as such; whatever else consensus says, in its own form, as `raft`.
 //!
 //! `epoch`: of an acknowledgement, the support epoch that the promise to the leader stands under, or 0. `keep_from`: of a leader's message, the
 //! first log index that some member may still need.
 
 use diorite_base::GroupId;
-use diorite_base::bytes::{Malformed, Reader, put_varint};
-use diorite_raft::Message;
+use diorite_base::bytes::{Malformed, Reader, put_slice, put_varint};
+use diorite_raft::{Entry, EntryType, Message, MessageType};
 use protobuf::{CodedOutputStream, Message as _};
 
 const VERSION: u8 = 1;
@@ -26,6 +33,8 @@ const POSITION: u8 = 4;
 const LOST: u8 = 5;
 const PREPARED: u8 = 6;
 const OPENED: u8 = 7;
+const APPEND: u8 = 8;
+const ACKNOWLEDGED: u8 = 9;
 
 /// One message between replicas.
 #[derive(Debug, Clone)]
@@ -109,15 +118,86 @@ pub(crate) fn put_envelope(out: &mut Vec<u8>, group: GroupId, envelope: &Envelop
 /// Appends a consensus message to a frame, as an [`Envelope::Raft`] with its epoch and where the log is to be kept from.
 pub(crate) fn put_message(out: &mut Vec<u8>, group: GroupId, (epoch, keep_from): (u64, u64), message: &Message) {
     put_varint(out, group.0);
-    out.push(RAFT);
-    put_varint(out, epoch);
-    put_varint(out, keep_from);
-    let size = message.compute_size();
-    put_varint(out, u64::from(size));
-    out.reserve(size as usize);
-    let mut stream = CodedOutputStream::vec(out);
-    let written = message.write_to_with_cached_sizes(&mut stream).and_then(|()| stream.flush());
-    assert!(written.is_ok(), "writing to memory does not fail");
+    match message.get_msg_type() {
+        MessageType::MsgAppend if epoch == 0 && is_plain(message) && are_plain(&message.entries, message.index) => {
+            out.push(APPEND);
+            let Message { to, from, term, log_term, index, commit, entries, .. } = message;
+            for number in [keep_from, *to, *from, *term, *log_term, *index, *commit, entries.len() as u64] {
+                put_varint(out, number);
+            }
+            for entry in entries {
+                put_varint(out, entry.term);
+                put_slice(out, &entry.data);
+            }
+        }
+        MessageType::MsgAppendResponse
+            if keep_from == 0 && is_plain(message) && message.log_term == 0 && message.entries.is_empty() =>
+        {
+            out.push(ACKNOWLEDGED);
+            let Message { to, from, term, index, commit, .. } = message;
+            for number in [epoch, *to, *from, *term, *index, *commit] {
+                put_varint(out, number);
+            }
+        }
+        _ => {
+            out.push(RAFT);
+            put_varint(out, epoch);
+            put_varint(out, keep_from);
+            let size = message.compute_size();
+            put_varint(out, u64::from(size));
+            out.reserve(size as usize);
+            let mut stream = CodedOutputStream::vec(out);
+            let written = message.write_to_with_cached_sizes(&mut stream).and_then(|()| stream.flush());
+            assert!(written.is_ok(), "writing to memory does not fail");
+        }
+    }
+}
+
+/// Whether the message says nothing beside its kind, to whom and from whom it is, its terms, index, commit index and entries.
+fn is_plain(message: &Message) -> bool {
+    !message.reject
+        && message.reject_hint == 0
+        && message.request_snapshot == 0
+        && message.commit_term == 0
+        && (message.priority, message.deprecated_priority) == (0, 0)
+        && message.context.is_empty()
+        && !message.has_snapshot()
+}
+
+/// Whether these are the entries after `index`, and say nothing beside their terms and data.
+fn are_plain(entries: &[Entry], index: u64) -> bool {
+    let is_plain = |(entry, index): (&Entry, u64)| {
+        entry.get_entry_type() == EntryType::EntryNormal
+            && entry.index == index
+            && entry.context.is_empty()
+            && !entry.sync_log
+    };
+    // No log is so long that the count ends.
+    entries.iter().zip(index.saturating_add(1)..).all(is_plain)
+}
+
+fn append(reader: &mut Reader<'_>) -> Result<Envelope, Malformed> {
+    let keep_from = reader.varint()?;
+    let mut message = Message { to: reader.varint()?, from: reader.varint()?, ..Message::default() };
+    message.set_msg_type(MessageType::MsgAppend);
+    (message.term, message.log_term) = (reader.varint()?, reader.varint()?);
+    (message.index, message.commit) = (reader.varint()?, reader.varint()?);
+    let mut index = message.index;
+    for _ in 0..reader.varint()? {
+        index = index.checked_add(1).ok_or(Malformed)?;
+        let term = reader.varint()?;
+        let data = reader.slice()?.to_vec().into();
+        message.entries.push(Entry { term, index, data, ..Entry::default() });
+    }
+    Ok(Envelope::Raft { epoch: 0, keep_from, message: Box::new(message) })
+}
+
+fn acknowledged(reader: &mut Reader<'_>) -> Result<Envelope, Malformed> {
+    let epoch = reader.varint()?;
+    let mut message = Message { to: reader.varint()?, from: reader.varint()?, ..Message::default() };
+    message.set_msg_type(MessageType::MsgAppendResponse);
+    (message.term, message.index, message.commit) = (reader.varint()?, reader.varint()?, reader.varint()?);
+    Ok(Envelope::Raft { epoch, keep_from: 0, message: Box::new(message) })
 }
 
 /// The envelopes of a frame of the Raft lane.
@@ -141,6 +221,8 @@ pub fn envelopes(frame: &[u8]) -> Result<Vec<(GroupId, Envelope)>, Malformed> {
             LOST => Envelope::Lost { index: reader.varint()? },
             PREPARED => Envelope::Prepared,
             OPENED => Envelope::Opened,
+            APPEND => append(&mut reader)?,
+            ACKNOWLEDGED => acknowledged(&mut reader)?,
             _ => return Err(Malformed),
         };
         found.push((group, envelope));
@@ -172,7 +254,59 @@ mod tests {
         assert_eq!(format!("{found:?}"), format!("{:?}", sent.map(|envelope| (GroupId(1_000), envelope))));
     }
 
+    /// Messages of the kinds that travel in a form of their own, some of which that form cannot tell.
+    fn message() -> impl Strategy<Value = Message> {
+        let entry = (0..4u64, prop::collection::vec(any::<u8>(), 0..40), 0..40u8);
+        let numbers = prop::array::uniform6(prop_oneof![0..4u64, any::<u64>()]);
+        (numbers, prop::collection::vec(entry, 0..4), any::<bool>(), 0..20u8).prop_map(
+            |([to, from, term, log_term, index, commit], entries, acknowledges, oddity)| {
+                let mut message = Message { to, from, term, log_term, index, commit, ..Message::default() };
+                if acknowledges {
+                    message.set_msg_type(MessageType::MsgAppendResponse);
+                    (message.log_term, message.reject) = (log_term * u64::from(oddity == 0), oddity == 1);
+                    message.reject_hint = u64::from(oddity == 2);
+                    message.request_snapshot = u64::from(oddity == 3);
+                    return message;
+                }
+                message.set_msg_type(MessageType::MsgAppend);
+                message.context = vec![1; usize::from(oddity == 0)].into();
+                message.commit_term = u64::from(oddity == 1);
+                for (place, (term, data, oddity)) in entries.into_iter().enumerate() {
+                    let index = index.saturating_add(1 + place as u64 + u64::from(oddity == 0));
+                    let mut entry = Entry { term, index, data: data.into(), ..Entry::default() };
+                    entry.context = vec![2; usize::from(oddity == 1)].into();
+                    if oddity == 2 {
+                        entry.set_entry_type(EntryType::EntryConfChangeV2);
+                    }
+                    message.entries.push(entry);
+                }
+                message
+            },
+        )
+    }
+
     proptest! {
+        #[test]
+        fn messages_come_back_as_they_went_in(sent in prop::collection::vec((message(), any::<u64>()), 1..5)) {
+            let mut frame = Vec::new();
+            begin_frame(&mut frame);
+            for (message, number) in &sent {
+                put_message(&mut frame, GroupId(7), (*number, *number), message);
+                put_message(&mut frame, GroupId(7), (0, *number), message);
+                put_message(&mut frame, GroupId(7), (*number, 0), message);
+            }
+            let mut found = envelopes(&frame).expect("own encoding").into_iter();
+            for (message, number) in sent {
+                for numbers in [(number, number), (0, number), (number, 0)] {
+                    let Some((GroupId(7), Envelope::Raft { epoch, keep_from, message: found })) = found.next() else {
+                        panic!("another group or kind");
+                    };
+                    prop_assert_eq!(((epoch, keep_from), &*found), (numbers, &message));
+                }
+            }
+            prop_assert!(found.next().is_none());
+        }
+
         #[test]
         fn no_input_panics(mut bytes: Vec<u8>, versioned: bool) {
             if versioned && !bytes.is_empty() {

@@ -12,7 +12,7 @@ use thiserror::Error;
 use uuid::Uuid;
 
 /// The version of frames, hellos and of all that travels in frames. Nodes of different versions do not talk.
-pub const PROTOCOL_VERSION: u32 = 1;
+pub const PROTOCOL_VERSION: u32 = 2;
 
 /// How every connection, and every answer to it, begins.
 pub(crate) const MAGIC: [u8; 8] = *b"DIORITE\0";

@@ -71,7 +71,7 @@ fn another_replication_factor_than_the_clusters() {
 const CANNOT_BE_TAKEN: [(Meddling, &str); 3] = [
     (Meddling::ClockOff { microseconds: -2_000_000 }, "ms apart, at most 500 ms are allowed"),
     (Meddling::ClockOff { microseconds: 2_000_000 }, "ms apart, at most 500 ms are allowed"),
-    (Meddling::Version(7), "protocol version 7 is not spoken here, 1 is: run the same version of diorite on all nodes"),
+    (Meddling::Version(7), "protocol version 7 is not spoken here, 2 is: run the same version of diorite on all nodes"),
 ];
 
 /// Before the first node of a cluster of one, which tells others to dial it there.
