@@ -30,6 +30,7 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::task::Poll;
 use std::time::Duration;
 use tokio::io::Interest;
 use tokio::sync::broadcast;
@@ -91,6 +92,8 @@ pub(crate) struct Connection {
     /// Writes handed to the store and not answered yet.
     submitted: usize,
     running: FuturesUnordered<Running>,
+    /// Answers of those that are done, to be written together.
+    finished: Vec<Answer>,
     done: Vec<Completion>,
     version: Version,
     started: bool,
@@ -130,6 +133,7 @@ impl Connection {
             inbox,
             submitted: 0,
             running: FuturesUnordered::new(),
+            finished: Vec::new(),
             done: Vec::new(),
             version: Version::HIGHEST,
             started: false,
@@ -216,7 +220,11 @@ impl Connection {
         tokio::select! {
             biased;
             () = self.inbox.arrived(), if self.submitted > 0 => {}
-            Some(answer) = self.running.next() => self.answer(answer),
+            () = finished(&mut self.running, &mut self.finished) => {
+                let mut finished = std::mem::take(&mut self.finished);
+                finished.drain(..).for_each(|answer| self.answer(&answer));
+                self.finished = finished;
+            }
             ready = ready => {
                 if ready?.is_some_and(|ready| ready.is_readable()) {
                     return self.read();
@@ -405,8 +413,8 @@ impl Connection {
         self.shared.observe(Operation::Write, slot, &done, self.client);
     }
 
-    fn answer(&mut self, answer: Answer) {
-        self.observe_answer(&answer);
+    fn answer(&mut self, answer: &Answer) {
+        self.observe_answer(answer);
         let mut head = ReplyHead::new(self.version, answer.stream);
         head.extras.tracing_id = answer.tracing_id;
         let out = self.outbound.buffer();
@@ -445,6 +453,18 @@ impl Connection {
         response::encode_event(self.outbound.buffer(), self.version, event);
         self.outbound.commit();
     }
+}
+
+/// Ready when requests that run as futures are done, with the answers of all that are: what another node has answered in one frame is told the client in one
+/// write.
+async fn finished(running: &mut FuturesUnordered<Running>, answers: &mut Vec<Answer>) {
+    std::future::poll_fn(|context| {
+        while let Poll::Ready(Some(answer)) = running.poll_next_unpin(context) {
+            answers.push(answer);
+        }
+        if answers.is_empty() { Poll::Pending } else { Poll::Ready(()) }
+    })
+    .await;
 }
 
 /// The next event of a connection that registered; never, for one that did not.
