@@ -39,6 +39,8 @@ use tokio::sync::broadcast;
 const MAX_IN_FLIGHT: usize = 4_096;
 /// Requests of one connection that run as futures at a time.
 const MAX_RUNNING: usize = 512;
+/// Answers of these that are taken before they are written.
+const ANSWERS_AT_ONCE: usize = 64;
 /// What a request costs beside its body while it is worked on.
 const REQUEST_BYTES: usize = 2 << 10;
 /// Unsent reply bytes past which nothing more is read.
@@ -154,6 +156,9 @@ impl Connection {
         loop {
             self.answer_requests();
             self.answer_completions();
+            if !self.running.is_empty() {
+                self.gather_answers().await;
+            }
             self.flush()?;
             self.tell_buffers();
             if self.closing && self.outbound.is_empty() && self.running.is_empty() && !self.socket.has_unsent() {
@@ -162,6 +167,20 @@ impl Connection {
             if !self.wait().await? {
                 return Ok(());
             }
+        }
+    }
+
+    /// Begins what was asked for and runs as futures, and answers what is done of it. What can be written by now waits until every task that can run has run: the
+    /// answers of other nodes that have come are among them, and what is written together costs one system call.
+    async fn gather_answers(&mut self) {
+        finished(&mut self.running, &mut self.finished, false).await;
+        self.answer_finished();
+        if !self.running.is_empty() && !self.outbound.is_empty() {
+            self.shared.kv.router.send_soon();
+            tokio::task::yield_now().await;
+            finished(&mut self.running, &mut self.finished, false).await;
+            self.answer_finished();
+            self.answer_completions();
         }
     }
 
@@ -220,11 +239,7 @@ impl Connection {
         tokio::select! {
             biased;
             () = self.inbox.arrived(), if self.submitted > 0 => {}
-            () = finished(&mut self.running, &mut self.finished) => {
-                let mut finished = std::mem::take(&mut self.finished);
-                finished.drain(..).for_each(|answer| self.answer(&answer));
-                self.finished = finished;
-            }
+            () = finished(&mut self.running, &mut self.finished, true) => self.answer_finished(),
             ready = ready => {
                 if ready?.is_some_and(|ready| ready.is_readable()) {
                     return self.read();
@@ -413,6 +428,12 @@ impl Connection {
         self.shared.observe(Operation::Write, slot, &done, self.client);
     }
 
+    fn answer_finished(&mut self) {
+        let mut finished = std::mem::take(&mut self.finished);
+        finished.drain(..).for_each(|answer| self.answer(&answer));
+        self.finished = finished;
+    }
+
     fn answer(&mut self, answer: &Answer) {
         self.observe_answer(answer);
         let mut head = ReplyHead::new(self.version, answer.stream);
@@ -455,14 +476,16 @@ impl Connection {
     }
 }
 
-/// Ready when requests that run as futures are done, with the answers of all that are: what another node has answered in one frame is told the client in one
-/// write.
-async fn finished(running: &mut FuturesUnordered<Running>, answers: &mut Vec<Answer>) {
+/// Takes the answers of requests that run as futures and are done: what another node has answered in one frame is told the client in one write. Ready when
+/// there is one, or, unless it `waits`, at once.
+async fn finished(running: &mut FuturesUnordered<Running>, answers: &mut Vec<Answer>, waits: bool) {
     std::future::poll_fn(|context| {
-        while let Poll::Ready(Some(answer)) = running.poll_next_unpin(context) {
+        while answers.len() < ANSWERS_AT_ONCE
+            && let Poll::Ready(Some(answer)) = running.poll_next_unpin(context)
+        {
             answers.push(answer);
         }
-        if answers.is_empty() { Poll::Pending } else { Poll::Ready(()) }
+        if answers.is_empty() && waits { Poll::Pending } else { Poll::Ready(()) }
     })
     .await;
 }

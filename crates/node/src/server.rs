@@ -293,6 +293,7 @@ async fn start_node(
     let router = Router::new(node, Arc::clone(&store), sending, source, Arc::clone(clock), RouteOptions::default());
     store.set_reroute(Arc::clone(&router) as Arc<dyn Reroute>);
     tokio::spawn(Arc::clone(&router).run_timer());
+    tokio::spawn(Arc::clone(&router).run_sender());
     let operations = Operations::new(
         node,
         Arc::clone(&store),

@@ -173,7 +173,7 @@ impl Router {
         let is_large = peer.add(request)?;
         self.has_frames.store(true, Ordering::SeqCst);
         if is_large {
-            self.flush(&peer);
+            self.flush(&peer, None);
         }
         self.arm();
         Ok(())
@@ -350,7 +350,7 @@ impl Router {
             self.take_answer(from, request, outcome, &mut outcomes);
         }
         outcomes.deliver();
-        self.send_gathered();
+        self.send_soon();
         decoded
     }
 

@@ -160,8 +160,10 @@ pub(crate) struct Router {
     peers: ArcSwap<AHashMap<NodeId, Arc<Peer>>>,
     served: ArcSwap<AHashMap<NodeId, Arc<Served>>>,
     parked: Parked,
-    /// Some peer's frame may have something in it.
+    /// Some frame that is being gathered may have something in it.
     has_frames: AtomicBool,
+    /// It shall leave.
+    leaving: Notify,
     /// The timer runs.
     is_armed: AtomicBool,
     arm: Notify,
@@ -169,8 +171,8 @@ pub(crate) struct Router {
 }
 
 impl Router {
-    /// A router of `node`. Called inside the runtime on whose blocking threads reads wait for the disk. [`Router::run_timer`] has to be
-    /// spawned, and frames of `Lane::Requests` given to [`Router::receive`].
+    /// A router of `node`. Called inside the runtime on whose blocking threads reads wait for the disk. [`Router::run_timer`] and
+    /// [`Router::run_sender`] have to be spawned, and frames of `Lane::Requests` given to [`Router::receive`].
     pub(crate) fn new(
         node: NodeId,
         store: Arc<Store>,
@@ -195,6 +197,7 @@ impl Router {
             served: ArcSwap::default(),
             parked: Parked::default(),
             has_frames: AtomicBool::new(false),
+            leaving: Notify::new(),
             is_armed: AtomicBool::new(false),
             arm: Notify::new(),
             counters: Arc::default(),
@@ -305,34 +308,72 @@ impl Router {
         self.store.kick();
     }
 
-    /// Sends the requests for other nodes that have been gathered. If there are none it costs one load.
+    /// Sends the requests and answers for other nodes that have been gathered, those for one node together. If there are none it costs one load.
     pub(crate) fn send_gathered(&self) {
-        if self.has_frames.load(Ordering::SeqCst) && self.has_frames.swap(false, Ordering::SeqCst) {
-            for peer in self.peers.load().values() {
-                self.flush(peer);
-            }
+        if !self.has_frames.load(Ordering::SeqCst) || !self.has_frames.swap(false, Ordering::SeqCst) {
+            return;
+        }
+        let (peers, served) = (self.peers.load(), self.served.load());
+        for peer in peers.values() {
+            self.flush(peer, served.get(&peer.node).map(|served| &**served));
+        }
+        for served in served.values().filter(|served| !peers.contains_key(&served.node)) {
+            let mut answers = served.take_gathered();
+            served.send(&mut answers);
         }
     }
 
-    /// Never ready; sends what has been gathered whenever it is polled. As the last branch of a `select!` it sees what the others have gathered.
+    /// What has been gathered leaves once every task that can run has run, so that it takes along what these gather.
+    pub(crate) fn send_soon(&self) {
+        if self.has_frames.load(Ordering::SeqCst) {
+            self.leaving.notify_one();
+        }
+    }
+
+    /// Never ready; has sent what was gathered whenever it is polled. As the last branch of a `select!` it sees what the others have gathered.
     pub(crate) async fn gathered(&self) {
         std::future::poll_fn(|_| {
-            self.send_gathered();
+            self.send_soon();
             std::task::Poll::Pending
         })
         .await
     }
 
-    fn flush(&self, peer: &Peer) {
-        let Some(outgoing) = peer.take_frame() else { return };
-        match self.transport.send(peer.node, Lane::Requests, &outgoing.frame) {
+    /// Sends what [`Router::send_soon`] was called for, for as long as the runtime runs: to be spawned.
+    pub(crate) async fn run_sender(self: Arc<Self>) {
+        loop {
+            self.leaving.notified().await;
+            tokio::task::yield_now().await;
+            self.send_gathered();
+        }
+    }
+
+    /// Sends what is gathered for one node: requests, and answers to its own if it is `served`.
+    fn flush(&self, peer: &Peer, served: Option<&Served>) {
+        let mut answers = served.map(Served::take_gathered).unwrap_or_default();
+        let Some(outgoing) = peer.take_frame() else {
+            if let Some(served) = served {
+                served.send(&mut answers);
+            }
+            return;
+        };
+        let frames: [&[u8]; 2] = [&outgoing.frame, &answers];
+        let frames = if answers.is_empty() { &frames[..1] } else { &frames };
+        match self.transport.send_many(peer.node, Lane::Requests, frames) {
             Ok(()) => {
                 RouteCounters::add(&self.counters.forwarded, outgoing.ids.end - outgoing.ids.start);
                 RouteCounters::add(&self.counters.frames_sent, 1);
-                RouteCounters::add(&self.counters.sent_bytes, outgoing.frame.len() as u64);
+                RouteCounters::add(&self.counters.answer_frames, u64::from(!answers.is_empty()));
+                RouteCounters::add(&self.counters.sent_bytes, (outgoing.frame.len() + answers.len()) as u64);
                 peer.recycle(outgoing.frame);
             }
-            Err(error) => self.not_sent(peer.take_back(outgoing.ids), error),
+            Err(error) => {
+                self.not_sent(peer.take_back(outgoing.ids), error);
+                // There may be room for these.
+                if let Some(served) = served {
+                    served.send(&mut answers);
+                }
+            }
         }
     }
 

@@ -18,6 +18,7 @@ use diorite_replica::{Leadership, MergeStep, Permit, TabletHandle};
 use diorite_rpc::{Lane, Transport};
 use parking_lot::Mutex;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// What a request costs beside its bytes while it is worked on.
 const OVERHEAD_BYTES: usize = 256;
@@ -57,15 +58,33 @@ impl InFlight {
 
 /// One asking process: where its answers go, and what it has in flight here.
 pub(super) struct Served {
-    node: NodeId,
+    pub(super) node: NodeId,
     incarnation: u64,
     transport: Arc<dyn Transport>,
     counters: Arc<RouteCounters>,
     limits: RouteLimits,
     in_flight: Mutex<InFlight>,
+    /// The frame of answers that is being gathered; empty if there is none.
+    gathered: Mutex<Vec<u8>>,
 }
 
 impl Served {
+    /// Takes the answers that are being gathered.
+    pub(super) fn take_gathered(&self) -> Vec<u8> {
+        std::mem::take(&mut *self.gathered.lock())
+    }
+
+    /// Has answers wait for company.
+    fn gather(&self, mut frame: Vec<u8>) {
+        let mut gathered = self.gathered.lock();
+        if gathered.is_empty() {
+            *gathered = frame;
+        } else {
+            drop(gathered);
+            self.send(&mut frame);
+        }
+    }
+
     fn begin(&self, id: u64, bytes: usize) -> Option<u64> {
         let token = self.in_flight.lock().begin(id, OVERHEAD_BYTES + bytes, &self.limits);
         if token.is_none() {
@@ -75,7 +94,7 @@ impl Served {
     }
 
     /// Sends and empties a frame of answers. If it cannot be sent the asker's deadline tells it.
-    fn send(&self, frame: &mut Vec<u8>) {
+    pub(super) fn send(&self, frame: &mut Vec<u8>) {
         if !frame.is_empty() && self.transport.send(self.node, Lane::Requests, frame).is_ok() {
             RouteCounters::add(&self.counters.answer_frames, 1);
             RouteCounters::add(&self.counters.sent_bytes, frame.len() as u64);
@@ -189,6 +208,7 @@ impl Router {
             counters: Arc::clone(&self.counters),
             limits: self.options.limits,
             in_flight: Mutex::default(),
+            gathered: Mutex::default(),
         });
         // Frames of one node arrive one after the other, so nobody else makes another for it now.
         self.served.rcu(|served| {
@@ -208,7 +228,7 @@ impl Router {
     pub(super) fn serve(&self, from: NodeId, incarnation: u64, mut items: Reader<'_>) -> Result<(), Malformed> {
         let served = self.served(from, incarnation);
         let sink: Arc<dyn WriteSink> = Arc::clone(&served) as Arc<dyn WriteSink>;
-        let (mut frame, mut count, mut writes) = (Vec::new(), 0, 0);
+        let (mut frame, mut count, mut writes) = (served.take_gathered(), 0, 0);
         let mut decoded = Ok(());
         while !items.is_empty() {
             let request = match wire::read_request(&mut items) {
@@ -233,7 +253,11 @@ impl Router {
         if writes > 0 {
             self.store.kick();
         }
-        served.send(&mut frame);
+        if !frame.is_empty() {
+            served.gather(frame);
+            self.has_frames.store(true, Ordering::SeqCst);
+            self.send_soon();
+        }
         RouteCounters::add(&self.counters.received, count);
         decoded
     }

@@ -175,6 +175,7 @@ impl Cluster {
             let router = Router::new(NodeId(number), Arc::clone(&store), port(), source, clock, options);
             store.set_reroute(Arc::clone(&router) as Arc<dyn Reroute>);
             tokio::spawn(Arc::clone(&router).run_timer());
+            tokio::spawn(Arc::clone(&router).run_sender());
             let listener = Listener { store: Arc::downgrade(&store), router: Arc::downgrade(&router) };
             store.liveness().set_listener(Arc::new(listener.clone()));
             hub.members.write().insert(number, listener);

@@ -56,6 +56,24 @@ async fn a_burst_travels_in_one_frame_and_so_do_its_answers() {
     assert_eq!(count(&cluster.router(1).counters().answer_frames), before + 1);
 }
 
+/// On one thread, so that all of them can run before what they ask for leaves.
+#[tokio::test]
+async fn what_several_connections_ask_of_a_node_leaves_together() {
+    let (cluster, tablet) = two().await;
+    cluster.put(2, tablet, b"k", b"v").await.unwrap();
+    let counters = [2, 1].map(|node| cluster.router(node).counters());
+    let frames = || [count(&counters[0].frames_sent), count(&counters[1].answer_frames)];
+    let before = frames();
+    let connections = (0..10).map(|_| {
+        let router = Arc::clone(&cluster.members[&2].router);
+        tokio::spawn(async move { sent(&router, router.fetch(tablet, one(b"k"))).await })
+    });
+    for found in join_all(connections).await {
+        assert_eq!(found.unwrap().unwrap().row.as_deref(), Some(&b"v"[..]));
+    }
+    assert_eq!(frames(), before.map(|before| before + 1));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn ranges_are_read_in_pieces_in_either_direction() {
     let (cluster, tablet) = two().await;
