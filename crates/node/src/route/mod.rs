@@ -2,10 +2,10 @@
 //!
 //! ```text
 //! asking node                                            leader
-//! route ─▶ Peer::add ─▶ kick: one frame ──────────────▶ Served::take: reads from memory answered at once,
+//! route ─▶ Peer::add ─▶ send_gathered: one frame ─────▶ Router::serve: reads from memory answered at once,
 //!   │        ▲                                             reads from disk and writes when they are done
 //!   │        └─ Parked ◀─ refused, or nobody leads           │
-//!   └─ here: the store         Outcomes ◀── one frame ◀──────┘
+//!   └─ here: the store         Outcomes ◀── one frame ◀──────┘ with its own requests
 //! ```
 //!
 //! Always true: a request is never forwarded by the node that it was sent to; a write is sent again only if it certainly was not proposed; a
