@@ -123,6 +123,15 @@ pub fn is_from_leader(message: &Message) -> bool {
     matches!(message.get_msg_type(), MessageType::MsgAppend | MessageType::MsgHeartbeat | MessageType::MsgSnapshot)
 }
 
+/// Whether a leader's message brings no entries: it says that the leader leads, and what is committed.
+pub fn tells_nothing_new(message: &Message) -> bool {
+    match message.get_msg_type() {
+        MessageType::MsgHeartbeat => true,
+        MessageType::MsgAppend => message.entries.is_empty(),
+        _ => false,
+    }
+}
+
 /// Whether it acknowledges a leader's message.
 pub fn is_acknowledgement(message: &Message) -> bool {
     matches!(message.get_msg_type(), MessageType::MsgAppendResponse | MessageType::MsgHeartbeatResponse)

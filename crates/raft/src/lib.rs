@@ -23,7 +23,7 @@ mod support;
 pub use fetch::Fetch;
 pub use group::{
     Group, GroupError, GroupOptions, MemberChange, MemberProgress, Step, is_acknowledgement, is_from_leader,
-    is_vote_request, may_come_from_a_peer,
+    is_vote_request, may_come_from_a_peer, tells_nothing_new,
 };
 pub use log::{LogReader, Recovered};
 pub use raft::eraftpb::{ConfState, Entry, EntryType, HardState, Message, MessageType};

@@ -23,7 +23,7 @@ use crate::wire::{self, Envelope};
 use ahash::AHashMap;
 use diorite_base::write::{KvError, Waited};
 use diorite_base::{GroupId, NodeId, TabletId};
-use diorite_raft::{ConfState, Entry, HardState, Message, Step, SupportChange, is_acknowledgement};
+use diorite_raft::{ConfState, Entry, HardState, Message, Step, SupportChange, is_acknowledgement, tells_nothing_new};
 use diorite_rpc::Lane;
 use diorite_storage::{Engine, Log, LogRecords, StorageError};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -75,6 +75,8 @@ pub struct Core<E: Engine> {
     turned_wall_us: i64,
     /// Replicas to look at in this turn.
     touched: Vec<TabletId>,
+    /// Replicas whose leader has given up its lease in this turn and which may lead after it.
+    pub(crate) called_upon: Vec<TabletId>,
     /// The replicas of a round, and their steps; kept for their memory.
     round: (Vec<TabletId>, Vec<(TabletId, Step)>),
     /// Replicas in which something is due: no leader, a member that lags, a writer who waits.
@@ -103,6 +105,7 @@ impl<E: Engine> Core<E> {
             turned_ns: 0,
             turned_wall_us: 0,
             touched: Vec::new(),
+            called_upon: Vec::new(),
             round: Default::default(),
             restless: BTreeSet::new(),
             deferred: VecDeque::new(),
@@ -322,6 +325,10 @@ impl<E: Engine> Core<E> {
         while let Some((from, group, envelope)) = envelopes.next() {
             self.fetch_ahead(envelopes.as_slice().iter().map(|(_, group, _)| TabletId(group.0)));
             self.receive(from, group, envelope);
+        }
+        // Only now: an entry of the old leader that came after its word would call off what had been begun.
+        for tablet in std::mem::take(&mut self.called_upon) {
+            self.look_after(tablet, self.context.clock.monotonic_ns());
         }
         for answer in input.answers.drain(..) {
             self.take_answer(answer);
@@ -654,7 +661,9 @@ fn post<E: Engine>(outbox: &mut BTreeMap<NodeId, Vec<u8>>, replica: &Replica<E>,
         return;
     }
     let keep_from = if replica.group.is_leader() { replica.keep_from() } else { 0 };
-    for message in messages {
+    // Whoever campaigns to lead after this replica, which has given up its lease, would follow it again on hearing of nothing new.
+    let calls_off = |message: &Message| replica.has_released() && tells_nothing_new(message);
+    for message in messages.into_iter().filter(|message| !calls_off(message)) {
         let to = message.to;
         let promise = replica.promise.filter(|promise| promise.leader == to && is_acknowledgement(&message));
         // A leader must not count on whoever cannot vote; this is also how it learns who can.

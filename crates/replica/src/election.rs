@@ -246,7 +246,7 @@ impl<E: Engine> Core<E> {
             {
                 replica.campaign_ns = now_ns;
             }
-            self.look_after(tablet, now_ns);
+            self.called_upon.push(tablet);
         } else if let Some(replica) = self.replicas.get_mut(&tablet) {
             replica.campaign_ns = now_ns + 2 * RANK_DELAY_NS;
         }

@@ -1,10 +1,12 @@
 //! Several stores in one process: they elect, replicate, fail over and change members.
 
 use super::*;
+use crate::wire::Envelope;
 use diorite_base::NodeId;
+use diorite_raft::tells_nothing_new;
 use diorite_rpc::{Lane, SendError, Transport};
 use std::collections::BTreeMap;
-use std::sync::{RwLock, Weak};
+use std::sync::{Mutex, RwLock, Weak};
 use std::time::Duration;
 
 /// Founders and wanted voters.
@@ -35,6 +37,8 @@ pub(super) struct Hub {
     pub(super) splits: RwLock<Vec<(u64, SplitMark)>>,
     /// A node that does not know yet of the children of tablets that were split.
     pub(super) ignorant: RwLock<Option<u64>>,
+    /// Every frame of consensus, with its sender, once it is asked for.
+    pub(super) frames: Mutex<Option<Vec<(u64, Vec<u8>)>>>,
     /// What is done when a store asks how a tablet is opened.
     pub(super) on_opening: RwLock<Option<OnOpening>>,
 }
@@ -49,6 +53,9 @@ impl Transport for Port {
         let cut = self.hub.cut.read().unwrap();
         if cut.contains(&self.node.0) || cut.contains(&to.0) {
             return Err(SendError::Down);
+        }
+        if let (Lane::Raft, Some(frames)) = (lane, &mut *self.hub.frames.lock().unwrap()) {
+            frames.push((self.node.0, frame.to_vec()));
         }
         let store = self.hub.stores.read().unwrap().get(&to.0).and_then(Weak::upgrade).ok_or(SendError::Down)?;
         store.receive(self.node, lane, frame);
@@ -291,6 +298,39 @@ fn writes_to_a_follower_are_refused_with_the_leaders_name() {
     cluster.stores[&1].release_leadership();
     wait_for(|| cluster.leader(1_000).is_some_and(|leader| leader != 1));
     assert_eq!(cluster.read(1_000, 1), 1);
+}
+
+#[test]
+fn a_leader_that_has_handed_over_says_nothing_that_would_call_the_election_off() {
+    let cluster = Cluster::start(3);
+    let tablets = 1_000..1_030;
+    for tablet in tablets.clone() {
+        (1..=3).for_each(|node| cluster.open(node, tablet, &[1, 2, 3], &[1, 2, 3]));
+    }
+    tablets.clone().for_each(|tablet| wait_for(|| cluster.leader(tablet) == Some(1)));
+    *cluster.hub.frames.lock().unwrap() = Some(Vec::new());
+    let members = Members { voters: [2, 3, 1].map(NodeId).to_vec(), learners: Vec::new() };
+    for tablet in tablets.clone() {
+        (1..=3).for_each(|node| cluster.stores[&node].set_members(TabletId(tablet), members.clone()));
+    }
+    wait_for(|| {
+        tablets.clone().for_each(|tablet| cluster.add(tablet, 1));
+        tablets.clone().all(|tablet| cluster.leader(tablet) == Some(2))
+    });
+    let frames = cluster.hub.frames.lock().unwrap().take().unwrap();
+    let mut released = BTreeMap::new();
+    for (from, frame) in frames {
+        for (group, envelope) in crate::wire::envelopes(&frame).unwrap() {
+            match envelope {
+                Envelope::Released { term, .. } => drop(released.insert((from, group), term)),
+                Envelope::Raft { message, .. } if released.get(&(from, group)) == Some(&message.term) => {
+                    assert!(!tells_nothing_new(&message), "{group}: {message:?}");
+                }
+                _ => {}
+            }
+        }
+    }
+    assert_eq!(released.len(), tablets.count());
 }
 
 #[test]
