@@ -31,6 +31,8 @@ use crate::status::{bytes, say};
 const STEP: Duration = Duration::from_millis(250);
 /// What counts as evenly spread, in % of the mean.
 const EVEN_PERCENT: f64 = 10.0;
+/// How often a node is asked how much it was sent, seconds: it has all of its metrics to put together for that.
+const METERED_EVERY_S: f64 = 1.0;
 /// How long nothing may move before an evenly spread cluster is done: nodes report about once a second.
 const REST_S: f64 = 1.5;
 
@@ -181,6 +183,10 @@ impl Stage<'_> {
             let at_s = since.elapsed_s();
             if let Some(sight) = &sight {
                 growth.look(sight, address, at_s);
+                if growth.is_to_be_metered(at_s) {
+                    let received = self.operator.copied_to(address).await;
+                    growth.meter(since.elapsed_s(), received);
+                }
                 if let (Some(node), None) = (growth.node, growth.first_replica_s) {
                     let there = self.operator.tablets(Some(node)).await.unwrap_or_default();
                     let has_settled = settled(&there).iter().any(|&(_, on)| on == node);
@@ -361,8 +367,8 @@ struct Growth {
     node: Option<u64>,
     first_replica_s: Option<f64>,
     first_leader_s: Option<f64>,
-    first_move_s: Option<f64>,
-    last_move_s: Option<f64>,
+    /// When the new node was asked how many bytes of copies had come to it, and what it said.
+    metered: Vec<(f64, f64)>,
     balanced_s: Option<f64>,
     /// Bytes per second and node.
     limit_bytes: Option<u64>,
@@ -380,25 +386,26 @@ impl Growth {
         if self.first_leader_s.is_none() && node.is_some_and(|node| node.leaders > 0) {
             self.first_leader_s = Some(at_s);
         }
-        if sight.cluster.balancer.moves > 0 {
-            self.first_move_s.get_or_insert(at_s);
-            self.last_move_s = Some(at_s);
-        }
         self.limit_bytes = Some(sight.cluster.balancer.copy_rate_bytes);
         self.byte_spread_percent = sight.byte_spread_percent();
         self.leader_spread_percent = sight.leader_spread_percent();
     }
 
-    /// Bytes that came to the new node.
-    fn received_bytes(&self) -> Option<u64> {
-        Some(self.arrived.as_ref()?.get(&self.node?).copied().unwrap_or(0))
+    fn is_to_be_metered(&self, at_s: f64) -> bool {
+        self.node.is_some() && self.metered.last().is_none_or(|(last_s, _)| at_s >= last_s + METERED_EVERY_S)
     }
 
-    /// The mean rate of copies to the new node over the time in which replicas moved, in % of the limit.
+    fn meter(&mut self, at_s: f64, received: Option<f64>) {
+        self.metered.extend(received.map(|bytes| (at_s, bytes)));
+    }
+
+    /// The mean rate at which copies came to the new node, in % of the limit: from when the first was seen to have come to when the last were still to come.
     fn rate_percent(&self) -> Option<f64> {
-        let seconds = self.last_move_s? - self.first_move_s?;
-        let allowed = self.limit_bytes? as f64 * seconds;
-        (allowed > 0.0).then_some(self.received_bytes()? as f64 / allowed * 100.0)
+        let (_, last) = *self.metered.last()?;
+        let mut while_they_came = self.metered.iter().filter(|(_, bytes)| (1.0..last).contains(bytes));
+        let (first_s, first) = while_they_came.next()?;
+        let (last_s, last) = while_they_came.next_back()?;
+        Some((last - first) / (last_s - first_s) / self.limit_bytes? as f64 * 100.0)
     }
 
     fn line(&self) -> String {

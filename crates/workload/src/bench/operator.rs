@@ -16,6 +16,8 @@ use crate::runner::pause;
 
 /// How often a setting is tried, a second apart.
 const SETTING_TRIES: u32 = 20;
+/// The metric of what copies have brought to a node.
+const COPIES_RECEIVED: &str = "diorite_replica_copied_bytes_total{direction=\"received\"}";
 /// Tablets on a page.
 const PAGE: usize = 10_000;
 
@@ -202,6 +204,13 @@ impl Operator {
             let Some(last) = page.next_after else { return Some(tablets) };
             after = format!("&after={last}");
         }
+    }
+
+    /// Bytes of copies that have come to the node on `address` since its start.
+    pub async fn copied_to(&self, address: IpAddr) -> Option<f64> {
+        let metrics = http::get(address, "/metrics").await?;
+        let line = metrics.lines().find_map(|line| line.strip_prefix(COPIES_RECEIVED))?;
+        line.trim().parse().ok()
     }
 
     /// Changes settings of the whole cluster.

@@ -101,7 +101,11 @@ fn the_figures_of_adding_a_node() {
     growth.look(&moving(sight(&[(12, 4, 800); 5]), 1), fifth, 7.0);
     growth.look(&sight(&[(12, 4, 800); 5]), fifth, 8.0);
     growth.balanced_s = Some(8.0);
-    // 200 MB/s for five seconds would be 1 GB.
+    for (at_s, bytes) in [(2.0, 0.0), (3.0, 1e7), (4.0, 1.9e8), (5.0, 3.7e8), (6.0, 4.6e8), (7.0, 4.6e8)] {
+        assert!(growth.is_to_be_metered(at_s));
+        growth.meter(at_s, Some(bytes));
+        assert!(!growth.is_to_be_metered(at_s + 0.9));
+    }
     growth.arrived = Some(BTreeMap::from([(5, 900_000_000), (2, 50_000_000)]));
     let figures = growth_figures(&growth, Some(&phase(3_000, 0)), Some(&phase(2_000, 0)));
     assert_eq!(value(&figures, "first tablet"), Some(4.0));
