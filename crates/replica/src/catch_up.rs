@@ -5,7 +5,7 @@ use crate::queue::Queue;
 use crate::replica::Replica;
 use diorite_base::TabletId;
 use diorite_raft::{Entry, Fetch, LogReader};
-use diorite_storage::{Engine, GroupReader, Log, StorageError};
+use diorite_storage::{Engine, GroupReader, Log, StorageError, make_way};
 use std::sync::mpsc::Receiver;
 
 /// How often a read is tried: a file may be given back between finding an entry's place and reading it there.
@@ -67,6 +67,7 @@ impl<E: Engine> Core<E> {
 
 /// Carries out reads until the store thread that asks for them ends.
 pub(crate) fn read_back(queue: &Queue, reads: &Receiver<LogRead<GroupReader>>) {
+    make_way();
     while let Ok(read) = reads.recv() {
         queue.answer(read.carry_out());
     }

@@ -1,5 +1,6 @@
-//! Counts what RocksDB's background threads do, per node and per tablet.
+//! Counts what RocksDB's background threads do, per node and per tablet, and has them make way for requests.
 
+use crate::precedence::make_way;
 use crate::shared::StorageCounters;
 use rust_rocksdb::event_listener::{
     BackgroundErrorRecoveryInfo, CompactionJobInfo, DBBackgroundErrorReason, DBWriteStallCondition, EventListener,
@@ -44,6 +45,7 @@ impl Listener {
 
 impl EventListener for Listener {
     fn on_flush_begin(&self, _: &FlushJobInfo) {
+        make_way();
         self.counters.flushes_running.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -54,6 +56,7 @@ impl EventListener for Listener {
     }
 
     fn on_compaction_begin(&self, info: &CompactionJobInfo) {
+        make_way();
         self.pool(info).fetch_add(1, Ordering::Relaxed);
         self.tablet.compactions.fetch_add(1, Ordering::Release);
     }

@@ -182,6 +182,8 @@ fn base_options(
     base.set_skip_stats_update_on_db_open(true);
     // Closing is as quick as crashing: the log is replayed. A clean shutdown flushes first.
     base.set_avoid_flush_during_shutdown(true);
+    // Otherwise each opening of a tablet, of a handful of files, starts 15 threads.
+    base.set_max_file_opening_threads(1);
     base.set_max_open_files(options.open_files_per_tablet);
     base.set_bytes_per_sync(1 << 20);
     base.set_compaction_readahead_size(2 << 20);

@@ -8,6 +8,7 @@ use super::{ALIVE_NS, Copies, LOOK_NS, PIECE_BYTES, WINDOW_BYTES};
 use crate::events::TabletEventKind;
 use ahash::{AHashMap, AHashSet};
 use diorite_base::{NodeId, TabletId};
+use diorite_storage::make_way;
 use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -219,6 +220,7 @@ struct Taking {
 
 impl Taking {
     fn run(&mut self, frames: &Receiver<Vec<u8>>) {
+        make_way();
         let outcome = self.take_all(frames);
         self.copies.pace_in.lock().refund(self.credit.unused());
         self.staged = None;
