@@ -322,6 +322,11 @@ impl<L: LogReader> Group<L> {
         self.is_leader() && self.node.raft.raft_log.term(self.node.raft.raft_log.applied).ok() == Some(self.term())
     }
 
+    /// Whether an entry of this term is committed, as far as is known here.
+    pub fn has_committed_in_term(&self) -> bool {
+        self.node.raft.raft_log.term(self.commit_index()).ok() == Some(self.term())
+    }
+
     /// The voters and learners.
     pub fn members(&self) -> &ConfState {
         self.node.store().conf_state()

@@ -202,7 +202,14 @@ impl<E: Engine> Core<E> {
             if is_unbound {
                 self.disturb(tablet);
             }
-        } else if acknowledges && replica.group.is_leader() && replica.group.term() == term && epoch != 0 {
+        } else if acknowledges && replica.group.is_leader() && replica.group.term() == term {
+            // Not when it has answered to such word: a replica that has lost its log may hold less than it is told.
+            if kind == MessageType::MsgAppendResponse {
+                replica.tell_news();
+            }
+            if epoch == 0 {
+                return;
+            }
             if replica.acknowledged_term != term {
                 replica.acknowledged.clear();
                 replica.acknowledged_term = term;

@@ -122,12 +122,7 @@ impl<E: Engine> Core<E> {
             replica.leading_since_ns = None;
             return;
         }
-        let is_new = replica.leading_since_ns.is_none();
         let since_ns = *replica.leading_since_ns.get_or_insert(now_ns);
-        if is_new {
-            // Writers who came to the leader before this one wait there for word that their entries are committed.
-            self.ping(tablet, now_ns);
-        }
         let Some(replica) = self.replicas.get(&tablet) else { return };
         match self.due(replica) {
             Some(Due::Change(change)) => self.change_members(tablet, &change),

@@ -11,7 +11,9 @@ use crate::store::Refused;
 use diorite_base::mutation::{Evaluator, Mutation, MutationRef};
 use diorite_base::write::{KvError, WriteSink};
 use diorite_base::{GroupId, NodeId, TabletId};
-use diorite_raft::{ConfState, Entry, EntryType, Group, GroupError, GroupOptions, LogReader, Recovered};
+use diorite_raft::{
+    ConfState, Entry, EntryType, Group, GroupError, GroupOptions, LogReader, MemberProgress, Recovered,
+};
 use diorite_storage::{AppliedState, Engine, Log, LogRecords, MEMBERS_KEY, SPLIT_KEY, StorageError, TabletData};
 use protobuf::Message as _;
 use std::collections::{BTreeMap, VecDeque};
@@ -177,6 +179,8 @@ pub struct Replica<E: Engine> {
     pub(crate) proposed_ns: u64,
     /// Since when this node has led, in the current term.
     pub(crate) leading_since_ns: Option<u64>,
+    /// The last term in which this replica led and committed something, and the commit index with which that began.
+    pub(crate) took_over: (u64, u64),
     /// The first log index that some member may still need, as its leader said.
     pub(crate) keep_from: u64,
     /// The data holds what the log does not, as after a copy, and the leader may not know yet.
@@ -310,6 +314,7 @@ impl<E: Engine> Replica<E> {
             looked_at_ns: 0,
             proposed_ns: 0,
             leading_since_ns: None,
+            took_over: (0, 0),
             keep_from: 0,
             announces_copy,
             split,
@@ -381,6 +386,23 @@ impl<E: Engine> Replica<E> {
     /// Whether it leads and has given up its lease for good, so that another shall lead.
     pub(crate) fn has_released(&self) -> bool {
         self.group.is_leader() && self.released_term == self.group.term()
+    }
+
+    /// Tells those who hold it what this leader found committed when it took over, once that is certain: where another led before, writers may be waiting for it. Later
+    /// commits travel with entries.
+    pub(crate) fn tell_news(&mut self) {
+        let term = self.group.term();
+        if self.took_over.0 != term {
+            if !self.group.has_committed_in_term() {
+                return;
+            }
+            self.took_over = (term, self.group.commit_index());
+        }
+        let (_, commit) = self.took_over;
+        let is_news = |member: MemberProgress| member.committed < commit && commit <= member.matched;
+        if self.group.progress().any(is_news) {
+            self.group.ping();
+        }
     }
 
     /// Whether it may put off applying these committed entries: nobody here waits for them, and there are not too many of them yet.
