@@ -19,10 +19,10 @@ pub struct Usage {
     /// User and system time since each process began.
     pub cpu_seconds: Option<f64>,
     pub resident_bytes: Option<u64>,
-    /// Bytes that really came from and went to block devices.
+    /// Bytes and completed operations of the data directories' devices, by everybody on the machine. What Linux counts per process
+    /// (`/proc/<pid>/io`) is the memory made dirty, in pages of up to megabytes: for small appends a hundred times what is written.
     pub disk_read_bytes: Option<u64>,
     pub disk_write_bytes: Option<u64>,
-    /// Completed operations of the data directories' devices, by everybody on the machine.
     pub device_reads: Option<u64>,
     pub device_writes: Option<u64>,
     /// The size of all SSTables.
@@ -55,8 +55,6 @@ struct Seen {
     cpu_seconds: f64,
     /// 0 once the process has ended.
     resident_bytes: u64,
-    /// Bytes read from and written to block devices.
-    io: Option<(u64, u64)>,
 }
 
 impl Process {
@@ -68,18 +66,16 @@ impl Process {
     fn look(&mut self) -> Option<Seen> {
         let id = self.id;
         let stat = read(&format!("/proc/{id}/stat")).and_then(|text| parse_stat(&text));
-        self.take(stat, || read(&format!("/proc/{id}/io")).and_then(|text| parse_io(&text)))
+        self.take(stat)
     }
 
-    fn take(&mut self, stat: Option<ProcessStat>, io: impl Fn() -> Option<(u64, u64)>) -> Option<Seen> {
+    fn take(&mut self, stat: Option<ProcessStat>) -> Option<Seen> {
         let is_same = |stat: &ProcessStat| self.seen.is_none_or(|seen| seen.start_ticks == stat.start_ticks);
         self.seen = match stat.filter(is_same) {
             Some(stat) => Some(Seen {
                 start_ticks: stat.start_ticks,
                 cpu_seconds: stat.cpu_seconds,
                 resident_bytes: stat.resident_bytes,
-                // Of a process that has ended and that nobody has waited for, the rest can still be read.
-                io: io().or(self.seen.and_then(|seen| seen.io)),
             }),
             None => self.seen.map(|seen| Seen { resident_bytes: 0, ..seen }),
         };
@@ -118,7 +114,6 @@ impl Sampler {
         let looked = watched.processes.iter_mut().map(Process::look);
         let seen: Option<Vec<Seen>> = looked.collect::<Option<Vec<_>>>().filter(|all| !all.is_empty());
         drop(watched);
-        let io = seen.as_ref().and_then(|all| all.iter().map(|seen| seen.io).collect::<Option<Vec<_>>>());
         let devices = devices(&directories);
         let device_usage = (!devices.is_empty())
             .then(|| read("/proc/diskstats").map(|text| parse_diskstats(&text, &devices)))
@@ -126,10 +121,10 @@ impl Sampler {
         Usage {
             cpu_seconds: seen.as_ref().map(|all| all.iter().map(|seen| seen.cpu_seconds).sum()),
             resident_bytes: seen.as_ref().map(|all| all.iter().map(|seen| seen.resident_bytes).sum()),
-            disk_read_bytes: io.as_ref().map(|all| all.iter().map(|io| io.0).sum()),
-            disk_write_bytes: io.as_ref().map(|all| all.iter().map(|io| io.1).sum()),
-            device_reads: device_usage.map(|usage| usage.0),
-            device_writes: device_usage.map(|usage| usage.1),
+            disk_read_bytes: device_usage.map(|usage| usage.read_bytes),
+            disk_write_bytes: device_usage.map(|usage| usage.write_bytes),
+            device_reads: device_usage.map(|usage| usage.reads),
+            device_writes: device_usage.map(|usage| usage.writes),
             sst_bytes: (!directories.is_empty())
                 .then(|| directories.iter().map(|directory| bytes_of(directory, Some("sst"))).sum()),
         }
@@ -140,30 +135,33 @@ fn read(path: &str) -> Option<String> {
     std::fs::read_to_string(path).ok()
 }
 
-/// Bytes read from and written to block devices, of `/proc/<pid>/io`.
-pub fn parse_io(text: &str) -> Option<(u64, u64)> {
-    let field = |name: &str| {
-        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
-        line.trim().parse::<u64>().ok()
-    };
-    Some((field("read_bytes")?, field("write_bytes")?))
+/// What devices have done.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct DeviceUsage {
+    pub reads: u64,
+    pub read_bytes: u64,
+    pub writes: u64,
+    pub write_bytes: u64,
 }
 
-/// Reads and writes completed by the given devices (major, minor), of `/proc/diskstats`.
-pub fn parse_diskstats(text: &str, devices: &[(u32, u32)]) -> (u64, u64) {
-    let mut sums = (0, 0);
+/// What the given devices (major, minor) have done, of `/proc/diskstats` (Linux, `Documentation/admin-guide/iostats.rst`).
+pub fn parse_diskstats(text: &str, devices: &[(u32, u32)]) -> DeviceUsage {
+    const SECTOR_BYTES: u64 = 512;
+    let mut sums = DeviceUsage::default();
     for line in text.lines() {
         let fields: Vec<&str> = line.split_ascii_whitespace().collect();
         let number = |index: usize| fields.get(index).and_then(|field| field.parse::<u64>().ok());
-        let (Some(major), Some(minor), Some(reads), Some(writes)) = (number(0), number(1), number(3), number(7)) else {
+        let is_wanted =
+            |&(major, minor): &(u32, u32)| (number(0), number(1)) == (Some(u64::from(major)), Some(u64::from(minor)));
+        let (Some(reads), Some(read), Some(writes), Some(written)) = (number(3), number(5), number(7), number(9))
+        else {
             continue;
         };
-        if devices
-            .iter()
-            .any(|&(wanted_major, wanted_minor)| (u64::from(wanted_major), u64::from(wanted_minor)) == (major, minor))
-        {
-            sums.0 += reads;
-            sums.1 += writes;
+        if devices.iter().any(is_wanted) {
+            sums.reads += reads;
+            sums.read_bytes += read * SECTOR_BYTES;
+            sums.writes += writes;
+            sums.write_bytes += written * SECTOR_BYTES;
         }
     }
     sums

@@ -24,6 +24,8 @@ impl Clock for Behind {
     }
 }
 
+/// A frame and who has sent it.
+type Sent = (u64, Vec<u8>);
 type OnOpening = Box<dyn Fn(u64) + Send + Sync>;
 
 /// Carries frames between the stores of one process, on the sender's thread. A node that is not there, or is cut off, is down.
@@ -37,8 +39,8 @@ pub(super) struct Hub {
     pub(super) splits: RwLock<Vec<(u64, SplitMark)>>,
     /// A node that does not know yet of the children of tablets that were split.
     pub(super) ignorant: RwLock<Option<u64>>,
-    /// Every frame of consensus, with its sender, once it is asked for.
-    pub(super) frames: Mutex<Option<Vec<(u64, Vec<u8>)>>>,
+    /// Every frame of consensus, once they are asked for.
+    pub(super) frames: Mutex<Option<Vec<Sent>>>,
     /// What is done when a store asks how a tablet is opened.
     pub(super) on_opening: RwLock<Option<OnOpening>>,
 }

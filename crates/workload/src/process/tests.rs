@@ -4,20 +4,13 @@
 use super::*;
 
 #[test]
-fn io_bytes_are_those_of_the_block_layer() {
-    let io =
-        "rchar: 999\nwchar: 888\nsyscr: 7\nsyscw: 6\nread_bytes: 4096\nwrite_bytes: 8192\ncancelled_write_bytes: 1\n";
-    assert_eq!(parse_io(io), Some((4_096, 8_192)));
-    assert_eq!(parse_io("rchar: 1\n"), None);
-}
-
-#[test]
 fn only_the_wanted_devices_count() {
     let text =
         " 259 0 nvme0n1 100 0 800 5 200 0 1600 9 0 10 14 0 0 0 0 3 1\n 259 1 nvme0n1p1 60 0 1 1 70 0 1 1 0 0 0\n";
-    assert_eq!(parse_diskstats(text, &[(259, 1)]), (60, 70));
-    assert_eq!(parse_diskstats(text, &[(259, 0), (259, 1)]), (160, 270));
-    assert_eq!(parse_diskstats("broken line\n", &[(8, 0)]), (0, 0));
+    let usage = |reads, read_bytes, writes, write_bytes| DeviceUsage { reads, read_bytes, writes, write_bytes };
+    assert_eq!(parse_diskstats(text, &[(259, 1)]), usage(60, 512, 70, 512));
+    assert_eq!(parse_diskstats(text, &[(259, 0), (259, 1)]), usage(160, 801 * 512, 270, 1_601 * 512));
+    assert_eq!(parse_diskstats("broken line\n", &[(8, 0)]), DeviceUsage::default());
 }
 
 #[test]
@@ -53,12 +46,12 @@ fn what_a_dead_process_has_used_stays_and_a_namesake_does_not_count() {
         Some(ProcessStat { state: 'S', cpu_seconds, resident_bytes: 4_096, threads: 1, start_ticks })
     };
     let mut process = Process::new(7);
-    assert!(process.take(None, || None).is_none(), "it was never seen");
-    assert_eq!(process.take(stat(100, 2.0), || Some((10, 20))).unwrap().cpu_seconds, 2.0);
+    assert!(process.take(None).is_none(), "it was never seen");
+    assert_eq!(process.take(stat(100, 2.0)).unwrap().cpu_seconds, 2.0);
     // Its end, and another process that has been given its number.
     for stat in [None, stat(200, 0.1)] {
-        let seen = process.take(stat, || Some((0, 0))).unwrap();
-        assert_eq!((seen.cpu_seconds, seen.resident_bytes, seen.io), (2.0, 0, Some((10, 20))));
+        let seen = process.take(stat).unwrap();
+        assert_eq!((seen.cpu_seconds, seen.resident_bytes), (2.0, 0));
     }
 }
 
