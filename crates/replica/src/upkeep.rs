@@ -12,7 +12,7 @@ use crate::store::{Durability, Inner};
 use crate::worker::Command;
 use ahash::AHashMap;
 use diorite_base::{GroupId, TabletId};
-use diorite_storage::{LOG_FILE_BYTES, make_way};
+use diorite_storage::LOG_FILE_BYTES;
 use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -72,7 +72,6 @@ impl MemoryGate {
 
 /// Runs until the store closes.
 pub(crate) fn run(inner: &Inner, copies: &Copies) {
-    make_way();
     let mut seen_flushes: AHashMap<TabletId, u64> = AHashMap::default();
     let (mut pace, mut purge) = (FlushPace::default(), PurgePace::default());
     let period = match inner.options.durability {
