@@ -374,8 +374,10 @@ pub enum FailureKind {
     Refused,
     /// It cannot be understood: ask otherwise.
     Invalid,
-    /// Nobody can say at the moment: ask again.
+    /// Nobody can say at the moment: ask again. What was to be changed may have been, or may still be.
     Unavailable,
+    /// Nobody can say or do it at the moment, and nothing was begun: ask again.
+    NotBegun,
 }
 
 impl Failure {

@@ -42,7 +42,7 @@ pub(crate) fn status_of(kind: FailureKind) -> StatusCode {
         FailureKind::NotFound => StatusCode::NOT_FOUND,
         FailureKind::Refused => StatusCode::CONFLICT,
         FailureKind::Invalid => StatusCode::BAD_REQUEST,
-        FailureKind::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+        FailureKind::Unavailable | FailureKind::NotBegun => StatusCode::SERVICE_UNAVAILABLE,
     }
 }
 

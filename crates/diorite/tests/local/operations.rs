@@ -259,6 +259,22 @@ pub fn is_written(local: &Local, statement: &str) -> bool {
 }
 
 #[test]
+fn what_is_changed_while_the_catalog_changes_its_leader_is_carried_out() {
+    let local = with_table(3, &["--rf", "3"]);
+    // Until then node 1 cannot be done without.
+    let is_on_all =
+        |log: &String| log.rsplit_once("change=LeaveJoint").is_some_and(|(_, then)| then.contains("members changed"));
+    wait_for("the catalog is on all three", || local.run(&["logs", "1"]), is_on_all);
+    for stopped in [1, 2, 3, 1, 2, 3] {
+        let other = stopped % 3 + 1;
+        local.run(&["stop", &stopped.to_string()]);
+        admin(&local, other, &["set-rate", "50MB/s"]);
+        local.run(&["start", &stopped.to_string()]);
+        admin(&local, stopped, &["set-rate", "60MB/s"]);
+    }
+}
+
+#[test]
 fn what_would_cost_a_quorum_is_refused_and_says_why() {
     let local = with_table(3, &["--rf", "3"]);
     assert!(

@@ -55,8 +55,10 @@ use wire::Frame;
 
 /// How long the node that leads the catalog is given to answer.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// How often, and with which pauses, the leader of the catalog is asked: leaders change within a second.
-const ATTEMPTS: u32 = 8;
+/// How often the leader of the catalog is asked a question, and to make a change, and with which pauses: leaders change within a second, on a busy
+/// machine within a few.
+const ATTEMPTS: usize = 8;
+const ATTEMPTS_TO_CHANGE: usize = 20;
 const ASK_AGAIN: Duration = Duration::from_millis(250);
 /// Questions of other nodes that are answered at a time.
 const AT_A_TIME: usize = 64;
@@ -241,7 +243,7 @@ impl Operations {
                 (Err(error), _) => {
                     Err(Failure::new(FailureKind::Invalid, format!("the question cannot be read: {error}")))
                 }
-                (_, Err(_)) => Err(unavailable("too many questions at a time")),
+                (_, Err(_)) => Err(not_begun("too many questions at a time")),
             };
             let (has_failed, text) = match &answer {
                 Ok(value) => (false, value.to_string()),
@@ -266,7 +268,7 @@ impl Operations {
     /// The answer of this node, which should lead the catalog.
     async fn answer_leading(&self, ask: Ask) -> Answer {
         if !self.leads() {
-            return Err(unavailable("the catalog's leader has just changed: ask again"));
+            return Err(not_begun("the catalog's leader has just changed: ask again"));
         }
         match ask {
             Ask::Change(change) => self.carry_out(change).await,
@@ -289,23 +291,32 @@ impl Operations {
         self.ask_node(node, &Ask::Node { node: Some(node), question }, PATIENCE).await
     }
 
-    /// The answer of the node that leads the catalog. A question, unlike a change, is asked again while that node is being found.
+    /// The answer of the node that leads the catalog. Asked again while that node is being found; a change only if it was certainly not begun.
     async fn ask_leader(&self, ask: Ask) -> Answer {
-        let attempts = if matches!(ask, Ask::Change(_)) { 1 } else { ATTEMPTS };
-        for _ in 1..attempts {
-            match self.ask_leader_once(ask.clone()).await {
-                Err(Failure { kind: FailureKind::Unavailable, .. }) => crate::membership::pause(ASK_AGAIN).await,
+        let attempts = if matches!(ask, Ask::Change(_)) { ATTEMPTS_TO_CHANGE } else { ATTEMPTS };
+        let mut refused_by = None;
+        let mut attempt = 0;
+        loop {
+            // Whoever has just refused is passed over once: so every other attempt goes to a node that is not thought to lead, each time another.
+            let leader = self.router.other_leader(CATALOG_TABLET, attempt / 2, refused_by);
+            let failure = match self.ask_as_leader(leader, ask.clone()).await {
+                Err(failure) if may_be_asked_again(&ask, failure.kind) => failure,
                 answer => return answer,
+            };
+            attempt += 1;
+            if attempt == attempts {
+                return Err(failure);
             }
+            refused_by = leader;
+            crate::membership::pause(ASK_AGAIN).await;
         }
-        self.ask_leader_once(ask).await
     }
 
-    async fn ask_leader_once(&self, ask: Ask) -> Answer {
-        match self.router.leader(CATALOG_TABLET) {
+    async fn ask_as_leader(&self, leader: Option<NodeId>, ask: Ask) -> Answer {
+        match leader {
             Some(leader) if leader == self.node => self.answer_here(ask).await,
             Some(leader) => self.ask_node(leader, &ask, PATIENCE).await,
-            None => Err(unavailable("nobody leads the catalog at the moment: ask again")),
+            None => Err(not_begun("nobody leads the catalog at the moment: ask again")),
         }
     }
 
@@ -328,7 +339,7 @@ impl Operations {
             Ok(()) => tokio::time::timeout(patience, answer).await,
             Err(error) => {
                 self.asked.lock().remove(&id);
-                return Err(unavailable(format!("node {node} cannot be asked: {error}")));
+                return Err(not_begun(format!("node {node} cannot be asked: {error}")));
             }
         };
         self.asked.lock().remove(&id);
@@ -337,6 +348,18 @@ impl Operations {
             _ => Err(unavailable(format!("node {node} does not answer"))),
         }
     }
+}
+
+fn may_be_asked_again(ask: &Ask, failed: FailureKind) -> bool {
+    match failed {
+        FailureKind::NotBegun => true,
+        FailureKind::Unavailable => !matches!(ask, Ask::Change(_)),
+        FailureKind::NotFound | FailureKind::Refused | FailureKind::Invalid => false,
+    }
+}
+
+fn not_begun(message: impl Into<String>) -> Failure {
+    Failure::new(FailureKind::NotBegun, message)
 }
 
 fn unavailable(message: impl Into<String>) -> Failure {

@@ -216,7 +216,12 @@ impl Router {
 
     /// Who leads a tablet, as far as is known without asking.
     pub(crate) fn leader(&self, tablet: TabletId) -> Option<NodeId> {
-        match self.route(tablet, 0, None) {
+        self.other_leader(tablet, 0, None)
+    }
+
+    /// Who may lead a tablet that `refused_by` says it does not lead; among nodes of which no more is known, another one with each attempt.
+    pub(crate) fn other_leader(&self, tablet: TabletId, attempts: usize, refused_by: Option<NodeId>) -> Option<NodeId> {
+        match self.route(tablet, attempts, refused_by) {
             Ok(Route::Here) => Some(self.node),
             Ok(Route::Node { node, .. }) => Some(node),
             Ok(Route::Nobody) | Err(_) => None,
