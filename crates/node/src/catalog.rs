@@ -24,7 +24,7 @@ use diorite_query::program::TabletEvaluator;
 use diorite_replica::{
     ChildOpening, Leadership, Members, Merging, OpenTablet, Openings, PeerListener, Split, SplitMark, Store,
 };
-use diorite_storage::{CompactionStyle, ScanRange, Values};
+use diorite_storage::{CompactionStyle, ScanRange, Values, make_way};
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -253,6 +253,8 @@ impl CatalogFollower {
     }
 
     fn follow(&self, woken: &Receiver<()>) {
+        // A node that joins opens dozens of replicas within a second.
+        make_way();
         while woken.recv().is_ok() {
             let (newest, served) = (self.current(), self.served());
             if newest.version() > served.version() {

@@ -3,13 +3,17 @@
 use crate::core::Core;
 use crate::queue::Queue;
 use crate::replica::Replica;
-use diorite_base::TabletId;
+use diorite_base::{Clock, TabletId};
 use diorite_raft::{Entry, Fetch, LogReader};
 use diorite_storage::{Engine, GroupReader, Log, StorageError, make_way};
 use std::sync::mpsc::Receiver;
+use std::time::Duration;
 
 /// How often a read is tried: a file may be given back between finding an entry's place and reading it there.
 const TRIES: usize = 3;
+
+/// A disk that is slow must not be waited for twice.
+const LONGEST_REST: Duration = Duration::from_millis(20);
 
 /// Entries of a tablet's log to be read for members that lack them.
 pub struct LogRead<R> {
@@ -65,10 +69,14 @@ impl<E: Engine> Core<E> {
     }
 }
 
-/// Carries out reads until the store thread that asks for them ends.
-pub(crate) fn read_back(queue: &Queue, reads: &Receiver<LogRead<GroupReader>>) {
+/// Carries out reads until the store thread that asks for them ends. Rests as long as it reads: what it reads is also to be sent, written and applied, by
+/// threads that make way for nobody.
+pub(crate) fn read_back(clock: &dyn Clock, queue: &Queue, reads: &Receiver<LogRead<GroupReader>>) {
     make_way();
     while let Ok(read) = reads.recv() {
+        let began_ns = clock.monotonic_ns();
         queue.answer(read.carry_out());
+        let took_ns = clock.monotonic_ns().saturating_sub(began_ns);
+        std::thread::sleep(Duration::from_nanos(took_ns).min(LONGEST_REST));
     }
 }

@@ -210,7 +210,9 @@ impl Store {
             let worker = Worker::new(Arc::clone(&inner), number, reader);
             threads.push(spawn(format!("store-{number}"), move || worker.run())?);
             let for_reads = Arc::clone(&inner);
-            threads.push(spawn(format!("log-reads-{number}"), move || read_back(&for_reads.queues[number], &reads))?);
+            threads.push(spawn(format!("log-reads-{number}"), move || {
+                read_back(for_reads.context.clock.as_ref(), &for_reads.queues[number], &reads);
+            })?);
         }
         let (for_upkeep, copies_of_upkeep) = (Arc::clone(&inner), Arc::clone(&copies));
         threads.push(spawn("upkeep".to_owned(), move || upkeep::run(&for_upkeep, &copies_of_upkeep))?);

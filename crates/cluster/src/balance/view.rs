@@ -157,8 +157,9 @@ pub struct Limits {
 impl Limits {
     /// How many times as many copies there may be if they are small.
     pub const SMALL_COPIES: u32 = 16;
-    /// Copies are small together if the knob lets them through in so many seconds.
-    pub const WINDOW_S: u64 = 10;
+    /// Copies are small together if the knob lets them through in so many seconds: longer than it takes to decide on the next and to begin with
+    /// it, and no longer, as all that are under way were begun at once, and a replica that begins is opened, and its sender may have to flush.
+    pub const WINDOW_S: u64 = 3;
 }
 
 impl Default for Limits {

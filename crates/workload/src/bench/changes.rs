@@ -29,6 +29,9 @@ use crate::status::{bytes, say};
 
 /// How often the cluster is looked at.
 const STEP: Duration = Duration::from_millis(250);
+/// The phases in which nothing changes.
+const ALONE: &str = "mixed-load";
+const ALONE_AGAIN: &str = "mixed-load-again";
 /// What counts as evenly spread, in % of the mean.
 const EVEN_PERCENT: f64 = 10.0;
 /// How often a node is asked how much it was sent, seconds: it has all of its metrics to put together for that.
@@ -43,8 +46,8 @@ pub struct ChangeOptions {
     pub rate: f64,
     /// Its readers and writers, each: the most requests in flight.
     pub tasks: usize,
-    /// How long the load is measured before anything changes.
-    pub baseline: Duration,
+    /// How long the load is measured while nothing changes, each time.
+    pub alone: Duration,
     /// How long nothing may move before a cluster is done that is not evenly spread.
     pub settle: Duration,
     /// How long a change may make no progress.
@@ -75,13 +78,14 @@ pub struct Changes {
 
 impl Stage<'_> {
     /// The mixed load alone, for the comparison; whether it was interrupted.
-    pub async fn baseline(&self, measurement: &mut Measurement) -> Result<bool, WorkloadError> {
-        let plan = Plan { duration: Some(self.options.baseline), ..self.plan(None) };
-        let spec = PhaseSpec::new("mixed-load", self.describe("nothing changes"), plan);
+    pub async fn alone(&self, measurement: &mut Measurement) -> Result<bool, WorkloadError> {
+        let plan = Plan { duration: Some(self.options.alone), ..self.plan(None) };
+        let name = if alone(measurement).is_empty() { ALONE } else { ALONE_AGAIN };
+        let spec = PhaseSpec::new(name, self.describe("nothing changes"), plan);
         Ok(measurement.phase(spec, self.executor).await?.interrupted)
     }
 
-    /// Adds a node; whether that was interrupted.
+    /// Adds a node, and then measures the load alone once more: what else a machine does changes within minutes. Whether that was interrupted.
     pub async fn add_node(
         &self,
         servers: &mut Servers,
@@ -95,12 +99,13 @@ impl Stage<'_> {
         let plan = self.plan(Some(&over));
         let spec =
             PhaseSpec { reference: published::add_node(), ..PhaseSpec::new("add-node", self.describe(&what), plan) };
-        let (sampler, baseline) = (measurement.sampler(), measurement.phases.last().cloned());
-        let growth = self.grow(servers, sampler, &over);
+        let growth = self.grow(servers, measurement.sampler(), &over);
         let (outcome, growth) = self.under_load(measurement, spec, &over, growth).await?;
         changes.unfinished.extend(growth.unfinished.clone());
-        changes.figures.extend(growth_figures(&growth, measurement.phases.last(), baseline.as_ref()));
-        Ok(outcome.interrupted)
+        let phase = measurement.phases.last().cloned();
+        let is_interrupted = outcome.interrupted || self.alone(measurement).await?;
+        changes.figures.extend(growth_figures(&growth, phase.as_ref(), &alone(measurement)));
+        Ok(is_interrupted)
     }
 
     /// Kills the server with this index for good; whether that was interrupted.
@@ -119,13 +124,12 @@ impl Stage<'_> {
         let plan = self.plan(Some(&over));
         let spec = PhaseSpec::new("lose-node", self.describe(&what), plan);
         let spec = PhaseSpec { reference: published::lose_node(), expects_errors: true, ..spec };
-        let baseline = measurement.phases.iter().find(|phase| phase.name == "mixed-load").cloned();
         let healing = self.heal(index, probes, servers, measurement.sampler(), &over);
         let (outcome, healing) = self.under_load(measurement, spec, &over, healing).await?;
         changes.unfinished.extend(healing.unfinished.clone());
         let errors = errors_by_kind(&outcome.errors);
-        let phase = measurement.phases.last();
-        changes.figures.extend(healing_figures(&healing, replace_after_ms, &errors, phase, baseline.as_ref()));
+        let (phase, alone) = (measurement.phases.last(), alone(measurement));
+        changes.figures.extend(healing_figures(&healing, replace_after_ms, &errors, phase, &alone));
         Ok(outcome.interrupted)
     }
 
@@ -445,21 +449,22 @@ fn errors(phase: &PhaseResult) -> f64 {
     (phase.reads.errors + phase.writes.errors) as f64
 }
 
-/// How many times the latencies of the load before those of `phase` are.
-fn tail_figures(change: &str, phase: Option<&PhaseResult>, baseline: Option<&PhaseResult>) -> Vec<Figure> {
+/// The phases of the load alone.
+fn alone(measurement: &Measurement) -> Vec<&PhaseResult> {
+    measurement.phases.iter().filter(|phase| [ALONE, ALONE_AGAIN].contains(&phase.name.as_str())).collect()
+}
+
+/// How many times the latencies of the load alone, in the mean of its phases, those of `phase` are.
+fn tail_figures(change: &str, phase: Option<&PhaseResult>, alone: &[&PhaseResult]) -> Vec<Figure> {
     let ratio = |of: fn(&PhaseResult) -> u64| {
-        let before = of(baseline?);
-        (before > 0).then_some(of(phase?) as f64 / before as f64)
+        let sum: u64 = alone.iter().map(|phase| of(phase)).sum();
+        (sum > 0).then_some(of(phase?) as f64 * alone.len() as f64 / sum as f64)
     };
     vec![
+        Figure::new(format!("{change}: p99 of reads, of that of the mixed load alone"), ratio(|p| p.reads.p99_us), "×")
+            .with_goal("at most 2"),
         Figure::new(
-            format!("{change}: p99 of reads, of that of the mixed load before"),
-            ratio(|p| p.reads.p99_us),
-            "×",
-        )
-        .with_goal("at most 2"),
-        Figure::new(
-            format!("{change}: p99 of writes, of that of the mixed load before"),
+            format!("{change}: p99 of writes, of that of the mixed load alone"),
             ratio(|p| p.writes.p99_us),
             "×",
         )
@@ -467,7 +472,7 @@ fn tail_figures(change: &str, phase: Option<&PhaseResult>, baseline: Option<&Pha
     ]
 }
 
-fn growth_figures(growth: &Growth, phase: Option<&PhaseResult>, baseline: Option<&PhaseResult>) -> Vec<Figure> {
+fn growth_figures(growth: &Growth, phase: Option<&PhaseResult>, alone: &[&PhaseResult]) -> Vec<Figure> {
     let copied = growth.arrived.as_ref().map(|arrived| arrived.values().sum());
     let limit = megabytes(growth.limit_bytes);
     let mut figures = vec![
@@ -484,7 +489,7 @@ fn growth_figures(growth: &Growth, phase: Option<&PhaseResult>, baseline: Option
         Figure::new("add: leaders per node, farthest from the mean", growth.leader_spread_percent, "%")
             .with_goal("at most 10"),
     ];
-    figures.splice(1..1, tail_figures("add", phase, baseline));
+    figures.splice(1..1, tail_figures("add", phase, alone));
     figures
 }
 
@@ -493,7 +498,7 @@ fn healing_figures(
     replace_after_ms: u64,
     kinds: &BTreeMap<&'static str, u64>,
     phase: Option<&PhaseResult>,
-    baseline: Option<&PhaseResult>,
+    alone: &[&PhaseResult],
 ) -> Vec<Figure> {
     let copied = healing.arrived.as_ref().map(|arrived| arrived.values().sum());
     let mut figures = vec![
@@ -506,7 +511,7 @@ fn healing_figures(
     figures.extend(
         kinds.iter().map(|(kind, &times)| Figure::new(format!("lose: failed requests: {kind}"), times as f64, "")),
     );
-    figures.extend(tail_figures("lose", phase, baseline));
+    figures.extend(tail_figures("lose", phase, alone));
     figures
 }
 

@@ -50,7 +50,8 @@ const OVERWRITERS: usize = 64;
 /// Readers and writers of the mixed load, each: the most requests in flight.
 const MIXED_TASKS: usize = 64;
 /// Unless told otherwise, copies are limited so that a new node's share takes about so long, as hours do in the published runs; within these bounds.
-const COPY_S: f64 = 20.0;
+/// There 200 MB/s were 12.5 MB/s for each processor of a node; here several nodes share one.
+const COPY_S: f64 = 60.0;
 const COPY_RATES: std::ops::RangeInclusive<f64> = 1e7..=2e8;
 
 /// How large a run is.
@@ -246,7 +247,7 @@ impl<'run> Scenario<'run> {
         let executor = self.executor(ClientKind::Driver, common.connection.tablet_aware).await?;
         let options = self.change_options(duration);
         let stage = Stage { options: &options, operator, watcher, executor: &executor };
-        if stage.baseline(measurement).await? {
+        if stage.alone(measurement).await? {
             return Ok(changes);
         }
         let Some(servers) = servers.filter(|_| self.not_added.is_none()) else { return Ok(changes) };
@@ -288,7 +289,7 @@ impl<'run> Scenario<'run> {
         ChangeOptions {
             rate: arguments.rate.unwrap_or_else(|| scale.rate()),
             tasks: MIXED_TASKS,
-            baseline: phase_duration.min(Duration::from_secs(20)),
+            alone: phase_duration.min(Duration::from_secs(20)),
             settle: scale.settle(),
             patience: scale.patience(),
             copy_rate_bytes,

@@ -107,7 +107,7 @@ fn the_figures_of_adding_a_node() {
         assert!(!growth.is_to_be_metered(at_s + 0.9));
     }
     growth.arrived = Some(BTreeMap::from([(5, 900_000_000), (2, 50_000_000)]));
-    let figures = growth_figures(&growth, Some(&phase(3_000, 0)), Some(&phase(2_000, 0)));
+    let figures = growth_figures(&growth, Some(&phase(3_000, 0)), &[&phase(1_000, 0), &phase(3_000, 0)]);
     assert_eq!(value(&figures, "first tablet"), Some(4.0));
     assert_eq!(value(&figures, "balanced"), Some(8.0));
     assert_eq!(value(&figures, "bytes copied"), Some(950.0));
@@ -127,12 +127,12 @@ fn the_figures_of_losing_a_node() {
         unfinished: None,
     };
     let kinds = BTreeMap::from([("connection lost", 7)]);
-    let figures = healing_figures(&healing, 5_000, &kinds, Some(&phase(4_000, 7)), Some(&phase(2_000, 0)));
+    let figures = healing_figures(&healing, 5_000, &kinds, Some(&phase(4_000, 7)), &[&phase(2_000, 0)]);
     assert_eq!(value(&figures, "takes writes"), Some(900.0));
     assert_eq!(value(&figures, "given up after"), Some(5.0));
     assert_eq!(value(&figures, "all its replicas"), Some(12.0));
     assert_eq!(value(&figures, "bytes copied"), Some(50.0));
     assert_eq!(value(&figures, "failed requests: connection lost"), Some(7.0));
-    let unknown = healing_figures(&Healing::default(), 5_000, &BTreeMap::new(), None, None);
+    let unknown = healing_figures(&Healing::default(), 5_000, &BTreeMap::new(), None, &[]);
     assert_eq!((value(&unknown, "all its replicas"), value(&unknown, "bytes copied")), (None, None));
 }
