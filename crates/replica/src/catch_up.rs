@@ -71,6 +71,10 @@ impl<E: Engine> Core<E> {
 
 /// Carries out reads until the store thread that asks for them ends. Rests as long as it reads: what it reads is also to be sent, written and applied, by
 /// threads that make way for nobody.
+#[allow(
+    clippy::disallowed_methods,
+    reason = "a rest waits for nothing but time; it is short, so that the end of the store need not end it"
+)]
 pub(crate) fn read_back(clock: &dyn Clock, queue: &Queue, reads: &Receiver<LogRead<GroupReader>>) {
     make_way();
     while let Ok(read) = reads.recv() {
