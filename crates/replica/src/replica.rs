@@ -426,11 +426,6 @@ impl<E: Engine> Replica<E> {
         !is_busy
     }
 
-    /// Lets the next look be due.
-    pub(crate) fn look_soon(&mut self) {
-        self.looked_at_ns = 0;
-    }
-
     /// Who should be asked instead.
     pub(crate) fn leader_elsewhere(&self, me: NodeId) -> Option<NodeId> {
         Some(NodeId(self.group.leader())).filter(|leader| leader.0 != 0 && *leader != me)
