@@ -487,8 +487,9 @@ mod tests {
             });
             scenario.map_err(|error| error.to_string())
         };
-        // 3 million records of 306 bytes, three times, a fifth of it in 20 s.
-        assert_eq!(of(&[]), Ok((27_540_000, 1_000.0, Some(80))));
+        // 9 million records of 306 bytes, three times, a fifth of it in 60 s.
+        assert_eq!(of(&["--scale", "3"]), Ok((27_540_000, 1_000.0, Some(80))));
+        assert_eq!(of(&[]), Ok((10_000_000, 1_000.0, Some(80))));
         assert_eq!(of(&["--scale", "tiny"]), Ok((10_000_000, 200.0, Some(20))));
         assert_eq!(of(&["--scale", "1TB", "--tablets", "64"]), Ok((200_000_000, 1_000.0, Some(64))));
         assert_eq!(of(&["--copy-rate", "50MB/s", "--rate", "9"]), Ok((50_000_000, 9.0, Some(80))));
