@@ -161,7 +161,7 @@ pub struct LargeDatasetArguments {
     /// Operations per second of the mixed load that goes on while nodes come and go [default: 1000, tiny 200].
     #[arg(long)]
     pub rate: Option<f64>,
-    /// What copies to a new node may take, per second and node [default: so that they take about 20 s; from 10MB to 200MB].
+    /// What copies to a new node may take, per second and node [default: so that they take about a minute; from 10MB to 200MB].
     #[arg(long, value_name = "SIZE")]
     pub copy_rate: Option<Size>,
     /// How long the killed node is waited for before its replicas are made anew [default: 5s, tiny 2s].
