@@ -290,6 +290,8 @@ impl<E: Engine> Applier<E> {
             let encoded = members.write_to_bytes().map_err(|error| StorageError::Corrupt(error.to_string()))?;
             self.batch.put(MEMBERS_KEY, &encoded);
             replica.members_index = replica.group.last_index();
+            // However busy it is: while two sets decide, a quorum of both must be up.
+            replica.look_soon();
         }
         Ok(())
     }

@@ -6,6 +6,8 @@
 //! - For as long after a start as promises of the former life may last, nothing is voted for and nobody campaigns.
 //! - A lease is published only after an entry of the leader's own term is applied, and never again in a term in which it was given up.
 //! - A leader with a lease in force does not listen to candidates.
+//! - A leader that too few support gives up its lease, so that those who do are free: another may be in touch with a quorum where this one is not
+//!   (some links are down, or one direction of them).
 //! - While a group changes from one set of voters to another, a lease takes a quorum of both. Whoever does not know of the change yet can be elected only
 //!   by a quorum of the old set, whoever knows that it is over only by one of the new: each meets one that the lease stands on.
 //! - A replica that came back without its log (it was moved away and has returned) neither votes nor campaigns until it holds as much as it had
@@ -42,6 +44,9 @@ pub(crate) const QUIET_NS: u64 = 100_000_000;
 /// How long a node that has given up its lease waits for another to lead, nanoseconds.
 const RELEASE_PATIENCE_NS: u64 = 1_000_000_000;
 
+/// How long a leader without a lease, nanoseconds, keeps those who support it from voting for another.
+const IN_VAIN_NS: u64 = 1_000_000_000;
+
 /// A number below `bound` that differs between replicas and attempts and is the same in every run.
 fn spread(tablet: TabletId, node: NodeId, now_ns: u64, bound: u64) -> u64 {
     let mixed = (tablet.0 ^ node.0.rotate_left(32) ^ now_ns.rotate_left(16)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
@@ -60,11 +65,13 @@ impl<E: Engine> Core<E> {
         }
         let mut concerned: Vec<TabletId> = match change {
             SupportChange::Withdrawn(node) => self.tablets_where(|replica| {
-                replica.group.leader() == node || replica.promise.is_some_and(|promise| promise.leader == node)
+                replica.group.leader() == node
+                    || replica.promise.is_some_and(|promise| promise.leader == node)
+                    || replica.leads(node)
             }),
-            SupportChange::Given(node) | SupportChange::Received(node) => self.tablets_where(|replica| {
-                replica.group.is_leader() && replica.group.progress().any(|member| member.replica == node)
-            }),
+            SupportChange::Given(node) | SupportChange::Received(node) => {
+                self.tablets_where(|replica| replica.leads(node))
+            }
         };
         concerned.sort_unstable();
         for tablet in concerned {
@@ -261,12 +268,17 @@ impl<E: Engine> Core<E> {
 
     /// Gives up the lease of a leader for the rest of its term, so that `candidate`, or anybody, may be elected at once.
     pub(crate) fn release(&mut self, tablet: TabletId, candidate: Option<NodeId>) {
-        let now_ns = self.context.clock.monotonic_ns();
-        let me = self.context.node;
         let Some(replica) = self.replicas.get_mut(&tablet) else { return };
         if !replica.may_propose() || replica.group.is_sole_voter() {
             return;
         }
+        self.give_up(tablet, candidate);
+    }
+
+    fn give_up(&mut self, tablet: TabletId, candidate: Option<NodeId>) {
+        let now_ns = self.context.clock.monotonic_ns();
+        let me = self.context.node;
+        let Some(replica) = self.replicas.get_mut(&tablet) else { return };
         // In this order: reads that began under the lease fail before anybody else can be elected.
         self.context.counters.note_lease(replica.handle.lease.publish(None));
         let term = replica.group.term();
@@ -298,8 +310,13 @@ impl<E: Engine> Core<E> {
             {
                 replica.group.step_down();
                 replica.campaign_ns = now_ns;
+                replica.vain_releases += 1;
             }
+        } else if self.has_led_in_vain(tablet, now_ns) {
+            tracing::info!(%tablet, "too few support this node, which led: whoever is in touch with more may lead");
+            self.give_up(tablet, None);
         } else {
+            let Some(replica) = self.replicas.get(&tablet) else { return };
             // In a group that is written to, commits travel with the next entries.
             let is_quiet = now_ns >= replica.proposed_ns + QUIET_NS;
             let is_ping_due = now_ns >= replica.pinged_ns + PING_NS;
@@ -308,6 +325,39 @@ impl<E: Engine> Core<E> {
             }
             self.reconcile(tablet, now_ns);
         }
+    }
+
+    /// Whether a leader has had no lease for a while, and members that may not vote for another because they support it.
+    fn has_led_in_vain(&mut self, tablet: TabletId, now_ns: u64) -> bool {
+        let Some(replica) = self.replicas.get(&tablet) else { return false };
+        let is_in_vain = replica.handle.lease.begin(|| now_ns).is_none() && self.has_bound(replica, now_ns);
+        let Some(replica) = self.replicas.get_mut(&tablet) else { return false };
+        if !is_in_vain {
+            replica.in_vain_since_ns = None;
+            return false;
+        }
+        now_ns >= *replica.in_vain_since_ns.get_or_insert(now_ns) + IN_VAIN_NS
+    }
+
+    /// Whether a member supports this leader, and may so not vote for another.
+    fn has_bound(&self, replica: &Replica<E>, now_ns: u64) -> bool {
+        replica.group.progress().any(|member| {
+            let epoch = replica.acknowledged.get(&member.replica);
+            let epoch = epoch.filter(|_| replica.acknowledged_term == replica.group.term());
+            let supporter = epoch.and_then(|epoch| self.support.supporter(member.replica, *epoch));
+            supporter.is_some_and(|supporter| now_ns < supporter.until_ns())
+        })
+    }
+
+    /// Whether this leader is in touch with a quorum, by what its node knows of others: where it is not, its lease is about to end.
+    fn has_quorum(&self, replica: &Replica<E>) -> bool {
+        let members = replica.group.members();
+        let is_with = |voter: &&u64| {
+            **voter == self.context.node.0
+                || (self.support.is_up(NodeId(**voter)) && self.has_acknowledged(replica, **voter))
+        };
+        let has_most = |voters: &[u64]| voters.is_empty() || voters.iter().filter(is_with).count() > voters.len() / 2;
+        has_most(&members.voters) && has_most(&members.voters_outgoing)
     }
 
     fn campaign_if_due(&mut self, tablet: TabletId, now_ns: u64) {
@@ -408,6 +458,10 @@ impl<E: Engine> Core<E> {
         }
         if leader != self.context.node.0 {
             replica.leading_since_ns = None;
+            replica.in_vain_since_ns = None;
+            if leader != 0 {
+                replica.vain_releases = 0;
+            }
         }
     }
 
@@ -422,7 +476,10 @@ impl<E: Engine> Core<E> {
             return false;
         }
         if replica.group.is_leader() {
-            replica.may_propose() && !self.has_laggard(replica, true) && self.is_as_wanted(replica)
+            replica.may_propose()
+                && !self.has_laggard(replica, true)
+                && self.is_as_wanted(replica)
+                && (self.has_quorum(replica) || !self.has_bound(replica, self.turned_ns))
         } else {
             if replica.group.is_recovering() || self.unheard_leader(replica).is_some() {
                 return false;

@@ -18,7 +18,8 @@ use std::sync::Arc;
 /// A learner that lacks no more than this many entries is given its vote.
 const NEARLY: u64 = 128;
 
-/// How long a leader leads, nanoseconds, before it hands over to the node that the catalog prefers.
+/// How long a leader leads, nanoseconds, before it hands over to the node that the catalog prefers; twice as long after each time that nobody has
+/// led then (the node may be up for this one, and out of touch with others), up to 32 times.
 const HAND_OVER_AFTER_NS: u64 = 2_000_000_000;
 
 /// How long a leader that is not wanted leads, nanoseconds, before it hands over: if that has failed it is not tried again at once.
@@ -97,7 +98,7 @@ impl<E: Engine> Core<E> {
             return Some(Due::Confirm);
         }
         let preferred = wanted.voters.first().copied().filter(|node| *node != me && self.is_up(*node));
-        preferred.map(|node| Due::HandOver(vec![node], HAND_OVER_AFTER_NS))
+        preferred.map(|node| Due::HandOver(vec![node], HAND_OVER_AFTER_NS << replica.vain_releases.min(5)))
     }
 
     fn is_up(&self, node: NodeId) -> bool {

@@ -167,6 +167,10 @@ pub struct Replica<E: Engine> {
     pub(crate) released_term: u64,
     /// When this node gave up its lease, if it did in the current term.
     pub(crate) released_ns: u64,
+    /// Since when this leader has had no lease although a member is bound to it.
+    pub(crate) in_vain_since_ns: Option<u64>,
+    /// How often in a row nobody has led after this node had given up its lease.
+    pub(crate) vain_releases: u32,
     /// When to campaign next, while there is no leader.
     pub(crate) campaign_ns: u64,
     /// When members were last asked for a sign of life.
@@ -308,6 +312,8 @@ impl<E: Engine> Replica<E> {
             acknowledged_term: 0,
             released_term: 0,
             released_ns: 0,
+            in_vain_since_ns: None,
+            vain_releases: 0,
             campaign_ns: 0,
             pinged_ns: 0,
             deferred: Deferred::default(),
@@ -368,6 +374,11 @@ impl<E: Engine> Replica<E> {
         self.split.is_some() || self.applied.flags & CLOSED != 0
     }
 
+    /// Whether it leads a group that `node` is a member of.
+    pub(crate) fn leads(&self, node: u64) -> bool {
+        self.group.is_leader() && self.group.progress().any(|member| member.replica == node)
+    }
+
     /// Whether it leads and has not given its lease up.
     pub(crate) fn may_propose(&self) -> bool {
         let term = self.group.term();
@@ -424,6 +435,11 @@ impl<E: Engine> Replica<E> {
             self.looked_at_ns = now_ns;
         }
         !is_busy
+    }
+
+    /// Lets the next look be due.
+    pub(crate) fn look_soon(&mut self) {
+        self.looked_at_ns = 0;
     }
 
     /// Who should be asked instead.

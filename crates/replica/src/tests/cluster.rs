@@ -33,6 +33,8 @@ type OnOpening = Box<dyn Fn(u64) + Send + Sync>;
 pub(super) struct Hub {
     stores: RwLock<BTreeMap<u64, Weak<Store>>>,
     pub(super) cut: RwLock<Vec<u64>>,
+    /// Pairs of nodes between which nothing passes, the lesser one first.
+    parted: RwLock<Vec<(u64, u64)>>,
     /// Founders and wanted voters of tablets that are not of three.
     pub(super) placed: RwLock<BTreeMap<u64, Placed>>,
     /// Tablets that were split, as said by the nodes that led them.
@@ -53,7 +55,8 @@ struct Port {
 impl Transport for Port {
     fn send(&self, to: NodeId, lane: Lane, frame: &[u8]) -> Result<(), SendError> {
         let cut = self.hub.cut.read().unwrap();
-        if cut.contains(&self.node.0) || cut.contains(&to.0) {
+        let pair = (self.node.0.min(to.0), self.node.0.max(to.0));
+        if cut.contains(&self.node.0) || cut.contains(&to.0) || self.hub.parted.read().unwrap().contains(&pair) {
             return Err(SendError::Down);
         }
         if let (Lane::Raft, Some(frames)) = (lane, &mut *self.hub.frames.lock().unwrap()) {
@@ -271,6 +274,24 @@ fn a_leader_that_is_cut_off_does_not_answer_once_another_may_lead() {
     assert!(cluster.stores[&1].handle(TabletId(1_000)).unwrap().get(Permit::Lease, &key(1)).is_err());
     cluster.hub.cut.write().unwrap().clear();
     wait_for(|| cluster.stored(1, 1_000, 1) == 2);
+}
+
+#[test]
+fn a_leader_that_has_lost_its_quorum_makes_way_for_one_that_has_not() {
+    let cluster = Cluster::start(5);
+    let nodes = [1, 2, 3, 4, 5];
+    nodes.into_iter().for_each(|node| cluster.open(node, 1_000, &nodes, &[2, 1, 3, 4, 5]));
+    wait_for(|| cluster.leader(1_000) == Some(2));
+    cluster.add(1_000, 1);
+    // Of the three that are left only the first is in touch with both others; it has promised itself to the second.
+    cluster.hub.cut.write().unwrap().extend([4, 5]);
+    cluster.hub.parted.write().unwrap().push((2, 3));
+    wait_for(|| cluster.leader(1_000) == Some(1));
+    (0..5).for_each(|_| cluster.add(1_000, 1));
+    // The second is preferred, and leads as soon as it can.
+    cluster.hub.parted.write().unwrap().clear();
+    wait_for(|| cluster.leader(1_000) == Some(2));
+    assert_eq!(cluster.read(1_000, 1), 6);
 }
 
 #[test]
