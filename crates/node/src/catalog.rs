@@ -460,17 +460,15 @@ impl CatalogFollower {
         self.store.pause_disk_moves(settings.balancing_is_paused);
     }
 
-    /// Takes in who the nodes are: whom heartbeats go to, and who the members of the catalog's own group are.
+    /// Takes in who the nodes are: which of them are up, and who the members of the catalog's own group are.
     fn meet_nodes(&self, catalog: &Catalog) {
         if catalog.nodes().next().is_none() {
             // Not a member yet: whoever lets this node join has named the first peers.
             return;
         }
-        let others: Vec<NodeId> = catalog.nodes().map(|node| node.id).filter(|node| *node != self.node).collect();
-        for node in &others {
-            self.heed(*node, self.peers.set_live(*node, self.store.liveness().is_up(*node)));
+        for node in catalog.nodes().map(|node| node.id).filter(|node| *node != self.node) {
+            self.heed(node, self.peers.set_live(node, self.store.liveness().is_up(node)));
         }
-        self.store.set_peers(others);
         let CatalogMembers { voters, learners } = catalog.catalog_members();
         self.store.set_members(CATALOG_TABLET, Members { voters, learners });
     }

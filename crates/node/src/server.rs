@@ -331,7 +331,7 @@ async fn start_node(
     tokio::spawn(Arc::clone(&membership).follow());
     tokio::spawn(operations.run());
     match &joined {
-        Some(joined) => membership.copied(joined).await?,
+        Some(joined) => membership.taken_in(joined).await?,
         None => membership.caught_up().await?,
     }
     let node = node_info(options, &identity);

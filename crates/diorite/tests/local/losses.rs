@@ -1,7 +1,10 @@
 //! Two losses, one after the other, with five replicas: a quorum is left, so nothing stops and nothing is lost.
 
+use crate::Local;
 use crate::client::{Client, count};
-use crate::operations::{Load, PATIENCE, admin, ask, id_of, is_quiet, loads, refused_write, wait_for, with_table};
+use crate::operations::{
+    Load, PATIENCE, admin, admin_output, ask, id_of, is_quiet, loads, refused_write, wait_for, with_table,
+};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -23,6 +26,15 @@ fn five_zones_with_five_replicas_do_without_two_of_them() {
         wait_for("a row is written", || refused_write(&local, &statement), Option::is_none);
     }
     assert_eq!(count(&mut Client::connect(&local.address(1)).unwrap(), "ks.t"), 100);
+}
+
+#[test]
+fn a_cluster_that_has_just_been_started_can_do_without_its_first_node() {
+    let local = Local::fresh();
+    local.up(3, &["--rf", "3"]);
+    local.run(&["kill", "1"]);
+    let is_changed = || admin_output(&local, 2, &["set-rate", "50MB/s"]).status.success();
+    wait_for("the catalog takes a change", is_changed, |is_changed| *is_changed);
 }
 
 #[test]

@@ -85,6 +85,24 @@ impl Local {
         self.run(&arguments)
     }
 
+    /// Waits until each of `nodes` nodes sends heartbeats to every other.
+    pub fn wait_until_in_touch(&self, nodes: u32) {
+        // More than the few that may have been sent before all of them were known.
+        const HEARTBEATS: u64 = 5;
+        let others_reached = |number: u32| {
+            let metrics = server::get(&self.address(number), "/metrics").unwrap_or_default();
+            let sent = metrics.lines().filter_map(|line| {
+                let (_, lane) = line.strip_prefix("diorite_node_frames_sent_total{")?.split_once(',')?;
+                lane.strip_prefix("lane=\"control\"} ")?.parse::<u64>().ok()
+            });
+            sent.filter(|sent| *sent >= HEARTBEATS).count() as u32
+        };
+        let reached = || (1..=nodes).map(others_reached).collect::<Vec<_>>();
+        operations::wait_for("all nodes are in touch", reached, |reached| {
+            reached.iter().all(|others| others + 1 == nodes)
+        });
+    }
+
     /// `status --json` of one node, without the quotes: its pid and state.
     pub fn node(&self, number: u32) -> (Option<u32>, String) {
         let status = self.run(&["status", "--json"]);

@@ -35,6 +35,7 @@ use diorite_rpc::Lane;
 use diorite_rpc::tcp::TcpTransport;
 use diorite_storage::Identity;
 use futures::future::BoxFuture;
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -49,6 +50,10 @@ const REGISTER_PATIENCE: Duration = Duration::from_secs(3);
 const COPY_PATIENCE: Duration = Duration::from_secs(60);
 /// How long a node that was away waits for what the catalog has become meanwhile, before it serves what it has on disk.
 const CATCH_UP_PATIENCE: Duration = Duration::from_secs(10);
+/// How long a node that has just joined waits until the catalog is on the nodes that are to hold it; then others may be missing, and it serves.
+const SETTLE_PATIENCE: Duration = Duration::from_secs(10);
+/// How often it looks.
+const SETTLE_STEP: Duration = Duration::from_millis(20);
 /// The pause between two attempts at what did not work.
 const RETRY: Duration = Duration::from_millis(200);
 
@@ -143,13 +148,27 @@ impl Membership {
         };
         let gate = Gatekeeper { node: self.node(), store: Arc::clone(&self.store), catalog: Arc::clone(&self.catalog) };
         self.transport.listen(listener, Arc::new(inbox), Arc::new(gate));
-        let catalog = self.catalog.current();
-        let mut members = addresses(&catalog);
+        let mut members = addresses(&self.catalog.current());
         if members.is_empty() {
             members.extend(joined.iter().flat_map(|joined| joined.members()));
         }
+        self.keep_in_touch(&members);
+    }
+
+    /// Keeps in touch with the members, as far as they are known.
+    fn meet(&self) {
+        let members = addresses(&self.catalog.current());
+        if members.is_empty() {
+            // Not told yet who the members are: heartbeats go to whoever has been met.
+            self.store.set_peers(self.admission.met());
+        } else {
+            self.keep_in_touch(&members);
+        }
+    }
+
+    fn keep_in_touch(&self, members: &AHashMap<NodeId, SocketAddr>) {
         self.store.set_peers(members.keys().copied().filter(|node| *node != self.node()).collect());
-        self.transport.set_peers(&members);
+        self.transport.set_peers(members);
     }
 
     /// Waits until every member that can be reached has let this node in or not; fails if none has and one said that none will.
@@ -173,9 +192,7 @@ impl Membership {
             if !std::mem::replace(&mut is_logged, true) {
                 tracing::warn!("the copy of the catalog was lost with a disk: waiting for the other nodes to send it");
             }
-            if addresses(&self.catalog.current()).is_empty() {
-                self.store.set_peers(self.admission.met());
-            }
+            self.meet();
             tokio::select! {
                 () = pause(RETRY) => {}
                 refused = self.admission.refused() => return Err(refused),
@@ -276,8 +293,28 @@ impl Membership {
         }
     }
 
-    /// A node that has just joined serves nothing before its copy of the catalog knows it.
-    pub(crate) async fn copied(&self, joined: &Joined) -> Result<(), StartError> {
+    /// A node that has just joined serves nothing before its copy of the catalog knows it, and is not ready before the catalog is where it is wanted: who has seen all
+    /// nodes become ready may take it that any one of them can be lost.
+    pub(crate) async fn taken_in(&self, joined: &Joined) -> Result<(), StartError> {
+        self.copied(joined).await?;
+        let settled = async {
+            while !self.is_catalog_settled() {
+                pause(SETTLE_STEP).await;
+            }
+        };
+        if timeout(SETTLE_PATIENCE, settled).await.is_err() {
+            tracing::warn!("the catalog is not on all nodes yet that are to hold it: serving all the same");
+        }
+        Ok(())
+    }
+
+    /// Whether those decide about the catalog who shall, and nobody else does, as far as this node's copy knows.
+    fn is_catalog_settled(&self) -> bool {
+        let wanted: BTreeSet<NodeId> = self.catalog.current().catalog_members().voters.into_iter().collect();
+        self.store.voters(CATALOG_TABLET).into_iter().collect::<BTreeSet<_>>() == wanted
+    }
+
+    async fn copied(&self, joined: &Joined) -> Result<(), StartError> {
         let mut versions = self.catalog.versions();
         let copied = versions.wait_for(|version| *version >= joined.version());
         tokio::select! {
@@ -293,17 +330,12 @@ impl Membership {
         }
     }
 
-    /// Keeps the transport to the members that the catalog has. Runs as long as the node.
+    /// Keeps heartbeats and the transport to the members that the catalog has. Runs as long as the node, and nobody else decides that meanwhile: of
+    /// two who do, the one with the older snapshot may be the last.
     pub(crate) async fn follow(self: Arc<Self>) {
         let mut versions = self.catalog.versions();
         loop {
-            let members = addresses(&self.catalog.current());
-            if members.is_empty() {
-                // Not told yet who the members are: heartbeats go to whoever has been met.
-                self.store.set_peers(self.admission.met());
-            } else {
-                self.transport.set_peers(&members);
-            }
+            self.meet();
             tokio::select! {
                 changed = versions.changed() => if changed.is_err() { return },
                 () = self.admission.someone_new() => {}
