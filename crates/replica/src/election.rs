@@ -327,16 +327,23 @@ impl<E: Engine> Core<E> {
         }
     }
 
-    /// Whether a leader has had no lease for a while, and members that may not vote for another because they support it.
+    /// Whether too few have supported a leader for a while, and those who do may not vote for another.
     fn has_led_in_vain(&mut self, tablet: TabletId, now_ns: u64) -> bool {
         let Some(replica) = self.replicas.get(&tablet) else { return false };
-        let is_in_vain = replica.handle.lease.begin(|| now_ns).is_none() && self.has_bound(replica, now_ns);
+        let is_in_vain = !self.is_supported(replica, now_ns) && self.has_bound(replica, now_ns);
         let Some(replica) = self.replicas.get_mut(&tablet) else { return false };
         if !is_in_vain {
             replica.in_vain_since_ns = None;
             return false;
         }
         now_ns >= *replica.in_vain_since_ns.get_or_insert(now_ns) + IN_VAIN_NS
+    }
+
+    /// Whether enough members support this leader for a lease, which it may have given up for another reason: it has been split.
+    fn is_supported(&self, replica: &Replica<E>, now_ns: u64) -> bool {
+        replica.handle.lease.begin(|| now_ns).is_some()
+            || lease_of(replica, self.context.node, |node, epoch| self.support.supporter(node, epoch))
+                .is_some_and(|lease| lease.holds(|| now_ns))
     }
 
     /// Whether a member supports this leader, and may so not vote for another.

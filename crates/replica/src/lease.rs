@@ -70,7 +70,7 @@ impl Lease {
         self.voters.until_ns().into_iter().chain(outgoing).min()
     }
 
-    fn holds(&self, now_ns: impl Fn() -> u64) -> bool {
+    pub(crate) fn holds(&self, now_ns: impl Fn() -> u64) -> bool {
         if self.voters.needed == 0 && self.outgoing.is_none() {
             return true;
         }
