@@ -43,6 +43,9 @@ const PAGE_BYTES: usize = 1 << 20;
 /// The first node's id in the groups it is a member of, until the catalog numbers nodes.
 const FIRST_NODE: u64 = 1;
 
+/// How long a node that is told to stop waits until others lead what it led.
+const SUCCESSOR_PATIENCE: Duration = Duration::from_secs(1);
+
 /// How long tablets are flushed when the node is told to stop.
 const FLUSH_PATIENCE: Duration = Duration::from_secs(5);
 
@@ -112,6 +115,7 @@ async fn serve(options: StartOptions, logging: Arc<Logging>, allocator: Allocato
     let close = move || {
         // Others lead from now on, instead of noticing after a while that nobody does.
         closing.release_leadership();
+        closing.wait_for_successors(SUCCESSOR_PATIENCE);
         closing.shutdown(FLUSH_PATIENCE);
     };
     let _ = tokio::task::spawn_blocking(close).await;

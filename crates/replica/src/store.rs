@@ -520,6 +520,29 @@ impl Store {
         }
     }
 
+    /// Waits until others lead what they can lead, for at most `patience`; whether they do. They may need this node's vote: one that stopped as soon as it had said that
+    /// others may lead would leave them to wait for each other.
+    pub fn wait_for_successors(&self, patience: Duration) -> bool {
+        const STEP: Duration = Duration::from_millis(2);
+        let clock = &self.inner.context.clock;
+        let deadline_ns = clock.monotonic_ns() + patience.as_nanos() as u64;
+        while self.tablets().values().any(|handle| self.is_orphan(handle)) {
+            if clock.monotonic_ns() > deadline_ns {
+                return false;
+            }
+            #[allow(clippy::disallowed_methods, reason = "the thread that stops a node has nothing else to do")]
+            std::thread::sleep(STEP);
+        }
+        true
+    }
+
+    /// Whether no other node leads a tablet although one could.
+    fn is_orphan(&self, handle: &TabletHandle) -> bool {
+        let me = self.inner.context.node.0;
+        let could_lead = |voter: &u64| *voter != me && self.liveness().is_up(NodeId(*voter));
+        [0, me].contains(&handle.leader.load(Ordering::Acquire)) && handle.voters.load().iter().any(could_lead)
+    }
+
     /// Wakes the workers that have been given something to do.
     pub fn kick(&self) {
         for queue in &self.inner.queues {

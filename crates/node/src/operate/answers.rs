@@ -121,6 +121,7 @@ fn warnings(sight: &Sight, unavailable: usize) -> Vec<String> {
         } else if !sight.known.reports.contains_key(&node.id) {
             warnings.push(format!("node {} ({}) has not reported yet", node.id, node.address()));
         }
+        warnings.extend(out_of_touch(sight, node));
         for disk in sight.known.reports.get(&node.id).into_iter().flat_map(|report| &report.disks) {
             if disk.has_failed {
                 warnings.push(format!("disk {} of node {} has failed", disk.path, node.id));
@@ -132,6 +133,25 @@ fn warnings(sight: &Sight, unavailable: usize) -> Vec<String> {
         }
     }
     warnings
+}
+
+/// What is to be said of the nodes with a greater number that `node` exchanges no heartbeats with, though they are up. Both have to say so: one that has just started
+/// is not known to all at once.
+fn out_of_touch(sight: &Sight, node: &Node) -> Option<String> {
+    let lacks = |one: NodeId, other: &NodeId| {
+        sight.is_up(one) && sight.known.reports.get(&one).is_some_and(|report| report.out_of_touch.contains(other))
+    };
+    let report = sight.known.reports.get(&node.id)?;
+    let others = report.out_of_touch.iter().filter(|other| **other > node.id);
+    let mutual = others.filter(|other| lacks(node.id, other) && lacks(**other, &node.id));
+    let names: Vec<String> = mutual.map(ToString::to_string).collect();
+    let (id, address) = (node.id, node.address());
+    (!names.is_empty()).then(|| {
+        format!(
+            "node {id} ({address}) exchanges no heartbeats with {}, though all are up: a link is down",
+            names.join(", ")
+        )
+    })
 }
 
 pub(super) fn nodes(sight: &Sight) -> Vec<NodeStatus> {

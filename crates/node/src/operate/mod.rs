@@ -184,8 +184,8 @@ impl Operations {
             self.measure_contents().await;
             let activity = self.own.get().map_or_else(Activity::default, |own| own.activity());
             // Before it is looked which tablets are here.
-            let next_tablet = self.catalog.served().identity().next_tablet();
-            let report = report::make(&self.store, next_tablet, uptime_s, &self.options, activity);
+            let catalog = self.catalog.served();
+            let report = report::make(self.node, &self.store, &catalog, uptime_s, &self.options, activity);
             let pause = report::pause_after(&report);
             self.sst_bytes.store(report.sst_bytes, Ordering::Relaxed);
             match self.router.leader(CATALOG_TABLET) {

@@ -8,6 +8,7 @@ use crate::machine;
 use crate::observe::process;
 use diorite_admin::api::Activity;
 use diorite_base::{NodeId, TabletId};
+use diorite_cluster::catalog::Catalog;
 use diorite_replica::{CopyStatus, Leadership, Store};
 use diorite_storage::TabletFiles;
 use serde::{Deserialize, Serialize};
@@ -68,6 +69,9 @@ pub(super) struct Report {
     /// Of tablets from this number on it had not heard.
     #[serde(default)]
     pub(super) next_tablet: Option<u64>,
+    /// Other members with which it exchanges no heartbeats; ascending.
+    #[serde(default)]
+    pub(super) out_of_touch: Vec<NodeId>,
 }
 
 /// What it says of a data directory.
@@ -144,10 +148,11 @@ pub(super) fn measure_contents(store: &Store) {
     }
 }
 
-/// This node's report.
+/// The report of this node, `node`.
 pub(super) fn make(
+    node: NodeId,
     store: &Store,
-    next_tablet: TabletId,
+    catalog: &Catalog,
     uptime_s: u64,
     options: &ReportOptions,
     activity: Activity,
@@ -183,6 +188,7 @@ pub(super) fn make(
     let copies: Vec<_> = store.copies().into_iter().filter(|copy| copy.incoming).map(CopyReport::from).collect();
     let recovering = handles.values().filter(|handle| handle.is_recovering()).map(|handle| handle.id());
     let incomplete: BTreeSet<_> = recovering.chain(copies.iter().map(|copy| copy.tablet)).collect();
+    let others = catalog.nodes().map(|other| other.id).filter(|other| *other != node);
     Report {
         uptime_s,
         program: env!("CARGO_PKG_VERSION").to_owned(),
@@ -196,7 +202,8 @@ pub(super) fn make(
         tablets,
         copies,
         incomplete: incomplete.into_iter().collect(),
-        next_tablet: Some(next_tablet.0),
+        next_tablet: Some(catalog.identity().next_tablet().0),
+        out_of_touch: others.filter(|other| !store.liveness().is_up(*other)).collect(),
     }
 }
 

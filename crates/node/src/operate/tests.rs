@@ -133,6 +133,7 @@ fn report(catalog: &Catalog, node: NodeId) -> Report {
         copies: arriving.map(copy).collect(),
         incomplete: Vec::new(),
         next_tablet: None,
+        out_of_touch: Vec::new(),
     }
 }
 
@@ -413,6 +414,24 @@ fn a_tablet_that_is_newer_than_all_reports_does_not_lack_a_leader() {
     let (new, old) = (known(Some(1)), known(Some(u64::MAX)));
     assert_eq!((new.leaders, new.leaderless), (0, 0));
     assert_eq!((old.leaders, old.leaderless), (0, 10_000));
+}
+
+#[test]
+fn a_link_that_is_down_is_told_once_and_only_if_both_ends_say_so() {
+    let Sight { catalog, known, .. } = sight();
+    let told = |(node, report): (&NodeId, &Arc<Report>)| {
+        let out_of_touch = match node.0 {
+            20 => vec![DOWN, NodeId(21), NodeId(22), NodeId(23)],
+            21 | 23 => vec![NodeId(20)],
+            _ => Vec::new(),
+        };
+        (*node, Arc::new(Report { out_of_touch, ..Report::clone(report) }))
+    };
+    let known = Known { reports: known.reports.iter().map(told).collect(), up: known.up };
+    let status = answers::status(&Sight::new(NodeId(1), catalog, known, &Knowledge::default(), BTreeMap::new()));
+    let links: Vec<_> = status.warnings.iter().filter(|warning| warning.contains("heartbeats")).collect();
+    assert_eq!(links.len(), 1, "{links:?}");
+    assert!(links[0].starts_with("node n20 (") && links[0].contains("with n21, n23, though"), "{links:?}");
 }
 
 #[test]

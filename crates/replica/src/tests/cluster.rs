@@ -357,6 +357,23 @@ fn a_leader_that_has_handed_over_says_nothing_that_would_call_the_election_off()
 }
 
 #[test]
+fn a_node_that_stops_gives_its_vote_to_those_who_lead_next() {
+    let mut cluster = Cluster::start(3);
+    let tablets = 1_000..1_008;
+    let open = |node| tablets.clone().for_each(|tablet| cluster.open(node, tablet, &[1, 2, 3], &[1, 2, 3]));
+    (1..=3).for_each(open);
+    wait_for(|| tablets.clone().all(|tablet| cluster.leader(tablet) == Some(1)));
+    tablets.clone().for_each(|tablet| cluster.add(tablet, 1));
+    // The other two can do without it only once one of them leads.
+    cluster.hub.parted.write().unwrap().push((2, 3));
+    cluster.stores[&1].release_leadership();
+    assert!(cluster.stores[&1].wait_for_successors(Duration::from_secs(30)));
+    cluster.stop_node(1);
+    cluster.hub.parted.write().unwrap().clear();
+    tablets.for_each(|tablet| cluster.add(tablet, 1));
+}
+
+#[test]
 fn a_replica_that_the_log_can_no_longer_help_is_given_a_copy() {
     let mut cluster = Cluster::start(3);
     (1..=3).for_each(|node| cluster.open(node, 1_000, &[1, 2, 3], &[1, 2, 3]));
