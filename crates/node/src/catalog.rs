@@ -519,6 +519,7 @@ impl CatalogFollower {
         match notice {
             Notice::Nothing => {}
             Notice::TellUp => self.tell_status(node, true),
+            Notice::TellDown => self.tell_status(node, false),
             Notice::Watch => {
                 let Some(follower) = self.me.upgrade() else { return };
                 self.runtime.spawn(async move {

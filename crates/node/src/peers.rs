@@ -2,9 +2,11 @@
 //!
 //! Always true: a node counts as up while heartbeats arrive from it and it has announced a version that it serves, so that nobody is sent to
 //! one that is still starting. Clients are told at once that a node is up, but that it is down only after a while: they close their
-//! connections to it, which a short pause is no reason for. Until then it is also waited for. Left out: how liveness is found out (`replica::Liveness`), and addresses.
+//! connections to it, which a short pause is no reason for. Until then it is also waited for. Of a node that stops in order, and says so, they are told
+//! at once. Left out: how liveness is found out (`replica::Liveness`), and addresses.
 
 use diorite_base::NodeId;
+use diorite_replica::LEAVING;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -26,13 +28,19 @@ pub(crate) enum Notice {
     Nothing,
     /// Tell clients that it is up.
     TellUp,
+    /// Tell clients that it is down.
+    TellDown,
     /// Look again after a while, with [`Peers::still_down`].
     Watch,
 }
 
 impl Peer {
     fn is_up(self) -> bool {
-        self.is_live && self.served_version > 0
+        self.is_live && self.served_version > 0 && !self.is_leaving()
+    }
+
+    fn is_leaving(self) -> bool {
+        self.served_version == LEAVING
     }
 }
 
@@ -55,7 +63,7 @@ impl Peers {
         self.change(node, |peer| peer.is_live = is_live)
     }
 
-    /// The node has announced the version of the catalog that it serves.
+    /// The node has announced the version of the catalog that it serves, or that it is about to stop ([`LEAVING`]).
     pub(crate) fn set_served(&self, node: NodeId, version: u64) -> Notice {
         self.change(node, |peer| peer.served_version = version)
     }
@@ -66,12 +74,14 @@ impl Peers {
         let before = *peer;
         change(peer);
         let after = *peer;
-        peer.is_told_up |= after.is_up();
+        peer.is_told_up = !after.is_leaving() && (before.is_told_up || after.is_up());
         drop(known);
         if (before.is_live, before.served_version) != (after.is_live, after.served_version) {
             self.changes.send_modify(|count| *count += 1);
         }
         match (before.is_up(), after.is_up()) {
+            _ if after.is_leaving() && before.is_told_up => Notice::TellDown,
+            _ if after.is_leaving() => Notice::Nothing,
             (false, true) if !before.is_told_up => Notice::TellUp,
             (true, false) => Notice::Watch,
             _ => Notice::Nothing,
@@ -157,6 +167,21 @@ mod tests {
         assert!(!peers.still_down(B), "of whom nobody has heard");
     }
 
+    #[test]
+    fn a_node_that_says_that_it_stops_is_down_at_once_and_up_when_it_has_started_again() {
+        let peers = Peers::default();
+        peers.set_live(A, true);
+        peers.set_served(A, 7);
+        assert_eq!(peers.set_served(A, LEAVING), Notice::TellDown);
+        assert_eq!(peers.served_version(A), None);
+        assert_eq!(peers.set_served(A, LEAVING), Notice::Nothing, "with every heartbeat");
+        assert_eq!(peers.set_live(A, false), Notice::Nothing);
+        assert_eq!(peers.set_live(A, true), Notice::Nothing);
+        assert_eq!(peers.set_served(A, 0), Notice::Nothing);
+        assert_eq!(peers.set_served(A, 8), Notice::TellUp);
+        assert_eq!(peers.served_version(A), Some(8));
+    }
+
     #[tokio::test]
     async fn those_that_are_up_are_waited_for() {
         let peers = Peers::default();
@@ -172,10 +197,9 @@ mod tests {
         });
         assert_eq!(left, []);
         let (left, ()) = tokio::join!(peers.wait_until_served(9, Duration::from_secs(5)), async {
-            for node in [A, B] {
-                peers.set_live(node, false);
-                assert!(peers.still_down(node));
-            }
+            peers.set_live(A, false);
+            assert!(peers.still_down(A));
+            peers.set_served(B, LEAVING);
         });
         assert_eq!(left, []);
     }

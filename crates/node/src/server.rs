@@ -23,7 +23,7 @@ use diorite_base::{Clock, NodeId, SystemClock};
 use diorite_cluster::catalog::NodeDescription;
 use diorite_query::kv::NodeInfo;
 use diorite_query::{EngineConfig, QueryEngine};
-use diorite_replica::{Durability, Openings, Reroute, Store, StoreOptions};
+use diorite_replica::{Durability, LEAVING, Openings, Reroute, Store, StoreOptions};
 use diorite_rpc::Transport;
 use diorite_rpc::tcp::{Observer, TcpOptions, TcpTransport};
 use diorite_storage::{DataDirectory, Identity, Shared, StorageError, StorageOptions, companions};
@@ -107,6 +107,8 @@ async fn serve(options: StartOptions, logging: Arc<Logging>, allocator: Allocato
         removed = membership.catalog.removed() => Err(removed),
     };
     tracing::info!("stopping: no new connections, flushing");
+    // Nobody waits for it from now on, and clients look elsewhere.
+    store.liveness().announce(LEAVING);
     stop.send_replace(true);
     // Both end by themselves once told; a panic in one of them has been reported already.
     let _ = serving_cql.await;

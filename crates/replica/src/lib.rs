@@ -52,7 +52,7 @@ pub use counters::StoreCounters;
 pub use describe::ReplicaState;
 pub use events::{TabletEvent, TabletEventKind};
 pub use handle::{Leadership, Permit, TabletHandle};
-pub use liveness::{Liveness, PeerListener};
+pub use liveness::{LEAVING, Liveness, PeerListener};
 pub use merge::{
     CLOSED, Closing, KeyRange, MergeAction, MergeDriver, MergeReply, MergeStep, Merging, Part, Superseded,
 };

@@ -8,7 +8,7 @@
 //! support   (2): incarnation · sent ns (both of the heartbeat that it answers) · epoch
 //! ```
 //!
-//! `announced` is a number that the node wants all others to know (the catalog version that it serves).
+//! `announced` is a number that the node wants all others to know (the catalog version that it serves, or [`LEAVING`]).
 
 use diorite_base::bytes::{Malformed, Reader, put_varint};
 use diorite_base::{Clock, NodeId};
@@ -22,6 +22,9 @@ use std::sync::{Arc, OnceLock};
 const VERSION: u8 = 1;
 const HEARTBEAT: u8 = 1;
 const SUPPORT: u8 = 2;
+
+/// What a node announces that is about to stop.
+pub const LEAVING: u64 = u64::MAX;
 
 /// Hears of nodes that come and go.
 pub trait PeerListener: Send + Sync + 'static {
@@ -72,9 +75,9 @@ impl Liveness {
         }
     }
 
-    /// Tells every node a number, at once and with every heartbeat.
+    /// Tells every node a number, at once and with every heartbeat. Numbers only grow: a lesser one changes nothing.
     pub fn announce(&self, number: u64) {
-        self.announced.store(number, Ordering::Release);
+        self.announced.fetch_max(number, Ordering::AcqRel);
         self.send_heartbeats(self.clock.monotonic_ns());
     }
 
