@@ -77,6 +77,8 @@ pub struct Core<E: Engine> {
     touched: Vec<TabletId>,
     /// Replicas whose leader has given up its lease in this turn and which may lead after it.
     pub(crate) called_upon: Vec<TabletId>,
+    /// The node is about to stop: it leads nothing any more, and only votes.
+    pub(crate) is_leaving: bool,
     /// The replicas of a round, and their steps; kept for their memory.
     round: (Vec<TabletId>, Vec<(TabletId, Step)>),
     /// Replicas in which something is due: no leader, a member that lags, a writer who waits.
@@ -106,6 +108,7 @@ impl<E: Engine> Core<E> {
             turned_wall_us: 0,
             touched: Vec::new(),
             called_upon: Vec::new(),
+            is_leaving: false,
             round: Default::default(),
             restless: BTreeSet::new(),
             deferred: VecDeque::new(),

@@ -306,6 +306,7 @@ impl<E: Engine> Core<E> {
             self.campaign_if_due(tablet, now_ns);
         } else if replica.has_released() {
             if now_ns >= replica.released_ns + RELEASE_PATIENCE_NS
+                && !self.is_leaving
                 && let Some(replica) = self.replicas.get_mut(&tablet)
             {
                 replica.group.step_down();
@@ -369,12 +370,12 @@ impl<E: Engine> Core<E> {
 
     fn campaign_if_due(&mut self, tablet: TabletId, now_ns: u64) {
         let me = self.context.node;
-        let may_vote = self.context.may_vote();
+        let may_campaign = self.context.may_vote() && !self.is_leaving;
         let Some(replica) = self.replicas.get(&tablet) else { return };
         let is_bound = replica.promise.is_some_and(|promise| self.stands(promise));
         let is_voter = replica.group.all_voters().any(|voter| voter == me.0);
         let has_forgotten = replica.group.is_recovering() && !self.context.planted.forget_floor;
-        if is_bound || !is_voter || !may_vote || has_forgotten || now_ns < replica.campaign_ns {
+        if is_bound || !is_voter || !may_campaign || has_forgotten || now_ns < replica.campaign_ns {
             return;
         }
         let Some(replica) = self.replicas.get_mut(&tablet) else { return };

@@ -49,8 +49,9 @@ impl<E: Engine> Core<E> {
         self.advance();
     }
 
-    /// Gives up all leases, so that others lead: this node is about to stop.
+    /// Gives up all leases, so that others lead, and campaigns no more: this node is about to stop.
     pub fn release_all(&mut self) {
+        self.is_leaving = true;
         let mut led: Vec<TabletId> =
             self.replicas.iter().filter(|(_, replica)| replica.may_propose()).map(|(tablet, _)| *tablet).collect();
         led.sort_unstable();

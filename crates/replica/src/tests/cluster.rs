@@ -368,6 +368,10 @@ fn a_node_that_stops_gives_its_vote_to_those_who_lead_next() {
     cluster.hub.parted.write().unwrap().push((2, 3));
     cluster.stores[&1].release_leadership();
     assert!(cluster.stores[&1].wait_for_successors(Duration::from_secs(30)));
+    // It is preferred, and would lead again after a while.
+    let (_never, wait) = sync_channel::<()>(1);
+    let _ = wait.recv_timeout(Duration::from_millis(2_500));
+    assert!(tablets.clone().all(|tablet| cluster.leader(tablet) != Some(1)));
     cluster.stop_node(1);
     cluster.hub.parted.write().unwrap().clear();
     tablets.for_each(|tablet| cluster.add(tablet, 1));
