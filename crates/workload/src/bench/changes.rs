@@ -313,6 +313,7 @@ struct Settling {
     settle_s: f64,
     patience_s: f64,
     quiet_since_s: Option<f64>,
+    even_since_s: Option<f64>,
     /// What there was, and since when it has been so.
     last: Vec<u64>,
     last_s: f64,
@@ -321,18 +322,23 @@ struct Settling {
 impl Settling {
     fn new(options: &ChangeOptions) -> Self {
         let (settle_s, patience_s) = (options.settle.as_secs_f64(), options.patience.as_secs_f64());
-        Self { settle_s, patience_s, quiet_since_s: None, last: Vec::new(), last_s: 0.0 }
+        Self { settle_s, patience_s, quiet_since_s: None, even_since_s: None, last: Vec::new(), last_s: 0.0 }
     }
 
     /// Takes in what there is, and whether that is as even as it should be.
     fn look(&mut self, sight: Option<&Sight>, is_even: bool, at_s: f64) -> Verdict {
         self.note(sight, at_s);
+        self.even_since_s = is_even.then(|| self.even_since_s.unwrap_or(at_s));
         if !sight.is_some_and(Sight::is_quiet) {
             self.quiet_since_s = None;
             return if at_s - self.last_s > self.patience_s { Verdict::Stuck } else { Verdict::GoesOn };
         }
-        let since_s = *self.quiet_since_s.get_or_insert(at_s);
-        let needed_s = if is_even { REST_S } else { self.settle_s };
+        let quiet_since_s = *self.quiet_since_s.get_or_insert(at_s);
+        // Leaders are handed over after the last replica has moved.
+        let (since_s, needed_s) = match self.even_since_s {
+            Some(even_since_s) => (quiet_since_s.max(even_since_s), REST_S),
+            None => (quiet_since_s, self.settle_s),
+        };
         if at_s - since_s >= needed_s { Verdict::Ended { at_s: since_s } } else { Verdict::GoesOn }
     }
 

@@ -7,7 +7,14 @@ use crate::bench::published::Reference;
 use crate::latency::Tally;
 
 fn settling() -> Settling {
-    Settling { settle_s: 10.0, patience_s: 60.0, quiet_since_s: None, last: Vec::new(), last_s: 0.0 }
+    Settling {
+        settle_s: 10.0,
+        patience_s: 60.0,
+        quiet_since_s: None,
+        even_since_s: None,
+        last: Vec::new(),
+        last_s: 0.0,
+    }
 }
 
 fn moving(mut sight: Sight, moves: u64) -> Sight {
@@ -43,6 +50,10 @@ fn an_even_cluster_is_done_after_a_short_rest_and_an_uneven_one_after_a_long_one
     assert_eq!(even.look(None, false, 3.5), Verdict::GoesOn, "nobody answers: nobody knows");
     assert_eq!(even.look(Some(&quiet), true, 4.0), Verdict::GoesOn);
     assert_eq!(even.look(Some(&quiet), true, 5.5), Verdict::Ended { at_s: 4.0 });
+    let mut led_later = settling();
+    assert_eq!(led_later.look(Some(&quiet), false, 1.0), Verdict::GoesOn);
+    assert_eq!(led_later.look(Some(&quiet), true, 4.0), Verdict::GoesOn);
+    assert_eq!(led_later.look(Some(&quiet), true, 5.5), Verdict::Ended { at_s: 4.0 }, "leaders come after replicas");
     let mut uneven = settling();
     assert_eq!(uneven.look(Some(&quiet), false, 1.0), Verdict::GoesOn);
     assert_eq!(uneven.look(Some(&quiet), false, 10.9), Verdict::GoesOn);
