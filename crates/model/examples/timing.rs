@@ -1,9 +1,9 @@
 //! Times the hot path: key encoding, row encoding, reading, merging. `cargo run --release -p diorite-model --example timing`
 
 use diorite_base::{Clock, SystemClock, TableId};
-use diorite_model::entry::{compact, merge};
+use diorite_model::entry::{compact, fold, merge};
 use diorite_model::key::{DecodedKey, KeyLayout, push_row};
-use diorite_model::row::{LiveContent, LiveRow, Marker, NOTHING_DELETED, RowWriter, UNSTAMPED};
+use diorite_model::row::{LiveContent, LiveRow, Marker, NOTHING_DELETED, RowWriter, UNSTAMPED, list_path_append};
 use diorite_model::schema::{Column, ColumnKind, Order, Table};
 use diorite_model::types::CqlType;
 use std::hint::black_box;
@@ -34,6 +34,22 @@ fn time(clock: &impl Clock, what: &str, mut work: impl FnMut()) {
     let start = clock.monotonic_ns();
     (0..ROUNDS).for_each(|_| work());
     println!("{what:32} {:6.1} ns", (clock.monotonic_ns() - start) as f64 / ROUNDS as f64);
+}
+
+/// A row that grew by one element or change at a time, folded as a read does.
+fn time_folding(clock: &impl Clock, what: &str, count: u32, write: impl Fn(&mut RowWriter<'_>, u32, i64)) {
+    let operand = |at: u32| {
+        let (mut out, at_us) = (Vec::new(), 1_700_000_000_000_000 + i64::from(at));
+        write(&mut RowWriter::new(&mut out, at_us), at, at_us);
+        out
+    };
+    let operands: Vec<Vec<u8>> = (0..count).map(operand).collect();
+    let (mut out, start) = (Vec::new(), clock.monotonic_ns());
+    for _ in 0..10 {
+        fold(None, operands.iter().map(Vec::as_slice), &mut out).expect("own encoding");
+        black_box(&out);
+    }
+    println!("{what:32} {:6.2} ms", (clock.monotonic_ns() - start) as f64 / 1e7);
 }
 
 fn main() {
@@ -77,4 +93,15 @@ fn main() {
     time(&clock, "compact plain row", || {
         black_box(compact(black_box(&older), 9, 9));
     });
+    time_folding(&clock, "fold 20,000 entries of a map", 20_000, |writer, at, at_us| {
+        writer.begin_complex(2, None);
+        writer.element(&at.wrapping_mul(2_654_435_761).to_be_bytes(), at_us, None, b"some value of it");
+        writer.end_complex();
+    });
+    time_folding(&clock, "fold 10,000 appends to a list", 10_000, |writer, _, at_us| {
+        writer.begin_complex(2, None);
+        writer.element(&list_path_append(at_us, 7, 0), at_us, None, b"some value of it");
+        writer.end_complex();
+    });
+    time_folding(&clock, "fold 30,000 increments", 30_000, |writer, _, at_us| writer.counter(2, at_us, 1));
 }

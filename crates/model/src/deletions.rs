@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Always true: ranges are `[start, end)` over key bytes after the row-kind byte, ascending and disjoint, neighbours with equal deletions
-//! joined, none older than the partition's own deletion. [`merge`] is a union in which the later deletion wins wherever two overlap:
+//! joined, none older than the partition's own deletion. [`fold`] is a union in which the later deletion wins wherever two overlap:
 //! associative, commutative, idempotent. The base timestamp is the same stamp slot as a row's.
 //! Left out: deletions of single rows, which are in the rows themselves.
 
@@ -80,6 +80,8 @@ impl<'a> Deletions<'a> {
         let count = if flags & RANGES != 0 { reader.varint()? } else { 0 };
         let mut ranges: Vec<Range<'a>> = Vec::new();
         for _ in 0..count {
+            #[cfg(test)]
+            crate::testing::count_step();
             let deletion = read_deletion(&mut reader, base_us)?;
             let range = Range { start: reader.slice()?, end: reader.slice()?, deletion };
             if range.start >= range.end || ranges.last().is_some_and(|previous| previous.end > range.start) {
@@ -159,12 +161,13 @@ fn pack(partition: Option<Deletion>, ranges: &[Range<'_>], base_us: i64, out: &m
     }
 }
 
-/// Appends the union of two headers to `out`.
-pub fn merge(older: &[u8], newer: &[u8], out: &mut Vec<u8>) -> Result<(), Malformed> {
-    let (older, newer) = (Deletions::decode(older)?, Deletions::decode(newer)?);
-    let partition = older.partition.max(newer.partition);
-    let ranges = disjoint(partition, older.ranges.iter().chain(&newer.ranges).copied());
-    pack(partition, &ranges, older.base_us.max(newer.base_us), out);
+/// Appends the union of headers to `out`.
+pub fn fold(values: &[&[u8]], out: &mut Vec<u8>) -> Result<(), Malformed> {
+    let headers = values.iter().map(|value| Deletions::decode(value)).collect::<Result<Vec<_>, _>>()?;
+    let base_us = headers.iter().map(|header| header.base_us).max().ok_or(Malformed)?;
+    let partition = headers.iter().filter_map(|header| header.partition).max();
+    let ranges = disjoint(partition, headers.iter().flat_map(|header| &header.ranges).copied());
+    pack(partition, &ranges, base_us, out);
     Ok(())
 }
 

@@ -18,6 +18,7 @@
 //! Left out: which columns exist; cells of dropped columns are carried along until the row is rewritten.
 
 mod compaction;
+mod folding;
 mod live;
 mod merging;
 mod path;
@@ -29,6 +30,7 @@ mod writer;
 use crate::entry::FORMAT_ROW;
 
 pub use compaction::compact;
+pub use folding::fold;
 pub use live::{LiveCell, LiveCells, LiveComplex, LiveContent, LiveElement, LiveElements, LiveRow};
 pub use merging::merge;
 pub use path::{element_path, field_path, list_path_append, list_path_prepend};

@@ -6,7 +6,24 @@ use crate::types::{CqlType, Frozen, UserType};
 use crate::value::collection::{push_count, push_element, push_signed_vint, push_vector_element};
 use diorite_base::TableId;
 use proptest::prelude::*;
+use std::cell::Cell;
 use std::sync::Arc;
+
+thread_local! {
+    static STEPS: Cell<u64> = const { Cell::new(0) };
+}
+
+/// One cell, element or range was read, or two of them were compared.
+pub(crate) fn count_step() {
+    STEPS.set(STEPS.get() + 1);
+}
+
+/// How many steps `work` takes.
+pub(crate) fn steps_of(work: impl FnOnce()) -> u64 {
+    let before = STEPS.get();
+    work();
+    STEPS.get() - before
+}
 
 /// A layout with these key columns.
 pub(crate) fn layout(partition: &[CqlType], clustering: &[(CqlType, Order)]) -> KeyLayout {

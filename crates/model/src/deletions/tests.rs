@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "tests may fail loudly")]
 use super::*;
 use crate::entry;
+use crate::testing::steps_of;
 use proptest::prelude::*;
 
 #[derive(Debug, Clone)]
@@ -71,6 +72,20 @@ proptest! {
     }
 
     #[test]
+    fn headers_fold_at_once_as_they_do_one_by_one(headers in prop::collection::vec(header(), 3..12), at: prop::sample::Index) {
+        let packed: Vec<_> = headers.iter().map(Header::encode).collect();
+        let one_by_one = packed[1..].iter().fold(packed[0].clone(), |before, next| merged(&before, next));
+        let folded = |all: &[Vec<u8>]| {
+            let mut out = Vec::new();
+            entry::fold(None, all.iter().map(Vec::as_slice), &mut out).unwrap();
+            out
+        };
+        prop_assert_eq!(&folded(&packed), &one_by_one);
+        let (front, back) = packed.split_at(1 + at.index(packed.len() - 1));
+        prop_assert_eq!(folded(&[folded(front), folded(back)]), one_by_one);
+    }
+
+    #[test]
     fn compaction_purges_what_is_old(a in header(), purge_before_s in 0u32..8) {
         let packed = a.encode();
         let before = Deletions::decode(&packed).unwrap();
@@ -116,4 +131,27 @@ fn the_stamp_slot_dates_a_header() {
         [&b"a"[..], b"c", b"d", b""].map(|key| header.deletion_for(key)),
         [9, 9, NOTHING_DELETED, NOTHING_DELETED]
     );
+}
+
+#[test]
+fn the_steps_of_folding_deletions_grow_with_their_number() {
+    let steps = |count: u32| {
+        let delete = |at: u32| {
+            let (mut writer, mut out) = (DeletionsWriter::default(), Vec::new());
+            let start = at.wrapping_mul(2_654_435_761).to_be_bytes();
+            writer.range(&start, &[&start[..], &[0]].concat(), Deletion { timestamp_us: i64::from(at), local_s: 1 });
+            writer.finish(i64::from(at), &mut out);
+            out
+        };
+        let packed: Vec<_> = (0..count).map(delete).collect();
+        let mut out = Vec::new();
+        let steps = steps_of(|| entry::fold(None, packed.iter().map(Vec::as_slice), &mut out).unwrap());
+        assert_eq!(Deletions::decode(&out).unwrap().ranges().len(), count as usize);
+        steps
+    };
+    for count in [500, 1_000, 2_000, 4_000, 8_000, 16_000] {
+        let taken = steps(count);
+        // Each is read once; more than are folded at once, twice.
+        assert!(taken <= 2 * u64::from(count), "{count} deletions take {taken} steps");
+    }
 }

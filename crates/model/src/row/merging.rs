@@ -33,7 +33,7 @@ pub fn merge(older: &[u8], newer: &[u8], out: &mut Vec<u8>) -> Result<(), Malfor
     merged.cells(older.cells(), newer.cells())
 }
 
-fn merge_markers(one: Option<Marker>, other: Option<Marker>) -> Option<Marker> {
+pub(super) fn merge_markers(one: Option<Marker>, other: Option<Marker>) -> Option<Marker> {
     let rank =
         |marker: &Marker| (marker.timestamp_us, marker.expiry.map(|expiry| (expiry.at_s, Reverse(expiry.ttl_s))));
     match (one, other) {
@@ -54,6 +54,40 @@ fn compare(a: (i64, Content<'_>), b: (i64, Content<'_>)) -> Ordering {
         }
         _ => Ordering::Equal,
     })
+}
+
+/// A simple cell, and whether its row has the base of the result.
+#[derive(Clone, Copy)]
+pub(super) struct Placed<'a> {
+    pub cell: Cell<'a>,
+    pub at_base: bool,
+}
+
+/// What two simple cells of one column, both newer than the row's deletion, become. Sums go on from a sum, begin anew after a tombstone, and
+/// end in one: by the order of the log.
+pub(super) fn survivor<'a>(older: Placed<'a>, newer: Placed<'a>) -> Placed<'a> {
+    let (one, other) = (older.cell, newer.cell);
+    let (sum, reset) = match (one.content, other.content) {
+        (Content::Counter(before, reset), Content::Counter(change, false)) => (before.wrapping_add(change), reset),
+        (Content::Tombstone(_), Content::Counter(change, _)) => (change, true),
+        (Content::Counter(..), _) | (_, Content::Counter(..)) => return newer,
+        _ if compare((one.timestamp_us, one.content), (other.timestamp_us, other.content)) == Ordering::Greater => {
+            return older;
+        }
+        _ => return newer,
+    };
+    let timestamp_us = one.timestamp_us.max(other.timestamp_us);
+    // It stands nowhere yet: it is encoded when it is written.
+    let cell = Cell { column: other.column, timestamp_us, content: Content::Counter(sum, reset), encoded: &[] };
+    Placed { cell, at_base: false }
+}
+
+/// The one of two elements of one path that survives.
+pub(super) fn later_element<'a>(older: Element<'a>, newer: Element<'a>) -> Element<'a> {
+    match compare((older.timestamp_us, older.content), (newer.timestamp_us, newer.content)) {
+        Ordering::Greater => older,
+        Ordering::Less | Ordering::Equal => newer,
+    }
 }
 
 /// Two ascending sequences walked together.
@@ -112,34 +146,19 @@ impl Merging<'_> {
 
     fn both(&mut self, older: Cell<'_>, newer: Cell<'_>) -> Result<(), Malformed> {
         match (older.content, newer.content) {
-            (Content::Complex(one), Content::Complex(other)) => self.complex(older.column, one, Some(other)),
-            (Content::Complex(_), _) | (_, Content::Complex(_)) => Err(Malformed),
-            (Content::Counter(..), _) | (_, Content::Counter(..)) => self.counters(older, newer),
-            _ if compare((older.timestamp_us, older.content), (newer.timestamp_us, newer.content))
-                == Ordering::Greater =>
-            {
-                self.alone(older, self.older_at_base)
-            }
-            _ => self.alone(newer, self.newer_at_base),
+            (Content::Complex(one), Content::Complex(other)) => return self.complex(older.column, one, Some(other)),
+            (Content::Complex(_), _) | (_, Content::Complex(_)) => return Err(Malformed),
+            _ => {}
         }
-    }
-
-    /// Sums go on from a sum, begin anew after a tombstone, and end in one: by the order of the log.
-    fn counters(&mut self, older: Cell<'_>, newer: Cell<'_>) -> Result<(), Malformed> {
         if older.timestamp_us <= self.shadow_us {
             return self.alone(newer, self.newer_at_base);
         }
         if newer.timestamp_us <= self.shadow_us {
             return self.alone(older, self.older_at_base);
         }
-        let timestamp_us = older.timestamp_us.max(newer.timestamp_us);
-        let (sum, reset) = match (older.content, newer.content) {
-            (Content::Counter(before, reset), Content::Counter(change, false)) => (before.wrapping_add(change), reset),
-            (Content::Tombstone(_), Content::Counter(change, _)) => (change, true),
-            _ => return self.alone(newer, self.newer_at_base),
-        };
-        self.writer.push_counter(newer.column, timestamp_us, sum, reset);
-        Ok(())
+        let older = Placed { cell: older, at_base: self.older_at_base };
+        let Placed { cell, at_base } = survivor(older, Placed { cell: newer, at_base: self.newer_at_base });
+        self.alone(cell, at_base)
     }
 
     fn complex(&mut self, column: ColumnId, one: Complex<'_>, other: Option<Complex<'_>>) -> Result<(), Malformed> {
@@ -163,10 +182,7 @@ fn merge_elements(
     let (mut one, mut other) = (first.next(), next_second());
     while let Some(order) = step(&one, &other, |one, other| one.path.cmp(other.path))? {
         let winner = match (order, one, other) {
-            (Ordering::Equal, Some(Ok(one)), Some(Ok(other))) => {
-                let greater = compare((one.timestamp_us, one.content), (other.timestamp_us, other.content));
-                if greater == Ordering::Greater { one } else { other }
-            }
+            (Ordering::Equal, Some(Ok(one)), Some(Ok(other))) => later_element(one, other),
             (Ordering::Less, Some(Ok(element)), _) | (Ordering::Greater, _, Some(Ok(element))) => element,
             _ => unreachable!("step() reports malformed elements and orders what is there"),
         };
@@ -183,7 +199,7 @@ fn merge_elements(
     Ok(())
 }
 
-/// Writes any but a multi-cell cell; `at_base`: it comes from a row with the writer's base.
+/// Writes any but a multi-cell cell; `at_base`: its encoded form is of a row with the writer's base.
 #[inline]
 pub(super) fn write_simple(writer: &mut RowWriter<'_>, cell: Cell<'_>, at_base: bool) {
     let Cell { column, timestamp_us, content, encoded } = cell;

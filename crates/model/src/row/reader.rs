@@ -124,6 +124,8 @@ pub struct Cells<'a> {
 impl<'a> Cells<'a> {
     #[inline]
     fn read(&mut self) -> Result<Cell<'a>, Malformed> {
+        #[cfg(test)]
+        crate::testing::count_step();
         let encoded = self.reader.rest();
         let column = self.reader.varint()?;
         if column < self.next_column {
@@ -224,6 +226,8 @@ pub struct Elements<'a> {
 
 impl<'a> Elements<'a> {
     fn read(&mut self) -> Result<Element<'a>, Malformed> {
+        #[cfg(test)]
+        crate::testing::count_step();
         let path = self.reader.slice()?;
         if self.previous.is_some_and(|previous| path <= previous) {
             return Err(Malformed);

@@ -10,6 +10,7 @@ use reference::{Input, Place, View, visible};
 use std::sync::Arc;
 
 mod counters;
+mod folding;
 mod reference;
 
 /// What the real read side shows, in the reference's terms.
