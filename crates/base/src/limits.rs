@@ -6,6 +6,9 @@ pub const MAX_KEY_BYTES: usize = 65_535;
 /// The largest CQL request body that a node reads. Larger frames are refused before they are buffered.
 pub const MAX_FRAME_BYTES: usize = 32 << 20;
 
+/// The most memory that one request may hold, from its text to its answer.
+pub const MAX_REQUEST_MEMORY_BYTES: usize = 256 << 20;
+
 /// The largest single write command (one statement or one batch on one tablet).
 pub const MAX_MUTATION_BYTES: usize = 16 << 20;
 
