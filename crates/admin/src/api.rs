@@ -72,6 +72,8 @@ pub enum NodeQuestion {
     Configuration,
     /// How it logs, and how it is to from now on: [`LogStatus`].
     Logging(LogChange),
+    /// End a request, by its number: whether it ran.
+    Cancel(u64),
 }
 
 /// Which lines of a log are wanted.
@@ -144,6 +146,12 @@ pub struct QueryStatus {
 /// A request that runs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunningQuery {
+    /// Its number on the node that carries it out, by which it is ended.
+    #[serde(default)]
+    pub number: u64,
+    /// The memory that it holds.
+    #[serde(default)]
+    pub memory_bytes: u64,
     /// Its text without constants.
     pub statement: String,
     /// The keyspace of unqualified names in it.

@@ -164,6 +164,20 @@ pub enum AdminCommand {
         #[arg(long, value_name = "MILLISECONDS")]
         slow_query: Option<String>,
     },
+    /// Show the requests that a node carries out for its clients, those first that have run longest.
+    Requests {
+        /// The node's id; the node that is asked if not given.
+        #[arg(long, value_name = "N")]
+        node: Option<u64>,
+    },
+    /// End a request. Its client is told that it timed out; a write may have taken effect.
+    Cancel {
+        /// Its number, as `requests` shows it.
+        request: u64,
+        /// The node that carries it out; the node that is asked if not given.
+        #[arg(long, value_name = "N")]
+        node: Option<u64>,
+    },
     /// Stop something until it is resumed.
     Pause {
         /// What.
@@ -254,6 +268,10 @@ pub fn run(arguments: &AdminArguments) -> Result<ExitCode, AdminError> {
             let change = LogChange { levels: levels.clone(), slow_query: slow_query.clone() };
             logging(&client, json, *node, &change)?;
         }
+        AdminCommand::Requests { node } => look(&client, json, &of_node(*node, "queries"), tables::requests)?,
+        AdminCommand::Cancel { request, node } => {
+            change(&client, json, &of_node(*node, &format!("queries/{request}/cancel")), &Value::Null)?;
+        }
         AdminCommand::Pause { what: Pausable::Balancing } => {
             set(&client, json, &json!({ "balancing_is_paused": true }))?
         }
@@ -265,8 +283,13 @@ pub fn run(arguments: &AdminArguments) -> Result<ExitCode, AdminError> {
 }
 
 /// Shows how a node logs, after a change if one is asked for.
+/// Where a node answers about itself; the one that is asked if none is named.
+fn of_node(node: Option<u64>, what: &str) -> String {
+    node.map_or_else(|| format!("/api/v1/{what}"), |node| format!("/api/v1/nodes/{node}/{what}"))
+}
+
 fn logging(client: &Client, json: bool, node: Option<u64>, change: &LogChange) -> Result<(), AdminError> {
-    let path = node.map_or_else(|| "/api/v1/logging".to_owned(), |node| format!("/api/v1/nodes/{node}/logging"));
+    let path = of_node(node, "logging");
     let status: LogStatus = match *change == LogChange::default() {
         true => client.get(&path)?,
         false => client.post(&path, &serde_json::to_value(change).map_err(std::io::Error::other)?)?,

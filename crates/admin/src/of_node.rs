@@ -11,7 +11,7 @@ use axum::body::Bytes;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Path, Query, State};
 use axum::response::Response;
-use axum::routing::{MethodRouter, get};
+use axum::routing::{MethodRouter, get, post};
 use diorite_base::NodeId;
 
 type Question = fn() -> NodeQuestion;
@@ -38,6 +38,14 @@ pub(crate) fn of_nodes() -> Router<NodeView> {
             get(|State(view), Path(node): Path<u64>, filter: LogQuery| logs(view, Some(node), filter)),
         )
         .route(
+            "/api/v1/queries/{number}/cancel",
+            post(|State(view), Path(number): Path<u64>| cancel(view, None, number)),
+        )
+        .route(
+            "/api/v1/nodes/{node}/queries/{number}/cancel",
+            post(|State(view), Path((node, number)): Path<(u64, u64)>| cancel(view, Some(node), number)),
+        )
+        .route(
             "/api/v1/logging",
             get(|State(view)| change(view, None, Bytes::new())).post(|State(view), body| change(view, None, body)),
         )
@@ -54,6 +62,10 @@ fn of_node(question: Question) -> MethodRouter<NodeView> {
 
 async fn ask(view: NodeView, node: Option<u64>, question: NodeQuestion) -> Response {
     answer(view, Ask::Node { node: node.map(NodeId), question }).await
+}
+
+async fn cancel(view: NodeView, node: Option<u64>, number: u64) -> Response {
+    ask(view, node, NodeQuestion::Cancel(number)).await
 }
 
 async fn logs(view: NodeView, node: Option<u64>, filter: LogQuery) -> Response {

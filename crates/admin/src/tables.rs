@@ -1,8 +1,8 @@
 //! Answers as people read them on a terminal.
 
 use crate::api::{
-    ClusterStatus, LogStatus, MoveStatus, NodeStatus, ReplicaDetail, TableDetail, TableStatus, TabletDetail,
-    TabletEvent, TabletStatus,
+    ClusterStatus, LogStatus, MoveStatus, NodeStatus, QueryActivity, ReplicaDetail, TableDetail, TableStatus,
+    TabletDetail, TabletEvent, TabletStatus,
 };
 use crate::pages::moment;
 use diorite_base::NodeId;
@@ -152,6 +152,23 @@ pub(crate) fn moves(moves: &[MoveStatus]) -> String {
                 size(moving.bytes_total),
                 format!("{}/s", size(moving.rate_bytes)),
                 or_dash(moving.eta_seconds, duration),
+            ]
+        }),
+    )
+}
+
+pub(crate) fn requests(found: &QueryActivity) -> String {
+    let names = ["request", "seconds", "memory", "client", "keyspace", "statement"];
+    table(
+        names,
+        found.running.iter().map(|running| {
+            [
+                running.number.to_string(),
+                format!("{:.1}", running.seconds_running),
+                size(running.memory_bytes),
+                or_dash(running.client.as_ref(), Clone::clone),
+                or_dash(running.keyspace.as_ref(), Clone::clone),
+                running.statement.clone(),
             ]
         }),
     )

@@ -36,8 +36,6 @@
 
 pub mod deletions;
 pub mod entry;
-#[cfg(any(test, feature = "fuzzing"))]
-pub mod fuzzing;
 pub mod json;
 pub mod key;
 pub mod row;

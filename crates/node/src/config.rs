@@ -141,6 +141,24 @@ impl Serialize for SlowQueryOption {
     }
 }
 
+/// A duration in milliseconds, given as such or with a unit.
+fn duration_ms(text: &str) -> Result<u64, String> {
+    let wrong = || format!("{text:?} is not a duration such as 1500ms, 10s or 2m");
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, unit) = text.split_at(digits);
+    let unit_ms = match unit {
+        "" | "ms" => 1,
+        "s" => 1_000,
+        "m" => 60_000,
+        _ => return Err(wrong()),
+    };
+    let ms = number.parse::<u64>().ok().and_then(|number| number.checked_mul(unit_ms));
+    ms.filter(|ms| (1..=MAX_REQUEST_TIMEOUT_MS).contains(ms)).ok_or_else(wrong)
+}
+
+/// The longest that a request may be allowed to take: a day.
+const MAX_REQUEST_TIMEOUT_MS: u64 = 24 * 60 * 60 * 1_000;
+
 /// The form of log lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -269,6 +287,10 @@ pub struct StartOptions {
     #[arg(long, value_name = "N", default_value_t = 20_000)]
     pub max_connections: usize,
 
+    /// How long a request of a client may take, such as 10s or 1500ms; USING TIMEOUT of a statement may say less. Then it ends on every node that works on it.
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration_ms)]
+    pub request_timeout: u64,
+
     /// Let timestamps that drivers attach to every request decide between writes, instead of the order of the log.
     #[arg(long)]
     pub client_timestamps: bool,
@@ -342,6 +364,14 @@ mod tests {
         }
         assert_eq!((milliseconds("250"), milliseconds("250ms")), (Ok(250), Ok(250)));
         assert!(milliseconds("0").is_err() && milliseconds("soon").is_err());
+    }
+
+    #[test]
+    fn request_timeouts() {
+        assert_eq!((duration_ms("10s"), duration_ms("1500"), duration_ms("2m")), (Ok(10_000), Ok(1_500), Ok(120_000)));
+        for wrong in ["", "0s", "ten", "s", "5h", "-1s", "999999999999999999s", "25000m"] {
+            assert!(duration_ms(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]

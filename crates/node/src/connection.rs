@@ -5,21 +5,24 @@
 //! ready, as streams allow. Reading stops while too much is in flight or the client does not read, so memory per connection is
 //! bounded; an unfinished message and an unread reply are given a bounded time.
 
+use crate::aside::aside;
+use crate::buffers::Buffers;
 use crate::inbox::Inbox;
 use crate::login;
-use crate::shared::{InWork, Shared};
+use crate::requests::Requests;
+use crate::shared::Shared;
 use crate::socket::Socket;
-use crate::timing::{Taken, age_us, consistency_of, token_of};
+use crate::timing::{Taken, age_us, consistency_of};
+use diorite_base::account::{Account, Refused};
+use diorite_base::limits::MAX_FRAME_BYTES;
 use diorite_base::write::{Completion, WriteSink};
 use diorite_cql::protocol::envelope::Role;
 use diorite_cql::protocol::event::EventSet;
-use diorite_cql::protocol::request::Startup;
-use diorite_cql::protocol::response::{self, ReplyHead, TABLETS_ROUTING};
-use diorite_cql::protocol::{
-    Compression, CqlError, Envelope, Event, FrameError, Inbound, Message, Opcode, Outbound, Request, Version,
-};
+use diorite_cql::protocol::response::{self, ReplyHead};
+use diorite_cql::protocol::{Compression, CqlError, Event, FrameError, Inbound, Outbound, Version};
 use diorite_query::activity::{Done, Note};
-use diorite_query::engine::{ExecuteNow, OwnedRequest, Reply, ReplyTo, slot_of};
+use diorite_query::budget::{Budget, refused as refused_error};
+use diorite_query::engine::{Reply, slot_of};
 use diorite_query::kv::Kv;
 use diorite_query::{Operation, Session, error::write_error};
 use futures::StreamExt;
@@ -41,38 +44,43 @@ const MAX_IN_FLIGHT: usize = 4_096;
 const MAX_RUNNING: usize = 512;
 /// Answers of these that are taken before they are written.
 const ANSWERS_AT_ONCE: usize = 64;
-/// What a request costs beside its body while it is worked on.
-const REQUEST_BYTES: usize = 2 << 10;
 /// Unsent reply bytes past which nothing more is read.
 const MAX_UNSENT_BYTES: usize = 4 << 20;
 /// How long an unfinished message, an unread reply or a missing STARTUP is waited for.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// The largest message of a client that has not logged in: credentials are short.
+const MAX_BODY_BYTES_BEFORE_LOGIN: usize = 64 << 10;
+/// Replies longer than this are encoded where that holds nobody up.
+const LARGE_REPLY_BYTES: usize = 512 << 10;
+
 /// How often a client may try to log in before it has to connect anew.
 const MAX_LOGINS: u32 = 3;
 
 /// A request that ran as a future, and its answer.
-struct Answer {
-    stream: i16,
-    tracing_id: Option<[u8; 16]>,
+pub(crate) struct Answer {
+    pub(crate) stream: i16,
+    pub(crate) tracing_id: Option<[u8; 16]>,
     /// What it did, and since when it was there.
-    note: Note,
-    arrived_ns: u64,
-    outcome: Result<Outcome, CqlError>,
+    pub(crate) note: Note,
+    pub(crate) arrived_ns: u64,
+    pub(crate) outcome: Result<Outcome, CqlError>,
+    /// What it holds, until it is encoded.
+    pub(crate) _held: Option<Arc<Budget>>,
 }
 
 /// What became of it.
-enum Outcome {
+pub(crate) enum Outcome {
     /// A request was carried out.
     Reply(Reply),
     /// The client has logged in.
     LoggedIn,
 }
 
-type Running = Pin<Box<dyn Future<Output = Answer> + Send>>;
+pub(crate) type Running = Pin<Box<dyn Future<Output = Answer> + Send>>;
 
 /// What a decoded message asks the connection to do once nothing borrows from its buffers.
-enum Next {
+pub(crate) enum Next {
     Nothing,
     Start(Version, Option<Compression>, i16),
     /// The client tries to log in.
@@ -111,21 +119,20 @@ pub(crate) struct Connection {
     /// What became of the requests that are being taken.
     taken: Taken,
     client: Option<SocketAddr>,
-    /// What the node has been told that the buffers take, bytes.
-    told_bytes: usize,
+    /// What its requests are charged to.
+    account: Arc<Account>,
+    /// The memory of the buffers, as it is charged.
+    buffers: Buffers,
     closing: bool,
-}
-
-impl Drop for Connection {
-    fn drop(&mut self) {
-        self.shared.buffer_bytes.fetch_sub(self.told_bytes, Ordering::Relaxed);
-    }
 }
 
 impl Connection {
     pub(crate) fn new(shared: Arc<Shared>, socket: Socket, client: Option<SocketAddr>) -> Self {
         let inbox = Arc::new(Inbox::default());
+        let account = shared.account.child("one connection", shared.connection_limit_bytes);
         Self {
+            buffers: Buffers::new(&account),
+            account,
             session: if shared.asks_passwords { Session::guarded() } else { Session::new() },
             shared,
             socket,
@@ -146,7 +153,6 @@ impl Connection {
             arrived_ns: 0,
             taken: Taken::default(),
             client,
-            told_bytes: 0,
             closing: false,
         }
     }
@@ -184,16 +190,15 @@ impl Connection {
         }
     }
 
-    /// Keeps the node's account of buffers; it is touched only when they have grown or were given back.
+    /// Memory of the buffers.
+    fn capacity_bytes(&self) -> usize {
+        self.inbound.capacity_bytes() + self.outbound.capacity_bytes()
+    }
+
+    /// Keeps the account of buffers.
     #[inline]
     fn tell_buffers(&mut self) {
-        let bytes = self.inbound.capacity_bytes() + self.outbound.capacity_bytes();
-        if bytes != self.told_bytes {
-            // In this order the sum is never below zero.
-            self.shared.buffer_bytes.fetch_add(bytes, Ordering::Relaxed);
-            self.shared.buffer_bytes.fetch_sub(self.told_bytes, Ordering::Relaxed);
-            self.told_bytes = bytes;
-        }
+        self.buffers.settle(self.capacity_bytes());
     }
 
     /// Whether the client has done what it has to before it is served.
@@ -265,6 +270,9 @@ impl Connection {
         if !self.has_room() {
             return Ok(true);
         }
+        if let Err(refused) = self.buffers.admit(self.capacity_bytes() + self.inbound.growth_bytes()) {
+            return Ok(self.refuse_unfinished(&refused));
+        }
         match self.socket.try_read(self.inbound.input()) {
             Ok(0) => Ok(false),
             Ok(_) => {
@@ -274,6 +282,17 @@ impl Connection {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(true),
             Err(error) => Err(error),
         }
+    }
+
+    /// There is no memory for the rest of what the client is sending: the message is refused and what was read of it dropped; false if there is none to be
+    /// refused, and the connection has to end.
+    fn refuse_unfinished(&mut self, refused: &Refused) -> bool {
+        self.shared.counters.overloaded.fetch_add(1, Ordering::Relaxed);
+        let Some(error) = self.inbound.refuse_unfinished(refused_error(*refused)) else { return false };
+        error.encode(self.outbound.buffer());
+        self.outbound.commit();
+        self.tell_buffers();
+        true
     }
 
     /// Writes what there is, as far as the socket takes it.
@@ -312,6 +331,7 @@ impl Connection {
                         arrived_ns: self.arrived_ns,
                         started: self.started,
                         is_served: self.started && (self.session.is_open() || self.session.role().is_some()),
+                        account: &self.account,
                     };
                     let before = *requests.submitted;
                     let next = requests.take(&envelope);
@@ -345,6 +365,7 @@ impl Connection {
             self.inbound.release_memory();
             self.outbound.release_memory();
         }
+        self.inbound.release_done();
     }
 
     /// Takes in how long requests took that were answered at once: one look at the clock for all of them.
@@ -380,6 +401,10 @@ impl Connection {
         }
         self.outbound.commit();
         self.inbound.start(version, compression);
+        if !self.session.is_open() {
+            // Until it has logged in there is nothing long to say.
+            self.inbound.set_max_body_bytes(MAX_BODY_BYTES_BEFORE_LOGIN);
+        }
         self.outbound.start(version, compression);
         self.version = version;
         self.started = true;
@@ -430,12 +455,25 @@ impl Connection {
 
     fn answer_finished(&mut self) {
         let mut finished = std::mem::take(&mut self.finished);
-        finished.drain(..).for_each(|answer| self.answer(&answer));
+        for answer in finished.drain(..) {
+            self.answer(&answer);
+            self.tell_buffers();
+        }
         self.finished = finished;
     }
 
     fn answer(&mut self, answer: &Answer) {
         self.observe_answer(answer);
+        if let Ok(Outcome::Reply(reply)) = &answer.outcome
+            && reply.body_bytes() > LARGE_REPLY_BYTES
+        {
+            return self.answer_at_length(answer, reply);
+        }
+        self.encode_answer(answer);
+        self.outbound.commit();
+    }
+
+    fn encode_answer(&mut self, answer: &Answer) {
         let mut head = ReplyHead::new(self.version, answer.stream);
         head.extras.tracing_id = answer.tracing_id;
         let out = self.outbound.buffer();
@@ -445,13 +483,36 @@ impl Connection {
                 head.extras.custom_payload = &reply.custom_payload;
                 reply.encode(out, &head);
             }
-            Ok(Outcome::LoggedIn) => response::encode_auth_success(out, &head, None),
+            Ok(Outcome::LoggedIn) => {
+                response::encode_auth_success(out, &head, None);
+                self.inbound.set_max_body_bytes(MAX_FRAME_BYTES);
+            }
             Err(error) => {
                 response::encode_error(out, &head, error);
                 self.closing |= self.logins >= MAX_LOGINS && !self.session.is_open() && self.session.role().is_none();
             }
         }
-        self.outbound.commit();
+    }
+
+    /// Encodes a reply that takes more than a moment to encode, and memory that has to be there.
+    fn answer_at_length(&mut self, answer: &Answer, reply: &Reply) {
+        // Once as a message, and once more where that is compressed or cut in segments. The request holds it as rows until it is done.
+        let wanted = self.capacity_bytes() + reply.body_bytes().saturating_mul(2);
+        // What was written is not refused afterwards.
+        let is_read = matches!(answer.note.operation, Operation::Read | Operation::Scan | Operation::Aggregate);
+        if let Err(refused) = self.buffers.admit(wanted)
+            && is_read
+        {
+            self.shared.counters.overloaded.fetch_add(1, Ordering::Relaxed);
+            let error = refused_error(refused);
+            response::encode_error(self.outbound.buffer(), &ReplyHead::new(self.version, answer.stream), &error);
+            return self.outbound.commit();
+        }
+        aside(|| {
+            self.encode_answer(answer);
+            self.outbound.commit();
+        });
+        self.tell_buffers();
     }
 
     /// Takes in a request that ran as a future.
@@ -500,148 +561,5 @@ async fn next_event(events: &mut Option<broadcast::Receiver<Arc<Event>>>) -> Arc
             Err(broadcast::error::RecvError::Lagged(_)) => {}
             Err(broadcast::error::RecvError::Closed) => return std::future::pending().await,
         }
-    }
-}
-
-/// The parts of a connection that taking a request needs while the request borrows from the input.
-struct Requests<'c> {
-    shared: &'c Arc<Shared>,
-    session: &'c Arc<Session>,
-    sink: &'c Arc<dyn WriteSink>,
-    outbound: &'c mut Outbound,
-    submitted: &'c mut usize,
-    taken: &'c mut Taken,
-    client: Option<SocketAddr>,
-    /// When they were read, on the monotonic clock.
-    arrived_ns: u64,
-    started: bool,
-    /// It has also logged in, where that is asked for.
-    is_served: bool,
-}
-
-impl Requests<'_> {
-    fn take(&mut self, envelope: &Envelope<'_>) -> Next {
-        let message = match Message::decode(envelope) {
-            Ok(message) => message,
-            Err(error) => return self.fail(envelope, &error),
-        };
-        match &message.request {
-            Request::Execute(execute) if self.is_served && !message.wants_tracing => {
-                self.taken.executes += 1;
-                let reply = ReplyTo {
-                    version: envelope.version,
-                    stream: envelope.stream,
-                    sink: self.sink,
-                    token: token_of(envelope.stream, execute.parameters.consistency, self.arrived_ns),
-                };
-                let step = self.shared.engine.execute_now(self.session, execute, reply, self.outbound.buffer());
-                match step {
-                    ExecuteNow::Replied { slot, rows } => {
-                        self.taken.count_read(slot, rows);
-                        self.outbound.commit();
-                    }
-                    ExecuteNow::Refused => self.outbound.commit(),
-                    ExecuteNow::Submitted => *self.submitted += 1,
-                    ExecuteNow::NeedsWait => return self.run(envelope, &message, false),
-                    ExecuteNow::NeedsDisk => return self.run(envelope, &message, true),
-                }
-                Next::Nothing
-            }
-            Request::Startup(startup) if !self.started => self.startup(envelope, startup),
-            Request::Options => {
-                let head = ReplyHead::new(envelope.version, envelope.stream);
-                response::encode_supported(self.outbound.buffer(), &head, response::SUPPORTED_OPTIONS);
-                self.outbound.commit();
-                Next::Nothing
-            }
-            Request::AuthResponse(token) if self.started && !self.session.is_open() => {
-                self.log_in(envelope, token.unwrap_or_default())
-            }
-            Request::Register(events) if self.is_served => {
-                response::encode_ready(self.outbound.buffer(), &ReplyHead::new(envelope.version, envelope.stream));
-                self.outbound.commit();
-                Next::Register(*events)
-            }
-            Request::Query(_) | Request::Prepare(_) | Request::Execute(_) | Request::Batch(_) if self.is_served => {
-                self.run(envelope, &message, false)
-            }
-            _ => {
-                let name = envelope.opcode.name();
-                let order = match (self.started, self.is_served) {
-                    (false, _) => "before STARTUP",
-                    (true, false) => "before the client has logged in",
-                    (true, true) => "after STARTUP",
-                };
-                self.fail(envelope, &CqlError::protocol(format!("unexpected {name} message {order}")))
-            }
-        }
-    }
-
-    fn fail(&mut self, envelope: &Envelope<'_>, error: &CqlError) -> Next {
-        self.shared.counters.protocol_errors.fetch_add(1, Ordering::Relaxed);
-        let head = ReplyHead::new(envelope.version, envelope.stream);
-        response::encode_error(self.outbound.buffer(), &head, error);
-        self.outbound.commit();
-        Next::Nothing
-    }
-
-    fn startup(&mut self, envelope: &Envelope<'_>, startup: &Startup<'_>) -> Next {
-        let checked = startup.check_cql_version().and_then(|()| startup.compression(envelope.version));
-        match checked {
-            Ok(compression) => {
-                if startup.options.get(TABLETS_ROUTING).is_some() {
-                    self.session.set_learns_tablets();
-                }
-                Next::Start(envelope.version, compression, envelope.stream)
-            }
-            Err(error) => self.fail(envelope, &error),
-        }
-    }
-
-    /// Checks a password, which takes a while.
-    fn log_in(&mut self, envelope: &Envelope<'_>, token: &[u8]) -> Next {
-        let (stream, session, arrived_ns) = (envelope.stream, Arc::clone(self.session), self.arrived_ns);
-        let checking = login::log_in(Arc::clone(self.shared), session, token.to_vec());
-        Next::LogIn(Box::pin(async move {
-            let outcome = checking.await.map(|()| Outcome::LoggedIn);
-            let note = Note { operation: Operation::Access, statement: None };
-            Answer { stream, tracing_id: None, note, arrived_ns, outcome }
-        }))
-    }
-
-    /// Makes a future of a request that may have to wait. It owns a copy of the body, as the input buffer goes on.
-    fn run(&mut self, envelope: &Envelope<'_>, message: &Message<'_>, needs_disk: bool) -> Next {
-        let counter = match envelope.opcode {
-            Opcode::Query => &self.shared.counters.queries,
-            Opcode::Prepare => &self.shared.counters.prepares,
-            Opcode::Batch => &self.shared.counters.batches,
-            _ => &self.shared.counters.executes_waiting,
-        };
-        counter.add(1);
-        let Some(in_work) = InWork::take(self.shared, envelope.body.len() + REQUEST_BYTES) else {
-            self.shared.counters.overloaded.fetch_add(1, Ordering::Relaxed);
-            return self.fail(envelope, &CqlError::overloaded("too many requests are being worked on"));
-        };
-        let (stream, arrived_ns) = (envelope.stream, self.arrived_ns);
-        let tracing_id = message.wants_tracing.then(|| self.shared.tracing_id());
-        let request = OwnedRequest {
-            opcode: envelope.opcode,
-            version: envelope.version,
-            flags: envelope.flags,
-            body: envelope.body.to_vec(),
-            needs_disk,
-            client: self.client,
-            arrived_ns,
-        };
-        let answer = self.shared.engine.answer(Arc::clone(self.session), request);
-        let shared = Arc::clone(self.shared);
-        Next::Run(Box::pin(async move {
-            // Closed only when the node is gone; then nobody waits for the answer.
-            let _turn = shared.turns.acquire().await;
-            let answered = answer.await;
-            drop(in_work);
-            let outcome = answered.outcome.map(Outcome::Reply);
-            Answer { stream, tracing_id, note: answered.note, arrived_ns, outcome }
-        }))
     }
 }

@@ -1,5 +1,6 @@
 //! The query layer's view of the cluster: tablets through the router, the catalog through its follower.
 
+use crate::aside::Aside;
 use crate::catalog::CatalogFollower;
 use crate::route::{CatalogSource, Router};
 use diorite_base::mutation::Mutation;
@@ -23,6 +24,8 @@ pub(crate) struct NodeKv {
     pub(crate) node: NodeInfo,
     /// Tablets of a new table per node.
     pub(crate) shards_per_node: u32,
+    /// Work that takes more than a moment.
+    pub(crate) aside: Aside,
 }
 
 impl CatalogSource for CatalogFollower {
@@ -98,7 +101,19 @@ impl Kv for NodeKv {
         self.catalog.served_schema(node)
     }
 
+    async fn run_long<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
+        self.aside.compute(work).await
+    }
+
+    async fn hash<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, KvError> {
+        self.aside.hash(work).await
+    }
+
     fn now_us(&self) -> i64 {
         self.clock.wall_us()
+    }
+
+    fn monotonic_ns(&self) -> u64 {
+        self.clock.monotonic_ns()
     }
 }

@@ -4,13 +4,13 @@
 //! a connection is one task that answers all complete requests it has read with one write. Left out: what statements mean (`query`),
 //! how writes become durable (`replica`).
 
+mod aside;
 mod awaited;
+mod buffers;
 mod catalog;
 mod config;
 mod connection;
 mod error;
-#[cfg(any(test, feature = "fuzzing"))]
-pub mod fuzzing;
 mod http;
 mod inbox;
 mod kv;
@@ -23,6 +23,7 @@ mod metrics;
 mod observe;
 mod operate;
 mod peers;
+mod requests;
 mod route;
 mod semantics;
 mod server;

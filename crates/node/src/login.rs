@@ -1,6 +1,6 @@
 //! Logging in: SASL PLAIN, as drivers do it towards Cassandra's `PasswordAuthenticator`.
 //!
-//! Always true: checking a password, which takes tens of milliseconds and megabytes on purpose, runs on a thread that may block, and only so many at a time; a
+//! Always true: checking a password, which takes tens of milliseconds and megabytes on purpose, runs beside the threads that serve ([`crate::aside`]); a
 //! role that does not exist takes as long as one that does. Left out: what a role may do afterwards (`diorite_query::auth`), and where clients are accepted
 //! while the first superuser has its first password ([`crate::listener`]).
 
@@ -13,18 +13,13 @@ use diorite_query::auth::{self, password};
 use diorite_query::kv::Kv;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-use tokio::sync::Semaphore;
 
 /// What drivers know the method by.
 pub(crate) const AUTHENTICATOR: &str = "org.apache.cassandra.auth.PasswordAuthenticator";
 /// The password of the first superuser, until it is changed.
 const INITIAL_PASSWORD: &str = "cassandra";
-/// Passwords that are checked at a time.
-const CHECKS: usize = 4;
 /// How often the first role is proposed again while the catalog cannot be written.
 const RETRY: Duration = Duration::from_secs(1);
-
-static CHECKING: Semaphore = Semaphore::const_new(CHECKS);
 
 fn refused(message: impl Into<String>) -> CqlError {
     CqlError::new(ErrorKind::Authentication, message.into())
@@ -54,10 +49,8 @@ pub(crate) async fn log_in(shared: Arc<Shared>, session: Arc<Session>, token: Ve
     let role = shared.kv.catalog().role(&user).cloned();
     let known = role.as_ref().and_then(|role| role.password_hash.clone());
     let (hash, exists) = (known.clone(), known.is_some());
-    // Closed never: it is a static.
-    let _turn = CHECKING.acquire().await;
     let check = move || password::is_right(&given, hash.as_deref().unwrap_or_else(|| nobodys_hash()));
-    let is_right = tokio::task::spawn_blocking(check).await.unwrap_or(false);
+    let is_right = shared.kv.hash(check).await.map_err(|error| CqlError::overloaded(error.to_string()))?;
     match role {
         Some(role) if is_right && exists => {
             if !role.can_login {
@@ -72,7 +65,7 @@ pub(crate) async fn log_in(shared: Arc<Shared>, session: Arc<Session>, token: Ve
 
 /// Makes the first superuser in a cluster that has no roles yet; tries until there are some.
 pub(crate) async fn found_roles(kv: Arc<NodeKv>) {
-    let hashing = tokio::task::spawn_blocking(|| password::hash(INITIAL_PASSWORD)).await;
+    let hashing = kv.hash(|| password::hash(INITIAL_PASSWORD)).await;
     let Ok(Ok(hash)) = hashing else {
         tracing::error!("the first role cannot be made: its password cannot be hashed");
         return;

@@ -1,5 +1,7 @@
 //! Starts a node, keeps it running until it is told to stop, and stops it.
 
+use crate::aside::Aside;
+use crate::buffers::ALLOWANCE_BYTES;
 use crate::catalog::CatalogFollower;
 use crate::config::{DurabilityOption, StartOptions};
 use crate::error::StartError;
@@ -18,6 +20,7 @@ use crate::shared::{Access, ConnectionLimits, Shared as Connections};
 use crate::tls::Tls;
 use crate::{http, login, machine};
 use diorite_admin::NodeView;
+use diorite_base::account::Account;
 use diorite_base::random::{Random, SplitMix64};
 use diorite_base::{Clock, NodeId, SystemClock};
 use diorite_cluster::catalog::NodeDescription;
@@ -39,6 +42,13 @@ use uuid::Uuid;
 
 /// A page of a result ends after the row that brings it to this many bytes.
 const PAGE_BYTES: usize = 1 << 20;
+
+/// What requests may hold even on the smallest node: one of the largest allowed.
+const MIN_REQUEST_MEMORY_BYTES: usize = 64 << 20;
+/// Connections that even the smallest node takes.
+const MIN_CONNECTIONS: usize = 1_024;
+/// How often it is looked which requests' time is over.
+const EXPIRY_TICK: Duration = Duration::from_millis(20);
 
 /// The first node's id in the groups it is a member of, until the catalog numbers nodes.
 const FIRST_NODE: u64 = 1;
@@ -89,11 +99,13 @@ async fn serve(options: StartOptions, logging: Arc<Logging>, allocator: Allocato
     let store = Arc::clone(&kv.store);
     store.set_missing_disks(lost);
     let (engine, limits) = engine(&options, &kv);
+    let account = Arc::clone(kv.router.account());
     if options.auth {
         tokio::spawn(login::found_roles(Arc::clone(&kv)));
     }
     let access = Access { asks_passwords: options.auth, tls: tls.clone() };
-    let connections = Arc::new(Connections::new(kv, engine, limits, access, logging));
+    let connections = Arc::new(Connections::new(kv, engine, account, limits, access, logging));
+    tokio::spawn(end_expired(Arc::clone(&connections)));
     if let Some(tls) = tls {
         tokio::spawn(tls.follow(stopped.clone()));
     }
@@ -151,19 +163,44 @@ fn show(
 
 /// What answers statements, and how much of it at a time.
 fn engine(options: &StartOptions, kv: &Arc<NodeKv>) -> (Arc<QueryEngine<NodeKv>>, ConnectionLimits) {
+    let memory_bytes = options.memory_limit_bytes() as usize;
     let config = EngineConfig {
         shards_per_node: options.shards_per_node,
         client_timestamps: options.client_timestamps,
         page_bytes: PAGE_BYTES,
+        prepared_cache_bytes: (memory_bytes / 16).clamp(8 << 20, 64 << 20),
         ..EngineConfig::default()
     };
-    let memory_bytes = options.memory_limit_bytes() as usize;
+    // What each connection has without being charged for it may not be more than a sixteenth.
+    let most_connections = (memory_bytes / 16 / ALLOWANCE_BYTES).max(MIN_CONNECTIONS);
+    if options.max_connections > most_connections {
+        tracing::info!(
+            limit = most_connections,
+            "--memory-limit leaves room for fewer connections than --max-connections"
+        );
+    }
     let limits = ConnectionLimits {
-        connections: options.max_connections,
+        connections: options.max_connections.min(most_connections),
         running: (memory_bytes / 8 / PAGE_BYTES).clamp(32, 4_096),
-        work_bytes: memory_bytes / 16,
+        request_timeout_ns: options.request_timeout.saturating_mul(1_000_000),
     };
     (QueryEngine::new(Arc::clone(kv), config), limits)
+}
+
+/// What requests may hold, of clients and of other nodes: three sixteenths of the memory limit. Half of that limit is the cache's, an eighth that of the
+/// store's queues; the rest is for connections, prepared statements, and what is accounted for nowhere.
+fn request_account(options: &StartOptions) -> Arc<Account> {
+    let share = options.memory_limit_bytes() as usize / 16 * 3;
+    Account::root("all requests", share.max(MIN_REQUEST_MEMORY_BYTES))
+}
+
+/// Ends requests whose time is over, for as long as the node runs.
+async fn end_expired(connections: Arc<Connections>) {
+    loop {
+        #[allow(clippy::disallowed_methods, reason = "the one timer for the deadlines of all requests")]
+        tokio::time::sleep(EXPIRY_TICK).await;
+        connections.engine.activity().end_expired(connections.kv.clock.monotonic_ns());
+    }
 }
 
 /// Ends the process. Everything is durable: closing a thousand RocksDBs one by one would only take time. Without the libraries' own
@@ -296,7 +333,8 @@ async fn start_node(
     let catalog = CatalogFollower::open(&store, node)?;
     membership::check_replication_factor(&catalog.current(), options.rf)?;
     let source = Arc::clone(&catalog) as Arc<dyn CatalogSource>;
-    let router = Router::new(node, Arc::clone(&store), sending, source, Arc::clone(clock), RouteOptions::default());
+    let route = RouteOptions { account: request_account(options), ..RouteOptions::default() };
+    let router = Router::new(node, Arc::clone(&store), sending, source, Arc::clone(clock), route);
     store.set_reroute(Arc::clone(&router) as Arc<dyn Reroute>);
     tokio::spawn(Arc::clone(&router).run_timer());
     tokio::spawn(Arc::clone(&router).run_sender());
@@ -342,7 +380,8 @@ async fn start_node(
     }
     let node = node_info(options, &identity);
     let shards_per_node = options.shards_per_node;
-    let kv = Arc::new(NodeKv { store, router, catalog, clock: Arc::clone(clock), node, shards_per_node });
+    let aside = Aside::new(options.serving_threads());
+    let kv = Arc::new(NodeKv { store, router, catalog, clock: Arc::clone(clock), node, shards_per_node, aside });
     Ok(Running { kv, membership })
 }
 

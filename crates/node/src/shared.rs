@@ -5,6 +5,7 @@ use crate::logging::{Logging, SlowQuery};
 use crate::observe::Latencies;
 use crate::observe::history::History;
 use crate::tls::Tls;
+use diorite_base::account::Account;
 use diorite_base::measure::Counter;
 use diorite_base::random::{Random, SplitMix64};
 use diorite_cql::protocol::CqlError;
@@ -13,7 +14,7 @@ use diorite_query::{Operation, QueryEngine};
 use parking_lot::Mutex;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize};
 use tokio::sync::Semaphore;
 
 /// Requests by kind, since start.
@@ -27,7 +28,7 @@ pub(crate) struct RequestCounters {
     pub(crate) batches: Counter,
     pub(crate) protocol_errors: AtomicU64,
     pub(crate) connections_refused: AtomicU64,
-    /// Requests refused because too many bytes of requests were being worked on.
+    /// Requests refused because there was no memory for them.
     pub(crate) overloaded: AtomicU64,
 }
 
@@ -37,35 +38,14 @@ fn error_name(error: &CqlError) -> String {
     kind.split([' ', '(', '{']).next().unwrap_or_default().to_owned()
 }
 
-/// Bytes of requests that are being worked on, over all connections. Given back when dropped.
-pub(crate) struct InWork {
-    shared: Arc<Shared>,
-    bytes: usize,
-}
-
-impl InWork {
-    /// Takes `bytes`, unless that is over the node's limit.
-    pub(crate) fn take(shared: &Arc<Shared>, bytes: usize) -> Option<Self> {
-        let before = shared.work_bytes.fetch_add(bytes, Ordering::Relaxed);
-        let taken = Self { shared: Arc::clone(shared), bytes };
-        (before + bytes <= shared.work_limit_bytes).then_some(taken)
-    }
-}
-
-impl Drop for InWork {
-    fn drop(&mut self) {
-        self.shared.work_bytes.fetch_sub(self.bytes, Ordering::Relaxed);
-    }
-}
-
 /// How much the connections together may take on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ConnectionLimits {
     pub(crate) connections: usize,
     /// Requests that run at a time, beside point reads from memory and single-row writes.
     pub(crate) running: usize,
-    /// Bytes of such requests, running or waiting for their turn.
-    pub(crate) work_bytes: usize,
+    /// Until when a request is answered, one way or the other.
+    pub(crate) request_timeout_ns: u64,
 }
 
 /// How clients get in.
@@ -93,10 +73,11 @@ pub(crate) struct Shared {
     pub(crate) tls: Option<Arc<Tls>>,
     /// One permit for each request that may run at a time: what a request gathers for its answer is bounded by a page, so this bounds them all.
     pub(crate) turns: Semaphore,
-    /// Bytes of the connections' buffers.
-    pub(crate) buffer_bytes: AtomicUsize,
-    work_bytes: AtomicUsize,
-    work_limit_bytes: usize,
+    /// What requests and the buffers of connections hold.
+    pub(crate) account: Arc<Account>,
+    /// The part of it that one connection may have.
+    pub(crate) connection_limit_bytes: usize,
+    pub(crate) request_timeout_ns: u64,
     random: Mutex<SplitMix64>,
 }
 
@@ -104,6 +85,7 @@ impl Shared {
     pub(crate) fn new(
         kv: Arc<NodeKv>,
         engine: Arc<QueryEngine<NodeKv>>,
+        account: Arc<Account>,
         limits: ConnectionLimits,
         access: Access,
         logging: Arc<Logging>,
@@ -120,21 +102,11 @@ impl Shared {
             asks_passwords: access.asks_passwords,
             tls: access.tls,
             turns: Semaphore::new(limits.running),
-            buffer_bytes: AtomicUsize::new(0),
-            work_bytes: AtomicUsize::new(0),
-            work_limit_bytes: limits.work_bytes,
+            connection_limit_bytes: account.limit_bytes() / 4 * 3,
+            account,
+            request_timeout_ns: limits.request_timeout_ns,
             random: Mutex::new(SplitMix64::from_entropy()),
         }
-    }
-
-    /// Bytes of requests that are being worked on.
-    pub(crate) fn work_bytes(&self) -> usize {
-        self.work_bytes.load(Ordering::Relaxed)
-    }
-
-    /// The most that they may be.
-    pub(crate) fn work_limit_bytes(&self) -> usize {
-        self.work_limit_bytes
     }
 
     /// Takes in requests of one statement that were answered together.

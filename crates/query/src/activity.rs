@@ -6,6 +6,7 @@
 //! answers is over before anybody could look. Left out: clocks (who calls has looked at one).
 
 use crate::auth;
+use crate::budget::{Budget, Ended};
 use crate::plan::{Plan, Planned};
 use crate::prepared::{StatementId, statement_id};
 use ahash::AHashMap;
@@ -214,6 +215,10 @@ pub struct RunningRequest {
     pub client: Option<SocketAddr>,
     /// When it arrived, on the monotonic clock.
     pub arrived_ns: u64,
+    /// What it may use, and how it is ended.
+    pub budget: Arc<Budget>,
+    /// Its number, by which an operator ends it: not given again.
+    pub number: u64,
 }
 
 #[derive(Debug, Default)]
@@ -231,7 +236,7 @@ pub struct Activity {
     slots: Vec<ArcSwapOption<StatementActivity>>,
     writers: Mutex<()>,
     running: Arc<[Mutex<Part>; PARTS]>,
-    next_part: AtomicU64,
+    next_number: AtomicU64,
 }
 
 impl Default for Activity {
@@ -243,7 +248,7 @@ impl Default for Activity {
             slots,
             writers: Mutex::default(),
             running: Arc::new(std::array::from_fn(|_| Mutex::default())),
-            next_part: AtomicU64::new(0),
+            next_number: AtomicU64::new(1),
         }
     }
 }
@@ -327,9 +332,17 @@ impl Activity {
         summaries
     }
 
-    /// A request begins; it runs until what is returned is dropped.
+    /// What stands for statements that are not known, or not told apart.
+    pub(crate) fn others(&self) -> Arc<StatementActivity> {
+        let unnamed = || Arc::new(StatementActivity::new(String::new(), None, OTHERS, 0));
+        self.slots[usize::from(OTHERS)].load_full().unwrap_or_else(unnamed)
+    }
+
+    /// A request begins; it runs until what is returned is dropped. It is given its number here.
     pub(crate) fn begin(&self, request: RunningRequest) -> Running {
-        let part = (self.next_part.fetch_add(1, Ordering::Relaxed) % PARTS as u64) as usize;
+        let number = self.next_number.fetch_add(1, Ordering::Relaxed);
+        let request = RunningRequest { number, ..request };
+        let part = (number % PARTS as u64) as usize;
         let mut list = self.running[part].lock();
         let at = list.free.pop().unwrap_or_else(|| {
             list.requests.push(None);
@@ -353,12 +366,37 @@ impl Activity {
     }
 }
 
+impl Activity {
+    /// Ends those requests whose time is over. To be called now and then, so that nobody has to look at a clock while he works.
+    pub fn end_expired(&self, now_ns: u64) {
+        for part in self.running.iter() {
+            part.lock().requests.iter().flatten().for_each(|request| request.budget.end_if_expired(now_ns));
+        }
+    }
+
+    /// Ends the request with this number; false if it does not run.
+    pub fn cancel(&self, number: u64) -> bool {
+        let list = self.running[(number % PARTS as u64) as usize].lock();
+        let found = list.requests.iter().flatten().find(|request| request.number == number);
+        found.inspect(|request| request.budget.end(Ended::Cancelled)).is_some()
+    }
+}
+
 /// Keeps a request in the list of what runs.
 #[derive(Debug)]
 pub(crate) struct Running {
     list: Arc<[Mutex<Part>; PARTS]>,
     part: usize,
     at: usize,
+}
+
+impl Running {
+    /// It is known by now what the request carries out.
+    pub(crate) fn name(&self, statement: Arc<StatementActivity>) {
+        if let Some(request) = &mut self.list[self.part].lock().requests[self.at] {
+            request.statement = statement;
+        }
+    }
 }
 
 impl Drop for Running {
@@ -379,6 +417,7 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "test data is known")]
 
     use super::*;
+    use diorite_base::account::Meter;
 
     fn done(elapsed_ns: u64, now_s: u64) -> Done {
         Done { elapsed_ns, count: 1, rows: 2, errors: 0, now_ns: now_s * NS_PER_S }
@@ -436,9 +475,18 @@ mod tests {
     fn what_runs_is_listed_until_it_is_over() {
         let activity = Activity::default();
         let statement = activity.place(None, "SELECT a FROM t");
-        let begin =
-            |arrived_ns| activity.begin(RunningRequest { statement: Arc::clone(&statement), client: None, arrived_ns });
+        let begin = |arrived_ns| {
+            let (statement, budget) =
+                (Arc::clone(&statement), Arc::new(Budget::new(Meter::alone(1), arrived_ns + 100)));
+            activity.begin(RunningRequest { statement, client: None, arrived_ns, budget, number: 0 })
+        };
         let (late, early) = (begin(20), begin(10));
+        activity.end_expired(110);
+        let ended = |at: usize| activity.running(9).0[at].budget.ended();
+        assert_eq!((ended(0), ended(1)), (Some(Ended::Expired), None));
+        let number = activity.running(9).0[1].number;
+        assert!(activity.cancel(number) && !activity.cancel(number + 1_000));
+        assert_eq!((ended(0), ended(1)), (Some(Ended::Expired), Some(Ended::Cancelled)));
         let (listed, count) = activity.running(1);
         assert_eq!((listed.len(), listed[0].arrived_ns, count), (1, 10, 2));
         drop(early);

@@ -9,6 +9,7 @@
 
 use crate::activity::{Activity, Note, Operation, Running, RunningRequest, StatementActivity};
 use crate::auth;
+use crate::budget::{Budget, Ended};
 use crate::ddl;
 use crate::error::{at_consistency, invalid, kv_error};
 use crate::exec::modify::{Defaults, TablePart, Writes};
@@ -29,15 +30,15 @@ use crate::system;
 use crate::table::{self, TableContext};
 use crate::tablets;
 use diorite_base::random::SplitMix64;
-use diorite_base::{NodeId, TabletId};
+use diorite_base::{GroupId, NodeId, TabletId};
 use diorite_cluster::catalog::Catalog;
 use diorite_cql::language::ast::{self, Statement};
 use diorite_cql::language::{ParseErrorKind, parse, redacted};
 use diorite_cql::protocol::request::{BatchStatementSource, Prepare};
 use diorite_cql::protocol::response::ReplyHead;
 use diorite_cql::protocol::{
-    Batch, BatchKind, Consistency, CqlError, Envelope, Execute, Message, Opcode, Prepared, Query, QueryParameters,
-    Request, Response, Rows, Value, Values, Version, WriteType,
+    Batch, BatchKind, Consistency, CqlError, Envelope, ErrorKind, Execute, Message, Opcode, Prepared, Query,
+    QueryParameters, Request, Response, Rows, Value, Values, Version, WriteType,
 };
 use diorite_model::row::UNSTAMPED;
 use diorite_model::schema::{TableEntry, TabletRange};
@@ -89,6 +90,8 @@ pub struct OwnedRequest {
     pub client: Option<SocketAddr>,
     /// When it arrived, on the monotonic clock
     pub arrived_ns: u64,
+    /// What it may use
+    pub budget: Arc<Budget>,
 }
 
 /// An answer with how it is to be sent.
@@ -114,6 +117,14 @@ impl Reply {
             skip_metadata: false,
             known_metadata_id: None,
             custom_payload: Vec::new(),
+        }
+    }
+
+    /// Bytes of its rows.
+    pub fn body_bytes(&self) -> usize {
+        match &self.response {
+            Response::Rows(rows) => rows.body.len(),
+            _ => 0,
         }
     }
 
@@ -158,8 +169,11 @@ pub struct QueryEngine<K> {
 struct Run<'a> {
     values: &'a [Value<'a>],
     parameters: &'a QueryParameters<'a>,
-    needs_disk: bool,
+    request: &'a OwnedRequest,
 }
+
+/// Statements and values up to this size are worked on by the thread that serves the connection: a fraction of a millisecond.
+const LONG_BYTES: usize = 32 << 10;
 
 /// How often a statement is sent anew because a tablet is gone. More than once: a tablet is closed before another is given what it held, and that one
 /// may be split or merged as well.
@@ -207,12 +221,51 @@ impl<K: Kv> QueryEngine<K> {
         let engine = Arc::clone(self);
         async move {
             let mut note = Note::default();
-            let outcome = engine.carry_out(&session, &request, &mut note).await;
+            let budget = &request.budget;
+            let outcome = budget.unless_ended(engine.carry_out(&session, &request, &mut note)).await;
+            let outcome = match (outcome, budget.ended()) {
+                (Ok(Ok(reply)), _) => Ok(reply),
+                // What it failed with is that it has ended.
+                (Err(why), _) | (Ok(Err(_)), Some(why)) => Err(engine.ended(&request, note.operation, why)),
+                (Ok(outcome), None) => outcome,
+            };
             Answered { note, outcome }
         }
     }
 
+    /// What a client is told whose request was ended. A write that has been begun may take effect: nobody says that it did not.
+    fn ended(&self, request: &OwnedRequest, operation: Operation, why: Ended) -> CqlError {
+        let message = match why {
+            Ended::Expired => "Operation timed out - the request took longer than it may".to_owned(),
+            Ended::Cancelled => "Operation timed out - the request was ended by an operator".to_owned(),
+        };
+        let required = i32::try_from(self.kv.replicas(TabletId(GroupId::CATALOG.0)).required).unwrap_or(i32::MAX);
+        let consistency = Consistency::Quorum;
+        let write_type = match operation {
+            Operation::Read | Operation::Scan | Operation::Aggregate => None,
+            // What is not known yet has not done anything.
+            Operation::Prepare | Operation::Other => return CqlError::overloaded(message),
+            Operation::Conditional => Some(WriteType::Cas),
+            Operation::Batch => Some(WriteType::Batch),
+            Operation::Write | Operation::Schema | Operation::Access => Some(WriteType::Simple),
+        };
+        let kind = match write_type {
+            Some(write_type) => {
+                ErrorKind::WriteTimeout { consistency, received: 0, required, write_type, contentions: 0 }
+            }
+            None => ErrorKind::ReadTimeout { consistency, received: 0, required, data_present: false },
+        };
+        let (asked, serial) = asked_consistency(request);
+        at_consistency(CqlError::new(kind, message), asked, serial)
+    }
+
+    /// Does work on so many bytes: on another thread if they are many.
+    async fn work<T: Send>(&self, bytes: usize, work: impl FnOnce() -> T + Send) -> T {
+        if bytes <= LONG_BYTES { work() } else { self.kv.run_long(work).await }
+    }
+
     async fn carry_out(&self, session: &Session, request: &OwnedRequest, note: &mut Note) -> Result<Reply, CqlError> {
+        let running = self.begin(request);
         let envelope = Envelope {
             version: request.version,
             flags: request.flags,
@@ -223,17 +276,22 @@ impl<K: Kv> QueryEngine<K> {
         let message = Message::decode(&envelope)?;
         let asked_by = |parameters: &QueryParameters<'_>| (parameters.consistency, parameters.serial_consistency);
         let (outcome, (asked, serial)) = match message.request {
-            Request::Query(query) => (self.query(session, request, &query, note).await, asked_by(&query.parameters)),
+            Request::Query(query) => {
+                (self.query(session, request, &query, note, &running).await, asked_by(&query.parameters))
+            }
             Request::Prepare(prepare) => {
                 note.operation = Operation::Prepare;
-                return self.prepare(session, &prepare);
+                return self.prepare(session, request, &prepare).await;
             }
             Request::Execute(execute) => {
-                (self.execute(session, request, &execute, note).await, asked_by(&execute.parameters))
+                (self.execute(session, request, &execute, note, &running).await, asked_by(&execute.parameters))
             }
             Request::Batch(batch) => {
                 note.operation = Operation::Batch;
-                (self.batch(session, request, &batch, note).await, (batch.consistency, batch.serial_consistency))
+                (
+                    self.batch(session, request, &batch, note, &running).await,
+                    (batch.consistency, batch.serial_consistency),
+                )
             }
             _ => return Err(CqlError::protocol("the query engine takes QUERY, PREPARE, EXECUTE and BATCH")),
         };
@@ -245,18 +303,34 @@ impl<K: Kv> QueryEngine<K> {
     }
 
     /// The surroundings of a request, which may say itself what second it is.
-    fn environment(&self, now_in_seconds: Option<i32>) -> Result<Environment<'_>, CqlError> {
-        let environment = self.environment_now();
+    fn environment<'e>(
+        &'e self,
+        request: &'e OwnedRequest,
+        now_in_seconds: Option<i32>,
+    ) -> Result<Environment<'e>, CqlError> {
+        let environment = Environment { budget: &request.budget, ..self.environment_now() };
         let Some(now_s) = now_in_seconds else { return Ok(environment) };
         let now_s = u32::try_from(now_s).map_err(|_| invalid("now_in_seconds must not be negative"))?;
         Ok(Environment { now_s, ..environment })
     }
 
-    fn plan_text(&self, catalog: &Catalog, keyspace: Option<&str>, text: &str) -> Result<Planned, CqlError> {
+    async fn plan_text(
+        &self,
+        catalog: &Catalog,
+        keyspace: Option<&str>,
+        text: &str,
+        budget: &Budget,
+    ) -> Result<Planned, CqlError> {
+        self.work(text.len(), || Self::plan_now(catalog, keyspace, text, budget)).await
+    }
+
+    fn plan_now(catalog: &Catalog, keyspace: Option<&str>, text: &str, budget: &Budget) -> Result<Planned, CqlError> {
+        let _parsed = budget.hold(parsed_bytes(text))?;
         let parsed = parse(text).map_err(|error| match error.kind {
             ParseErrorKind::Syntax => CqlError::syntax(error.to_string()),
             ParseErrorKind::Invalid => invalid(error.message.clone()),
         })?;
+        budget.check()?;
         plan::plan(catalog, keyspace, &parsed)
     }
 
@@ -266,23 +340,29 @@ impl<K: Kv> QueryEngine<K> {
         request: &OwnedRequest,
         query: &Query<'_>,
         note: &mut Note,
+        running: &Running,
     ) -> Result<Reply, CqlError> {
         let current = session.keyspace();
         let keyspace = query.parameters.keyspace.or(current.as_ref().map(|keyspace| keyspace.as_str()));
         let catalog = self.kv.catalog();
-        let planned = self.plan_text(&catalog, keyspace, query.statement)?;
+        let planned = self.plan_text(&catalog, keyspace, query.statement, &request.budget).await?;
         note.operation = Operation::of(&planned);
-        let _running = self.begin(request, note, self.activity.place(keyspace, query.statement));
+        self.name(note, running, self.activity.place(keyspace, query.statement));
         auth::check(&catalog, session, &planned)?;
         let values = bind(&planned, &query.parameters.values)?;
         let mut reply = self
-            .run(session, keyspace, &planned, Run { values: &values, parameters: &query.parameters, needs_disk: false })
+            .run(session, keyspace, &planned, Run { values: &values, parameters: &query.parameters, request })
             .await?;
         reply.skip_metadata = false;
         Ok(reply)
     }
 
-    fn prepare(&self, session: &Session, prepare: &Prepare<'_>) -> Result<Reply, CqlError> {
+    async fn prepare(
+        &self,
+        session: &Session,
+        request: &OwnedRequest,
+        prepare: &Prepare<'_>,
+    ) -> Result<Reply, CqlError> {
         let current = session.keyspace();
         let keyspace = prepare.keyspace.or(current.as_ref().map(|keyspace| keyspace.as_str()));
         let id = statement_id(keyspace, prepare.statement);
@@ -294,7 +374,7 @@ impl<K: Kv> QueryEngine<K> {
                 return Ok(Reply::plain(Response::Prepared(Arc::clone(&current.reply))));
             }
         }
-        let planned = self.plan_text(&catalog, keyspace, prepare.statement)?;
+        let planned = self.plan_text(&catalog, keyspace, prepare.statement, &request.budget).await?;
         let had_others = planned.may_have_had_other_columns();
         let current = current_plan(id, planned, &catalog);
         let reply = Arc::clone(&current.reply);
@@ -314,14 +394,18 @@ impl<K: Kv> QueryEngine<K> {
     }
 
     /// The plan of a prepared statement, made again if its table has changed.
-    pub(crate) fn current(&self, id: &[u8]) -> Result<(Arc<PreparedStatement>, Arc<CurrentPlan>), CqlError> {
+    async fn current(
+        &self,
+        id: &[u8],
+        budget: &Budget,
+    ) -> Result<(Arc<PreparedStatement>, Arc<CurrentPlan>), CqlError> {
         let statement = self.prepared.get(id).ok_or_else(|| CqlError::unprepared(id))?;
         let current = statement.current.load_full();
         let catalog = self.kv.catalog();
         if current.planned.is_current(&catalog) {
             return Ok((statement, current));
         }
-        let planned = self.plan_text(&catalog, statement.keyspace.as_deref(), &statement.text)?;
+        let planned = self.plan_text(&catalog, statement.keyspace.as_deref(), &statement.text, budget).await?;
         let fresh = Arc::new(current_plan(statement.id, planned, &catalog));
         if fresh.reply.markers != current.reply.markers {
             // The client encodes values for the old markers: it has to learn the new ones.
@@ -342,11 +426,12 @@ impl<K: Kv> QueryEngine<K> {
         request: &OwnedRequest,
         execute: &Execute<'_>,
         note: &mut Note,
+        running: &Running,
     ) -> Result<Reply, CqlError> {
-        let (version, needs_disk) = (request.version, request.needs_disk);
-        let (statement, current) = self.current(execute.id)?;
+        let version = request.version;
+        let (statement, current) = self.current(execute.id, &request.budget).await?;
         note.operation = Operation::of(&current.planned);
-        let _running = self.begin(request, note, Arc::clone(&statement.activity));
+        self.name(note, running, Arc::clone(&statement.activity));
         if statement.would_mislead(version, execute.parameters.skip_metadata) {
             return Err(CqlError::unprepared(execute.id));
         }
@@ -354,14 +439,14 @@ impl<K: Kv> QueryEngine<K> {
         let values = bind(&current.planned, &execute.parameters.values)?;
         let session_keyspace = session.keyspace();
         let keyspace = statement.keyspace.as_deref().or(session_keyspace.as_ref().map(|keyspace| keyspace.as_str()));
-        let run = Run { values: &values, parameters: &execute.parameters, needs_disk };
+        let run = Run { values: &values, parameters: &execute.parameters, request };
         let mut reply = self.run(session, keyspace, &current.planned, run).await?;
         if let Plan::Select(_) = current.planned.plan {
             reply.skip_metadata = execute.parameters.skip_metadata && statement.may_skip_metadata(version);
             reply.known_metadata_id = execute.result_metadata_id.map(<[u8]>::to_vec);
         }
         if session.learns_tablets() {
-            let environment = self.environment(execute.parameters.now_in_seconds)?;
+            let environment = self.environment(request, execute.parameters.now_in_seconds)?;
             let payload = self.tablet_payload(&current.planned, &Bound { values: &values, environment });
             reply.custom_payload.extend(payload.map(|payload| (tablets::PAYLOAD.to_owned(), payload)));
         }
@@ -375,13 +460,17 @@ impl<K: Kv> QueryEngine<K> {
         planned: &Planned,
         run: Run<'_>,
     ) -> Result<Reply, CqlError> {
-        let bound = Bound { values: run.values, environment: self.environment(run.parameters.now_in_seconds)? };
+        let environment = self.environment(run.request, run.parameters.now_in_seconds)?;
+        let bound = Bound { values: run.values, environment };
+        if let Some(timeout_ns) = planned.timeout_ns {
+            run.request.budget.end_by(run.request.arrived_ns.saturating_add(timeout_ns));
+        }
         match &planned.plan {
             Plan::Select(select) => {
                 if run.parameters.consistency == Consistency::Any {
                     return Err(invalid("ANY ConsistencyLevel is only supported for writes"));
                 }
-                let rows = self.select(select, &bound, run.parameters, run.needs_disk).await?;
+                let rows = self.select(select, &bound, run.parameters, run.request.needs_disk).await?;
                 let warnings = select.warning().map(str::to_owned).into_iter().collect();
                 Ok(Reply { warnings, ..Reply::plain(Response::Rows(rows)) })
             }
@@ -398,7 +487,8 @@ impl<K: Kv> QueryEngine<K> {
                     writes.add(modify, &bound, &self.entry(&modify.table)?.tablets, defaults)?;
                     Ok(writes)
                 };
-                self.write(gather, &[modify], write_type, false).await
+                let work = work_of(run.request, &[modify]);
+                self.write(gather, &[modify], write_type, work, false).await
             }
             Plan::Batch(batch) => {
                 check_write_consistency(run.parameters.consistency)?;
@@ -417,10 +507,14 @@ impl<K: Kv> QueryEngine<K> {
                 if plans.iter().any(|plan| plan.answer.status_row) {
                     return self.status_batch(&plans, |_| bound, defaults, batch_write_type(batch.kind)).await;
                 }
-                self.write(gather, &plans, batch_write_type(batch.kind), true).await
+                let work = work_of(run.request, &plans);
+                self.write(gather, &plans, batch_write_type(batch.kind), work, true).await
             }
             Plan::Use(name) => self.define(session, keyspace, &Statement::Use(name.clone())).await,
-            Plan::Definition(statement) => self.define(session, keyspace, statement).await,
+            Plan::Definition(statement) => {
+                run.request.budget.end_never();
+                self.define(session, keyspace, statement).await
+            }
         }
     }
 
@@ -498,9 +592,10 @@ impl<K: Kv> QueryEngine<K> {
         gather: impl Fn(&[TablePart]) -> Result<Writes, CqlError> + Send + Sync,
         plans: &[&ModifyPlan],
         write_type: WriteType,
+        work: usize,
         is_batch: bool,
     ) -> Result<Reply, CqlError> {
-        let writes = gather(&[])?;
+        let writes = self.work(work, || gather(&[])).await?;
         let is_conditional = writes.is_conditional();
         if writes.strays_from_condition() {
             return Err(invalid("Batch with conditions cannot span multiple partitions"));
@@ -512,13 +607,14 @@ impl<K: Kv> QueryEngine<K> {
         }
         let mut sent = Sent::default();
         let failed = |tablet, error: KvError| kv_error(&error, Some(write_type), self.kv.replicas(tablet));
-        let mut missing = self.send(writes, &mut sent, &failed).await?;
+        let mut missing = self.send(writes, work, &mut sent, &failed).await?;
         // Refused, as a tablet is gone: the table has others by now, or is gone as well. What took effect elsewhere is not sent again.
         for _ in 0..REPLANS {
             if missing.is_none() {
                 break;
             }
-            missing = self.send(gather(&sent.written)?, &mut sent, &failed).await?;
+            let again = self.work(work, || gather(&sent.written)).await?;
+            missing = self.send(again, work, &mut sent, &failed).await?;
         }
         if let Some(error) = missing {
             return Err(error);
@@ -567,10 +663,12 @@ impl<K: Kv> QueryEngine<K> {
     async fn send(
         &self,
         writes: Writes,
+        work: usize,
         sent: &mut Sent,
         failed: &(impl Fn(TabletId, KvError) -> CqlError + Sync),
     ) -> Result<Option<CqlError>, CqlError> {
-        let pending = writes.finish()?.into_iter().map(|write| async move {
+        let writes = self.work(work, || writes.finish()).await?;
+        let pending = writes.into_iter().map(|write| async move {
             let outcome = self.kv.write(write.part.tablet, write.mutation).await;
             (write.part, outcome.map(|reply| write.is_evaluated.then_some(reply)))
         });
@@ -594,21 +692,36 @@ impl<K: Kv> QueryEngine<K> {
         request: &OwnedRequest,
         batch: &Batch<'_>,
         note: &mut Note,
+        running: &Running,
     ) -> Result<Reply, CqlError> {
         check_write_consistency(batch.consistency)?;
         let session_keyspace = session.keyspace();
         let keyspace = batch.keyspace.or(session_keyspace.as_ref().map(|keyspace| keyspace.as_str()));
         let catalog = self.kv.catalog();
+        let budget = &request.budget;
         let mut planned: Vec<(Arc<Planned>, Values<'_>)> = Vec::with_capacity(batch.statements.len());
+        // How much was planned since others had their turn.
+        let mut planned_bytes = 0;
         for statement in batch.statements.iter() {
+            budget.check()?;
+            budget.take(BATCH_STATEMENT_BYTES)?;
             let plan = match statement.source {
-                BatchStatementSource::Text(text) => Arc::new(self.plan_text(&catalog, keyspace, text)?),
-                BatchStatementSource::Prepared(id) => Arc::clone(&self.current(id)?.1.planned),
+                BatchStatementSource::Text(text) => {
+                    planned_bytes += text.len() + BATCH_STATEMENT_BYTES;
+                    let is_much = planned_bytes > LONG_BYTES;
+                    let plan = || Self::plan_now(&catalog, keyspace, text, budget);
+                    planned_bytes = if is_much { 0 } else { planned_bytes };
+                    Arc::new(if is_much { self.kv.run_long(plan).await } else { plan() }?)
+                }
+                BatchStatementSource::Prepared(id) => Arc::clone(&self.current(id, budget).await?.1.planned),
             };
             auth::check(&catalog, session, &plan)?;
+            if let Some(timeout_ns) = plan.timeout_ns {
+                budget.end_by(request.arrived_ns.saturating_add(timeout_ns));
+            }
             planned.push((plan, statement.values));
         }
-        let _running = self.begin_batch(request, batch, keyspace, note);
+        self.name_batch(batch, keyspace, note, running);
         if planned.iter().any(|(plan, _)| Operation::of(plan) == Operation::Conditional) {
             note.operation = Operation::Conditional;
         }
@@ -633,7 +746,7 @@ impl<K: Kv> QueryEngine<K> {
         };
         check_batch(kind, false, &plans)?;
         let defaults = self.defaults(batch.default_timestamp_us)?;
-        let environment = self.environment(batch.now_in_seconds)?;
+        let environment = self.environment(request, batch.now_in_seconds)?;
         let values = planned.iter().map(|(planned, values)| bind(planned, values)).collect::<Result<Vec<_>, _>>()?;
         let gather = |written: &[TablePart]| {
             let mut writes = Writes::besides(written);
@@ -653,30 +766,37 @@ impl<K: Kv> QueryEngine<K> {
             let bound = |at: usize| Bound { values: &values[at], environment };
             return self.status_batch(&plans, bound, defaults, batch_write_type(kind)).await;
         }
-        self.write(gather, &plans, batch_write_type(kind), true).await
+        let work = work_of(request, &plans);
+        self.write(gather, &plans, batch_write_type(kind), work, true).await
     }
 
     /// A request begins, and runs until what is returned is dropped.
-    fn begin(&self, request: &OwnedRequest, note: &mut Note, statement: Arc<StatementActivity>) -> Running {
-        note.statement = Some(Arc::clone(&statement));
-        self.activity.begin(RunningRequest { statement, client: request.client, arrived_ns: request.arrived_ns })
+    fn begin(&self, request: &OwnedRequest) -> Running {
+        self.activity.begin(RunningRequest {
+            statement: self.activity.others(),
+            client: request.client,
+            arrived_ns: request.arrived_ns,
+            budget: Arc::clone(&request.budget),
+            number: 0,
+        })
     }
 
-    /// A batch begins: it is known by the first of its statements.
-    fn begin_batch(
-        &self,
-        request: &OwnedRequest,
-        batch: &Batch<'_>,
-        keyspace: Option<&str>,
-        note: &mut Note,
-    ) -> Option<Running> {
-        let first = match batch.statements.iter().next()?.source {
-            BatchStatementSource::Text(text) => redacted(text),
-            BatchStatementSource::Prepared(id) => self.prepared.get(id)?.activity.text.clone(),
-        };
+    /// It is known what a request carries out.
+    fn name(&self, note: &mut Note, running: &Running, statement: Arc<StatementActivity>) {
+        note.statement = Some(Arc::clone(&statement));
+        running.name(statement);
+    }
+
+    /// A batch is known by the first of its statements.
+    fn name_batch(&self, batch: &Batch<'_>, keyspace: Option<&str>, note: &mut Note, running: &Running) {
+        let first = batch.statements.iter().next().and_then(|first| match first.source {
+            BatchStatementSource::Text(text) => Some(redacted(text)),
+            BatchStatementSource::Prepared(id) => self.prepared.get(id).map(|known| known.activity.text.clone()),
+        });
+        let Some(first) = first else { return };
         let more = if batch.statements.len() > 1 { " …;" } else { "" };
         let text = format!("BEGIN BATCH {first};{more} APPLY BATCH");
-        Some(self.begin(request, note, self.activity.place_redacted(keyspace, text)))
+        self.name(note, running, self.activity.place_redacted(keyspace, text));
     }
 
     /// A batch whose statements return their status: each is carried out by itself, in order, and gives one row.
@@ -705,13 +825,58 @@ impl<K: Kv> QueryEngine<K> {
                 writes.add(plan, &bound(at), &self.entry(&plan.table)?.tablets, defaults)?;
                 Ok(writes)
             };
-            let reply = self.write(gather, &[plan], write_type, false).await?;
+            let budget = bound(at).environment.budget;
+            let reply = self.write(gather, &[plan], write_type, 0, false).await?;
             if let Response::Rows(one) = reply.response {
+                budget.reserve(&mut rows.body, one.body.len())?;
                 rows.body.extend_from_slice(&one.body);
                 rows.row_count += one.row_count;
             }
         }
         Ok(Reply::plain(Response::Rows(rows)))
+    }
+}
+
+/// What a statement of a batch costs beside its text and values.
+const BATCH_STATEMENT_BYTES: usize = 1 << 10;
+/// What the tree of a statement takes for each of its words and signs.
+const NODE_BYTES: usize = 192;
+
+/// Memory of the tree that parsing a statement gives, about: by its words and signs, as constants take as much there as in the text.
+fn parsed_bytes(text: &str) -> usize {
+    let (mut nodes, mut is_word, mut quoted) = (0usize, false, None);
+    for byte in text.bytes() {
+        match quoted {
+            Some(quote) => {
+                quoted = Some(quote).filter(|quote| *quote != byte);
+                continue;
+            }
+            None if byte == b'\'' || byte == b'"' => quoted = Some(byte),
+            None => {}
+        }
+        let goes_on = byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'.' || !byte.is_ascii();
+        nodes += usize::from(!byte.is_ascii_whitespace() && !(goes_on && is_word));
+        is_word = goes_on;
+    }
+    text.len() + nodes.saturating_mul(NODE_BYTES)
+}
+
+/// How much work it is to make the mutations of a write, in bytes: its own, or as many keys as its `IN`s may name.
+fn work_of(request: &OwnedRequest, plans: &[&ModifyPlan]) -> usize {
+    let bytes = request.body.len();
+    let has_product = plans.iter().any(|plan| plan.restrictions.has_partition_in());
+    if has_product { bytes.saturating_mul(bytes) / 16 } else { bytes }
+}
+
+/// The consistency levels that a request asked for.
+fn asked_consistency(request: &OwnedRequest) -> (Consistency, Option<Consistency>) {
+    let OwnedRequest { version, flags, opcode, body, .. } = request;
+    let envelope = Envelope { version: *version, flags: *flags, stream: 0, opcode: *opcode, body };
+    match Message::decode(&envelope).map(|message| message.request) {
+        Ok(Request::Query(query)) => (query.parameters.consistency, query.parameters.serial_consistency),
+        Ok(Request::Execute(execute)) => (execute.parameters.consistency, execute.parameters.serial_consistency),
+        Ok(Request::Batch(batch)) => (batch.consistency, batch.serial_consistency),
+        _ => (Consistency::Quorum, None),
     }
 }
 

@@ -16,6 +16,7 @@ pub mod vector;
 
 pub use cast::{cast, is_castable};
 
+use crate::budget::Budget;
 use crate::error::invalid;
 use crate::exec::evaluate::now_seconds;
 use arithmetic::apply as calculate;
@@ -126,12 +127,14 @@ pub struct Environment<'a> {
     pub now_s: u32,
     /// For `now()` and `uuid()`.
     pub uuids: &'a UuidSource,
+    /// What the request may use.
+    pub budget: &'a Budget,
 }
 
 impl<'a> Environment<'a> {
-    /// At a moment.
+    /// At a moment, for what is bounded in other ways.
     pub fn new(now_us: i64, uuids: &'a UuidSource) -> Self {
-        Self { now_us, now_s: now_seconds(now_us), uuids }
+        Self { now_us, now_s: now_seconds(now_us), uuids, budget: Budget::unlimited() }
     }
 }
 
@@ -327,12 +330,23 @@ impl Function {
         )
     }
 
+    /// The most memory that applying it takes beside its arguments, about, for arguments of this size in all.
+    fn working_bytes(&self, argument_bytes: usize) -> usize {
+        match self {
+            Function::FromJson(_) | Function::JsonPath(..) => argument_bytes.saturating_mul(document::PARSED_BYTES),
+            Function::ToJson(_) => argument_bytes.saturating_mul(4),
+            _ => argument_bytes.saturating_mul(2),
+        }
+    }
+
     /// Applies the function.
     pub fn call(
         &self,
         arguments: &[Option<Cow<'_, [u8]>>],
         environment: &Environment<'_>,
     ) -> Result<Option<Vec<u8>>, CqlError> {
+        let argument_bytes: usize = arguments.iter().flatten().map(|argument| argument.len()).sum();
+        let _working = environment.budget.hold(self.working_bytes(argument_bytes))?;
         match self {
             Function::ToJson(of) => {
                 return document::to_json(of, arguments.first().and_then(|value| value.as_deref())).map(Some);

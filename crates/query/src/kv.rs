@@ -62,6 +62,11 @@ impl ScanChunk {
         })
     }
 
+    /// Memory that it takes.
+    pub fn size_bytes(&self) -> usize {
+        self.buffer.capacity() + self.ends.capacity() * size_of::<(u32, u32)>()
+    }
+
     /// Adds an entry.
     pub fn push(&mut self, key: &[u8], value: &[u8]) {
         self.buffer.extend_from_slice(key);
@@ -116,6 +121,14 @@ pub struct Fetched {
     pub chunk: ScanChunk,
     /// What a fold gave, in place of all else: an encoded [`crate::exec::fold::Reply`].
     pub folded: Option<Vec<u8>>,
+}
+
+impl Fetched {
+    /// Memory that it takes.
+    pub fn size_bytes(&self) -> usize {
+        let values = [&self.header, &self.static_row, &self.row, &self.folded];
+        values.into_iter().flatten().map(Vec::capacity).sum::<usize>() + self.chunk.size_bytes()
+    }
 }
 
 /// The replicas of a tablet, as errors tell clients of them.
@@ -209,6 +222,24 @@ pub trait Kv: Send + Sync + 'static {
         self.catalog().schema_version()
     }
 
+    /// Does work that takes more than a moment in a way that holds up nobody else: on a thread that may be busy, when it is its turn.
+    fn run_long<T: Send>(&self, work: impl FnOnce() -> T + Send) -> impl Future<Output = T> + Send {
+        async move { work() }
+    }
+
+    /// Hashes or checks a password, which takes tens of milliseconds and megabytes: so many at a time as the node can bear.
+    fn hash<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> impl Future<Output = Result<T, KvError>> + Send {
+        async move { Ok(work()) }
+    }
+
     /// Wall-clock microseconds since the epoch (for TTLs and `now()`).
     fn now_us(&self) -> i64;
+
+    /// The monotonic clock, by which requests end.
+    fn monotonic_ns(&self) -> u64 {
+        0
+    }
 }

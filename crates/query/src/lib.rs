@@ -10,13 +10,12 @@
 
 pub mod activity;
 pub mod auth;
+pub mod budget;
 pub mod ddl;
 pub mod engine;
 pub mod error;
 pub mod exec;
 pub mod functions;
-#[cfg(any(test, feature = "fuzzing"))]
-pub mod fuzzing;
 mod hot;
 pub mod kv;
 pub mod peers;
@@ -27,7 +26,7 @@ pub mod session;
 pub mod system;
 pub mod table;
 pub mod tablets;
-#[cfg(any(test, feature = "fuzzing"))]
+#[cfg(test)]
 mod testing;
 pub mod types;
 

@@ -187,6 +187,16 @@ pub enum ListEdit {
     Remove(Vec<Vec<u8>>),
 }
 
+impl ListEdit {
+    /// Memory of its values.
+    pub fn size_bytes(&self) -> usize {
+        match self {
+            ListEdit::Set(_, value) => value.as_ref().map_or(0, Vec::len),
+            ListEdit::Remove(values) => values.iter().map(|value| size_of::<Vec<u8>>() + value.len()).sum(),
+        }
+    }
+}
+
 /// What a program answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ProgramReply {

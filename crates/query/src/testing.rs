@@ -7,29 +7,24 @@
 
 #![allow(clippy::unwrap_used, reason = "for tests only, whose data is known")]
 
-#[cfg(test)]
+mod account;
 mod conformance;
-#[cfg(test)]
 mod differential;
-#[cfg(test)]
 mod failures;
-#[cfg(test)]
 mod golden;
-#[cfg(test)]
 mod limits;
 mod memory;
-#[cfg(test)]
 mod paging;
-#[cfg(test)]
 mod properties;
-#[cfg(test)]
 mod requests;
 
 pub use memory::MemoryKv;
 
+use crate::budget::Budget;
 use crate::engine::{EngineConfig, ExecuteNow, OwnedRequest, QueryEngine, Reply, ReplyTo, slot_of};
 use crate::kv::{Completion, WriteSink};
 use crate::session::Session;
+use diorite_base::account::Meter;
 use diorite_cql::protocol::client::{
     BoundValues, ClientPrepared, ClientRequest, ClientResponse, ClientRows, Parameters, RequestHead, decode_response,
     encode_request,
@@ -63,6 +58,8 @@ pub struct Database {
     pub engine: Arc<QueryEngine<MemoryKv>>,
     pub session: Arc<Session>,
     pub version: Version,
+    /// What each request may use: all the same one.
+    pub budget: Arc<Budget>,
 }
 
 /// Keeps the outcomes of submitted writes.
@@ -86,13 +83,17 @@ fn envelope(bytes: &[u8]) -> Envelope<'_> {
     }
 }
 
+fn unlimited() -> Arc<Budget> {
+    Arc::new(Budget::new(Meter::alone(usize::MAX), u64::MAX))
+}
+
 impl Database {
     /// An empty database.
     pub fn new() -> Self {
         let kv = Arc::new(MemoryKv::new());
         let config = EngineConfig { shards_per_node: 3, ..EngineConfig::default() };
         let engine = QueryEngine::new(Arc::clone(&kv), config);
-        Self { kv, engine, session: Session::new(), version: Version::V5 }
+        Self { kv, engine, session: Session::new(), version: Version::V5, budget: unlimited() }
     }
 
     /// An empty database with a keyspace in use.
@@ -106,7 +107,7 @@ impl Database {
     /// Another connection.
     pub fn another(&self) -> Self {
         let (kv, engine) = (Arc::clone(&self.kv), Arc::clone(&self.engine));
-        Self { kv, engine, session: Session::new(), version: self.version }
+        Self { kv, engine, session: Session::new(), version: self.version, budget: unlimited() }
     }
 
     /// Sends a request the general way.
@@ -130,6 +131,7 @@ impl Database {
             needs_disk: false,
             client: None,
             arrived_ns: 0,
+            budget: Arc::clone(&self.budget),
         };
         block_on(self.engine.answer(Arc::clone(&self.session), owned)).outcome
     }

@@ -25,8 +25,6 @@ mod election;
 mod entry;
 mod events;
 mod flush_pace;
-#[cfg(any(test, feature = "fuzzing"))]
-pub mod fuzzing;
 mod handle;
 mod heart;
 mod lease;

@@ -73,7 +73,9 @@ pub(super) async fn queries(State(view): State<NodeView>, asked: Asked) -> Respo
 
 fn running_columns() -> Vec<Column<RunningQuery>> {
     vec![
+        Column::new("Request", |query: &RunningQuery| text(query.number.to_string())).number(),
         Column::new("For", |query: &RunningQuery| text(latency(query.seconds_running))).number(),
+        Column::new("Memory", |query: &RunningQuery| text(size(query.memory_bytes))).number(),
         Column::new("Client", |query: &RunningQuery| optional(query.client.clone(), |client| client)),
         Column::new("Keyspace", |query: &RunningQuery| optional(query.keyspace.clone(), |keyspace| keyspace)),
         Column::new("Statement", |query: &RunningQuery| html! { code.statement { (query.statement) } }),

@@ -188,6 +188,8 @@ pub struct Select {
     pub offset: Option<Expression>,
     /// `ALLOW FILTERING`
     pub allow_filtering: bool,
+    /// `USING TIMEOUT`: how long the request may take.
+    pub timeout: Option<Duration>,
 }
 
 /// What a `SELECT` returns.
@@ -235,19 +237,21 @@ pub enum Direction {
     Descending,
 }
 
-/// `USING TIMESTAMP t AND TTL s`, in either order.
+/// `USING TIMESTAMP t AND TTL s AND TIMEOUT d`, in any order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Using {
     /// Microseconds since the epoch: an integer literal or a marker.
     pub timestamp: Option<Expression>,
     /// Seconds: an integer literal or a marker.
     pub ttl: Option<Expression>,
+    /// How long the request may take, as in ScyllaDB: a constant.
+    pub timeout: Option<Duration>,
 }
 
 impl Using {
     /// Whether the clause is absent.
     pub fn is_empty(&self) -> bool {
-        self.timestamp.is_none() && self.ttl.is_none()
+        self.timestamp.is_none() && self.ttl.is_none() && self.timeout.is_none()
     }
 }
 
@@ -374,7 +378,7 @@ pub enum AssignmentOperation {
     Subtract(Expression),
 }
 
-/// `DELETE [targets] FROM table [USING TIMESTAMP t] WHERE … [IF …]`
+/// `DELETE [targets] FROM table [USING TIMESTAMP t AND TIMEOUT d] WHERE … [IF …]`
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Delete {
     /// What is removed; empty for whole rows, ranges or partitions.
@@ -383,6 +387,8 @@ pub struct Delete {
     pub table: QualifiedName,
     /// Microseconds since the epoch: an integer literal or a marker.
     pub timestamp: Option<Expression>,
+    /// How long the request may take: a constant.
+    pub timeout: Option<Duration>,
     /// All must hold.
     pub where_clause: Vec<Relation>,
     /// `IF …`

@@ -29,16 +29,17 @@ impl Source {
             None,
             self.shared.connections.load(Ordering::Relaxed) as u64,
         )?;
-        let buffers = self.shared.buffer_bytes.load(Ordering::Relaxed) as u64;
-        out.gauge("cql_connection_buffers", "Buffers of CQL connections", Some(&Unit::Bytes), buffers)?;
-        let work = self.shared.work_bytes() as u64;
-        out.gauge("cql_requests_in_work", "Requests being worked on", Some(&Unit::Bytes), work)?;
+        let account = &self.shared.account;
+        let help = "What requests of clients and the buffers of their connections hold";
+        out.gauge("cql_request_memory", help, Some(&Unit::Bytes), account.used_bytes() as u64)?;
+        let help = "The most that they may hold";
+        out.gauge("cql_request_memory_limit", help, Some(&Unit::Bytes), account.limit_bytes() as u64)?;
         let prepared = self.shared.engine.prepared_statements() as u64;
         out.gauge("cql_prepared_statements", "Prepared statements", None, prepared)?;
         let refused = read(&counters.connections_refused);
         out.counter("cql_connections_refused", "Connections over the limit", None, refused)?;
         let overloaded = read(&counters.overloaded);
-        out.counter("cql_overloaded", "Requests refused because too many were being worked on", None, overloaded)?;
+        out.counter("cql_overloaded", "Requests refused because there was no memory for them", None, overloaded)?;
         let (waiting, refused) = self.shared.kv.store.queue_state();
         out.gauge("writes_queued", "Writes waiting for a store thread", None, waiting as u64)?;
         out.counter("writes_refused", "Writes refused because a queue was full", None, refused)

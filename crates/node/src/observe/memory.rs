@@ -6,7 +6,6 @@
 use super::process;
 use crate::shared::Shared;
 use diorite_admin::api::{AllocatorStatus, MemoryComponent, MemoryStatus};
-use std::sync::atomic::Ordering;
 
 /// As of now.
 pub(crate) fn look(
@@ -47,11 +46,10 @@ fn accounted(shared: &Shared, lanes_bytes: u64) -> Vec<MemoryComponent> {
         MemoryComponent::new("memtables", memtables, Some(options.memtable_limit_bytes as u64)),
         MemoryComponent::new("table readers, beside the cache", readers, None),
         MemoryComponent::new("writes and messages queued for the store", queued as u64, Some(2 * queue_limit as u64)),
-        MemoryComponent::new("buffers of client connections", shared.buffer_bytes.load(Ordering::Relaxed) as u64, None),
         MemoryComponent::new(
-            "requests being worked on",
-            shared.work_bytes() as u64,
-            Some(shared.work_limit_bytes() as u64),
+            "requests of clients, and buffers of their connections",
+            shared.account.used_bytes() as u64,
+            Some(shared.account.limit_bytes() as u64),
         ),
         MemoryComponent::new("frames waiting for other nodes", lanes_bytes, None),
         MemoryComponent::new("prepared statements", shared.engine.prepared_bytes() as u64, None),

@@ -5,7 +5,7 @@ use crate::config::SlowQueryOption;
 use crate::logging::{Level, Logging};
 use crate::operate::Own;
 use crate::shared::Shared;
-use diorite_admin::api::{Activity, Failure, FailureKind, LogChange, LogFilter, LogStatus, NodeQuestion};
+use diorite_admin::api::{Activity, Done, Failure, FailureKind, LogChange, LogFilter, LogStatus, NodeQuestion};
 use diorite_rpc::tcp::TcpTransport;
 use serde_json::Value;
 use std::sync::Arc;
@@ -47,6 +47,13 @@ impl Own for Observed {
             )),
             NodeQuestion::Logs(filter) => Ok(logs(&self.shared.logging, filter)?),
             NodeQuestion::Configuration => Ok(self.configuration.clone()),
+            NodeQuestion::Cancel(number) => match self.shared.engine.activity().cancel(number) {
+                true => serde_json::to_value(Done { message: format!("request {number} is ended") }),
+                false => {
+                    let message = format!("no request with the number {number} runs on this node");
+                    return Err(Failure::new(FailureKind::NotFound, message));
+                }
+            },
             NodeQuestion::Logging(change) => serde_json::to_value(log(&self.shared.logging, &change)?),
         };
         shown.map_err(|error| Failure::new(FailureKind::Unavailable, error.to_string()))

@@ -42,6 +42,8 @@ fn status(summary: &StatementSummary, last_unix_seconds: u64) -> QueryStatus {
 
 fn running_query(request: &RunningRequest, now_ns: u64) -> RunningQuery {
     RunningQuery {
+        number: request.number,
+        memory_bytes: request.budget.meter().used_bytes() as u64,
         statement: request.statement.text.clone(),
         keyspace: request.statement.keyspace.clone(),
         seconds_running: now_ns.saturating_sub(request.arrived_ns) as f64 / NS_PER_S,

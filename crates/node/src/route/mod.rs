@@ -26,6 +26,7 @@ mod wire;
 
 use ahash::AHashMap;
 use arc_swap::ArcSwap;
+use diorite_base::account::Account;
 use diorite_base::random::{Random, SplitMix64};
 use diorite_base::write::KvError;
 use diorite_base::{Clock, GroupId, NodeId, TabletId};
@@ -56,7 +57,7 @@ pub(crate) struct RouteLimits {
 }
 
 /// What can be set about routing.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct RouteOptions {
     /// How long a read is waited for.
     pub(crate) read_patience: Duration,
@@ -68,6 +69,8 @@ pub(crate) struct RouteOptions {
     pub(crate) tick: Duration,
     /// For each other node.
     pub(crate) limits: RouteLimits,
+    /// What requests may hold: those of other nodes together with those of clients.
+    pub(crate) account: Arc<Account>,
 }
 
 impl Default for RouteOptions {
@@ -79,6 +82,7 @@ impl Default for RouteOptions {
             missing_patience: Duration::from_secs(1),
             tick: Duration::from_millis(25),
             limits: RouteLimits { requests: 32 << 10, bytes: 64 << 20, frame_bytes: 128 << 10 },
+            account: Account::root("all requests", 256 << 20),
         }
     }
 }
@@ -181,12 +185,13 @@ impl Router {
         clock: Arc<dyn Clock>,
         options: RouteOptions,
     ) -> Arc<Self> {
+        let folder = Folder::limited(Arc::clone(&options.account), Arc::clone(&clock));
         Arc::new_cyclic(|me| Self {
             me: Weak::clone(me),
             node,
             store,
             transport,
-            folding: Arc::new(Folding { folder: Folder::default(), catalogs: Arc::clone(&catalogs) }),
+            folding: Arc::new(Folding { folder, catalogs: Arc::clone(&catalogs) }),
             catalogs,
             clock,
             options,
@@ -202,6 +207,11 @@ impl Router {
             arm: Notify::new(),
             counters: Arc::default(),
         })
+    }
+
+    /// What requests may hold.
+    pub(crate) fn account(&self) -> &Arc<Account> {
+        &self.options.account
     }
 
     /// Counters.
@@ -449,37 +459,5 @@ impl Router {
             self.look_for_leaders();
         }
         self.kick();
-    }
-}
-
-/// Reads arbitrary bytes as a frame of `Lane::Requests`.
-#[cfg(any(test, feature = "fuzzing"))]
-pub(crate) fn check_frame(input: &[u8]) {
-    match wire::read_frame(input) {
-        Ok((wire::FrameKind::Requests, _, mut items)) => {
-            while !items.is_empty() {
-                let Ok(request) = wire::read_request(&mut items) else { return };
-                match request.operation {
-                    wire::OperationRef::Fetch(fetch) => {
-                        if let diorite_query::kv::FetchRows::Several(several) = fetch.to_fetch().rows {
-                            diorite_query::kv::several::decode(&several.spans).for_each(drop);
-                        }
-                    }
-                    wire::OperationRef::Write(mutation) => {
-                        if let Ok(mut mutation) = diorite_base::mutation::Mutation::decode(mutation.to_vec()) {
-                            mutation.stamp(1);
-                        }
-                    }
-                }
-            }
-        }
-        Ok((wire::FrameKind::Answers, _, mut items)) => {
-            while !items.is_empty() {
-                if wire::read_answer(&mut items, diorite_base::TabletId).is_err() {
-                    return;
-                }
-            }
-        }
-        Err(_) => {}
     }
 }

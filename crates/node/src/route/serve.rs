@@ -8,11 +8,13 @@ use super::read::{self, Folding, Look};
 use super::wire::{self, FetchRef, FrameKind, OperationRef, RequestRef};
 use super::{RouteCounters, RouteLimits, Router};
 use ahash::AHashMap;
+use diorite_base::account::{Account, Charge};
 use diorite_base::bytes::{Malformed, Reader};
 use diorite_base::mutation::{Body, Mutation, MutationRef};
 use diorite_base::write::{Completion, KvError, WriteSink};
 use diorite_base::{GroupId, NodeId, TabletId};
 use diorite_cluster::catalog::Command;
+use diorite_query::kv::{Fetch, FetchRows};
 use diorite_query::program::Program;
 use diorite_replica::{Leadership, MergeStep, Permit, TabletHandle};
 use diorite_rpc::{Lane, Transport};
@@ -22,34 +24,38 @@ use std::sync::atomic::Ordering;
 
 /// What a request costs beside its bytes while it is worked on.
 const OVERHEAD_BYTES: usize = 256;
+/// Longer requests are charged to the node's account of requests.
+const MAX_FREE_BYTES: usize = 4 << 10;
 
 /// Requests that are being worked on, by the token that names them below.
 #[derive(Default)]
 struct InFlight {
-    /// The id that the asker gave, and the bytes that count for it.
-    slots: Vec<(u64, usize)>,
+    /// The id that the asker gave, the bytes that count for it, and what they are charged to.
+    slots: Vec<(u64, usize, Option<Charge>)>,
     free: Vec<u32>,
     bytes: usize,
 }
 
 impl InFlight {
-    fn begin(&mut self, id: u64, bytes: usize, limits: &RouteLimits) -> Option<u64> {
+    fn begin(&mut self, id: u64, bytes: usize, limits: &RouteLimits, account: &Arc<Account>) -> Option<u64> {
         let count = self.slots.len() - self.free.len();
         if count >= limits.requests || (self.bytes + bytes > limits.bytes && count > 0) {
             return None;
         }
+        // What is short is bounded by how many there may be.
+        let charge = if bytes > MAX_FREE_BYTES { Some(account.charge(bytes).ok()?) } else { None };
         self.bytes += bytes;
         let token = self.free.pop().map_or(self.slots.len(), |token| token as usize);
         if token == self.slots.len() {
-            self.slots.push((id, bytes));
+            self.slots.push((id, bytes, charge));
         } else {
-            self.slots[token] = (id, bytes);
+            self.slots[token] = (id, bytes, charge);
         }
         Some(token as u64)
     }
 
     fn end(&mut self, token: u64) -> u64 {
-        let (id, bytes) = std::mem::take(&mut self.slots[token as usize]);
+        let (id, bytes, _charge) = std::mem::take(&mut self.slots[token as usize]);
         self.bytes -= bytes;
         self.free.push(token as u32);
         id
@@ -63,6 +69,7 @@ pub(super) struct Served {
     transport: Arc<dyn Transport>,
     counters: Arc<RouteCounters>,
     limits: RouteLimits,
+    account: Arc<Account>,
     in_flight: Mutex<InFlight>,
     /// The frame of answers that is being gathered; empty if there is none.
     gathered: Mutex<Vec<u8>>,
@@ -86,7 +93,7 @@ impl Served {
     }
 
     fn begin(&self, id: u64, bytes: usize) -> Option<u64> {
-        let token = self.in_flight.lock().begin(id, OVERHEAD_BYTES + bytes, &self.limits);
+        let token = self.in_flight.lock().begin(id, OVERHEAD_BYTES + bytes, &self.limits, &self.account);
         if token.is_none() {
             RouteCounters::add(&self.counters.overloaded, 1);
         }
@@ -167,6 +174,19 @@ impl Drop for DiskRead {
     }
 }
 
+/// How much memory a read from disk takes, as far as that is known before: the keys that it names, and the piece that it asks for.
+fn expected_bytes(fetch: &Fetch) -> usize {
+    let task = fetch.fold.as_ref().map_or(0, Vec::len);
+    task + match &fetch.rows {
+        FetchRows::Nothing | FetchRows::One(_) => 0,
+        FetchRows::Range(range) => range.max_bytes.min(EXPECTED_PIECE_BYTES),
+        FetchRows::Several(several) => several.spans.len() + several.max_bytes.min(EXPECTED_PIECE_BYTES),
+    }
+}
+
+/// What a piece of a range takes until it is known: most are shorter than they may be.
+const EXPECTED_PIECE_BYTES: usize = 64 << 10;
+
 /// A replica that may not serve says who does.
 fn as_refusal(handle: &TabletHandle, error: KvError, counters: &RouteCounters) -> KvError {
     match error {
@@ -207,6 +227,7 @@ impl Router {
             transport: Arc::clone(&self.transport),
             counters: Arc::clone(&self.counters),
             limits: self.options.limits,
+            account: Arc::clone(&self.options.account),
             in_flight: Mutex::default(),
             gathered: Mutex::default(),
         });
@@ -292,7 +313,7 @@ impl Router {
             return Ok(());
         }
         let fetch = fetch.to_fetch();
-        let token = served.begin(request.id, 0).ok_or(KvError::Overloaded(""))?;
+        let token = served.begin(request.id, expected_bytes(&fetch)).ok_or(KvError::Overloaded(""))?;
         let disk_read = DiskRead { served: Arc::clone(served), folding: Arc::clone(&self.folding), token: Some(token) };
         self.runtime.spawn_blocking(move || disk_read.answer(&handle, &FetchRef::from(&fetch)));
         Ok(())

@@ -172,7 +172,7 @@ impl Cluster {
             served.0.store(Arc::new(catalog.clone()));
             let source = Arc::clone(&served) as Arc<dyn CatalogSource>;
             let clock = Arc::new(SystemClock::new());
-            let router = Router::new(NodeId(number), Arc::clone(&store), port(), source, clock, options);
+            let router = Router::new(NodeId(number), Arc::clone(&store), port(), source, clock, options.clone());
             store.set_reroute(Arc::clone(&router) as Arc<dyn Reroute>);
             tokio::spawn(Arc::clone(&router).run_timer());
             tokio::spawn(Arc::clone(&router).run_sender());

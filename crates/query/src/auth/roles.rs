@@ -48,9 +48,10 @@ pub async fn execute<K: Kv>(
     let change = match statement {
         Statement::ListRoles(list) => return asked.list_roles(list),
         Statement::ListPermissions(list) => return asked.list_permissions(list),
-        Statement::CreateRole(create) => asked.create(create)?,
+        // Who may not change a role does not have a password hashed either.
+        Statement::CreateRole(create) => with_password(kv, asked.create(create)?, &create.options).await?,
         Statement::AlterRole(alter) => match asked.alter(alter)? {
-            Some(change) => change,
+            Some(change) => with_password(kv, change, &alter.options).await?,
             None => return Ok(Response::Void),
         },
         Statement::DropRole(drop) => asked.drop(drop)?,
@@ -110,13 +111,27 @@ fn refuse_options(options: &RoleOptions) -> Result<(), CqlError> {
     Ok(())
 }
 
-fn password_hash(options: &RoleOptions) -> Result<Option<String>, CqlError> {
-    match &options.password {
-        None => Ok(None),
-        Some(Password::Clear(text)) => password::hash(text).map(Some),
-        Some(Password::Hashed(hash)) => password::check_hash(hash).map(|()| Some(hash.clone())),
-        Some(Password::Generated) => Err(not_supported("GENERATED PASSWORD")),
+/// The change of a role with the password that the options give it.
+async fn with_password<K: Kv>(kv: &K, mut change: RoleCommand, options: &RoleOptions) -> Result<RoleCommand, CqlError> {
+    let hashed = match &options.password {
+        None => return Ok(change),
+        Some(Password::Clear(text)) => {
+            let text = text.clone();
+            let hashed = kv.hash(move || password::hash(&text)).await;
+            hashed.map_err(|error| catalog_error(kv, &error))??
+        }
+        Some(Password::Hashed(hash)) => {
+            password::check_hash(hash)?;
+            hash.clone()
+        }
+        Some(Password::Generated) => return Err(not_supported("GENERATED PASSWORD")),
+    };
+    match &mut change {
+        RoleCommand::Create { role, .. } => role.password_hash = Some(hashed),
+        RoleCommand::Alter { password_hash, .. } => *password_hash = Some(hashed),
+        _ => {}
     }
+    Ok(change)
 }
 
 impl Asked<'_> {
@@ -150,7 +165,6 @@ impl Asked<'_> {
             name: create.name.clone(),
             is_superuser: options.superuser.unwrap_or(false),
             can_login: options.login.unwrap_or(false),
-            password_hash: password_hash(options)?,
             ..Role::default()
         };
         Ok(RoleCommand::Create { role, if_not_exists: create.if_not_exists })
@@ -184,7 +198,7 @@ impl Asked<'_> {
             name: name.clone(),
             is_superuser: options.superuser,
             can_login: options.login,
-            password_hash: password_hash(options)?,
+            password_hash: None,
             if_exists: alter.if_exists,
         }))
     }

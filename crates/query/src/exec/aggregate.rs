@@ -6,6 +6,7 @@
 
 use super::evaluate::Scope;
 use super::row::RowData;
+use crate::budget::Budget;
 use crate::error::{invalid, value_error};
 use crate::plan::selection::{Aggregate, AggregateKind};
 use diorite_base::bytes::{Malformed, Reader, put_slice, put_varint};
@@ -43,7 +44,9 @@ impl State {
         let Some(bytes) = scope.evaluate(argument, row)? else { return Ok(()) };
         match aggregate.kind {
             AggregateKind::CountRows | AggregateKind::Count => {}
-            AggregateKind::Min | AggregateKind::Max => self.keep_extreme(aggregate, &bytes),
+            AggregateKind::Min | AggregateKind::Max => {
+                self.keep_extreme(aggregate, &bytes, scope.bound.environment.budget)?;
+            }
             AggregateKind::Sum | AggregateKind::Avg => {
                 if bytes.is_empty() {
                     return Ok(());
@@ -55,12 +58,17 @@ impl State {
         Ok(())
     }
 
+    /// Memory that it took.
+    pub fn held_bytes(&self) -> usize {
+        self.extreme.as_ref().map_or(0, Vec::len)
+    }
+
     /// Counts rows without looking at them.
     pub fn add_rows(&mut self, rows: u64) {
         self.count += rows;
     }
 
-    fn keep_extreme(&mut self, aggregate: &Aggregate, bytes: &[u8]) {
+    fn keep_extreme(&mut self, aggregate: &Aggregate, bytes: &[u8], budget: &Budget) -> Result<(), CqlError> {
         let replaces = match &self.extreme {
             None => true,
             Some(known) => {
@@ -69,8 +77,11 @@ impl State {
             }
         };
         if replaces {
-            self.extreme = Some(bytes.to_vec());
+            budget.take(bytes.len())?;
+            let former = self.extreme.replace(bytes.to_vec());
+            budget.give(former.map_or(0, |former| former.len()));
         }
+        Ok(())
     }
 
     fn add_number(&mut self, value: Value) -> Result<(), CqlError> {
@@ -107,7 +118,7 @@ impl State {
     }
 
     /// Takes the state of other rows.
-    pub fn merge(&mut self, other: State, aggregate: &Aggregate) -> Result<(), CqlError> {
+    pub fn merge(&mut self, other: State, aggregate: &Aggregate, budget: &Budget) -> Result<(), CqlError> {
         self.count += other.count;
         self.integer += other.integer;
         self.add_float(other.float);
@@ -116,7 +127,7 @@ impl State {
             self.add_decimal(decimal)?;
         }
         if let Some(extreme) = other.extreme {
-            self.keep_extreme(aggregate, &extreme);
+            self.keep_extreme(aggregate, &extreme, budget)?;
         }
         Ok(())
     }

@@ -12,10 +12,11 @@ use super::evaluate::Scope;
 use super::filter::BoundFilter;
 use super::fold::Partial;
 use super::row::RowData;
+use crate::budget::{Budget, refused};
 use crate::error::{corrupt, value_error};
 use crate::plan::restrictions::Filter;
 use crate::plan::select::{SelectPlan, mark_filter_reads};
-use crate::plan::selection::{SelectionPlan, mark_reads, uses_metadata};
+use crate::plan::selection::{SelectionPlan, Selector, mark_reads, uses_metadata};
 use diorite_cql::protocol::CqlError;
 use diorite_cql::protocol::rows::{put_cell, put_null};
 use diorite_model::deletions::Deletions;
@@ -34,6 +35,9 @@ pub enum Step {
     /// The page is full or the limit reached.
     Full,
 }
+
+/// So many values are encoded while one is decoded.
+const SELECTORS_PER_STEP: usize = 16;
 
 /// How many rows are wanted; `u64::MAX` stands for all.
 #[derive(Debug, Clone, Copy)]
@@ -81,6 +85,15 @@ pub struct Group {
     pub first_row: RowData,
 }
 
+impl Group {
+    /// Memory that is charged for it: its states' grows as they take rows.
+    pub fn held_bytes(&self) -> usize {
+        let states: usize = self.states.iter().map(State::held_bytes).sum();
+        let key: usize = self.key.iter().flatten().map(Vec::len).sum();
+        self.first_row.size_bytes() + self.states.len() * size_of::<State>() + states + key
+    }
+}
+
 /// See the top of this module.
 pub struct Collector<'p> {
     plan: &'p SelectPlan,
@@ -91,6 +104,8 @@ pub struct Collector<'p> {
     reads_partition: bool,
     reads_clustering: bool,
     reads_row: bool,
+    /// See [`Collector::steps_per_byte`].
+    steps_per_byte: usize,
     row: RowData,
     key: DecodedKey,
     partition: Vec<u8>,
@@ -131,6 +146,9 @@ impl<'p> Collector<'p> {
             reads_row: reads[partition_columns..].contains(&true),
             row: RowData::new(reads, records_elements),
             states: vec![State::default(); plan.selection.aggregates.len()],
+            steps_per_byte: 1
+                + filters.iter().map(BoundFilter::steps).fold(0, usize::saturating_add)
+                + plan.selection.selectors.iter().map(Selector::nodes).sum::<usize>() / SELECTORS_PER_STEP,
             now_s: scope.bound.environment.now_s,
             plan,
             scope,
@@ -150,6 +168,11 @@ impl<'p> Collector<'p> {
             first_row: None,
             group: None,
         }
+    }
+
+    /// How often each byte of a row is looked at, at most, in steps of what it takes to decode it.
+    pub fn steps_per_byte(&self) -> usize {
+        self.steps_per_byte
     }
 
     /// Whether nothing more is wanted.
@@ -228,6 +251,7 @@ impl<'p> Collector<'p> {
 
     /// Goes on where another collector, perhaps of another node, stopped; header and static row are those of the partition it was in.
     pub fn go_on(&mut self, from: Partial, header: Option<Vec<u8>>, static_row: Option<&[u8]>) -> Result<(), CqlError> {
+        self.budget().take(from.held_bytes())?;
         if !from.partition.is_empty() {
             self.begin_partition(&from.partition, header, static_row)?;
             self.has_rows = from.has_rows;
@@ -243,8 +267,16 @@ impl<'p> Collector<'p> {
         Ok(())
     }
 
-    /// What another collector needs to go on, with what there is so far.
+    /// What another collector needs to go on, with what there is so far. Nobody is charged for it from here on: it is about to be sent, or taken in.
     pub fn into_partial(self) -> Partial {
+        let budget = self.budget();
+        let body_bytes = self.body.capacity();
+        let partial = self.parts();
+        budget.give(partial.held_bytes() + body_bytes);
+        partial
+    }
+
+    fn parts(self) -> Partial {
         Partial {
             limits: self.limits,
             partition: self.partition,
@@ -323,6 +355,7 @@ impl<'p> Collector<'p> {
         value: &[u8],
         deletions: Option<&Deletions<'_>>,
     ) -> Result<Step, CqlError> {
+        self.budget().check()?;
         if self.is_partition_done {
             return Ok(Step::More);
         }
@@ -388,6 +421,8 @@ impl<'p> Collector<'p> {
     /// Filters, aggregates or encodes the current row.
     fn emit(&mut self) -> Result<Emitted, CqlError> {
         for filter in self.filters {
+            // One of them may look through a collection of millions.
+            self.budget().check()?;
             if !filter.accepts(&self.scope, &self.row)? {
                 return Ok(Emitted::Skipped);
             }
@@ -400,6 +435,7 @@ impl<'p> Collector<'p> {
                 state.add(aggregate, &self.scope, &self.row)?;
             }
             if self.first_row.is_none() && self.plan.selection.shows_columns() {
+                self.budget().take(self.row.size_bytes())?;
                 self.first_row = Some(self.row.clone());
             }
             self.count_in_partition();
@@ -413,6 +449,11 @@ impl<'p> Collector<'p> {
         let encoded = self.encode_row(&row, &[]);
         self.row = row;
         encoded.map(|()| Emitted::Counted)
+    }
+
+    /// What the request may use.
+    fn budget(&self) -> &'p Budget {
+        self.scope.bound.environment.budget
     }
 
     /// Counts a row or group by what its partition may have.
@@ -454,7 +495,9 @@ impl<'p> Collector<'p> {
         }
         if self.group.is_none() {
             let states = vec![State::default(); self.plan.selection.aggregates.len()];
-            self.group = Some(Group { key, states, first_row: self.row.clone() });
+            let group = Group { key, states, first_row: self.row.clone() };
+            self.budget().take(group.held_bytes())?;
+            self.group = Some(group);
         }
         if let Some(group) = &mut self.group {
             for (state, aggregate) in group.states.iter_mut().zip(&self.plan.selection.aggregates) {
@@ -471,11 +514,14 @@ impl<'p> Collector<'p> {
         if self.is_left_out() {
             return Ok(());
         }
+        let group_bytes = group.held_bytes();
         let mut results = Vec::with_capacity(group.states.len());
         for (state, aggregate) in group.states.into_iter().zip(&self.plan.selection.aggregates) {
             results.push(state.finish(aggregate)?);
         }
-        self.encode_row(&group.first_row, &results)
+        self.encode_row(&group.first_row, &results)?;
+        self.budget().give(group_bytes);
+        Ok(())
     }
 
     /// Encodes a row of the result and counts it.
@@ -483,6 +529,9 @@ impl<'p> Collector<'p> {
         let start = self.body.len();
         match &self.plan.selection.plain_columns {
             Some(columns) => {
+                // The size of the row before the row: a column may be selected many times.
+                let cell_bytes = |column: &usize| 4 + row.value(*column).map_or(0, <[u8]>::len);
+                self.budget().reserve(&mut self.body, columns.iter().map(cell_bytes).sum())?;
                 for &column in columns {
                     match row.value(column) {
                         Some(value) => put_cell(&mut self.body, value),
@@ -494,8 +543,13 @@ impl<'p> Collector<'p> {
         }
         self.row_count += 1;
         if !self.plan.ordering.is_empty() {
+            let order_bytes = |(at, _): &(usize, bool)| row.value(*at).map_or(0, <[u8]>::len) + size_of::<Vec<u8>>();
+            let order_bytes: usize = self.plan.ordering.iter().map(order_bytes).sum();
+            let row_bytes = size_of::<SortableRow>() + order_bytes + self.body.len() - start;
+            self.budget().take(row_bytes)?;
             let order = self.plan.ordering.iter().map(|(at, _)| row.value(*at).map(<[u8]>::to_vec)).collect();
-            let cells = self.body.split_off(start);
+            let cells = self.body[start..].to_vec();
+            self.body.truncate(start);
             self.sortable.push(SortableRow { order, cells });
         }
         if self.limits.rows != u64::MAX {
@@ -515,9 +569,13 @@ pub fn put_cells(
     row: &RowData,
     out: &mut Vec<u8>,
 ) -> Result<(), CqlError> {
+    let budget = scope.bound.environment.budget;
     let Some(names) = &selection.json else {
         for selector in &selection.selectors {
-            match scope.evaluate(selector, row)? {
+            budget.check()?;
+            let value = scope.evaluate(selector, row)?;
+            budget.reserve(out, 4 + value.as_ref().map_or(0, |value| value.len()))?;
+            match value {
                 Some(value) => put_cell(out, &value),
                 None => put_null(out),
             }
@@ -525,15 +583,23 @@ pub fn put_cells(
         return Ok(());
     };
     let mut text = String::from("{");
+    let mut held = budget.hold(0)?;
     for (at, (selector, (name, data_type))) in selection.selectors.iter().zip(names).enumerate() {
+        budget.check()?;
         if at > 0 {
             text.push_str(", ");
         }
         write_string(&json::member_name(name), &mut text);
         text.push_str(": ");
-        json::write_nullable(data_type, scope.evaluate(selector, row)?.as_deref(), &mut text).map_err(value_error)?;
+        let value = scope.evaluate(selector, row)?;
+        // Most values are at most so long as JSON; what is longer is counted once it is there.
+        let expected = 2 * value.as_ref().map_or(0, |value| value.len()) + text.len();
+        held.grow(expected.saturating_sub(held.bytes())).map_err(refused)?;
+        json::write_nullable(data_type, value.as_deref(), &mut text).map_err(value_error)?;
+        held.grow(text.capacity().saturating_sub(held.bytes())).map_err(refused)?;
     }
     text.push('}');
+    budget.reserve(out, 4 + text.len())?;
     put_cell(out, text.as_bytes());
     Ok(())
 }

@@ -97,8 +97,13 @@ impl Scope<'_> {
             _ => {}
         }
         let allows_null = matches!(data_type, CqlType::Tuple(_) | CqlType::UserDefined(..));
+        let mut working = self.bound.environment.budget.hold(0)?;
         for part in parts {
-            match (self.evaluate(part, row)?, data_type) {
+            let part = self.evaluate(part, row)?;
+            // It is put together, and then brought to its stored form.
+            let part_bytes = 4 + part.as_ref().map_or(0, |part| part.len());
+            working.grow(2 * part_bytes).map_err(crate::budget::refused)?;
+            match (part, data_type) {
                 (Some(value), CqlType::Vector(element, _)) => {
                     collection::push_vector_element(element, &value, &mut wire);
                 }

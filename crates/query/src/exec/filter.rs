@@ -86,6 +86,16 @@ pub fn prepare<'a>(
 }
 
 impl BoundFilter<'_> {
+    /// How often it may look at each byte of a row.
+    pub fn steps(&self) -> usize {
+        match self {
+            BoundFilter::In(_, values) => values.len(),
+            BoundFilter::InTuples(_, tuples) => tuples.len(),
+            BoundFilter::Predicate(predicate) => predicate.steps(),
+            BoundFilter::Contains(..) | BoundFilter::Entry(..) | BoundFilter::Compare(..) => 1,
+        }
+    }
+
     /// Whether a row fulfils it.
     pub fn accepts(&self, scope: &Scope<'_>, row: &RowData) -> Result<bool, CqlError> {
         let table = scope.table;

@@ -3,6 +3,7 @@
 //! Always true: ranges are disjoint and in key order; partition keys are in the order of their columns' types, without duplicates. Clustering
 //! ranges are relative to a partition: they begin with the row-kind byte. Left out: tokens of ranges ([`super::select`]).
 
+use crate::budget::Budget;
 use crate::error::{invalid, key_error, value_error};
 use crate::plan::restrictions::{ClusteringRestriction, Restrictions, SliceBound, TupleTerm, TupleValues, Values};
 use crate::plan::term::{Bound, Term};
@@ -36,13 +37,18 @@ pub struct KeyRange {
 pub fn values_of<'a>(values: &'a Values, bound: &Bound<'a>, name: &str) -> Result<Vec<Cow<'a, [u8]>>, CqlError> {
     match values {
         Values::One(term) => Ok(vec![term.require(bound, name)?]),
-        Values::Many(terms) => terms.iter().map(|term| term.require(bound, name)).collect(),
+        Values::Many(terms) => {
+            bound.environment.budget.take(terms.len() * size_of::<Cow<'_, [u8]>>())?;
+            terms.iter().map(|term| term.require(bound, name)).collect()
+        }
         Values::List(term) => list_elements(term, bound, name),
     }
 }
 
 fn list_elements<'a>(term: &'a Term, bound: &Bound<'a>, name: &str) -> Result<Vec<Cow<'a, [u8]>>, CqlError> {
     let list = term.require(bound, name)?;
+    // An element takes four bytes there, and here a vector.
+    bound.environment.budget.take(list.len() + list.len() / 4 * size_of::<Cow<'_, [u8]>>())?;
     let copy = |element: &[u8]| Cow::Owned(element.to_vec());
     let elements = collection::elements(&list).map_err(value_error)?;
     elements.map(|element| element.map(copy).map_err(value_error)).collect()
@@ -132,6 +138,8 @@ pub fn partition_keys(table: &TableContext, keys: &[Values], bound: &Bound<'_>) 
     }
     let count = columns.iter().try_fold(1usize, |product, values| product.checked_mul(values.len()));
     let count = count.filter(|count| *count <= MAX_COLLECTION_ELEMENTS).ok_or_else(too_many)?;
+    let budget = bound.environment.budget;
+    budget.take(count * size_of::<PartitionKey>())?;
     let mut found = Vec::with_capacity(count);
     for number in 0..count {
         // `number` counts through the product, the last column fastest.
@@ -142,6 +150,9 @@ pub fn partition_keys(table: &TableContext, keys: &[Values], bound: &Bound<'_>) 
             rest /= values.len();
         }
         chosen.reverse();
+        // Each of few values may be in many keys. What is encoded has up to twice the size.
+        budget.take(8 + 2 * chosen.iter().map(|value| value.len()).sum::<usize>())?;
+        budget.check()?;
         let mut prefix = Vec::new();
         let token = table
             .layout()
@@ -160,6 +171,7 @@ pub fn clustering_ranges(
     restrictions: &Restrictions,
     bound: &Bound<'_>,
 ) -> Result<Vec<KeyRange>, CqlError> {
+    let budget = bound.environment.budget;
     let mut first = Prefix::default();
     key::push_row(&mut first.key);
     let mut prefixes = vec![first];
@@ -169,16 +181,18 @@ pub fn clustering_ranges(
             ClusteringRestriction::Values(values) => {
                 let name = &table.column(table.partition_columns() + next).name;
                 let tuples = values_of(values, bound, name)?.into_iter().map(|value| vec![value]).collect();
-                prefixes = extend(table, &prefixes, next, tuples)?;
+                prefixes = extend(table, &prefixes, next, tuples, budget)?;
                 next += 1;
             }
             ClusteringRestriction::Tuples(columns, values) => {
-                prefixes = extend(table, &prefixes, next, tuples_of(values, bound, *columns)?)?;
+                prefixes = extend(table, &prefixes, next, tuples_of(values, bound, *columns)?, budget)?;
                 next += columns;
             }
             ClusteringRestriction::Slice { lower, upper } => {
                 let mut ranges = Vec::new();
                 for prefix in &prefixes {
+                    budget.take(2 * prefix.key.len() + size_of::<KeyRange>())?;
+                    budget.check()?;
                     slice(table, &prefix.key, next, lower.as_ref(), upper.as_ref(), bound, &mut ranges)?;
                 }
                 return Ok(ranges);
@@ -202,13 +216,18 @@ fn extend(
     prefixes: &[Prefix],
     first: usize,
     tuples: Vec<Vec<Cow<'_, [u8]>>>,
+    budget: &Budget,
 ) -> Result<Vec<Prefix>, CqlError> {
     if prefixes.len().saturating_mul(tuples.len()) > MAX_COLLECTION_ELEMENTS {
         return Err(too_many());
     }
-    let mut extended = Vec::with_capacity(prefixes.len() * tuples.len());
+    let count = prefixes.len() * tuples.len();
+    budget.take(count * size_of::<Prefix>())?;
+    let mut extended = Vec::with_capacity(count);
     for prefix in prefixes {
         for tuple in &tuples {
+            budget.take(prefix.key.len() + 2 * tuple.iter().map(|value| value.len()).sum::<usize>())?;
+            budget.check()?;
             let mut prefix = prefix.clone();
             for (offset, value) in tuple.iter().enumerate() {
                 prefix.wire_bytes += value.len();

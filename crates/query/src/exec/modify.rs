@@ -19,7 +19,7 @@ use diorite_cql::protocol::CqlError;
 use diorite_model::key;
 use diorite_model::schema::TabletRange;
 use diorite_model::value::collection;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
@@ -136,7 +136,9 @@ impl Writes {
             Scope::Rows | Scope::Range => clustering_ranges(&plan.table, &plan.restrictions, bound)?,
             Scope::Statics | Scope::Partition => Vec::new(),
         };
+        let budget = bound.environment.budget;
         for partition in &partitions {
+            budget.check()?;
             let table = plan.table.table().id;
             let is_written = |part: &TablePart| part.table == table && part.tokens.contains(&partition.token);
             if self.written.iter().any(is_written) {
@@ -147,12 +149,12 @@ impl Writes {
             let pending = self.pending(part.clone(), &plan.table);
             pending.deletes_only &= plan.kind == ModifyKind::Delete;
             match plan.scope {
-                Scope::Partition => pending.delete(&target, None),
+                Scope::Partition => pending.delete(&target, None)?,
                 Scope::Range => {
                     for range in &ranges {
                         // The bounds begin with the row-kind byte, which headers leave out.
                         let end = range.end.as_ref().map_or_else(|| [&range.start[..], &[0]].concat(), Clone::clone);
-                        pending.delete(&target, Some((range.start[1..].to_vec(), end[1..].to_vec())));
+                        pending.delete(&target, Some((range.start[1..].to_vec(), end[1..].to_vec())))?;
                     }
                 }
                 Scope::Rows => {
@@ -250,18 +252,28 @@ struct Target<'a> {
     partition: &'a [u8],
 }
 
+impl Target<'_> {
+    /// Takes memory for an operation of this size, and for it in the mutation that is sent.
+    fn take(&self, bytes: usize) -> Result<(), CqlError> {
+        self.bound.environment.budget.take(2 * (bytes + size_of::<ProgramOperation>()))
+    }
+}
+
 impl Pending {
     fn note(&mut self, explicit_us: Option<i64>) {
         self.explicit_us = self.explicit_us.max(explicit_us);
     }
 
-    fn delete(&mut self, target: &Target<'_>, range: Option<(Vec<u8>, Vec<u8>)>) {
+    fn delete(&mut self, target: &Target<'_>, range: Option<(Vec<u8>, Vec<u8>)>) -> Result<(), CqlError> {
+        let range_bytes = range.as_ref().map_or(0, |(start, end)| start.len() + end.len());
+        target.take(target.partition.len() + range_bytes)?;
         self.note(target.timing.explicit_us);
         self.program.operations.push(ProgramOperation::Delete {
             partition: target.partition.to_vec(),
             range,
             explicit_us: target.timing.explicit_us,
         });
+        Ok(())
     }
 
     fn write_statics(&mut self, target: &mut Target<'_>) -> Result<(), CqlError> {
@@ -278,9 +290,11 @@ impl Pending {
         let plan = target.plan;
         let mut value = Vec::with_capacity(128);
         let packed = pack_row(plan, is_static, target.bound, &target.timing, &mut value)?;
+        target.take(target.partition.len() + row.len() + value.capacity())?;
         self.note(target.timing.explicit_us);
         let key = [target.partition, row].concat();
         for (column, edit) in packed.list_edits {
+            target.take(key.len() + edit.size_bytes())?;
             self.program.operations.push(ProgramOperation::List {
                 key: key.clone(),
                 partition_len: target.partition.len(),
@@ -291,6 +305,7 @@ impl Pending {
             });
         }
         for (column, path, text) in packed.document_edits {
+            target.take(key.len() + text.len())?;
             // Edits of one document in one statement are one change.
             let last = self.program.operations.last_mut();
             if let Some(ProgramOperation::Document { key: known, column: of, edits, .. }) = last
@@ -337,7 +352,7 @@ impl Pending {
         if seen.values().all(|count| *count == 1) {
             return;
         }
-        let repeated: Vec<Vec<u8>> =
+        let repeated: HashSet<Vec<u8>, ahash::RandomState> =
             seen.into_iter().filter(|(_, count)| *count > 1).map(|(key, _)| key.to_vec()).collect();
         for operation in &mut self.program.operations {
             if let ProgramOperation::Row { key, is_overwrite, .. } = operation
@@ -398,6 +413,7 @@ fn test_tree(plan: &ModifyPlan, tree: &ConditionTree, bound: &Bound<'_>) -> Resu
 
 fn column_test(plan: &ModifyPlan, condition: &ColumnCondition, bound: &Bound<'_>) -> Result<ColumnTest, CqlError> {
     {
+        bound.environment.budget.take(size_of::<ColumnTest>())?;
         let column = plan.table.column(condition.column);
         let part = match &condition.part {
             Part::Whole => TestedPart::Whole,
@@ -437,7 +453,10 @@ fn column_test(plan: &ModifyPlan, condition: &ColumnCondition, bound: &Bound<'_>
 
 fn condition_value(term: &Term, bound: &Bound<'_>, name: &str) -> Result<Option<Vec<u8>>, CqlError> {
     match term.evaluate(bound)? {
-        Evaluated::Set(bytes) => Ok(Some(bytes.into_owned())),
+        Evaluated::Set(bytes) => {
+            bound.environment.budget.take(2 * (bytes.len() + size_of::<Vec<u8>>()))?;
+            Ok(Some(bytes.into_owned()))
+        }
         Evaluated::Null => Ok(None),
         Evaluated::Unset => Err(invalid(format!("Invalid unset value for column {name}"))),
     }
@@ -449,6 +468,7 @@ fn condition_values(values: &Values, bound: &Bound<'_>, name: &str) -> Result<Ve
         Values::Many(terms) => terms.iter().map(|term| condition_value(term, bound, name)).collect(),
         Values::List(term) => {
             let list = term.require(bound, name)?;
+            bound.environment.budget.take(list.len() + list.len() / 4 * size_of::<Option<Vec<u8>>>())?;
             let elements = collection::elements(&list).map_err(crate::error::value_error)?;
             elements
                 .map(|element| element.map(|bytes| Some(bytes.to_vec())).map_err(crate::error::value_error))

@@ -68,8 +68,19 @@ pub fn bind<'a>(predicate: &'a RowPredicate, bound: &Bound<'a>) -> Result<BoundP
 }
 
 impl BoundPredicate<'_> {
+    /// How often it may look at each byte of a row.
+    pub fn steps(&self) -> usize {
+        match self {
+            BoundPredicate::Compare(of, ..) | BoundPredicate::Contains { of, .. } => of.nodes(),
+            BoundPredicate::In(of, _, values, _) => of.nodes() + values.len(),
+            BoundPredicate::And(parts) | BoundPredicate::Or(parts) => parts.iter().map(Self::steps).sum(),
+            BoundPredicate::Not(inner) => inner.steps(),
+        }
+    }
+
     /// Whether it holds of a row; `None` if null leaves it open.
     pub fn holds(&self, scope: &Scope<'_>, row: &RowData) -> Result<Option<bool>, CqlError> {
+        scope.bound.environment.budget.check()?;
         Ok(match self {
             BoundPredicate::Compare(of, data_type, operator, wanted) => match (scope.evaluate(of, row)?, wanted) {
                 (Some(found), Some(wanted)) => Some(satisfies(*operator, value::compare(data_type, &found, wanted))),

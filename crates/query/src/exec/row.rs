@@ -50,6 +50,11 @@ impl RowData {
         Self { buffer: Vec::new(), elements: Vec::new(), slots, reads, records_elements, kept: (0, 0) }
     }
 
+    /// Memory of its buffers, about.
+    pub fn size_bytes(&self) -> usize {
+        self.buffer.len() + self.elements.len() * size_of::<ElementInfo>() + self.slots.len() * size_of::<Slot>()
+    }
+
     /// The value of a column.
     #[inline]
     pub fn value(&self, position: usize) -> Option<&[u8]> {

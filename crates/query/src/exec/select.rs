@@ -14,6 +14,7 @@ use super::keys::{KeyRange, PartitionKey, clustering_ranges, partition_keys};
 use super::paging::PagingState;
 use super::row::RowData;
 use super::source::Source;
+use crate::budget::{Budget, refused};
 use crate::error::invalid;
 use crate::kv::{Fetch, FetchRows, Kv, ScanChunk, ScanRequest};
 use crate::plan::restrictions::PartitionRestriction;
@@ -21,6 +22,7 @@ use crate::plan::select::{SelectPlan, check_limit};
 use crate::plan::term::{Bound, Evaluated, Term};
 use crate::program::PARTITION_DELETIONS;
 use diorite_base::TabletId;
+use diorite_base::account::Held;
 use diorite_cql::protocol::{CqlError, Rows};
 use diorite_model::key;
 use diorite_model::schema::TabletRange;
@@ -36,6 +38,11 @@ pub(super) const PARALLEL_PIECES: usize = 16;
 const CHUNK_BYTES: usize = 1 << 20;
 /// The most entries of one chunk when it is not known how many are needed.
 const CHUNK_ENTRIES: usize = 8_192;
+
+/// What an entry costs beside its bytes, in the same measure.
+const ENTRY_BYTES: usize = 64;
+/// Entries are taken on the thread that serves the connection if their bytes, times what is done with each, are not more than this: a fraction of a millisecond.
+const INLINE_BYTES: usize = 256 << 10;
 
 /// What a client asks of the page.
 #[derive(Debug, Clone, Copy)]
@@ -89,6 +96,8 @@ struct Piece<'p> {
 /// What was read of a piece.
 struct Fetched<'p> {
     piece: Piece<'p>,
+    /// Its memory.
+    _held: Held<'p>,
     header: Option<Vec<u8>>,
     static_row: Option<Vec<u8>>,
     found: Found,
@@ -127,6 +136,31 @@ impl<K: Kv> Read<'_, K> {
             return self.fold(&units, &filters, limits, &page).await;
         }
         self.page_of_scans(&scans, &filters, limits, &page, state).await
+    }
+
+    /// What the request may use.
+    pub(super) fn budget(&self) -> &Budget {
+        self.bound.environment.budget
+    }
+
+    /// Feeds entries to the collector: those of a chunk, or the row with this key whose value is all that is in it. What is much work is done where it holds up
+    /// nobody.
+    async fn consume(
+        &self,
+        row: Option<&[u8]>,
+        chunk: &ScanChunk,
+        collector: &mut Collector<'_>,
+    ) -> Result<Step, CqlError> {
+        let bytes = chunk.buffer.len() + chunk.ends.len() * ENTRY_BYTES;
+        let is_short = bytes.saturating_mul(collector.steps_per_byte()) <= INLINE_BYTES;
+        let mut work = || match row {
+            Some(key) => collector.consume(std::iter::once((key, chunk.buffer.as_slice()))),
+            None => collector.consume(chunk.entries()),
+        };
+        if is_short {
+            return work();
+        }
+        self.source.run_long(work).await
     }
 
     pub(super) fn scope(&self) -> Scope<'_> {
@@ -199,6 +233,7 @@ impl<K: Kv> Read<'_, K> {
             })
         });
         let entries = self.chunk_entries(&collector);
+        let budget = self.budget();
         // Reading far ahead would be in vain when few rows are wanted.
         let parallel = usize::try_from(collector.page_rows_left()).unwrap_or(PARALLEL_PIECES).min(PARALLEL_PIECES);
         let mut running = FuturesOrdered::new();
@@ -209,6 +244,7 @@ impl<K: Kv> Read<'_, K> {
                 running.push_back(self.fetch(piece, entries));
             }
             let Some(fetched) = running.next().await else { break };
+            budget.check()?;
             let remaining = state.as_ref().map(|state| state.remaining_in_partition.unwrap_or(u64::MAX));
             let step = self.take_piece(fetched?, remaining, &mut collector).await?;
             check_result_size(&collector, page)?;
@@ -216,9 +252,10 @@ impl<K: Kv> Read<'_, K> {
                 break;
             }
         }
+        drop(running);
         let is_last = partitions.last().is_none_or(|last| last.prefix == collector.partition())
             && collector.position().len() == collector.partition().len() + usize::from(!self.plan.is_reversed);
-        self.finish(collector, page, is_last)
+        self.finish(collector, page, is_last).await
     }
 
     /// The ranges of a partition, from where the former page ended, in the order in which they are read.
@@ -232,7 +269,8 @@ impl<K: Kv> Read<'_, K> {
     }
 
     /// Reads the beginning of a piece: a row, or the first chunk of a range.
-    async fn fetch<'p>(&self, piece: Piece<'p>, entries: usize) -> Result<Fetched<'p>, CqlError> {
+    async fn fetch<'p>(&'p self, piece: Piece<'p>, entries: usize) -> Result<Fetched<'p>, CqlError> {
+        let mut held = self.budget().hold(0)?;
         let tablet = tablet_of(self.tablets, piece.partition.token);
         let prefix = piece.partition.prefix.as_slice();
         let mut request = if piece.is_first { self.partition_fetch(prefix) } else { Fetch::default() };
@@ -252,12 +290,13 @@ impl<K: Kv> Read<'_, K> {
             }
         }
         let fetched = self.source.fetch(tablet, request).await?;
+        held.grow(fetched.size_bytes()).map_err(refused)?;
         let found = match (row_key.zip(fetched.row), scan) {
             (Some((key, value)), _) => Found::Row(key, value),
             (None, Some(scan)) => Found::Chunk(scan, fetched.chunk),
             (None, None) => Found::Nothing,
         };
-        Ok(Fetched { piece, header: fetched.header, static_row: fetched.static_row, found })
+        Ok(Fetched { piece, _held: held, header: fetched.header, static_row: fetched.static_row, found })
     }
 
     /// Feeds a piece to the collector, with the rest of its range. `remaining` is what the former page left of its partition's limit.
@@ -267,7 +306,7 @@ impl<K: Kv> Read<'_, K> {
         remaining: Option<u64>,
         collector: &mut Collector<'_>,
     ) -> Result<Step, CqlError> {
-        let Fetched { piece, header, static_row, found } = fetched;
+        let Fetched { piece, _held, header, static_row, found } = fetched;
         if piece.is_first {
             collector.begin_partition(&piece.partition.prefix, header, static_row.as_deref())?;
             if let Some(remaining) = remaining.filter(|_| piece.is_resumed) {
@@ -277,7 +316,10 @@ impl<K: Kv> Read<'_, K> {
         if !collector.is_partition_done() {
             let step = match found {
                 Found::Nothing => Step::More,
-                Found::Row(key, value) => collector.consume(std::iter::once((key.as_slice(), value.as_slice())))?,
+                Found::Row(key, value) => {
+                    let row = ScanChunk { buffer: value, ends: Vec::new(), exhausted: true };
+                    self.consume(Some(&key), &row, collector).await?
+                }
                 Found::Chunk(scan, chunk) => self.range(scan, Some(chunk), collector).await?,
             };
             if step == Step::Full {
@@ -339,14 +381,19 @@ impl<K: Kv> Read<'_, K> {
         let TabletScan { tablet, mut start, mut end } = scan;
         let is_reversed = self.plan.is_reversed;
         while start < end {
+            self.budget().check()?;
+            let mut held = self.budget().hold(0)?;
             let chunk = match first.take() {
+                // It is charged by whoever read it.
                 Some(chunk) => chunk,
                 None => {
                     let rows = self.chunk_fetch(&start, &end, self.chunk_entries(collector));
-                    self.source.fetch(tablet, Fetch { rows, ..Fetch::default() }).await?.chunk
+                    let chunk = self.source.fetch(tablet, Fetch { rows, ..Fetch::default() }).await?.chunk;
+                    held.grow(chunk.size_bytes()).map_err(refused)?;
+                    chunk
                 }
             };
-            if collector.consume(chunk.entries())? == Step::Full {
+            if self.consume(None, &chunk, collector).await? == Step::Full {
                 return Ok(Step::Full);
             }
             let Some(last) = chunk.entries().last().filter(|_| !chunk.exhausted) else { break };
@@ -436,24 +483,26 @@ impl<K: Kv> Read<'_, K> {
     ) -> Result<Rows, CqlError> {
         let mut collector = Collector::new(self.plan, self.scope(), filters, limits);
         let mut first = None;
+        let mut held = self.budget().hold(0)?;
         if let Some(state) = &state
             && let Some(scan) = scans.first().filter(|scan| scan.start.starts_with(&state.key))
         {
             let prefix = &state.key[..state.partition_len];
             let rows = self.chunk_fetch(&scan.start, &scan.end, self.chunk_entries(&collector));
             let fetched = self.source.fetch(scan.tablet, Fetch { rows, ..self.partition_fetch(prefix) }).await?;
+            held.grow(fetched.size_bytes()).map_err(refused)?;
             collector.begin_partition(prefix, fetched.header, fetched.static_row.as_deref())?;
             collector.resume_partition(state.remaining_in_partition.unwrap_or(u64::MAX));
             first = Some(fetched.chunk);
         }
         for scan in scans {
             if self.range(scan.clone(), first.take(), &mut collector).await? == Step::Full {
-                return self.finish(collector, page, false);
+                return self.finish(collector, page, false).await;
             }
             check_result_size(&collector, page)?;
         }
         collector.end_partition()?;
-        self.finish(collector, page, true)
+        self.finish(collector, page, true).await
     }
 
     pub(super) fn finish_aggregates(&self, mut collector: Collector<'_>) -> Result<Rows, CqlError> {
@@ -474,7 +523,12 @@ impl<K: Kv> Read<'_, K> {
         Ok(rows)
     }
 
-    fn finish(&self, mut collector: Collector<'_>, page: &PageRequest<'_>, is_last: bool) -> Result<Rows, CqlError> {
+    async fn finish(
+        &self,
+        mut collector: Collector<'_>,
+        page: &PageRequest<'_>,
+        is_last: bool,
+    ) -> Result<Rows, CqlError> {
         if self.plan.is_folded() {
             return self.finish_aggregates(collector);
         }
@@ -482,13 +536,11 @@ impl<K: Kv> Read<'_, K> {
         if !self.plan.ordering.is_empty() {
             let limit = self.limits(page, None)?;
             let wanted = if self.plan.limit.is_some() { self.sorted_limit()? } else { limit.rows };
-            let mut sortable = std::mem::take(&mut collector.sortable);
-            sortable.sort_by(|a, b| self.compare_sortable(a, b));
+            let sortable = std::mem::take(&mut collector.sortable);
             let left_out = usize::try_from(collector.offset_left()).unwrap_or(usize::MAX);
-            for row in sortable.iter().skip(left_out).take(usize::try_from(wanted).unwrap_or(usize::MAX)) {
-                rows.body.extend_from_slice(&row.cells);
-                rows.row_count += 1;
-            }
+            let wanted = usize::try_from(wanted).unwrap_or(usize::MAX);
+            let work = || self.sorted(sortable, left_out, wanted, &mut rows);
+            self.source.run_long(work).await?;
             return Ok(rows);
         }
         if !is_last && !collector.is_finished() && collector.is_full() {
@@ -506,6 +558,26 @@ impl<K: Kv> Read<'_, K> {
         rows.row_count = collector.row_count;
         rows.body = std::mem::take(&mut collector.body);
         Ok(rows)
+    }
+
+    /// Puts rows in order, and those that are wanted into the result.
+    fn sorted(
+        &self,
+        mut sortable: Vec<SortableRow>,
+        left_out: usize,
+        wanted: usize,
+        rows: &mut Rows,
+    ) -> Result<(), CqlError> {
+        let budget = self.budget();
+        sortable.sort_by(|a, b| self.compare_sortable(a, b));
+        let is_wanted = |at: &usize| *at >= left_out && at - left_out < wanted;
+        for (_, row) in sortable.into_iter().enumerate().filter(|(at, _)| is_wanted(at)) {
+            budget.check()?;
+            budget.reserve(&mut rows.body, row.cells.len())?;
+            rows.body.extend_from_slice(&row.cells);
+            rows.row_count += 1;
+        }
+        Ok(())
     }
 
     fn sorted_limit(&self) -> Result<u64, CqlError> {

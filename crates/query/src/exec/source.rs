@@ -3,6 +3,7 @@
 //!
 //! Always true: entries come in key order, in chunks of bounded size. Left out: what entries mean.
 
+use crate::budget::Budget;
 use crate::error::kv_error;
 use crate::kv::several::{self, Several};
 use crate::kv::{Fetch, FetchRows, Fetched, Kv, KvError, ScanChunk, ScanRequest};
@@ -50,6 +51,23 @@ impl<'k, K: Kv> Source<'k, K> {
             met_missing_tablet.store(true, Ordering::Relaxed);
         }
         kv_error(error, None, kv.replicas(tablet))
+    }
+
+    /// How much longer a request may run, milliseconds.
+    pub fn left_ms(&self, budget: &Budget) -> Option<u64> {
+        let deadline_ns = Some(budget.deadline_ns()).filter(|deadline_ns| *deadline_ns != u64::MAX)?;
+        match self {
+            Source::Tablets { kv, .. } => Some(deadline_ns.saturating_sub(kv.monotonic_ns()) / 1_000_000),
+            Source::Memory(_) => None,
+        }
+    }
+
+    /// Does work that takes more than a moment where it holds up nobody else.
+    pub async fn run_long<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
+        match self {
+            Source::Tablets { kv, .. } => kv.run_long(work).await,
+            Source::Memory(_) => work(),
+        }
     }
 
     /// Reads a tablet.

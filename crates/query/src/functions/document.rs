@@ -10,6 +10,9 @@ use diorite_model::types::CqlType;
 use diorite_model::value::json::{from_json, stored_name, write_nullable};
 use std::borrow::Cow;
 
+/// What a parsed text takes for each of its bytes, at most: an array of digits.
+pub const PARSED_BYTES: usize = 24;
+
 /// One step of a path, by the type of its argument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {

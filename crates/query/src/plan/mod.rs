@@ -71,6 +71,8 @@ pub struct Planned {
     pub tables: Vec<Arc<TableContext>>,
     /// How it is executed without waiting, if it can be.
     pub hot: Option<HotPlan>,
+    /// `USING TIMEOUT`: how long it may take, nanoseconds.
+    pub timeout_ns: Option<u64>,
 }
 
 impl Planned {
@@ -163,9 +165,41 @@ pub fn plan(catalog: &Catalog, keyspace: Option<&str>, parsed: &Parsed) -> Resul
     let markers = planner.bind_markers(partition_key_indexes)?;
     let result = result.unwrap_or_else(|| Arc::new(ResultMetadata::empty()));
     let marker_count = parsed.markers.len();
-    let hot = hot_plan(&plan, marker_count);
-    Ok(Planned { plan, marker_count, markers, result, tables: planner.tables, hot })
+    let timeout_ns = timeout_ns(&parsed.statement)?;
+    // What has a time limit of its own goes the way where limits are kept.
+    let hot = hot_plan(&plan, marker_count).filter(|_| timeout_ns.is_none());
+    Ok(Planned { plan, marker_count, markers, result, tables: planner.tables, hot, timeout_ns })
 }
+
+/// How long a statement says that it may take. What a batch says counts; its statements may not say anything else.
+fn timeout_ns(statement: &Statement) -> Result<Option<u64>, CqlError> {
+    let timeout = match statement {
+        Statement::Select(select) => select.timeout,
+        Statement::Insert(insert) => insert.using.timeout,
+        Statement::Update(update) => update.using.timeout,
+        Statement::Delete(delete) => delete.timeout,
+        Statement::Batch(batch) => {
+            let of_statement = |modification: &ast::Modification| match modification {
+                ast::Modification::Insert(insert) => insert.using.timeout,
+                ast::Modification::Update(update) => update.using.timeout,
+                ast::Modification::Delete(delete) => delete.timeout,
+            };
+            if batch.statements.iter().any(|statement| of_statement(statement).is_some()) {
+                return Err(invalid("the timeout of a batch must be set for the whole batch"));
+            }
+            batch.using.timeout
+        }
+        _ => None,
+    };
+    let Some(timeout) = timeout else { return Ok(None) };
+    let days_ns = i64::from(timeout.days).saturating_mul(NS_PER_DAY);
+    match u64::try_from(days_ns.saturating_add(timeout.nanoseconds)) {
+        Ok(0) | Err(_) => Err(invalid("a timeout must be greater than zero")),
+        Ok(timeout_ns) => Ok(Some(timeout_ns)),
+    }
+}
+
+const NS_PER_DAY: i64 = 24 * 60 * 60 * 1_000_000_000;
 
 /// For each partition key column the marker bound to it, if all are bound to one each.
 fn key_markers(restrictions: &restrictions::Restrictions) -> Vec<u16> {

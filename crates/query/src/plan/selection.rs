@@ -39,6 +39,22 @@ pub enum Selector {
     Aggregate(usize),
 }
 
+impl Selector {
+    /// How many selectors it is made of.
+    pub fn nodes(&self) -> usize {
+        1 + match self {
+            Selector::Call(_, parts) | Selector::Build(_, parts) => parts.iter().map(Self::nodes).sum(),
+            Selector::Element(of, ..) | Selector::Slice(of, ..) | Selector::Field(of, _) => of.nodes(),
+            Selector::Column(_)
+            | Selector::Term(_)
+            | Selector::Metadata(..)
+            | Selector::ElementMetadata(..)
+            | Selector::FieldMetadata(..)
+            | Selector::Aggregate(_) => 0,
+        }
+    }
+}
+
 /// An aggregate function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AggregateKind {

@@ -144,7 +144,17 @@ impl Term {
         match self {
             Term::Constant(Some(bytes)) => Ok(Evaluated::Set(Cow::Borrowed(bytes))),
             Term::Constant(None) => Ok(Evaluated::Null),
-            Term::Marker { index, data_type } => bound_value(bound.values[usize::from(*index)], data_type),
+            Term::Marker { index, data_type } => {
+                let value = bound.values[usize::from(*index)];
+                // To bring a document to its stored form it is parsed.
+                let _parsed = match (data_type, &value) {
+                    (CqlType::Jsonb, Value::Set(bytes)) => {
+                        Some(bound.environment.budget.hold(bytes.len().saturating_mul(document::PARSED_BYTES))?)
+                    }
+                    _ => None,
+                };
+                bound_value(value, data_type)
+            }
             Term::Call(call) => call.evaluate(bound),
             Term::Compound(compound) => compound.evaluate(bound),
             Term::JsonColumn(column) => column.evaluate(bound),
@@ -189,6 +199,7 @@ pub fn bound_value<'a>(value: Value<'a>, data_type: &CqlType) -> Result<Evaluate
 impl JsonColumn {
     fn evaluate<'a>(&'a self, bound: &Bound<'a>) -> Result<Evaluated<'a>, CqlError> {
         let json = self.json.require(bound, "[json]")?;
+        let _parsed = bound.environment.budget.hold(json.len().saturating_mul(document::PARSED_BYTES))?;
         let row = document::parse_row(&json, self.columns.iter().map(String::as_str))?;
         Ok(match document::member(&row, &self.name, &self.data_type)? {
             Member::Value(Some(wire)) => Evaluated::Set(Cow::Owned(wire)),
@@ -215,9 +226,15 @@ impl Call {
 
 impl Compound {
     fn evaluate<'a>(&'a self, bound: &Bound<'a>) -> Result<Evaluated<'a>, CqlError> {
+        let budget = bound.environment.budget;
         let mut parts = Vec::with_capacity(self.parts.len());
+        // The parts, which may be one value many times, are put together and then brought to their stored form.
+        let mut working = budget.hold(self.parts.len() * size_of::<Evaluated<'_>>())?;
         for part in &self.parts {
-            parts.push(part.evaluate(bound)?);
+            let part = part.evaluate(bound)?;
+            let part_bytes = if let Evaluated::Set(bytes) = &part { bytes.len() } else { 0 };
+            working.grow(part_bytes.saturating_add(4).saturating_mul(3)).map_err(crate::budget::refused)?;
+            parts.push(part);
         }
         let wire = self.assemble(&parts)?;
         let stored = value::canonical(&self.data_type, &wire).map_err(value_error)?.into_owned();

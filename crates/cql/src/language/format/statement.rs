@@ -2,8 +2,8 @@
 
 use super::super::ast::{
     ArithmeticOperator, Assignment, AssignmentOperation, Batch, BatchKind, Condition, ConditionTest, Delete, Direction,
-    Expression, Insert, InsertSource, JsonDefault, Modification, Ordering, OrderingKind, Select, Selection, Statement,
-    Transaction, Update, Using,
+    Duration, Expression, Insert, InsertSource, JsonDefault, Literal, Modification, Ordering, OrderingKind, Select,
+    Selection, Statement, Transaction, Update, Using,
 };
 use super::Formatter;
 
@@ -68,6 +68,15 @@ impl Formatter<'_> {
         let offset = self.aside(|formatter| formatter.optional(" OFFSET ", select.offset.as_ref()));
         self.in_marker_order([limit, offset], "");
         self.flag(select.allow_filtering, " ALLOW FILTERING");
+        self.timeout(" USING ", select.timeout);
+    }
+
+    fn timeout(&mut self, introduction: &str, timeout: Option<Duration>) {
+        if let Some(timeout) = timeout {
+            self.push(introduction);
+            self.push("TIMEOUT ");
+            self.literal(&Literal::Duration(timeout));
+        }
     }
 
     /// An introduction and an expression, if there is one.
@@ -139,6 +148,8 @@ impl Formatter<'_> {
         let timestamp = self.aside(|formatter| formatter.optional("TIMESTAMP ", using.timestamp.as_ref()));
         let ttl = self.aside(|formatter| formatter.optional("TTL ", using.ttl.as_ref()));
         self.in_marker_order([timestamp, ttl], " AND ");
+        let is_first = using.timestamp.is_none() && using.ttl.is_none();
+        self.timeout(if is_first { "" } else { " AND " }, using.timeout);
     }
 
     fn update(&mut self, update: &Update) {
@@ -187,6 +198,7 @@ impl Formatter<'_> {
         self.push("FROM ");
         self.qualified(&delete.table);
         self.optional(" USING TIMESTAMP ", delete.timestamp.as_ref());
+        self.timeout(if delete.timestamp.is_none() { " USING " } else { " AND " }, delete.timeout);
         self.where_clause(&delete.where_clause);
         self.condition(delete.condition.as_ref());
         self.flag(delete.returns_status, " RETURNS STATUS AS ROW");

@@ -65,19 +65,23 @@ impl Parser<'_> {
         Ok(InsertSource::Json { value, default })
     }
 
-    /// `USING TIMESTAMP t AND TTL s`, if it is next.
+    /// `USING TIMESTAMP t AND TTL s AND TIMEOUT d`, if it is next.
     fn using(&mut self) -> Result<Using> {
         let mut using = Using::default();
         if !self.eat(Keyword::Using) {
             return Ok(using);
         }
         self.and_separated(|parser| {
+            if parser.at_timeout() && using.timeout.is_none() {
+                using.timeout = Some(parser.timeout()?);
+                return Ok(());
+            }
             let slot = if parser.at(Keyword::Timestamp) && using.timestamp.is_none() {
                 &mut using.timestamp
             } else if parser.at(Keyword::Ttl) && using.ttl.is_none() {
                 &mut using.ttl
             } else {
-                return Err(parser.unexpected("TIMESTAMP or TTL, each at most once"));
+                return Err(parser.unexpected("TIMESTAMP, TTL or TIMEOUT, each at most once"));
             };
             parser.bump();
             *slot = Some(parser.integer_or_marker()?);
@@ -177,16 +181,24 @@ impl Parser<'_> {
         let targets = if self.at(Keyword::From) { Vec::new() } else { self.comma_separated(Self::target)? };
         self.expect(Keyword::From)?;
         let table = self.qualified_name("table name")?;
-        let timestamp = if self.eat(Keyword::Using) {
-            self.expect(Keyword::Timestamp)?;
-            Some(self.integer_or_marker()?)
-        } else {
-            None
-        };
+        let (mut timestamp, mut timeout) = (None, None);
+        if self.eat(Keyword::Using) {
+            self.and_separated(|parser| {
+                if parser.at_timeout() && timeout.is_none() {
+                    timeout = Some(parser.timeout()?);
+                } else if parser.at(Keyword::Timestamp) && timestamp.is_none() {
+                    parser.bump();
+                    timestamp = Some(parser.integer_or_marker()?);
+                } else {
+                    return Err(parser.unexpected("TIMESTAMP or TIMEOUT, each at most once"));
+                }
+                Ok(())
+            })?;
+        }
         let where_clause = self.where_clause()?;
         let condition = self.condition()?;
         let returns_status = self.returns_status()?;
-        Ok(Delete { targets, table, timestamp, where_clause, condition, returns_status })
+        Ok(Delete { targets, table, timestamp, timeout, where_clause, condition, returns_status })
     }
 
     /// `BEGIN BATCH`, `BEGIN TRANSACTION` or `START TRANSACTION`.

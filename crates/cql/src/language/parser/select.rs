@@ -3,7 +3,7 @@
 //! Always true: clauses come in the one order that the grammar has, each at most once (YCQL's `LIMIT` and `OFFSET` in either).
 
 use super::super::ast::{
-    Direction, Expression, Literal, Ordering, OrderingKind, Select, Selection, Selector, Statement,
+    Direction, Duration, Expression, Literal, Ordering, OrderingKind, Select, Selection, Selector, Statement,
 };
 use super::super::keyword::Keyword;
 use super::super::lexer::{Kind, Symbol};
@@ -27,7 +27,7 @@ impl Parser<'_> {
         if allow_filtering {
             self.expect(Keyword::Filtering)?;
         }
-        self.using_timeout()?;
+        let timeout = if self.eat(Keyword::Using) { Some(self.timeout()?) } else { None };
         Ok(Statement::Select(Box::new(Select {
             json,
             distinct,
@@ -41,23 +41,27 @@ impl Parser<'_> {
             limit,
             offset,
             allow_filtering,
+            timeout,
         })))
     }
 
-    /// Scylla's `USING TIMEOUT 30s`, which its drivers add to their own queries of a server with tablets. Taken and not kept: how long a request
-    /// may take is the server's decision.
-    fn using_timeout(&mut self) -> Result<()> {
-        if !self.eat(Keyword::Using) {
-            return Ok(());
-        }
-        if !self.token_text(self.current).eq_ignore_ascii_case("timeout") {
+    /// Whether ScyllaDB's `TIMEOUT` is next, which is no keyword anywhere else.
+    pub(super) fn at_timeout(&self) -> bool {
+        self.token_text(self.current).eq_ignore_ascii_case("timeout")
+    }
+
+    /// `TIMEOUT 30s`
+    pub(super) fn timeout(&mut self) -> Result<Duration> {
+        if !self.at_timeout() {
             return Err(self.unexpected("TIMEOUT"));
         }
         self.bump();
         let token = self.current;
         match self.constant(false)? {
-            Literal::Duration(_) => Ok(()),
-            _ => Err(self.syntax_error(token, "a timeout is a duration, such as 30s".to_owned())),
+            Literal::Duration(duration) if duration.months == 0 && duration.days >= 0 && duration.nanoseconds >= 0 => {
+                Ok(duration)
+            }
+            _ => Err(self.syntax_error(token, "a timeout is a duration without months, such as 30s".to_owned())),
         }
     }
 

@@ -245,6 +245,7 @@ fn select() -> impl Strategy<Value = Statement> {
                 limit: None,
                 offset: None,
                 allow_filtering: false,
+                timeout: json.then_some(Duration { months: 0, days: 1, nanoseconds: 7_000_000 }),
             }))
         },
     )

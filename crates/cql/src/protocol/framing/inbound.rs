@@ -142,15 +142,102 @@ impl Inbound {
             self.payload.range = range.start - self.position..range.end - self.position;
         }
         self.position = 0;
-        let room_bytes = if was_full {
-            (self.input.capacity() * 2).clamp(FIRST_READ_BYTES, MAX_READ_BYTES)
-        } else {
-            FIRST_READ_BYTES / 4
-        };
-        if self.input.capacity() - self.input.len() < room_bytes {
-            self.input.reserve(room_bytes.max(FIRST_READ_BYTES));
+        let wanted = self.wanted_capacity(was_full);
+        if wanted > self.input.capacity() {
+            let more = wanted - self.input.len();
+            self.input.reserve_exact(more);
         }
         &mut self.input
+    }
+
+    /// The capacity that the input buffer is given before the next read, once what was decoded is dropped.
+    fn wanted_capacity(&self, was_full: bool) -> usize {
+        let capacity = self.input.capacity();
+        let unread_bytes = self.input.len() - self.position;
+        let room_bytes =
+            if was_full { (capacity * 2).clamp(FIRST_READ_BYTES, MAX_READ_BYTES) } else { FIRST_READ_BYTES / 4 };
+        if capacity.saturating_sub(unread_bytes) >= room_bytes {
+            return capacity;
+        }
+        let comfortable = unread_bytes + room_bytes.max(FIRST_READ_BYTES).max(unread_bytes);
+        // Of a long message no more than is still missing.
+        match self.unfinished_bytes() {
+            Some(missing) if missing > MAX_READ_BYTES => comfortable.min(unread_bytes + missing),
+            _ => comfortable.min(unread_bytes + 2 * MAX_READ_BYTES),
+        }
+    }
+
+    /// How much of a message in the plain framing is still to come, if its header has come.
+    fn unfinished_bytes(&self) -> Option<usize> {
+        let unread = &self.input[self.position..];
+        let header = Header::decode(unread, self.role).ok().flatten().filter(|_| self.layout.is_none())?;
+        (HEADER_BYTES + header.body_bytes).checked_sub(unread.len())
+    }
+
+    /// How much the buffers may grow by the next read: what has to be allowed before [`Inbound::input`] is called.
+    pub fn growth_bytes(&self) -> usize {
+        let is_done = self.position == self.input.len();
+        let input_bytes = match is_done && self.input.capacity() > MAX_IDLE_BUFFER_BYTES {
+            true => 0,
+            false => self.wanted_capacity(self.input.len() == self.input.capacity()) - self.input.capacity(),
+        };
+        let parts_bytes = match self.parts.is_empty() || self.are_parts_done {
+            true => 0,
+            false => self.wanted_parts(segment::MAX_PAYLOAD_BYTES).saturating_sub(self.parts.capacity()),
+        };
+        input_bytes + parts_bytes
+    }
+
+    /// The capacity that the parts of a large message are given before `more` bytes are added.
+    fn wanted_parts(&self, more: usize) -> usize {
+        let needed = self.parts.len() + more;
+        if needed <= self.parts.capacity() {
+            return self.parts.capacity();
+        }
+        let whole = match Header::decode(&self.parts, self.role) {
+            Ok(Some(header)) => HEADER_BYTES + header.body_bytes,
+            _ => needed,
+        };
+        needed.max((2 * self.parts.len()).min(whole))
+    }
+
+    /// Refuses the message that is underway, whose rest is not kept: `None` if none is, or nothing is known of it yet.
+    pub fn refuse_unfinished(&mut self, error: CqlError) -> Option<FrameError> {
+        let (header, missing) = match self.layout {
+            None => {
+                let missing = self.unfinished_bytes().filter(|missing| *missing > 0)?;
+                let header = Header::decode(&self.input[self.position..], self.role).ok().flatten()?;
+                self.input = Vec::new();
+                self.position = 0;
+                (header, missing)
+            }
+            Some(_) if self.parts.is_empty() || self.are_parts_done => return None,
+            Some(_) => {
+                let header = Header::decode(&self.parts, self.role).ok().flatten()?;
+                let missing = (HEADER_BYTES + header.body_bytes).checked_sub(self.parts.len())?;
+                self.parts = Vec::new();
+                (header, missing)
+            }
+        };
+        self.skip_bytes = missing;
+        Some(FrameError { error, stream: Some(header.stream), version: header.version, is_fatal: false })
+    }
+
+    /// Gives back large buffers whose content has been dealt with.
+    pub fn release_done(&mut self) {
+        if self.position == self.input.len() && self.input.capacity() > MAX_IDLE_BUFFER_BYTES {
+            if self.payload.is_in_scratch || self.payload.range.is_empty() {
+                self.input = Vec::new();
+                self.position = 0;
+            }
+        }
+        if self.are_parts_done {
+            self.are_parts_done = false;
+            self.parts = Vec::new();
+        }
+        if !self.payload.is_in_scratch || self.payload.range.is_empty() {
+            release_if_large(&mut self.scratch);
+        }
     }
 
     /// Whether no message is underway. While one is, the connection bounds how long it may take.
@@ -370,6 +457,8 @@ impl Inbound {
         }
         let payload = std::mem::take(&mut self.payload);
         let buffer = if payload.is_in_scratch { &self.scratch } else { &self.input };
+        let wanted = self.wanted_parts(payload.range.len());
+        self.parts.reserve_exact(wanted - self.parts.len());
         self.parts.extend_from_slice(&buffer[payload.range]);
         let Some(header) = Header::decode(&self.parts, self.role)? else { return Ok(None) };
         let missing = (HEADER_BYTES + header.body_bytes).checked_sub(self.parts.len());

@@ -12,6 +12,8 @@ use diorite_base::bytes::{Malformed, Reader, put_slice, put_varint};
 use diorite_cql::protocol::Value;
 
 const VERSION: u8 = 1;
+/// With the time that is left.
+const VERSION_WITH_TIME: u8 = 2;
 
 /// What the leader of a tablet is asked to do with rows.
 #[derive(Debug, Clone)]
@@ -32,6 +34,8 @@ pub struct Task<'a> {
     pub now_s: u32,
     /// With the range its last partition ends too.
     pub ends_partition: bool,
+    /// How much longer anybody waits for the answer, milliseconds.
+    pub left_ms: Option<u64>,
     /// Where to go on from, encoded ([`Partial::encode`]).
     pub partial: &'a [u8],
 }
@@ -70,7 +74,13 @@ impl<'a> Task<'a> {
     /// The encoded form.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(self.statement.len() + self.partial.len() + 64);
-        out.push(VERSION);
+        match self.left_ms {
+            None => out.push(VERSION),
+            Some(left_ms) => {
+                out.push(VERSION_WITH_TIME);
+                put_varint(&mut out, left_ms);
+            }
+        }
         put_varint(&mut out, self.table.0);
         put_varint(&mut out, self.version);
         put_slice(&mut out, self.keyspace.as_bytes());
@@ -96,9 +106,11 @@ impl<'a> Task<'a> {
     /// Reads an encoded task.
     pub fn decode(bytes: &'a [u8]) -> Result<Self, Malformed> {
         let mut reader = Reader::new(bytes);
-        if reader.u8()? != VERSION {
-            return Err(Malformed);
-        }
+        let left_ms = match reader.u8()? {
+            VERSION => None,
+            VERSION_WITH_TIME => Some(reader.varint()?),
+            _ => return Err(Malformed),
+        };
         let table = TableId(reader.varint()?);
         let version = reader.varint()?;
         let (keyspace, statement) = (text(&mut reader)?, text(&mut reader)?);
@@ -114,7 +126,8 @@ impl<'a> Task<'a> {
         let (now_us, now_s) = (reader.i64()?, reader.u32()?);
         let ends_partition = flag(&mut reader)?;
         let partial = reader.slice()?;
-        let task = Self { table, version, keyspace, statement, values, now_us, now_s, ends_partition, partial };
+        let task =
+            Self { table, version, keyspace, statement, values, now_us, now_s, ends_partition, left_ms, partial };
         reader.is_empty().then_some(task).ok_or(Malformed)
     }
 }

@@ -5,6 +5,7 @@
 
 use super::codec::{Reply, Task};
 use super::partial::{Partial, Piece};
+use crate::budget::Budget;
 use crate::exec::evaluate::Scope;
 use crate::exec::filter;
 use crate::functions::{Environment, UuidSource};
@@ -12,7 +13,10 @@ use crate::kv::Fetched;
 use crate::plan::select::SelectPlan;
 use crate::plan::term::Bound;
 use crate::plan::{self, Plan, Planned};
+use diorite_base::Clock;
+use diorite_base::account::{Account, Meter};
 use diorite_base::bytes::Reader;
+use diorite_base::limits::MAX_REQUEST_MEMORY_BYTES;
 use diorite_base::random::SplitMix64;
 use diorite_cluster::catalog::Catalog;
 use diorite_cql::language::parse;
@@ -34,16 +38,32 @@ struct Kept {
 }
 
 /// See the top of this module.
-#[derive(Debug)]
 pub struct Folder {
     /// The last used come first.
     plans: Mutex<VecDeque<Kept>>,
     uuids: UuidSource,
+    /// What the memory of tasks is charged to, and what ends them in time. Without it they are not limited.
+    limits: Option<(Arc<Account>, Arc<dyn Clock>)>,
 }
 
 impl Default for Folder {
     fn default() -> Self {
-        Self { plans: Mutex::default(), uuids: UuidSource::new(SplitMix64::from_entropy()) }
+        Self { plans: Mutex::default(), uuids: UuidSource::new(SplitMix64::from_entropy()), limits: None }
+    }
+}
+
+impl Folder {
+    /// One whose tasks are charged to an account, and end when the requests end that they are a part of.
+    pub fn limited(account: Arc<Account>, clock: Arc<dyn Clock>) -> Self {
+        Self { limits: Some((account, clock)), ..Self::default() }
+    }
+
+    /// What a task may use that has so much time left.
+    fn budget(&self, left_ms: Option<u64>) -> Budget {
+        let Some((account, clock)) = &self.limits else { return Budget::new(Meter::alone(usize::MAX), u64::MAX) };
+        let left_ns = left_ms.unwrap_or(u64::MAX).saturating_mul(1_000_000);
+        let meter = Meter::new(account, MAX_REQUEST_MEMORY_BYTES);
+        Budget::watching(meter, clock.monotonic_ns().saturating_add(left_ns), Arc::clone(clock))
     }
 }
 
@@ -55,10 +75,11 @@ impl Folder {
 
     fn carry_out(&self, catalog: &Catalog, task: &[u8], read: &Fetched) -> Option<Vec<u8>> {
         let task = Task::decode(task).ok()?;
+        let budget = &self.budget(task.left_ms);
         let planned = self.plan(catalog, &task)?;
         let plan = select_of(&planned)?;
         let partial = Partial::decode(plan.selection.shows.len(), &mut Reader::new(task.partial)).ok()?;
-        let environment = Environment { now_us: task.now_us, now_s: task.now_s, uuids: &self.uuids };
+        let environment = Environment { now_s: task.now_s, budget, ..Environment::new(task.now_us, &self.uuids) };
         let bound = Bound { values: &task.values, environment };
         let filters = filter::prepare(&plan.table, &plan.restrictions.filters, &bound).ok()?;
         let scope = Scope { table: &plan.table, bound: &bound, aggregates: &[] };

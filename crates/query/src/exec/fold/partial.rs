@@ -82,6 +82,13 @@ impl Partial {
         }
     }
 
+    /// Memory of what a collector is charged for that goes on from it, beside the body.
+    pub fn held_bytes(&self) -> usize {
+        let states: usize = self.states.iter().map(State::held_bytes).sum();
+        let first_row = self.first_row.as_ref().map_or(0, RowData::size_bytes);
+        states + first_row + self.group.as_ref().map_or(0, Group::held_bytes)
+    }
+
     /// Goes on over a piece of a range; the body of what comes back is of this piece alone.
     pub fn go_on(
         self,

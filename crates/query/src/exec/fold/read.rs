@@ -8,6 +8,7 @@
 
 use super::codec::{Reply, Task};
 use super::partial::{Next, Partial, Piece};
+use crate::budget::refused;
 use crate::error::invalid;
 use crate::exec::collect::{Collector, Limits};
 use crate::exec::filter::BoundFilter;
@@ -71,6 +72,11 @@ impl Unit {
         Self { tablet, spans, partition: partition.prefix.clone(), resumed }
     }
 
+    /// Memory of what it names.
+    fn size_bytes(&self) -> usize {
+        self.spans.iter().map(|span| size_of::<Span>() + span.size_bytes()).sum()
+    }
+
     fn begin(&self, limits: Limits) -> Partial {
         let left_in_partition = self.resumed.unwrap_or(limits.rows_per_partition);
         Partial {
@@ -127,7 +133,7 @@ impl<K: Kv> Read<'_, K> {
             return Ok(None);
         }
         if !has_order && !self.plan.is_reversed && state.is_none() {
-            return Ok(Some(self.units_of_tablets(partitions, ranges)));
+            return self.units_of_tablets(partitions, ranges).map(Some);
         }
         // Each partition is asked for with the statement: to bring the rows here takes less if that names very many.
         let is_long = partitions.len() > 1 && self.statement_bytes() > MAX_STATEMENT_BYTES / partitions.len();
@@ -141,6 +147,7 @@ impl<K: Kv> Read<'_, K> {
             first = found.ok_or_else(|| CqlError::protocol("Invalid value for the paging state"))?;
         }
         let after = state.map(|state| &state.key[state.partition_len..]);
+        self.charge_product(&partitions[first..], ranges)?;
         let (rest, all) = (self.in_order(ranges, after), self.in_order(ranges, None));
         let units = partitions[first..].iter().enumerate().map(|(number, partition)| {
             let resumed = state.filter(|_| number == 0);
@@ -152,7 +159,8 @@ impl<K: Kv> Read<'_, K> {
     }
 
     /// A unit for each tablet that has named partitions, with what is needed of each of them.
-    fn units_of_tablets(&self, partitions: &[PartitionKey], ranges: &[KeyRange]) -> Vec<Unit> {
+    fn units_of_tablets(&self, partitions: &[PartitionKey], ranges: &[KeyRange]) -> Result<Vec<Unit>, CqlError> {
+        self.charge_product(partitions, ranges)?;
         let mut by_tablet: BTreeMap<TabletId, Vec<&PartitionKey>> = BTreeMap::new();
         for partition in partitions {
             by_tablet.entry(tablet_of(self.tablets, partition.token)).or_default().push(partition);
@@ -175,7 +183,19 @@ impl<K: Kv> Read<'_, K> {
             }
             Unit { tablet, spans, partition: Vec::new(), resumed: None }
         });
-        units.collect()
+        Ok(units.collect())
+    }
+
+    /// Takes memory for the spans that each partition has: its header, its static row, and all ranges.
+    fn charge_product(&self, partitions: &[PartitionKey], ranges: &[KeyRange]) -> Result<(), CqlError> {
+        let of_range = |range: &KeyRange| range.start.len() + range.end.as_ref().map_or(0, Vec::len);
+        let range_bytes: usize = ranges.iter().map(of_range).sum();
+        let spans = ranges.len() + 2;
+        let of_partition = |partition: &PartitionKey| {
+            let keys = partition.prefix.len().saturating_mul(2 * spans);
+            keys.saturating_add(range_bytes).saturating_add(spans * size_of::<Span>())
+        };
+        self.budget().take(partitions.iter().map(of_partition).fold(0, usize::saturating_add))
     }
 
     /// Folds units into the rows of a page.
@@ -200,12 +220,13 @@ impl<K: Kv> Read<'_, K> {
     ) -> Result<Rows, CqlError> {
         let folds: Vec<_> = units.iter().map(|unit| self.fold_unit(unit, unit.begin(limits), filters)).collect();
         let mut folds = futures::stream::iter(folds).buffered(PARALLEL_TABLETS);
+        let budget = self.budget();
         let mut total = Collector::new(self.plan, self.scope(), filters, limits);
         while let Some(part) = folds.next().await {
             let (part, _) = part?;
             let aggregates = &self.plan.selection.aggregates;
             for ((state, other), aggregate) in total.states.iter_mut().zip(part.states).zip(aggregates) {
-                state.merge(other, aggregate)?;
+                state.merge(other, aggregate, budget)?;
             }
             total.first_row = total.first_row.take().or(part.first_row);
         }
@@ -219,6 +240,7 @@ impl<K: Kv> Read<'_, K> {
         limits: Limits,
         page: &PageRequest<'_>,
     ) -> Result<Rows, CqlError> {
+        let budget = self.budget();
         let mut left = limits;
         let mut rows = Rows::new(Arc::clone(&self.plan.selection.metadata));
         let mut running = FuturesOrdered::new();
@@ -237,9 +259,12 @@ impl<K: Kv> Read<'_, K> {
             let Some(folded) = running.next().await else { break };
             let (mut partial, mut next) = folded?;
             if !fits(&partial, &left) {
+                budget.give(partial.body.capacity());
                 (partial, next) = self.fold_unit(unit, unit.begin(left), filters).await?;
             }
+            budget.reserve(&mut rows.body, partial.body.len())?;
             rows.body.extend_from_slice(&partial.body);
+            budget.give(partial.body.capacity());
             rows.row_count += partial.row_count;
             reduce(&mut left.rows, partial.row_count.into());
             reduce(&mut left.page_rows, partial.row_count.into());
@@ -286,9 +311,12 @@ impl<K: Kv> Read<'_, K> {
     ) -> Result<(Partial, Next), CqlError> {
         let (mut body, mut row_count) = (Vec::new(), 0);
         let mut next = Next::Exhausted;
+        let budget = self.budget();
+        let _rest = budget.hold(unit.size_bytes())?;
         let mut rest = unit.spans.clone();
         let mut is_done = rest.is_empty();
         while !is_done && body.len() <= MAX_RESULT_BYTES {
+            budget.check()?;
             let count = count_of_piece(&rest);
             (partial, next) =
                 self.fold_piece(unit.tablet, &rest[..count], count == rest.len(), partial, filters).await?;
@@ -296,7 +324,9 @@ impl<K: Kv> Read<'_, K> {
                 // What was encoded for former pieces is not seen by the next.
                 partial.limits.page_bytes = partial.limits.page_bytes.saturating_sub(partial.body.len());
             }
+            budget.reserve(&mut body, partial.body.len())?;
             body.append(&mut partial.body);
+            partial.body = Vec::new();
             row_count += std::mem::take(&mut partial.row_count);
             match &next {
                 Next::Full => break,
@@ -340,7 +370,9 @@ impl<K: Kv> Read<'_, K> {
             spans => FetchRows::Several(Several { spans: several::encode(spans), reverse, max_entries, max_bytes }),
         };
         request.fold = self.task(ends_partition, &partial);
+        let mut held = self.budget().hold(0)?;
         let mut fetched = self.source.fetch(tablet, request.clone()).await?;
+        held.grow(fetched.size_bytes()).map_err(refused)?;
         if let Some(reply) = &fetched.folded {
             let columns = self.plan.selection.shows.len();
             let decoded = Reply::decode(columns, reply);
@@ -349,6 +381,7 @@ impl<K: Kv> Read<'_, K> {
                 Reply::Declined => {
                     request.fold = None;
                     fetched = self.source.fetch(tablet, request).await?;
+                    held.grow(fetched.size_bytes()).map_err(refused)?;
                 }
             }
         }
@@ -383,6 +416,7 @@ impl<K: Kv> Read<'_, K> {
             now_us: self.bound.environment.now_us,
             now_s: self.bound.environment.now_s,
             ends_partition,
+            left_ms: self.source.left_ms(self.budget()),
             partial: &encoded,
         };
         Some(task.encode())

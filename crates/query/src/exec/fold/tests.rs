@@ -164,6 +164,7 @@ fn a_failure_is_told_as_if_the_rows_had_been_here() {
 #[test]
 fn a_task_for_another_version_of_the_table_is_declined() {
     let task = Task {
+        left_ms: Some(7),
         table: TableId(7),
         version: 1,
         keyspace: "ks",

@@ -1,0 +1,83 @@
+//! The memory of a connection's buffers, as it is charged.
+//!
+//! Always true: what all connections have is not charged (the number of connections bounds it), so that short requests cost no look at an account that
+//! connections share; beyond that, a buffer that is to grow is charged before it does. Left out: what requests hold that run by themselves (`diorite_query::budget`).
+
+use diorite_base::account::{Account, Charge, Refused};
+use std::sync::Arc;
+
+/// What every connection may have without being charged for it.
+pub(crate) const ALLOWANCE_BYTES: usize = 16 << 10;
+
+/// See the top of this module.
+pub(crate) struct Buffers {
+    account: Arc<Account>,
+    /// Absent while the buffers are within the allowance.
+    charge: Option<Charge>,
+}
+
+impl Buffers {
+    pub(crate) fn new(account: &Arc<Account>) -> Self {
+        Self { account: Arc::clone(account), charge: None }
+    }
+
+    /// The buffers are about to have this size; if that is refused they must not.
+    #[inline]
+    pub(crate) fn admit(&mut self, capacity_bytes: usize) -> Result<(), Refused> {
+        let wanted = capacity_bytes.saturating_sub(ALLOWANCE_BYTES);
+        match &mut self.charge {
+            None if wanted == 0 => Ok(()),
+            Some(charge) if charge.bytes() >= wanted => Ok(()),
+            Some(charge) => charge.resize(wanted),
+            None => {
+                self.charge = Some(self.account.charge(wanted)?);
+                Ok(())
+            }
+        }
+    }
+
+    /// The buffers have this size.
+    #[inline]
+    pub(crate) fn settle(&mut self, capacity_bytes: usize) {
+        let wanted = capacity_bytes.saturating_sub(ALLOWANCE_BYTES);
+        match &mut self.charge {
+            Some(_) if wanted == 0 => self.charge = None,
+            Some(charge) if charge.bytes() == wanted => {}
+            Some(charge) => charge.settle(wanted),
+            None if wanted == 0 => {}
+            None => {
+                self.charge = self.account.charge(0).ok().map(|mut charge| {
+                    charge.settle(wanted);
+                    charge
+                })
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "test data is known")]
+
+    use super::*;
+
+    #[test]
+    fn what_all_connections_have_is_not_charged_and_the_rest_is_before_it_is_there() {
+        let account = Account::root("all requests", 100_000);
+        let mut buffers = Buffers::new(&account);
+        buffers.admit(ALLOWANCE_BYTES).unwrap();
+        buffers.settle(ALLOWANCE_BYTES);
+        assert_eq!(account.used_bytes(), 0);
+        buffers.admit(ALLOWANCE_BYTES + 70_000).unwrap();
+        assert!(buffers.admit(ALLOWANCE_BYTES + 170_000).is_err());
+        assert_eq!(account.used_bytes(), 70_000);
+        buffers.settle(ALLOWANCE_BYTES + 30_000);
+        assert_eq!(account.used_bytes(), 30_000);
+        buffers.settle(10);
+        assert_eq!(account.used_bytes(), 0);
+        buffers.settle(ALLOWANCE_BYTES + 200_000);
+        assert_eq!(account.used_bytes(), 200_000, "what is there counts, allowed or not");
+        drop(buffers);
+        assert_eq!(account.used_bytes(), 0);
+    }
+}

@@ -1,0 +1,178 @@
+//! What becomes of the messages that a connection has read: answered at once, handed to the store, or made into futures that the connection runs.
+//!
+//! Always true: what needs more than a few kilobytes is charged to the connection's account before it is allocated, and refused with a reason if it does not
+//! fit; before a client has logged in nothing but logging in costs more than its message. Left out: reading and writing ([`crate::connection`]).
+
+use crate::connection::{Answer, Next, Outcome};
+use crate::login;
+use crate::shared::Shared;
+use crate::timing::{Taken, token_of};
+use diorite_base::account::{Account, Meter};
+use diorite_base::limits::MAX_REQUEST_MEMORY_BYTES;
+use diorite_base::write::WriteSink;
+use diorite_cql::protocol::request::Startup;
+use diorite_cql::protocol::response::{self, ReplyHead, TABLETS_ROUTING};
+use diorite_cql::protocol::{CqlError, Envelope, Message, Opcode, Outbound, Request};
+use diorite_query::activity::Note;
+use diorite_query::budget::Budget;
+use diorite_query::engine::{ExecuteNow, OwnedRequest, ReplyTo};
+use diorite_query::{Operation, Session};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// What a request costs beside its body while it is worked on.
+const REQUEST_BYTES: usize = 2 << 10;
+/// Longer requests take the general way, where their memory is charged.
+const MAX_SHORT_BYTES: usize = 64 << 10;
+
+/// The parts of a connection that taking a request needs while the request borrows from the input.
+pub(crate) struct Requests<'c> {
+    pub(crate) shared: &'c Arc<Shared>,
+    pub(crate) session: &'c Arc<Session>,
+    pub(crate) sink: &'c Arc<dyn WriteSink>,
+    pub(crate) outbound: &'c mut Outbound,
+    pub(crate) submitted: &'c mut usize,
+    pub(crate) taken: &'c mut Taken,
+    pub(crate) client: Option<SocketAddr>,
+    /// When they were read, on the monotonic clock.
+    pub(crate) arrived_ns: u64,
+    pub(crate) started: bool,
+    /// It has also logged in, where that is asked for.
+    pub(crate) is_served: bool,
+    /// What requests are charged to.
+    pub(crate) account: &'c Arc<Account>,
+}
+
+impl Requests<'_> {
+    /// Takes a message: answers it, hands it on, or makes a future of it.
+    pub(crate) fn take(&mut self, envelope: &Envelope<'_>) -> Next {
+        let message = match Message::decode(envelope) {
+            Ok(message) => message,
+            Err(error) => return self.fail(envelope, &error),
+        };
+        match &message.request {
+            Request::Execute(execute)
+                if self.is_served && !message.wants_tracing && envelope.body.len() <= MAX_SHORT_BYTES =>
+            {
+                self.taken.executes += 1;
+                let reply = ReplyTo {
+                    version: envelope.version,
+                    stream: envelope.stream,
+                    sink: self.sink,
+                    token: token_of(envelope.stream, execute.parameters.consistency, self.arrived_ns),
+                };
+                let step = self.shared.engine.execute_now(self.session, execute, reply, self.outbound.buffer());
+                match step {
+                    ExecuteNow::Replied { slot, rows } => {
+                        self.taken.count_read(slot, rows);
+                        self.outbound.commit();
+                    }
+                    ExecuteNow::Refused => self.outbound.commit(),
+                    ExecuteNow::Submitted => *self.submitted += 1,
+                    ExecuteNow::NeedsWait => return self.run(envelope, &message, false),
+                    ExecuteNow::NeedsDisk => return self.run(envelope, &message, true),
+                }
+                Next::Nothing
+            }
+            Request::Startup(startup) if !self.started => self.startup(envelope, startup),
+            Request::Options => {
+                let head = ReplyHead::new(envelope.version, envelope.stream);
+                response::encode_supported(self.outbound.buffer(), &head, response::SUPPORTED_OPTIONS);
+                self.outbound.commit();
+                Next::Nothing
+            }
+            Request::AuthResponse(token) if self.started && !self.session.is_open() => {
+                self.log_in(envelope, token.unwrap_or_default())
+            }
+            Request::Register(events) if self.is_served => {
+                response::encode_ready(self.outbound.buffer(), &ReplyHead::new(envelope.version, envelope.stream));
+                self.outbound.commit();
+                Next::Register(*events)
+            }
+            Request::Query(_) | Request::Prepare(_) | Request::Execute(_) | Request::Batch(_) if self.is_served => {
+                self.run(envelope, &message, false)
+            }
+            _ => {
+                let name = envelope.opcode.name();
+                let order = match (self.started, self.is_served) {
+                    (false, _) => "before STARTUP",
+                    (true, false) => "before the client has logged in",
+                    (true, true) => "after STARTUP",
+                };
+                self.fail(envelope, &CqlError::protocol(format!("unexpected {name} message {order}")))
+            }
+        }
+    }
+
+    fn fail(&mut self, envelope: &Envelope<'_>, error: &CqlError) -> Next {
+        self.shared.counters.protocol_errors.fetch_add(1, Ordering::Relaxed);
+        let head = ReplyHead::new(envelope.version, envelope.stream);
+        response::encode_error(self.outbound.buffer(), &head, error);
+        self.outbound.commit();
+        Next::Nothing
+    }
+
+    fn startup(&mut self, envelope: &Envelope<'_>, startup: &Startup<'_>) -> Next {
+        let checked = startup.check_cql_version().and_then(|()| startup.compression(envelope.version));
+        match checked {
+            Ok(compression) => {
+                if startup.options.get(TABLETS_ROUTING).is_some() {
+                    self.session.set_learns_tablets();
+                }
+                Next::Start(envelope.version, compression, envelope.stream)
+            }
+            Err(error) => self.fail(envelope, &error),
+        }
+    }
+
+    /// Checks a password, which takes a while.
+    fn log_in(&mut self, envelope: &Envelope<'_>, token: &[u8]) -> Next {
+        let (stream, session, arrived_ns) = (envelope.stream, Arc::clone(self.session), self.arrived_ns);
+        let checking = login::log_in(Arc::clone(self.shared), session, token.to_vec());
+        Next::LogIn(Box::pin(async move {
+            let outcome = checking.await.map(|()| Outcome::LoggedIn);
+            let note = Note { operation: Operation::Access, statement: None };
+            Answer { stream, tracing_id: None, note, arrived_ns, outcome, _held: None }
+        }))
+    }
+
+    /// Makes a future of a request that may have to wait. It owns a copy of the body, as the input buffer goes on.
+    fn run(&mut self, envelope: &Envelope<'_>, message: &Message<'_>, needs_disk: bool) -> Next {
+        let counter = match envelope.opcode {
+            Opcode::Query => &self.shared.counters.queries,
+            Opcode::Prepare => &self.shared.counters.prepares,
+            Opcode::Batch => &self.shared.counters.batches,
+            _ => &self.shared.counters.executes_waiting,
+        };
+        counter.add(1);
+        let deadline_ns = self.arrived_ns.saturating_add(self.shared.request_timeout_ns);
+        let budget = Arc::new(Budget::new(Meter::new(self.account, MAX_REQUEST_MEMORY_BYTES), deadline_ns));
+        // Before its body is copied.
+        if let Err(error) = budget.take(envelope.body.len() + REQUEST_BYTES) {
+            self.shared.counters.overloaded.fetch_add(1, Ordering::Relaxed);
+            return self.fail(envelope, &error);
+        }
+        let (stream, arrived_ns) = (envelope.stream, self.arrived_ns);
+        let tracing_id = message.wants_tracing.then(|| self.shared.tracing_id());
+        let request = OwnedRequest {
+            opcode: envelope.opcode,
+            version: envelope.version,
+            flags: envelope.flags,
+            body: envelope.body.to_vec(),
+            needs_disk,
+            client: self.client,
+            arrived_ns,
+            budget: Arc::clone(&budget),
+        };
+        let answer = self.shared.engine.answer(Arc::clone(self.session), request);
+        let shared = Arc::clone(self.shared);
+        Next::Run(Box::pin(async move {
+            // Closed only when the node is gone; then nobody waits for the answer.
+            let _turn = shared.turns.acquire().await;
+            let answered = answer.await;
+            let outcome = answered.outcome.map(Outcome::Reply);
+            Answer { stream, tracing_id, note: answered.note, arrived_ns, outcome, _held: Some(budget) }
+        }))
+    }
+}

@@ -1,0 +1,278 @@
+//! What a request may use: memory, and time.
+//!
+//! Always true: a request ends once, for the first reason that there is (its deadline, an operator); looking whether it has ended costs one load, no look at a clock:
+//! whoever keeps the list of what runs ([`crate::activity`]) looks at the clock for all of them. What waits is woken, what computes looks here every few
+//! steps. Left out: which answer a client gets for it ([`crate::engine`] knows what was done by then).
+
+use crate::error::invalid;
+use diorite_base::Clock;
+use diorite_base::account::{Held, Meter, Refused};
+use diorite_cql::protocol::CqlError;
+use futures::task::AtomicWaker;
+use std::fmt;
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::task::Poll;
+
+/// Why a request ended before it was done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// Its time was over.
+    Expired,
+    /// An operator ended it.
+    Cancelled,
+}
+
+/// Steps between two looks at the clock, where nobody else looks at it.
+const STEPS_PER_LOOK: u32 = 32;
+
+const RUNS: u8 = 0;
+const EXPIRED: u8 = 1;
+const CANCELLED: u8 = 2;
+
+/// See the top of this module.
+pub struct Budget {
+    meter: Meter,
+    /// On the monotonic clock; `u64::MAX`: none.
+    deadline_ns: AtomicU64,
+    ended: AtomicU8,
+    waiting: AtomicWaker,
+    /// Looked at by the request itself, as nobody else does it.
+    clock: Option<Arc<dyn Clock>>,
+    steps: AtomicU32,
+}
+
+impl fmt::Debug for Budget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Budget")
+            .field("meter", &self.meter)
+            .field("deadline_ns", &self.deadline_ns())
+            .field("ended", &self.ended())
+            .finish_non_exhaustive()
+    }
+}
+
+static UNLIMITED: Budget = Budget::new(Meter::alone(usize::MAX), u64::MAX);
+
+impl Budget {
+    /// Of a request that ends at `deadline_ns` of the monotonic clock.
+    pub const fn new(meter: Meter, deadline_ns: u64) -> Self {
+        Self {
+            meter,
+            deadline_ns: AtomicU64::new(deadline_ns),
+            ended: AtomicU8::new(RUNS),
+            waiting: AtomicWaker::new(),
+            clock: None,
+            steps: AtomicU32::new(0),
+        }
+    }
+
+    /// Of a part of a request that another node carries out: it looks at the clock by itself.
+    pub fn watching(meter: Meter, deadline_ns: u64, clock: Arc<dyn Clock>) -> Self {
+        Self { clock: Some(clock), ..Self::new(meter, deadline_ns) }
+    }
+
+    /// Of what is bounded in other ways: single rows by their keys.
+    pub fn unlimited() -> &'static Self {
+        &UNLIMITED
+    }
+
+    /// The memory that it holds.
+    pub fn meter(&self) -> &Meter {
+        &self.meter
+    }
+
+    /// Takes memory until the request is over.
+    #[inline]
+    pub fn take(&self, bytes: usize) -> Result<(), CqlError> {
+        self.meter.take(bytes).map_err(refused)
+    }
+
+    /// Gives back memory that was taken.
+    pub fn give(&self, bytes: usize) {
+        self.meter.give(bytes);
+    }
+
+    /// Takes memory until what is returned is dropped.
+    pub fn hold(&self, bytes: usize) -> Result<Held<'_>, CqlError> {
+        self.meter.hold(bytes).map_err(refused)
+    }
+
+    /// Makes room in a buffer that belongs to the request until it is over, and charges what its capacity grows by.
+    #[inline]
+    pub fn reserve(&self, buffer: &mut Vec<u8>, more: usize) -> Result<(), CqlError> {
+        if buffer.capacity() - buffer.len() >= more {
+            return Ok(());
+        }
+        self.reserve_more(buffer, more)
+    }
+
+    #[cold]
+    fn reserve_more(&self, buffer: &mut Vec<u8>, more: usize) -> Result<(), CqlError> {
+        let (before, needed) = (buffer.capacity(), buffer.len().saturating_add(more));
+        let comfortable = needed.max(before + before / 2);
+        // While it is moved, both are there.
+        let wanted = match self.meter.take(comfortable) {
+            Ok(()) => comfortable,
+            Err(_) => {
+                self.take(needed)?;
+                needed
+            }
+        };
+        buffer.reserve_exact(wanted - buffer.len());
+        self.meter.give(before);
+        Ok(())
+    }
+
+    /// Until when it may run, on the monotonic clock.
+    pub fn deadline_ns(&self) -> u64 {
+        self.deadline_ns.load(Ordering::Relaxed)
+    }
+
+    /// Has it end at `deadline_ns`, if it would not end before.
+    pub fn end_by(&self, deadline_ns: u64) {
+        self.deadline_ns.fetch_min(deadline_ns, Ordering::Relaxed);
+    }
+
+    /// It may take as long as it does: what it changes is not undone halfway.
+    pub fn end_never(&self) {
+        self.deadline_ns.store(u64::MAX, Ordering::Relaxed);
+    }
+
+    /// Ends it, if nobody has before.
+    pub fn end(&self, why: Ended) {
+        let why = match why {
+            Ended::Expired => EXPIRED,
+            Ended::Cancelled => CANCELLED,
+        };
+        if self.ended.compare_exchange(RUNS, why, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+            self.waiting.wake();
+        }
+    }
+
+    /// Ends it if its time is over.
+    pub fn end_if_expired(&self, now_ns: u64) {
+        if now_ns >= self.deadline_ns() {
+            self.end(Ended::Expired);
+        }
+    }
+
+    /// Why it has ended, if it has.
+    #[inline]
+    pub fn ended(&self) -> Option<Ended> {
+        match self.ended.load(Ordering::Relaxed) {
+            RUNS => None,
+            EXPIRED => Some(Ended::Expired),
+            _ => Some(Ended::Cancelled),
+        }
+    }
+
+    /// Fails once it has ended. For every few steps of what computes; [`crate::engine`] gives the error its final form.
+    #[inline]
+    pub fn check(&self) -> Result<(), CqlError> {
+        if let Some(clock) = &self.clock
+            && self.steps.fetch_add(1, Ordering::Relaxed) % STEPS_PER_LOOK == 0
+        {
+            self.end_if_expired(clock.monotonic_ns());
+        }
+        match self.ended() {
+            None => Ok(()),
+            Some(_) => Err(CqlError::overloaded("the request has ended")),
+        }
+    }
+
+    /// What `work` gives, unless the request ends before; then it is dropped.
+    pub async fn unless_ended<T>(&self, work: impl Future<Output = T>) -> Result<T, Ended> {
+        let mut work = pin!(work);
+        std::future::poll_fn(|context| {
+            if let Some(why) = self.ended() {
+                return Poll::Ready(Err(why));
+            }
+            if let Poll::Ready(output) = work.as_mut().poll(context) {
+                return Poll::Ready(Ok(output));
+            }
+            self.waiting.register(context.waker());
+            // It may have ended just before that.
+            self.ended().map_or(Poll::Pending, |why| Poll::Ready(Err(why)))
+        })
+        .await
+    }
+}
+
+/// What a client is told whose request got no memory: whether it makes sense to send it again.
+pub fn refused(refused: Refused) -> CqlError {
+    match refused {
+        Refused::TooLarge { .. } => invalid(format!("the request is too large: {refused}")),
+        Refused::Full { .. } => CqlError::overloaded(refused.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "test data is known")]
+
+    use super::*;
+    use diorite_base::account::Account;
+    use diorite_cql::protocol::error::ErrorCode;
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicUsize;
+    use std::task::{Context, Wake};
+
+    struct Woken(AtomicUsize);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn what_waits_is_woken_when_the_request_ends_and_ends_for_the_first_reason() {
+        let budget = Budget::new(Meter::alone(10), 100);
+        let woken = Arc::new(Woken(AtomicUsize::new(0)));
+        let waker = Arc::clone(&woken).into();
+        let mut context = Context::from_waker(&waker);
+        let mut waiting = pin!(budget.unless_ended(std::future::pending::<()>()));
+        assert!(waiting.as_mut().poll(&mut context).is_pending());
+        budget.end_if_expired(99);
+        assert_eq!((budget.ended(), woken.0.load(Ordering::Relaxed)), (None, 0));
+        budget.end_by(200);
+        budget.end_if_expired(100);
+        budget.end(Ended::Cancelled);
+        assert_eq!((budget.ended(), woken.0.load(Ordering::Relaxed)), (Some(Ended::Expired), 1));
+        assert!(matches!(waiting.as_mut().poll(&mut context), Poll::Ready(Err(Ended::Expired))));
+        assert!(budget.check().is_err());
+    }
+
+    #[test]
+    fn what_is_done_in_time_is_not_ended() {
+        let budget = Budget::unlimited();
+        let mut context = Context::from_waker(std::task::Waker::noop());
+        let mut done = pin!(budget.unless_ended(async { 7 }));
+        assert!(matches!(done.as_mut().poll(&mut context), Poll::Ready(Ok(7))));
+    }
+
+    #[test]
+    fn a_refusal_says_whether_to_ask_again() {
+        let account = Account::root("all requests", 1_000);
+        let _others = account.charge(500).unwrap();
+        let budget = Budget::new(Meter::new(&account, 800), u64::MAX);
+        assert_eq!(budget.take(900).unwrap_err().code(), ErrorCode::Invalid);
+        assert_eq!(budget.take(700).unwrap_err().code(), ErrorCode::Overloaded);
+        budget.take(400).unwrap();
+    }
+
+    #[test]
+    fn a_buffer_of_the_request_is_charged_by_its_capacity() {
+        let budget = Budget::new(Meter::alone(10_000), u64::MAX);
+        let mut buffer = Vec::new();
+        while budget.reserve(&mut buffer, 100).is_ok() {
+            buffer.extend_from_slice(&[1; 100]);
+            assert_eq!(budget.meter().used_bytes(), buffer.capacity());
+        }
+        assert!(buffer.len() > 3_000, "{}", buffer.len());
+        assert!(budget.reserve(&mut Vec::new(), 20_000).is_err());
+    }
+}
