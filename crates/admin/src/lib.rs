@@ -8,6 +8,8 @@ pub mod api;
 mod client;
 pub mod command;
 mod exposition;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 mod of_node;
 mod pages;
 mod routes;

@@ -6,4 +6,6 @@
 
 pub mod balance;
 pub mod catalog;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 pub mod plan;

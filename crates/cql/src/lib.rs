@@ -5,5 +5,7 @@
 //! the memory it takes is bounded by the size of the input. What is left out: resolving names and types, which needs a schema
 //! and so belongs to the `query` crate.
 
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 pub mod language;
 pub mod protocol;

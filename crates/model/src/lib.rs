@@ -36,6 +36,8 @@
 
 pub mod deletions;
 pub mod entry;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 pub mod json;
 pub mod key;
 pub mod row;

@@ -11,6 +11,8 @@ mod catalog;
 mod config;
 mod connection;
 mod error;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 mod http;
 mod inbox;
 mod kv;

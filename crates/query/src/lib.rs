@@ -16,6 +16,8 @@ pub mod engine;
 pub mod error;
 pub mod exec;
 pub mod functions;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 mod hot;
 pub mod kv;
 pub mod peers;
@@ -26,7 +28,7 @@ pub mod session;
 pub mod system;
 pub mod table;
 pub mod tablets;
-#[cfg(test)]
+#[cfg(any(test, feature = "fuzzing"))]
 mod testing;
 pub mod types;
 

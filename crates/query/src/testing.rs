@@ -7,15 +7,24 @@
 
 #![allow(clippy::unwrap_used, reason = "for tests only, whose data is known")]
 
+#[cfg(test)]
 mod account;
+#[cfg(test)]
 mod conformance;
+#[cfg(test)]
 mod differential;
+#[cfg(test)]
 mod failures;
+#[cfg(test)]
 mod golden;
+#[cfg(test)]
 mod limits;
 mod memory;
+#[cfg(test)]
 mod paging;
+#[cfg(test)]
 mod properties;
+#[cfg(test)]
 mod requests;
 
 pub use memory::MemoryKv;

@@ -25,6 +25,8 @@ mod election;
 mod entry;
 mod events;
 mod flush_pace;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 mod handle;
 mod heart;
 mod lease;

@@ -9,6 +9,8 @@
 //! Left out: encryption and authentication, acknowledgement and repetition (consensus and the callers' time limits do that).
 
 mod frame;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 pub mod hello;
 pub mod memory;
 pub mod tcp;

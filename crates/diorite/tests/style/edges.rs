@@ -10,6 +10,7 @@ use crate::{expect_none, root};
 const EDGES: &[(&str, &[&str])] = &[
     ("base", &[]),
     ("history", &["base"]),
+    ("seeds", &[]),
     ("cql", &["base"]),
     ("model", &["base"]),
     ("raft", &["base"]),
@@ -27,7 +28,17 @@ const EDGES: &[(&str, &[&str])] = &[
 ];
 
 /// Edges that only a crate's own tests need.
-const TEST_EDGES: &[(&str, &[&str])] = &[("diorite", &["base", "cql", "history"])];
+const TEST_EDGES: &[(&str, &[&str])] = &[
+    ("diorite", &["base", "cql", "history"]),
+    ("cql", &["seeds"]),
+    ("model", &["seeds"]),
+    ("cluster", &["seeds"]),
+    ("query", &["seeds"]),
+    ("rpc", &["seeds"]),
+    ("replica", &["seeds"]),
+    ("admin", &["seeds"]),
+    ("node", &["seeds"]),
+];
 
 /// External crates that have one home, because only that home may know what stands behind it.
 const HOMES: &[(&str, &[&str])] = &[

@@ -372,3 +372,11 @@ pub(crate) fn check_replication_factor(catalog: &Catalog, given: Option<u32>) ->
         _ => Ok(()),
     }
 }
+
+/// Reads arbitrary bytes as a question of who wants to join.
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) fn check_question(input: &[u8]) {
+    if let Ok(question) = join::Question::decode(input) {
+        drop(format!("{question:?}"));
+    }
+}

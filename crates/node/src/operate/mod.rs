@@ -385,3 +385,14 @@ impl Operator for AnyNode {
         })
     }
 }
+
+/// Reads arbitrary bytes as a frame of `Lane::Operations`.
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) fn check_frame(input: &[u8]) {
+    match Frame::decode(input) {
+        Ok(Frame::Report(report)) => drop(serde_json::from_slice::<report::Report>(report)),
+        Ok(Frame::Ask { question, .. }) => drop(serde_json::from_slice::<Ask>(question)),
+        Ok(Frame::Answer { answer, .. }) => drop(serde_json::from_slice::<Failure>(answer)),
+        Err(_) => {}
+    }
+}

@@ -461,3 +461,35 @@ impl Router {
         self.kick();
     }
 }
+
+/// Reads arbitrary bytes as a frame of `Lane::Requests`.
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) fn check_frame(input: &[u8]) {
+    match wire::read_frame(input) {
+        Ok((wire::FrameKind::Requests, _, mut items)) => {
+            while !items.is_empty() {
+                let Ok(request) = wire::read_request(&mut items) else { return };
+                match request.operation {
+                    wire::OperationRef::Fetch(fetch) => {
+                        if let diorite_query::kv::FetchRows::Several(several) = fetch.to_fetch().rows {
+                            diorite_query::kv::several::decode(&several.spans).for_each(drop);
+                        }
+                    }
+                    wire::OperationRef::Write(mutation) => {
+                        if let Ok(mut mutation) = diorite_base::mutation::Mutation::decode(mutation.to_vec()) {
+                            mutation.stamp(1);
+                        }
+                    }
+                }
+            }
+        }
+        Ok((wire::FrameKind::Answers, _, mut items)) => {
+            while !items.is_empty() {
+                if wire::read_answer(&mut items, diorite_base::TabletId).is_err() {
+                    return;
+                }
+            }
+        }
+        Err(_) => {}
+    }
+}

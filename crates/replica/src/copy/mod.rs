@@ -41,6 +41,8 @@ use pace::Pace;
 use parking_lot::Mutex;
 use std::sync::{Arc, OnceLock, Weak};
 use wire::Frame;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) use wire::check_frame;
 
 /// How fast copies are sent and received unless something else is asked for, bytes per second.
 const RATE_BYTES: u64 = 200_000_000;

@@ -225,6 +225,16 @@ fn list<'a, T>(
     Ok(found)
 }
 
+/// Reads arbitrary bytes as a frame, which must come back as it was read.
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) fn check_frame(input: &[u8]) {
+    if let Ok(frame) = Frame::decode(input) {
+        let mut out = Vec::new();
+        frame.encode(&mut out);
+        assert_eq!(Frame::decode(&out), Ok(frame));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,0 +1,36 @@
+//! What the fuzzers do with frames of the Raft and the bulk lane, and with entries' contents; `cargo test` replays their seeds.
+//!
+//! Always true: nothing panics, whatever a peer sends or a log holds. Left out: what a store does with it, which the simulation covers.
+
+use crate::entry::mutations;
+use crate::merge::MergeStep;
+use crate::split::{Split, SplitMark};
+use crate::wire::envelopes;
+
+/// Reads arbitrary bytes as everything that a peer or a log may hold for a replica.
+///
+/// # Panics
+///
+/// If a message of a copy comes back as another one.
+pub fn lanes(input: &[u8]) {
+    let _ = envelopes(input);
+    crate::copy::check_frame(input);
+    if let Ok(found) = mutations(input) {
+        for mutation in found.flatten() {
+            if let diorite_base::mutation::Body::Blind(operations) = mutation.body() {
+                operations.for_each(|operation| drop(operation));
+            }
+        }
+    }
+    let _ = MergeStep::decode(input);
+    let _ = Split::decode(input);
+    let _ = SplitMark::decode(input);
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_seeds_of_lanes() {
+        diorite_seeds::replay("lanes", super::lanes);
+    }
+}

@@ -1,0 +1,5 @@
+//! See `diorite_query::fuzzing::statements`.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|input: &[u8]| diorite_query::fuzzing::statements(input));
