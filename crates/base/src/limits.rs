@@ -17,3 +17,16 @@ pub const MAX_TABLETS_PER_TABLE: u32 = 10_000;
 
 /// Collections: the most elements of one literal or bound value.
 pub const MAX_COLLECTION_ELEMENTS: usize = 65_535;
+
+// Values, and what is done with them.
+
+/// The largest `varint` or `decimal` that a client sends or an operation gives, in its CQL wire form: turning one into digits, multiplying
+/// and dividing take time that grows faster than the length.
+pub const MAX_NUMBER_BYTES: usize = 4_096;
+
+/// The most digits of a `varint` or `decimal` that is given as text; as many fit into [`MAX_NUMBER_BYTES`].
+pub const MAX_NUMBER_DIGITS: usize = 9_800;
+
+/// What the edits of lists and documents in one write (one statement or one batch on one tablet) may come to when they are applied: a few
+/// bytes can remove every element of a list, again and again.
+pub const MAX_EDIT_BYTES: usize = 64 << 20;

@@ -54,6 +54,16 @@ impl Json {
         }
     }
 
+    /// How deep it is nested: 1 for what is neither array nor object.
+    pub fn depth(&self) -> usize {
+        let within = match self {
+            Json::Array(elements) => elements.iter().map(Json::depth).max(),
+            Json::Object(members) => members.iter().map(|(_, value)| value.depth()).max(),
+            _ => None,
+        };
+        1 + within.unwrap_or(0)
+    }
+
     /// With the members of all objects in the order of their names, each once: texts of equal documents are equal.
     pub fn sorted(self) -> Json {
         match self {

@@ -25,6 +25,7 @@ pub mod plan;
 pub mod prepared;
 pub mod program;
 pub mod session;
+mod steps;
 pub mod system;
 pub mod table;
 pub mod tablets;

@@ -9,11 +9,14 @@
 mod codec;
 mod document;
 mod evaluate;
+mod stored;
+mod stored_value;
 mod test_value;
 #[cfg(test)]
 mod tests;
 
 pub use evaluate::TabletEvaluator;
+use stored_value::StoredValue;
 
 use diorite_cql::language::ast::ComparisonOperator;
 use diorite_model::row::Expiry;
@@ -74,7 +77,7 @@ pub enum TestTree {
 }
 
 /// One step into a document.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PathStep {
     /// To a member of an object.
     Member(String),

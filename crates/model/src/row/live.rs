@@ -3,7 +3,7 @@
 //! Always true: nothing is allocated before [`LiveComplex::assemble`]; a cell is live if it is newer than every deletion over it and has
 //! not expired. A row exists while it has a live marker (an INSERT's, even if every column is null) or a live cell (an UPDATE's).
 
-use super::reader::{Cells, Complex, Content, Elements};
+use super::reader::{Cell, Cells, Complex, Content, Elements};
 use super::{Expiry, NOTHING_DELETED, RowReader};
 use crate::key::read_path;
 use crate::schema::ColumnId;
@@ -29,6 +29,26 @@ impl Sight {
     #[inline]
     fn sees(self, timestamp_us: i64, expiry: Option<Expiry>) -> bool {
         timestamp_us > self.shadow_us && expiry.is_none_or(|expiry| expiry.is_live(self.now_s))
+    }
+
+    #[inline]
+    fn live<'a>(self, cell: Cell<'a>) -> Result<Option<LiveCell<'a>>, Malformed> {
+        let (column, timestamp_us) = (cell.column, cell.timestamp_us);
+        Ok(match cell.content {
+            Content::Value(value, expiry) if self.sees(timestamp_us, expiry) => {
+                Some(LiveCell { column, timestamp_us, expiry, content: LiveContent::Value(value) })
+            }
+            Content::Counter(sum, _) if self.sees(timestamp_us, None) => {
+                Some(LiveCell { column, timestamp_us, expiry: None, content: LiveContent::Counter(sum) })
+            }
+            Content::Complex(complex) => LiveComplex::new(complex, self)?.map(|(live, timestamp_us)| LiveCell {
+                column,
+                timestamp_us,
+                expiry: None,
+                content: LiveContent::Complex(live),
+            }),
+            Content::Value(..) | Content::Counter(..) | Content::Tombstone(_) => None,
+        })
     }
 }
 
@@ -62,12 +82,12 @@ impl<'a> LiveRow<'a> {
         LiveCells { cells: self.reader.cells(), sight: self.sight }
     }
 
-    /// The live cell of one column.
+    /// The live cell of one column. Cells before it are passed over, whatever they hold.
     pub fn cell(&self, column: ColumnId) -> Result<Option<LiveCell<'a>>, Malformed> {
-        for cell in self.cells() {
+        for cell in self.reader.cells() {
             let cell = cell?;
             if cell.column >= column {
-                return Ok(Some(cell).filter(|cell| cell.column == column));
+                return if cell.column == column { self.sight.live(cell) } else { Ok(None) };
             }
         }
         Ok(None)
@@ -87,28 +107,9 @@ impl<'a> Iterator for LiveCells<'a> {
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
         loop {
-            let cell = match self.cells.next()? {
-                Ok(cell) => cell,
-                Err(malformed) => return Some(Err(malformed)),
-            };
-            let (column, timestamp_us) = (cell.column, cell.timestamp_us);
-            match cell.content {
-                Content::Value(value, expiry) if self.sight.sees(timestamp_us, expiry) => {
-                    return Some(Ok(LiveCell { column, timestamp_us, expiry, content: LiveContent::Value(value) }));
-                }
-                Content::Counter(sum, _) if self.sight.sees(timestamp_us, None) => {
-                    let content = LiveContent::Counter(sum);
-                    return Some(Ok(LiveCell { column, timestamp_us, expiry: None, content }));
-                }
-                Content::Complex(complex) => match LiveComplex::new(complex, self.sight) {
-                    Ok(Some((live, timestamp_us))) => {
-                        let content = LiveContent::Complex(live);
-                        return Some(Ok(LiveCell { column, timestamp_us, expiry: None, content }));
-                    }
-                    Ok(None) => {}
-                    Err(malformed) => return Some(Err(malformed)),
-                },
-                Content::Value(..) | Content::Counter(..) | Content::Tombstone(_) => {}
+            let cell = self.cells.next()?.and_then(|cell| self.sight.live(cell));
+            if let Some(found) = cell.transpose() {
+                return Some(found);
             }
         }
     }

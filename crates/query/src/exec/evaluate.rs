@@ -7,6 +7,7 @@ use super::row::{RowData, path_of};
 use crate::error::{invalid, value_error};
 use crate::plan::selection::Selector;
 use crate::plan::term::{Bound, Evaluated};
+use crate::steps;
 use crate::table::TableContext;
 use diorite_cql::language::ast::MetadataKind;
 use diorite_cql::protocol::CqlError;
@@ -187,6 +188,7 @@ pub fn element_of<'a>(data_type: &CqlType, wire: &'a [u8], key: &[u8]) -> Result
         CqlType::Map(key_type, ..) => {
             let mut parts = collection::entries(wire).map_err(value_error)?;
             while let (Some(entry_key), Some(entry_value)) = (parts.next(), parts.next()) {
+                steps::count(1);
                 if value::compare(key_type, entry_key.map_err(value_error)?, key) == Ordering::Equal {
                     return entry_value.map(Some).map_err(value_error);
                 }
@@ -228,7 +230,10 @@ pub fn field_of(wire: &[u8], index: u16) -> Result<Option<&[u8]>, CqlError> {
 
 /// Whether a collection has an element (of a map: a value), or a map a key.
 pub fn contains(data_type: &CqlType, wire: &[u8], wanted: &[u8], is_key: bool) -> Result<bool, CqlError> {
-    let is_equal = |of: &CqlType, found: &[u8]| value::compare(of, found, wanted) == Ordering::Equal;
+    let is_equal = |of: &CqlType, found: &[u8]| {
+        steps::count(1);
+        value::compare(of, found, wanted) == Ordering::Equal
+    };
     match data_type {
         CqlType::List(element, _) | CqlType::Set(element, _) => {
             for found in collection::elements(wire).map_err(value_error)? {

@@ -1,70 +1,117 @@
 //! Looking at, and changing, places in documents.
 //!
-//! Always true: a change that cannot be made leaves the document as it was and says why. A document that is not there is changed as if it
-//! were `{}`. Left out: removing places.
+//! Always true: a change that cannot be made leaves the document as it was and says why; what a change makes can be read again. A document
+//! that is not there is changed as if it were `{}`. Members are found by their order, so that many edits of one large document cost a
+//! logarithm each. Left out: removing places.
 
 use super::PathStep;
-use diorite_model::json::Json;
+use crate::steps;
+use diorite_model::json::{Json, MAX_DEPTH};
+use std::collections::BTreeMap;
+
+/// A document; the members of its objects are in order.
+pub(super) struct Document(Json);
 
 fn parse(text: &[u8]) -> Result<Json, String> {
     let text = std::str::from_utf8(text).map_err(|_| "a document is not text".to_owned())?;
-    Json::parse(text).map_err(|error| error.0)
+    Json::parse(text).map(Json::sorted).map_err(|error| error.0)
 }
 
-/// What stands at a place, as text or as a document.
-pub fn find(document: &[u8], path: &[PathStep], as_text: bool) -> Result<Option<Vec<u8>>, String> {
-    let document = parse(document)?;
-    let mut found = &document;
-    for step in path {
-        let next = match step {
-            PathStep::Member(name) => found.member(name),
-            PathStep::Element(index) => found.element(i64::from(*index)),
-        };
-        match next {
-            Some(next) => found = next,
-            None => return Ok(None),
-        }
+impl Document {
+    /// Reads its text.
+    pub fn parse(text: &[u8]) -> Result<Self, String> {
+        parse(text).map(Document)
     }
-    Ok(Some(match found {
-        Json::String(text) if as_text => text.clone().into_bytes(),
-        other => other.text().into_bytes(),
-    }))
-}
 
-/// The document with other values at these places.
-pub fn edit(document: Option<&[u8]>, edits: &[(Vec<PathStep>, Vec<u8>)]) -> Result<Vec<u8>, String> {
-    let mut edited = match document {
-        Some(document) => parse(document)?,
-        None => Json::Object(Vec::new()),
-    };
-    for (path, value) in edits {
-        replace(&mut edited, path, parse(value)?)?;
-    }
-    Ok(edited.sorted().text().into_bytes())
-}
-
-fn replace(document: &mut Json, path: &[PathStep], value: Json) -> Result<(), String> {
-    let Some((step, rest)) = path.split_first() else {
-        *document = value;
-        return Ok(());
-    };
-    match (step, document) {
-        (PathStep::Member(name), Json::Object(members)) => match members.iter().rposition(|(known, _)| known == name) {
-            Some(at) => replace(&mut members[at].1, rest, value),
-            None if rest.is_empty() => {
-                members.push((name.clone(), value));
-                Ok(())
+    /// What stands at a place, as text or as a document.
+    pub fn find(&self, path: &[PathStep], as_text: bool) -> Option<Vec<u8>> {
+        let found = path.iter().try_fold(&self.0, |found, step| match (step, found) {
+            (PathStep::Member(name), Json::Object(members)) => {
+                let at = members.binary_search_by(|(known, _)| {
+                    steps::count(1);
+                    known.cmp(name)
+                });
+                at.ok().map(|at| &members[at].1)
             }
-            None => Err(format!("the document has no member '{name}'")),
-        },
-        (PathStep::Element(index), Json::Array(elements)) => {
-            let count = elements.len();
-            let element = usize::try_from(*index).ok().and_then(|at| elements.get_mut(at));
-            let element =
-                element.ok_or_else(|| format!("index {index} is out of bound, the array has {count} elements"))?;
-            replace(element, rest, value)
+            (PathStep::Element(index), found) => found.element(i64::from(*index)),
+            (PathStep::Member(_), _) => None,
+        });
+        Some(match found? {
+            Json::String(text) if as_text => text.clone().into_bytes(),
+            other => other.text().into_bytes(),
+        })
+    }
+}
+
+/// The text of a document with other values at these places.
+pub(super) fn edit(document: Option<&Document>, edits: &[(Vec<PathStep>, Vec<u8>)]) -> Result<Vec<u8>, String> {
+    let mut edited = document.map_or_else(|| Node::Object(BTreeMap::new()), |document| Node::of(document.0.clone()));
+    for (path, value) in edits {
+        edited.replace(path, parse(value)?, MAX_DEPTH)?;
+    }
+    Ok(edited.into_json().text().into_bytes())
+}
+
+/// A document under change.
+enum Node {
+    /// No array and no object.
+    Plain(Json),
+    Array(Vec<Node>),
+    Object(BTreeMap<String, Node>),
+}
+
+impl Node {
+    fn of(json: Json) -> Self {
+        match json {
+            Json::Array(elements) => Node::Array(elements.into_iter().map(Node::of).collect()),
+            Json::Object(members) => {
+                Node::Object(members.into_iter().map(|(name, value)| (name, Node::of(value))).collect())
+            }
+            plain => Node::Plain(plain),
         }
-        (PathStep::Member(name), _) => Err(format!("'{name}' is looked for in what is no object")),
-        (PathStep::Element(index), _) => Err(format!("index {index} is looked for in what is no array")),
+    }
+
+    fn into_json(self) -> Json {
+        match self {
+            Node::Plain(json) => json,
+            Node::Array(elements) => Json::Array(elements.into_iter().map(Node::into_json).collect()),
+            Node::Object(members) => {
+                Json::Object(members.into_iter().map(|(name, value)| (name, value.into_json())).collect())
+            }
+        }
+    }
+
+    /// `depth`: how deep what takes its place may be nested.
+    fn replace(&mut self, path: &[PathStep], value: Json, depth: usize) -> Result<(), String> {
+        steps::count(1);
+        let Some((step, rest)) = path.split_first() else {
+            if value.depth() > depth {
+                return Err(format!("the document would be nested deeper than {MAX_DEPTH} levels"));
+            }
+            *self = Node::of(value);
+            return Ok(());
+        };
+        let inner = depth.saturating_sub(1);
+        match (step, self) {
+            (PathStep::Member(name), Node::Object(members)) => match members.get_mut(name) {
+                Some(member) => member.replace(rest, value, inner),
+                None if rest.is_empty() => {
+                    let mut member = Node::Plain(Json::Null);
+                    member.replace(rest, value, inner)?;
+                    members.insert(name.clone(), member);
+                    Ok(())
+                }
+                None => Err(format!("the document has no member '{name}'")),
+            },
+            (PathStep::Element(index), Node::Array(elements)) => {
+                let count = elements.len();
+                let element = usize::try_from(*index).ok().and_then(|at| elements.get_mut(at));
+                let element =
+                    element.ok_or_else(|| format!("index {index} is out of bound, the array has {count} elements"))?;
+                element.replace(rest, value, inner)
+            }
+            (PathStep::Member(name), _) => Err(format!("'{name}' is looked for in what is no object")),
+            (PathStep::Element(index), _) => Err(format!("index {index} is looked for in what is no array")),
+        }
     }
 }

@@ -4,15 +4,19 @@
 //! row of the same timestamp stays deleted, as in Cassandra. Rows are removed physically only if nothing that a client stamped itself
 //! could be newer than the deletion. Left out: undoing (a program that fails has changed nothing yet).
 
+use super::stored::{Found, Stored, damaged};
 use super::{
     ColumnTest, ListEdit, PARTITION_DELETIONS, Program, ProgramOperation, ProgramReply, RowCondition, RowTest, Seen,
-    SeenRow, TestTree, document,
+    SeenRow, StoredValue, TestTree, document,
 };
+use diorite_base::limits::MAX_EDIT_BYTES;
 use diorite_base::mutation::{EvaluationContext, EvaluationFailed, Evaluator, TabletChanges, TabletView};
 use diorite_model::Malformed;
-use diorite_model::deletions::{Deletions, DeletionsWriter};
+use diorite_model::deletions::DeletionsWriter;
 use diorite_model::key;
-use diorite_model::row::{Deletion, LiveContent, LiveRow, NOTHING_DELETED, RowWriter};
+use diorite_model::row::{Deletion, RowWriter};
+use diorite_model::types::CqlType;
+use std::rc::Rc;
 
 /// Up to this many rows are removed key by key, more by one range deletion.
 const MAX_POINT_DELETES: usize = 64;
@@ -32,13 +36,9 @@ impl Evaluator for TabletEvaluator {
         let program = Program::decode(program)
             .map_err(|_| EvaluationFailed("a program is malformed or of a newer version".to_owned()))?;
         let now_s = crate::exec::evaluate::now_seconds(context.stamp_us);
-        let run = Run { context, view, now_s, dropped_columns: &program.dropped_columns };
+        let run = Run { context, stored: Stored::new(view, now_s, &program.dropped_columns) };
         Ok(run.program(&program, changes)?.encode())
     }
-}
-
-fn damaged(_: Malformed) -> EvaluationFailed {
-    EvaluationFailed("a stored row cannot be decoded".to_owned())
 }
 
 /// Why a program stops: the client did something impossible, or the replica cannot go on.
@@ -53,34 +53,9 @@ impl From<EvaluationFailed> for Stop {
     }
 }
 
-/// A row as it is found: its value and the deletion over it.
-struct Found {
-    value: Vec<u8>,
-    deleted_us: i64,
-}
-
-/// The elements of a list: paths and values.
-type ListElements = Vec<(Vec<u8>, Vec<u8>)>;
-
 struct Run<'v> {
     context: EvaluationContext,
-    view: &'v dyn TabletView,
-    now_s: u32,
-    dropped_columns: &'v [u32],
-}
-
-/// The stored header of a partition.
-struct Header(Option<Vec<u8>>);
-
-impl Header {
-    fn deletion_for(&self, row: &[u8]) -> Result<i64, EvaluationFailed> {
-        let Some(bytes) = &self.0 else { return Ok(NOTHING_DELETED) };
-        let deletions = Deletions::decode(bytes).map_err(damaged)?;
-        Ok(match row.split_first() {
-            Some((&kind, clustering)) if kind == key::RowKind::Regular as u8 => deletions.deletion_for(clustering),
-            _ => deletions.static_deletion(),
-        })
-    }
+    stored: Stored<'v>,
 }
 
 impl Run<'_> {
@@ -94,7 +69,7 @@ impl Run<'_> {
             }
         }
         // Lists are looked at before anything changes, as an impossible edit must leave no trace.
-        let mut edits = Vec::new();
+        let (mut edits, mut edit_bytes) = (Vec::new(), 0);
         for operation in &program.operations {
             let edited = match operation {
                 ProgramOperation::List { key, .. } => Some((key, self.list_edit(operation))),
@@ -103,7 +78,15 @@ impl Run<'_> {
             };
             if let Some((key, edited)) = edited {
                 match edited {
-                    Ok(value) => edits.push((key, value)),
+                    Ok(value) => {
+                        edit_bytes += value.len();
+                        edits.push((key, value));
+                        if edit_bytes > MAX_EDIT_BYTES {
+                            return Ok(ProgramReply::Failed(format!(
+                                "the edits of lists and documents in one write come to more than {MAX_EDIT_BYTES} bytes"
+                            )));
+                        }
+                    }
                     Err(Stop::Client(message)) => return Ok(ProgramReply::Failed(message)),
                     Err(Stop::Replica(failed)) => return Err(failed),
                 }
@@ -123,61 +106,27 @@ impl Run<'_> {
         Ok(ProgramReply::Applied)
     }
 
-    fn header(&self, partition: &[u8]) -> Result<Header, EvaluationFailed> {
-        let mut header = partition.to_vec();
-        key::push_header(&mut header);
-        self.view.get(&header).map(Header)
-    }
-
-    /// The row at `partition · row`, if it is stored and lives.
-    fn find(&self, partition: &[u8], row: &[u8]) -> Result<Option<Found>, EvaluationFailed> {
-        let Some(value) = self.view.get(&[partition, row].concat())? else { return Ok(None) };
-        let deleted_us = self.header(partition)?.deletion_for(row)?;
-        let exists = self.exists(&value, deleted_us).map_err(damaged)?;
-        Ok(exists.then_some(Found { value, deleted_us }))
-    }
-
-    /// Whether a stored row exists for readers: it has a marker or a value of a column that the table still has.
-    fn exists(&self, value: &[u8], deleted_us: i64) -> Result<bool, Malformed> {
-        let live = LiveRow::new(value, self.now_s, deleted_us)?;
-        if self.dropped_columns.is_empty() || live.has_marker() {
-            return live.exists();
-        }
-        for cell in live.cells() {
-            if self.dropped_columns.binary_search(&cell?.column).is_err() {
-                return Ok(true);
-            }
-        }
-        Ok(false)
-    }
-
-    fn static_row(&self, partition: &[u8]) -> Result<Option<Found>, EvaluationFailed> {
-        let mut row = Vec::new();
-        key::push_static(&mut row);
-        self.find(partition, &row)
-    }
-
     fn holds(&self, condition: &RowCondition) -> Result<bool, Stop> {
         let is_static = condition.row.is_empty();
         match &condition.test {
             RowTest::Exists | RowTest::NotExists => {
                 let found = match is_static {
-                    true => self.static_row(&condition.partition)?,
-                    false => self.find(&condition.partition, &condition.row)?,
+                    true => self.stored.static_row(&condition.partition)?,
+                    false => self.stored.find(&condition.partition, &condition.row)?,
                 };
                 Ok(found.is_some() == (condition.test == RowTest::Exists))
             }
             RowTest::Tree(tree) => {
-                let statics = self.static_row(&condition.partition)?;
-                let row = if is_static { None } else { self.find(&condition.partition, &condition.row)? };
+                let statics = self.stored.static_row(&condition.partition)?;
+                let row = if is_static { None } else { self.stored.find(&condition.partition, &condition.row)? };
                 let exists = if is_static { statics.is_some() } else { row.is_some() };
                 self.tree_holds(tree, exists, statics.as_ref(), row.as_ref())
             }
             RowTest::Columns(columns) => {
                 let reads_static = columns.iter().any(|column| column.is_static);
                 let reads_row = columns.iter().any(|column| !column.is_static);
-                let statics = if reads_static { self.static_row(&condition.partition)? } else { None };
-                let row = if reads_row { self.find(&condition.partition, &condition.row)? } else { None };
+                let statics = if reads_static { self.stored.static_row(&condition.partition)? } else { None };
+                let row = if reads_row { self.stored.find(&condition.partition, &condition.row)? } else { None };
                 for column in columns {
                     let found = if column.is_static { &statics } else { &row };
                     if !self.column_holds(column, found.as_ref())? {
@@ -193,8 +142,8 @@ impl Run<'_> {
         &self,
         tree: &TestTree,
         exists: bool,
-        statics: Option<&Found>,
-        row: Option<&Found>,
+        statics: Option<&Rc<Found>>,
+        row: Option<&Rc<Found>>,
     ) -> Result<bool, Stop> {
         let (parts, wanted) = match tree {
             TestTree::Exists => return Ok(exists),
@@ -211,43 +160,36 @@ impl Run<'_> {
         Ok(!wanted)
     }
 
-    fn column_holds(&self, test: &ColumnTest, found: Option<&Found>) -> Result<bool, Stop> {
-        let Some(found) = found else { return test.holds(None).map_err(Stop::Client) };
-        let live = LiveRow::new(&found.value, self.now_s, found.deleted_us).map_err(damaged)?;
-        let mut assembled = Vec::new();
-        let wire = match live.cell(test.column).map_err(damaged)?.map(|cell| cell.content) {
-            None => None,
-            Some(LiveContent::Value(bytes)) => Some(bytes),
-            Some(LiveContent::Counter(sum)) => {
-                assembled.extend_from_slice(&sum.to_be_bytes());
-                Some(assembled.as_slice())
-            }
-            Some(LiveContent::Complex(complex)) => {
-                complex.assemble(&test.data_type, &mut assembled).map_err(damaged)?;
-                Some(assembled.as_slice())
-            }
+    fn column_holds(&self, test: &ColumnTest, found: Option<&Rc<Found>>) -> Result<bool, Stop> {
+        let column = match found {
+            Some(found) => found.column(test.column, &test.data_type).map_err(damaged)?,
+            None => Rc::new(StoredValue::new(test.data_type.clone(), None)),
         };
-        test.holds(wire).map_err(Stop::Client)
+        test.holds(&column).map_err(Stop::Client)
     }
 
     /// The rows the conditions looked at.
     fn seen(&self, conditions: &[RowCondition]) -> Result<Seen, EvaluationFailed> {
         let Some(first) = conditions.first() else { return Ok(Seen::default()) };
-        let mut seen = Seen { now_s: self.now_s, partition: first.partition.clone(), ..Seen::default() };
+        let mut seen = Seen { now_s: self.stored.now_s, partition: first.partition.clone(), ..Seen::default() };
         let mut static_key = Vec::new();
         key::push_static(&mut static_key);
-        seen.static_row = self.static_row(&first.partition)?.map(|found| SeenRow {
+        seen.static_row = self.stored.static_row(&first.partition)?.map(|found| SeenRow {
             key: static_key,
             deleted_us: found.deleted_us,
-            value: found.value,
+            value: found.value.clone(),
         });
         let mut keys: Vec<&Vec<u8>> =
             conditions.iter().map(|condition| &condition.row).filter(|row| !row.is_empty()).collect();
         keys.sort();
         keys.dedup();
         for row in &keys {
-            if let Some(found) = self.find(&first.partition, row)? {
-                seen.rows.push(SeenRow { key: (*row).clone(), deleted_us: found.deleted_us, value: found.value });
+            if let Some(found) = self.stored.find(&first.partition, row)? {
+                seen.rows.push(SeenRow {
+                    key: (*row).clone(),
+                    deleted_us: found.deleted_us,
+                    value: found.value.clone(),
+                });
             }
         }
         if keys.is_empty() {
@@ -258,17 +200,17 @@ impl Run<'_> {
 
     /// The first live row of a partition: shown for conditions on static columns alone.
     fn first_row(&self, partition: &[u8]) -> Result<Option<SeenRow>, EvaluationFailed> {
-        let header = self.header(partition)?;
+        let header = self.stored.header(partition)?;
         let (mut start, mut end) = (partition.to_vec(), partition.to_vec());
         key::push_row(&mut start);
         key::push_partition_end(&mut end);
         let mut outcome = Ok(None);
-        self.view.scan(&start, &end, &mut |key, value| {
+        self.stored.view.scan(&start, &end, &mut |key, value| {
             let row = &key[partition.len()..];
-            let judged = header.deletion_for(row).and_then(|deleted_us| {
-                let exists = self.exists(value, deleted_us).map_err(damaged)?;
-                Ok(exists.then(|| SeenRow { key: row.to_vec(), deleted_us, value: value.to_vec() }))
-            });
+            let deleted_us = header.deletion_for(row);
+            let judged = self.stored.exists(value, deleted_us).map_err(damaged);
+            let judged =
+                judged.map(|exists| exists.then(|| SeenRow { key: row.to_vec(), deleted_us, value: value.to_vec() }));
             let goes_on = matches!(judged, Ok(None));
             outcome = judged;
             goes_on
@@ -305,7 +247,7 @@ impl Run<'_> {
         changes: &mut dyn TabletChanges,
     ) -> Result<(), EvaluationFailed> {
         let timestamp_us = explicit_us.unwrap_or(self.context.stamp_us);
-        let deletion = Deletion { timestamp_us, local_s: self.now_s };
+        let deletion = Deletion { timestamp_us, local_s: self.stored.now_s };
         let mut writer = DeletionsWriter::default();
         let (mut start, mut end) = (partition.to_vec(), partition.to_vec());
         match range {
@@ -336,7 +278,7 @@ impl Run<'_> {
     /// Nothing stored is newer than the deletion, so it need not stay.
     fn remove_rows(&self, start: &[u8], end: &[u8], changes: &mut dyn TabletChanges) -> Result<(), EvaluationFailed> {
         let mut keys: Vec<Vec<u8>> = Vec::new();
-        self.view.scan(start, end, &mut |key, _| {
+        self.stored.view.scan(start, end, &mut |key, _| {
             keys.push(key.to_vec());
             keys.len() <= MAX_POINT_DELETES
         })?;
@@ -354,35 +296,37 @@ impl Run<'_> {
             unreachable!("called for lists only");
         };
         let timestamp_us = explicit_us.unwrap_or(self.context.stamp_us);
-        let deletion = Deletion { timestamp_us, local_s: self.now_s };
+        let deletion = Deletion { timestamp_us, local_s: self.stored.now_s };
         let (partition, row) = key.split_at(*partition_len);
-        let found = self.find(partition, row)?;
-        let elements = self.list_elements(found.as_ref(), *column)?;
+        let found = self.stored.find(partition, row)?;
         let mut packed = Vec::new();
         let mut writer = RowWriter::new(&mut packed, timestamp_us);
         writer.begin_complex(*column, None);
-        match edit {
-            ListEdit::Set(index, value) => {
-                if elements.is_empty() {
-                    let verb = if value.is_some() { "set an element on" } else { "delete an element from" };
-                    return Err(Stop::Client(format!("Attempted to {verb} a list which is null")));
-                }
-                let at = usize::try_from(*index).ok().and_then(|index| elements.get(index));
-                let (path, _) = at.ok_or_else(|| {
-                    Stop::Client(format!("List index {index} out of bound, list has size {}", elements.len()))
+        let list = match &found {
+            Some(found) => Some((found, found.list(*column).map_err(damaged)?)),
+            None => None,
+        };
+        match (edit, list.filter(|(_, list)| list.len() > 0)) {
+            (ListEdit::Set(index, value), Some((found, list))) => {
+                let path = usize::try_from(*index).ok().and_then(|index| list.path(found, index));
+                let path = path.ok_or_else(|| {
+                    Stop::Client(format!("List index {index} out of bound, list has size {}", list.len()))
                 })?;
                 match value {
                     Some(value) => writer.element(path, timestamp_us, *expiry, value),
                     None => writer.element_tombstone(path, deletion),
                 }
             }
-            ListEdit::Remove(values) => {
-                for (path, value) in &elements {
-                    if values.contains(value) {
-                        writer.element_tombstone(path, deletion);
-                    }
-                }
+            (ListEdit::Set(_, value), None) => {
+                let verb = if value.is_some() { "set an element on" } else { "delete an element from" };
+                return Err(Stop::Client(format!("Attempted to {verb} a list which is null")));
             }
+            (ListEdit::Remove(values), Some((found, list))) => {
+                let equal = list.equal_to(found, values);
+                let paths = equal.into_iter().filter_map(|index| list.path(found, index));
+                paths.for_each(|path| writer.element_tombstone(path, deletion));
+            }
+            (ListEdit::Remove(_), None) => {}
         }
         writer.end_complex();
         Ok(packed)
@@ -395,29 +339,16 @@ impl Run<'_> {
         };
         let timestamp_us = explicit_us.unwrap_or(self.context.stamp_us);
         let (partition, row) = key.split_at(*partition_len);
-        let found = self.find(partition, row)?;
-        let mut stored = None;
-        if let Some(found) = &found {
-            let live = LiveRow::new(&found.value, self.now_s, found.deleted_us).map_err(damaged)?;
-            if let Some(LiveContent::Value(bytes)) = live.cell(*column).map_err(damaged)?.map(|cell| cell.content) {
-                stored = Some(bytes.to_vec());
-            }
-        }
-        let edited = document::edit(stored.as_deref(), edits).map_err(Stop::Client)?;
+        let found = self.stored.find(partition, row)?;
+        let stored = match &found {
+            Some(found) => Some(found.column(*column, &CqlType::Jsonb).map_err(damaged)?),
+            None => None,
+        };
+        let stored = stored.as_ref().map(|stored| stored.document()).transpose().map_err(Stop::Client)?.flatten();
+        let edited = document::edit(stored, edits).map_err(Stop::Client)?;
         let mut packed = Vec::new();
         let mut writer = RowWriter::new(&mut packed, timestamp_us);
         writer.cell(*column, timestamp_us, *expiry, &edited);
         Ok(packed)
-    }
-
-    fn list_elements(&self, found: Option<&Found>, column: u32) -> Result<ListElements, EvaluationFailed> {
-        let Some(found) = found else { return Ok(Vec::new()) };
-        let live = LiveRow::new(&found.value, self.now_s, found.deleted_us).map_err(damaged)?;
-        let Some(cell) = live.cell(column).map_err(damaged)? else { return Ok(Vec::new()) };
-        let LiveContent::Complex(complex) = cell.content else { return Ok(Vec::new()) };
-        let elements = complex
-            .elements()
-            .map(|element| element.map(|element| (element.path.to_vec(), element.value.to_vec())).map_err(damaged));
-        elements.collect()
     }
 }

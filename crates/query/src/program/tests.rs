@@ -6,6 +6,8 @@ use diorite_model::types::Frozen;
 use proptest::prelude::*;
 use std::sync::Arc;
 
+mod steps;
+
 fn program() -> Program {
     let map = CqlType::Map(Arc::new(CqlType::Text), Arc::new(CqlType::Int), Frozen::No);
     let column = |part, test| ColumnTest { column: 300, is_static: true, data_type: map.clone(), part, test };

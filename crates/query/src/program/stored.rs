@@ -1,0 +1,234 @@
+//! What a program has read of its tablet, kept while it runs.
+//!
+//! Always true: a program sees the tablet as it was before, so what was read once stays right; a row, a column of it, a list or a document is
+//! taken apart once however many conditions and edits ask for it, so that a batch costs about as much as what it says and what it reads.
+//! Left out: more than [`KEPT_BYTES`] of rows, which are read again.
+
+use super::StoredValue;
+use crate::steps;
+use diorite_base::mutation::{EvaluationFailed, TabletView};
+use diorite_model::Malformed;
+use diorite_model::deletions::Deletions;
+use diorite_model::key;
+use diorite_model::row::{LiveContent, LiveRow, NOTHING_DELETED};
+use diorite_model::types::CqlType;
+use std::cell::{OnceCell, RefCell};
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::rc::Rc;
+
+/// So many bytes of rows are kept.
+const KEPT_BYTES: usize = 32 << 20;
+
+pub(super) fn damaged(_: Malformed) -> EvaluationFailed {
+    EvaluationFailed("a stored row cannot be decoded".to_owned())
+}
+
+/// The deletions of a partition, decoded.
+pub(super) struct Header {
+    static_us: i64,
+    /// Start, end and timestamp; ascending and disjoint.
+    ranges: Vec<(Vec<u8>, Vec<u8>, i64)>,
+}
+
+impl Header {
+    fn decode(stored: Option<&[u8]>) -> Result<Self, Malformed> {
+        let deletions = stored.map(Deletions::decode).transpose()?.unwrap_or_default();
+        let owned = deletions.ranges().iter();
+        let owned = owned.map(|range| (range.start.to_vec(), range.end.to_vec(), range.deletion.timestamp_us));
+        Ok(Self { static_us: deletions.static_deletion(), ranges: owned.collect() })
+    }
+
+    /// The timestamp up to which the row with this key (from the row-kind byte on) is deleted.
+    pub fn deletion_for(&self, row: &[u8]) -> i64 {
+        let Some((&kind, clustering)) = row.split_first() else { return self.static_us };
+        if kind != key::RowKind::Regular as u8 {
+            return self.static_us;
+        }
+        let after = self.ranges.partition_point(|(start, ..)| start.as_slice() <= clustering);
+        let range = after.checked_sub(1).map(|at| &self.ranges[at]).filter(|(_, end, _)| clustering < end.as_slice());
+        range.map_or(NOTHING_DELETED, |(.., timestamp_us)| *timestamp_us).max(self.static_us)
+    }
+}
+
+/// A row as it is found: its value and the deletion over it.
+pub(super) struct Found {
+    pub value: Vec<u8>,
+    pub deleted_us: i64,
+    now_s: u32,
+    columns: RefCell<BTreeMap<u32, Rc<StoredValue>>>,
+    lists: RefCell<BTreeMap<u32, Rc<StoredList>>>,
+}
+
+/// The live elements of a list, by their places within the row's value.
+#[derive(Default)]
+pub(super) struct StoredList {
+    /// Path and value, in the order of the list.
+    elements: Vec<(Range<usize>, Range<usize>)>,
+    /// The elements in the order of their values' bytes.
+    by_value: OnceCell<Vec<usize>>,
+}
+
+impl StoredList {
+    /// How many elements there are.
+    pub fn len(&self) -> usize {
+        self.elements.len()
+    }
+
+    /// The path of the element at an index.
+    pub fn path<'a>(&self, found: &'a Found, index: usize) -> Option<&'a [u8]> {
+        self.elements.get(index).map(|(path, _)| &found.value[path.clone()])
+    }
+
+    /// The indexes of the elements that equal one of `values`, ascending.
+    pub fn equal_to(&self, found: &Found, values: &[Vec<u8>]) -> Vec<usize> {
+        let value = |index: &usize| {
+            steps::count(1);
+            &found.value[self.elements[*index].1.clone()]
+        };
+        let by_value = self.by_value.get_or_init(|| {
+            let mut indexes: Vec<usize> = (0..self.elements.len()).collect();
+            indexes.sort_by(|one, other| value(one).cmp(value(other)));
+            indexes
+        });
+        let mut wanted: Vec<&[u8]> = values.iter().map(Vec::as_slice).collect();
+        wanted.sort_unstable();
+        wanted.dedup();
+        let mut equal = Vec::new();
+        for wanted in wanted {
+            let first = by_value.partition_point(|index| value(index) < wanted);
+            equal.extend(by_value[first..].iter().take_while(|index| value(index) == wanted));
+        }
+        equal.sort_unstable();
+        equal
+    }
+}
+
+impl Found {
+    fn live(&self) -> Result<LiveRow<'_>, Malformed> {
+        LiveRow::new(&self.value, self.now_s, self.deleted_us)
+    }
+
+    /// The value of a column, null if it has none.
+    pub fn column(&self, column: u32, data_type: &CqlType) -> Result<Rc<StoredValue>, Malformed> {
+        if let Some(known) = self.columns.borrow().get(&column).filter(|known| known.data_type() == data_type) {
+            return Ok(Rc::clone(known));
+        }
+        let wire = match self.live()?.cell(column)?.map(|cell| cell.content) {
+            None => None,
+            Some(LiveContent::Value(bytes)) => Some(bytes.to_vec()),
+            Some(LiveContent::Counter(sum)) => Some(sum.to_be_bytes().to_vec()),
+            Some(LiveContent::Complex(complex)) => {
+                let mut assembled = Vec::new();
+                complex.assemble(data_type, &mut assembled)?;
+                Some(assembled)
+            }
+        };
+        steps::count(wire.as_ref().map_or(1, Vec::len));
+        let value = Rc::new(StoredValue::new(data_type.clone(), wire));
+        self.columns.borrow_mut().insert(column, Rc::clone(&value));
+        Ok(value)
+    }
+
+    /// The elements of a list.
+    pub fn list(&self, column: u32) -> Result<Rc<StoredList>, Malformed> {
+        if let Some(known) = self.lists.borrow().get(&column) {
+            return Ok(Rc::clone(known));
+        }
+        let mut list = StoredList::default();
+        if let Some(LiveContent::Complex(complex)) = self.live()?.cell(column)?.map(|cell| cell.content) {
+            let place = |part: &[u8]| {
+                let start = part.as_ptr() as usize - self.value.as_ptr() as usize;
+                start..start + part.len()
+            };
+            for element in complex.elements() {
+                steps::count(1);
+                let element = element?;
+                list.elements.push((place(element.path), place(element.value)));
+            }
+        }
+        let list = Rc::new(list);
+        self.lists.borrow_mut().insert(column, Rc::clone(&list));
+        Ok(list)
+    }
+}
+
+/// Rows by their keys, those that are not there among them.
+#[derive(Default)]
+struct Rows {
+    found: BTreeMap<Vec<u8>, Option<Rc<Found>>>,
+    bytes: usize,
+}
+
+/// The tablet, and what has been read of it.
+pub(super) struct Stored<'v> {
+    pub view: &'v dyn TabletView,
+    pub now_s: u32,
+    dropped_columns: &'v [u32],
+    headers: RefCell<BTreeMap<Vec<u8>, Rc<Header>>>,
+    rows: RefCell<Rows>,
+}
+
+impl<'v> Stored<'v> {
+    pub fn new(view: &'v dyn TabletView, now_s: u32, dropped_columns: &'v [u32]) -> Self {
+        Self { view, now_s, dropped_columns, headers: RefCell::default(), rows: RefCell::default() }
+    }
+
+    /// The deletions of a partition.
+    pub fn header(&self, partition: &[u8]) -> Result<Rc<Header>, EvaluationFailed> {
+        if let Some(known) = self.headers.borrow().get(partition) {
+            return Ok(Rc::clone(known));
+        }
+        let mut header_key = partition.to_vec();
+        key::push_header(&mut header_key);
+        let stored = self.view.get(&header_key)?;
+        let header = Rc::new(Header::decode(stored.as_deref()).map_err(damaged)?);
+        self.headers.borrow_mut().insert(partition.to_vec(), Rc::clone(&header));
+        Ok(header)
+    }
+
+    /// The row at `partition · row`, if it is stored and lives.
+    pub fn find(&self, partition: &[u8], row: &[u8]) -> Result<Option<Rc<Found>>, EvaluationFailed> {
+        let row_key = [partition, row].concat();
+        if let Some(known) = self.rows.borrow().found.get(&row_key) {
+            return Ok(known.clone());
+        }
+        let found = self.read(partition, row, &row_key)?.map(Rc::new);
+        let mut rows = self.rows.borrow_mut();
+        rows.bytes += row_key.len() + found.as_ref().map_or(0, |found| found.value.len());
+        if rows.bytes > KEPT_BYTES {
+            *rows = Rows::default();
+        }
+        rows.found.insert(row_key, found.clone());
+        Ok(found)
+    }
+
+    fn read(&self, partition: &[u8], row: &[u8], row_key: &[u8]) -> Result<Option<Found>, EvaluationFailed> {
+        let Some(value) = self.view.get(row_key)? else { return Ok(None) };
+        let deleted_us = self.header(partition)?.deletion_for(row);
+        let exists = self.exists(&value, deleted_us).map_err(damaged)?;
+        let now_s = self.now_s;
+        Ok(exists.then(|| Found { value, deleted_us, now_s, columns: RefCell::default(), lists: RefCell::default() }))
+    }
+
+    /// Whether a stored row exists for readers: it has a marker or a value of a column that the table still has.
+    pub fn exists(&self, value: &[u8], deleted_us: i64) -> Result<bool, Malformed> {
+        let live = LiveRow::new(value, self.now_s, deleted_us)?;
+        if self.dropped_columns.is_empty() || live.has_marker() {
+            return live.exists();
+        }
+        for cell in live.cells() {
+            if self.dropped_columns.binary_search(&cell?.column).is_err() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// The static row of a partition.
+    pub fn static_row(&self, partition: &[u8]) -> Result<Option<Rc<Found>>, EvaluationFailed> {
+        let mut row = Vec::new();
+        key::push_static(&mut row);
+        self.find(partition, &row)
+    }
+}
