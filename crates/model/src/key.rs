@@ -31,7 +31,7 @@ use thiserror::Error;
 pub(crate) use component::{
     order_f32, order_f64, order_timeuuid, order_uuid, push_component, read_component, read_path,
 };
-pub(crate) use number::{Decimal, minimal};
+pub(crate) use number::{compare_decimals, compare_varint, minimal};
 
 const TOKEN_BYTES: usize = 8;
 

@@ -6,6 +6,7 @@
 use super::component::Input;
 use diorite_base::bytes::Malformed;
 use num_bigint::{BigInt, Sign};
+use std::cmp::Ordering;
 
 /// Lengths up to this are in the header byte itself.
 const SHORT_MAX: usize = 0x77;
@@ -19,6 +20,58 @@ pub(crate) fn minimal(mut wire: &[u8]) -> &[u8] {
         wire = &wire[1..];
     }
     wire
+}
+
+/// Orders numbers in minimal two's complement: sign, then length, then bytes.
+pub(crate) fn compare_varint(a: &[u8], b: &[u8]) -> Ordering {
+    let negative = |bytes: &[u8]| bytes.first().is_some_and(|first| first & 0x80 != 0);
+    match (negative(a), negative(b)) {
+        (true, false) => Ordering::Less,
+        (false, true) => Ordering::Greater,
+        (false, false) => a.len().cmp(&b.len()).then_with(|| a.cmp(b)),
+        (true, true) => b.len().cmp(&a.len()).then_with(|| a.cmp(b)),
+    }
+}
+
+/// Orders decimals in wire form; `None` if one is malformed. Digits are not needed for that: most pairs differ in sign or in size, or have one
+/// scale; the others are brought to one, by which neither grows much longer than the other is.
+pub(crate) fn compare_decimals(a: &[u8], b: &[u8]) -> Option<Ordering> {
+    let (a_scale, a_unscaled) = a.split_first_chunk::<4>()?;
+    let (b_scale, b_unscaled) = b.split_first_chunk::<4>()?;
+    let (a_scale, b_scale) = (i64::from(i32::from_be_bytes(*a_scale)), i64::from(i32::from_be_bytes(*b_scale)));
+    let (a_unscaled, b_unscaled) = (minimal(a_unscaled), minimal(b_unscaled));
+    if a_scale == b_scale {
+        return Some(compare_varint(a_unscaled, b_unscaled));
+    }
+    let (one, other) = (BigInt::from_signed_bytes_be(a_unscaled), BigInt::from_signed_bytes_be(b_unscaled));
+    let by_sign = one.sign().cmp(&other.sign());
+    if by_sign.is_ne() || one.sign() == Sign::NoSign {
+        return Some(by_sign);
+    }
+    let directed = |order: Ordering| if one.sign() == Sign::Minus { order.reverse() } else { order };
+    let ((a_least, a_most), (b_least, b_most)) = (first_digit(&one, a_scale), first_digit(&other, b_scale));
+    if a_most < b_least {
+        return Some(directed(Ordering::Less));
+    }
+    if b_most < a_least {
+        return Some(directed(Ordering::Greater));
+    }
+    let raised = |number: &BigInt, by: i64| number * BigInt::from(10).pow(by.unsigned_abs() as u32);
+    Some(match a_scale < b_scale {
+        true => raised(&one, b_scale - a_scale).cmp(&other),
+        false => one.cmp(&raised(&other, a_scale - b_scale)),
+    })
+}
+
+/// Between which places before the decimal point the first digit of a number that is not 0 stands.
+fn first_digit(unscaled: &BigInt, scale: i64) -> (i64, i64) {
+    // log10(2) from below and from above.
+    const BELOW: i128 = 301_029_995;
+    const ABOVE: i128 = 301_029_996;
+    const UNIT: i128 = 1_000_000_000;
+    let bits = i128::from(unscaled.bits());
+    let (least, most) = ((bits - 1) * BELOW / UNIT, bits * ABOVE / UNIT + 1);
+    (least as i64 - scale, most as i64 - scale)
 }
 
 /// Appends a varint: length and magnitude, or for negative numbers the inverse of both of `-n - 1`.
@@ -77,17 +130,6 @@ impl Decimal {
         }
         let exponent = if digits.is_empty() { 0 } else { exponent };
         Some(Self { negative: sign == Sign::Minus, exponent, digits })
-    }
-
-    /// Orders numerically.
-    pub fn compare(&self, other: &Self) -> std::cmp::Ordering {
-        let rank = |decimal: &Self| match (decimal.digits.is_empty(), decimal.negative) {
-            (true, _) => 1,
-            (false, true) => 0,
-            (false, false) => 2,
-        };
-        let magnitude = || self.exponent.cmp(&other.exponent).then_with(|| self.digits.cmp(&other.digits));
-        rank(self).cmp(&rank(other)).then_with(|| if self.negative { magnitude().reverse() } else { magnitude() })
     }
 
     /// Appends the canonical wire form: scale 0 for whole numbers of moderate size, else no trailing zeros.

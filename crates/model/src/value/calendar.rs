@@ -77,13 +77,14 @@ pub fn floor(moment_ms: i64, span: Span, start_ms: i64) -> Option<i64> {
     if moment_ms < start_ms || span.is_negative() {
         return None;
     }
+    let passed_ms = moment_ms.checked_sub(start_ms)?;
     let step_ms = i64::from(span.days) * DAY_MS + span.nanoseconds / 1_000_000;
     if span.months == 0 {
-        return Some(if step_ms == 0 { moment_ms } else { moment_ms - (moment_ms - start_ms) % step_ms });
+        return Some(if step_ms == 0 { moment_ms } else { moment_ms - passed_ms % step_ms });
     }
     // The number of durations is guessed by their mean length, then put right.
     let mean_ms = (f64::from(span.months) * 30.436_875 * DAY_MS as f64) + step_ms as f64;
-    let mut count = ((moment_ms - start_ms) as f64 / mean_ms) as i64;
+    let mut count = (passed_ms as f64 / mean_ms) as i64;
     let at = |count: i64| add_parts(start_ms, span.times(count)?);
     while count > 0 && at(count)? > moment_ms {
         count -= 1;
@@ -124,6 +125,9 @@ mod tests {
         let hour = Span { months: 0, days: 0, nanoseconds: 3_600_000_000_000 };
         assert_eq!(floor(ms(2024, 5, 17) + 5_400_000, hour, 0), Some(ms(2024, 5, 17) + 3_600_000));
         assert_eq!(floor(-1, hour, 0), None);
+        // Further apart than there are milliseconds to count.
+        assert_eq!(floor(i64::MAX, hour, i64::MIN), None);
+        assert_eq!(floor(i64::MAX, months(1), -1_000_000), None);
     }
 
     proptest! {

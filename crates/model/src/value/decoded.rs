@@ -15,13 +15,10 @@ use std::net::IpAddr;
 use uuid::Uuid;
 
 impl Value {
-    /// Decodes wire bytes, which are validated on the way.
+    /// Decodes wire bytes, which are checked before. What is stored may hold longer numbers than clients may send.
     pub fn decode(data_type: &CqlType, wire: &[u8]) -> Result<Value, ValueError> {
-        data_type.validate(wire)?;
-        if wire.is_empty() && !matches!(data_type, CqlType::Text | CqlType::Ascii | CqlType::Blob) {
-            return Ok(Value::Empty);
-        }
-        decode_valid(data_type, wire)
+        data_type.check(wire, usize::MAX)?;
+        decode_checked(data_type, wire)
     }
 
     /// Appends the wire bytes. Refuses a value of another type.
@@ -54,6 +51,13 @@ impl Value {
         }
         data_type.validate(&out[start..])
     }
+}
+
+fn decode_checked(data_type: &CqlType, wire: &[u8]) -> Result<Value, ValueError> {
+    if wire.is_empty() && !matches!(data_type, CqlType::Text | CqlType::Ascii | CqlType::Blob) {
+        return Ok(Value::Empty);
+    }
+    decode_valid(data_type, wire)
 }
 
 fn wrong_type(data_type: &CqlType) -> ValueError {
@@ -106,7 +110,7 @@ fn decode_valid(data_type: &CqlType, wire: &[u8]) -> Result<Value, ValueError> {
             let mut parts = entries(wire)?;
             let mut all = Vec::new();
             while let (Some(one), Some(other)) = (parts.next(), parts.next()) {
-                all.push((Value::decode(key, one?)?, Value::decode(value, other?)?));
+                all.push((decode_checked(key, one?)?, decode_checked(value, other?)?));
             }
             Value::Map(all)
         }
@@ -121,7 +125,7 @@ fn decode_all<'a>(
     element: &CqlType,
     values: impl Iterator<Item = Result<&'a [u8], ValueError>>,
 ) -> Result<Vec<Value>, ValueError> {
-    values.map(|value| Value::decode(element, value?)).collect()
+    values.map(|value| decode_checked(element, value?)).collect()
 }
 
 /// All fields of the type; missing ones are null.
@@ -129,7 +133,7 @@ fn decode_fields<'t>(types: impl Iterator<Item = &'t CqlType>, wire: &[u8]) -> R
     let mut values = fields(wire);
     types
         .map(|field| match values.next().transpose()?.flatten() {
-            Some(value) => Value::decode(field, value).map(Some),
+            Some(value) => decode_checked(field, value).map(Some),
             None => Ok(None),
         })
         .collect()

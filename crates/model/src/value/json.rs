@@ -7,6 +7,7 @@ use super::collection::{elements, entries, fields, push_count, push_element, pus
 use super::{Value, ValueError, canonical, literal, literal_text};
 use crate::json::{Json, write_string};
 use crate::types::CqlType;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Appends a value as JSON.
 pub fn write_json(data_type: &CqlType, wire: &[u8], out: &mut String) -> Result<(), ValueError> {
@@ -170,7 +171,8 @@ fn read(data_type: &CqlType, json: &Json, out: &mut Vec<u8>) -> Result<(), Value
         json.clone().sorted().write_into(out);
         return Ok(());
     }
-    let expected = |what: &str| refuse(format!("Expected {what}, but got a {}: {}", kind(json), json.text()));
+    let expected =
+        |what: &str| refuse(format!("Expected {what}, but got a {}: {}", kind(json), literal::shown(&json.text())));
     if data_type.native_name().is_none() {
         // As the key of a map a collection is a string of JSON.
         return match json {
@@ -191,7 +193,8 @@ fn read(data_type: &CqlType, json: &Json, out: &mut Vec<u8>) -> Result<(), Value
         (CqlType::Blob, Json::String(text)) => match text.strip_prefix("0x") {
             Some(digits) => literal::from_text(data_type, digits, out),
             None => refuse(format!(
-                "Value '{text}' is not a valid blob representation: String representation of blob is missing 0x prefix"
+                "Value '{}' is not a valid blob representation: String representation of blob is missing 0x prefix",
+                literal::shown(text)
             )),
         },
         (CqlType::Timestamp, Json::Number(digits) | Json::String(digits)) => literal::from_text(data_type, digits, out),
@@ -257,30 +260,39 @@ fn read_nested(data_type: &CqlType, json: &Json, out: &mut Vec<u8>) -> Result<()
         }
         (CqlType::Tuple(types), Json::Array(values)) => {
             if values.len() > types.len() {
-                return refuse(format!("Tuple contains extra items (expected {}): {}", types.len(), json.text()));
+                return refuse(format!(
+                    "Tuple contains extra items (expected {}): {}",
+                    types.len(),
+                    literal::shown(&json.text())
+                ));
             }
             if values.len() < types.len() {
-                return refuse(format!("Tuple is missing items (expected {}): {}", types.len(), json.text()));
+                return refuse(format!(
+                    "Tuple is missing items (expected {}): {}",
+                    types.len(),
+                    literal::shown(&json.text())
+                ));
             }
             types.iter().zip(values).try_for_each(|(field, value)| push_field(field, value, out))
         }
         (CqlType::UserDefined(user, _), Json::Object(members)) => {
-            let named: Vec<(String, &Json)> = members.iter().map(|(name, value)| (stored_name(name), value)).collect();
-            if let Some((unknown, _)) =
-                named.iter().find(|(name, _)| user.fields.iter().all(|(known, _)| known != name))
-            {
+            // Of two members of one name the later counts.
+            let named: BTreeMap<String, &Json> =
+                members.iter().map(|(name, value)| (stored_name(name), value)).collect();
+            let known: BTreeSet<&str> = user.fields.iter().map(|(name, _)| name.as_str()).collect();
+            if let Some(unknown) = named.keys().find(|name| !known.contains(name.as_str())) {
+                let unknown = literal::shown(unknown);
                 return refuse(format!("Unknown field '{unknown}' in value of user defined type {}", user.name));
             }
-            user.fields.iter().try_for_each(|(name, field)| {
-                let given = named.iter().rfind(|(known, _)| known == name).map_or(&Json::Null, |(_, value)| value);
-                push_field(field, given, out)
-            })
+            user.fields
+                .iter()
+                .try_for_each(|(name, field)| push_field(field, named.get(name).copied().unwrap_or(&Json::Null), out))
         }
         (CqlType::Map(..) | CqlType::UserDefined(..), _) => {
             let what = if matches!(data_type, CqlType::Map(..)) { "map" } else { "map (user-defined type)" };
-            refuse(format!("Expected a {what}, but got a {}: {}", kind(json), json.text()))
+            refuse(format!("Expected a {what}, but got a {}: {}", kind(json), literal::shown(&json.text())))
         }
-        _ => refuse(format!("Expected a list, but got a {}: {}", kind(json), json.text())),
+        _ => refuse(format!("Expected a list, but got a {}: {}", kind(json), literal::shown(&json.text()))),
     }
 }
 

@@ -7,7 +7,9 @@ use super::collection::push_signed_vint;
 use super::{ValueError, temporal};
 use crate::json::Json;
 use crate::types::CqlType;
+use diorite_base::limits::MAX_NUMBER_DIGITS;
 use num_bigint::BigInt;
+use std::borrow::Cow;
 use std::net::IpAddr;
 use thiserror::Error;
 use uuid::Uuid;
@@ -114,7 +116,10 @@ pub fn from_text(data_type: &CqlType, text: &str, out: &mut Vec<u8>) -> Result<(
     if text.is_empty() && data_type.allows_empty() {
         return Ok(());
     }
-    let unable = |what: &str| refuse(format!("Unable to make {what} from '{text}'"));
+    let unable = |what: &str| refuse(format!("Unable to make {what} from '{}'", shown(text)));
+    if matches!(data_type, CqlType::Varint | CqlType::Decimal) && text.len() > MAX_NUMBER_DIGITS {
+        check_digits(data_type, text)?;
+    }
     match data_type {
         CqlType::Text => out.extend_from_slice(text.as_bytes()),
         CqlType::Jsonb => Json::parse(text)?.sorted().write_into(out),
@@ -139,7 +144,9 @@ pub fn from_text(data_type: &CqlType, text: &str, out: &mut Vec<u8>) -> Result<(
             "false" => out.push(0),
             _ => return Err(unable("boolean")),
         },
-        CqlType::Blob => push_hex(text, out).ok_or_else(|| refuse(format!("Cannot parse '{text}' as hex bytes")))?,
+        CqlType::Blob => {
+            push_hex(text, out).ok_or_else(|| refuse(format!("Cannot parse '{}' as hex bytes", shown(text))))?
+        }
         CqlType::Inet => match text.parse::<IpAddr>().map(|address| address.to_canonical()) {
             Ok(IpAddr::V4(address)) => out.extend_from_slice(&address.octets()),
             Ok(IpAddr::V6(address)) => out.extend_from_slice(&address.octets()),
@@ -158,7 +165,7 @@ pub fn from_text(data_type: &CqlType, text: &str, out: &mut Vec<u8>) -> Result<(
 }
 
 fn from_time_text(data_type: &CqlType, text: &str, out: &mut Vec<u8>) -> Result<(), ValueError> {
-    let coerce = |what: &str| refuse(format!("Unable to coerce '{text}' to a formatted {what} (long)"));
+    let coerce = |what: &str| refuse(format!("Unable to coerce '{}' to a formatted {what} (long)", shown(text)));
     match data_type {
         CqlType::Timestamp => {
             out.extend_from_slice(&temporal::parse_timestamp(text).ok_or_else(|| coerce("date"))?.to_be_bytes());
@@ -171,7 +178,7 @@ fn from_time_text(data_type: &CqlType, text: &str, out: &mut Vec<u8>) -> Result<
         }
         CqlType::Duration => {
             let (months, days, nanoseconds) = temporal::parse_duration(text)
-                .ok_or_else(|| refuse(format!("Unable to convert '{text}' to a duration")))?;
+                .ok_or_else(|| refuse(format!("Unable to convert '{}' to a duration", shown(text))))?;
             push_duration(months, days, nanoseconds, out);
         }
         other => return Err(refuse(format!("{other} has no text form"))),
@@ -207,14 +214,30 @@ fn push_hex(text: &str, out: &mut Vec<u8>) -> Option<()> {
     Some(())
 }
 
-/// The most digits of a `varint` or `decimal` constant: turning text into numbers takes time that grows faster than its length.
-const MAX_DIGITS: usize = 65_535;
+/// The beginning of a text, for an error message.
+pub(crate) fn shown(text: &str) -> Cow<'_, str> {
+    const MAX_SHOWN: usize = 200;
+    match text.len() {
+        0..=MAX_SHOWN => Cow::Borrowed(text),
+        length => Cow::Owned(format!("{}… ({length} bytes)", &text[..text.floor_char_boundary(MAX_SHOWN)])),
+    }
+}
 
-/// A whole number, however large within [`MAX_DIGITS`].
+/// Refuses more digits than a number may have; what is no number is refused by others.
+fn check_digits(data_type: &CqlType, text: &str) -> Result<(), ValueError> {
+    let mantissa = text.find(['e', 'E']).map_or(text, |at| &text[..at]);
+    let digits = mantissa.bytes().filter(u8::is_ascii_digit).count();
+    if digits <= MAX_NUMBER_DIGITS {
+        return Ok(());
+    }
+    Err(refuse(format!("a {data_type} has at most {MAX_NUMBER_DIGITS} digits, not {digits}")))
+}
+
+/// A whole number.
 fn whole(text: &str) -> Option<BigInt> {
     let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
     // The parser also takes underscores between digits, which CQL does not.
-    if digits.is_empty() || digits.len() > MAX_DIGITS || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+    if digits.is_empty() || digits.len() > MAX_NUMBER_DIGITS || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;
     }
     BigInt::parse_bytes(text.as_bytes(), 10)

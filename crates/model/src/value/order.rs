@@ -4,7 +4,7 @@
 //! codec's encodings for valid ones.
 
 use super::collection::{elements, entries, fields, vector_elements};
-use crate::key::{Decimal, minimal, order_f32, order_f64, order_timeuuid, order_uuid};
+use crate::key::{compare_decimals, compare_varint, minimal, order_f32, order_f64, order_timeuuid, order_uuid};
 use crate::types::CqlType;
 use std::cmp::Ordering;
 
@@ -24,10 +24,7 @@ pub fn compare(data_type: &CqlType, a: &[u8], b: &[u8]) -> Ordering {
         CqlType::Uuid => by(a, b, order_uuid),
         CqlType::Timeuuid => by(a, b, order_timeuuid),
         CqlType::Varint => compare_varint(minimal(a), minimal(b)),
-        CqlType::Decimal => match (Decimal::from_wire(a), Decimal::from_wire(b)) {
-            (Some(one), Some(other)) => one.compare(&other),
-            _ => a.cmp(b),
-        },
+        CqlType::Decimal => compare_decimals(a, b).unwrap_or_else(|| a.cmp(b)),
         CqlType::List(element, _) | CqlType::Set(element, _) => match (elements(a), elements(b)) {
             (Ok(one), Ok(other)) => compare_sequences(one, other, |_| element),
             _ => a.cmp(b),
@@ -56,17 +53,6 @@ fn by<const N: usize, K: Ord>(a: &[u8], b: &[u8], key: impl Fn([u8; N]) -> K) ->
     match (a.try_into(), b.try_into()) {
         (Ok(one), Ok(other)) => key(one).cmp(&key(other)),
         _ => a.cmp(b),
-    }
-}
-
-/// Both in minimal two's complement: sign, then length, then bytes.
-fn compare_varint(a: &[u8], b: &[u8]) -> Ordering {
-    let negative = |bytes: &[u8]| bytes.first().is_some_and(|first| first & 0x80 != 0);
-    match (negative(a), negative(b)) {
-        (true, false) => Ordering::Less,
-        (false, true) => Ordering::Greater,
-        (false, false) => a.len().cmp(&b.len()).then_with(|| a.cmp(b)),
-        (true, true) => b.len().cmp(&a.len()).then_with(|| a.cmp(b)),
     }
 }
 

@@ -253,3 +253,80 @@ fn decimals_become_texts_without_exponents_while_they_are_short() {
         assert_eq!(plain_decimal(&BigInt::from(unscaled), scale), text);
     }
 }
+
+fn decimal_wire(unscaled: &num_bigint::BigInt, scale: i32) -> Vec<u8> {
+    [&scale.to_be_bytes()[..], &unscaled.to_signed_bytes_be()].concat()
+}
+
+/// Decimals of all sizes, with some that are equal or nearly so at other scales.
+fn any_decimal() -> impl Strategy<Value = Vec<u8>> {
+    let scale = prop_oneof![-3i32..4, -400i32..400, Just(i32::MIN), Just(i32::MAX), any::<i32>()];
+    (any::<i64>(), -1i32..2, 0u32..300, scale).prop_map(|(digits, around, zeros, scale)| {
+        let digits = if digits % 3 == 0 { 1 } else { digits };
+        decimal_wire(&(num_bigint::BigInt::from(digits) * num_bigint::BigInt::from(10).pow(zeros) + around), scale)
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(3000))]
+
+    #[test]
+    fn decimals_are_ordered_as_their_keys_are(a in any_decimal(), b in any_decimal(), zeros in 0i32..200) {
+        let key = |wire: &[u8]| {
+            let mut out = Vec::new();
+            crate::key::push_component(&CqlType::Decimal, wire, &mut out).unwrap();
+            out
+        };
+        prop_assert_eq!(compare(&CqlType::Decimal, &a, &b), key(&a).cmp(&key(&b)));
+        // The same number at another scale.
+        let Value::Decimal(unscaled, scale) = Value::decode(&CqlType::Decimal, &a).unwrap() else { panic!("a decimal") };
+        if let Some(scale) = scale.checked_add(zeros) {
+            let same = decimal_wire(&(unscaled * num_bigint::BigInt::from(10).pow(zeros as u32)), scale);
+            prop_assert_eq!(compare(&CqlType::Decimal, &a, &same), Ordering::Equal);
+        }
+    }
+}
+
+#[test]
+fn long_numbers_are_refused_but_what_is_stored_is_read() {
+    use diorite_base::limits::{MAX_NUMBER_BYTES, MAX_NUMBER_DIGITS};
+    let list = CqlType::List(Arc::new(CqlType::Decimal), Frozen::Yes);
+    for data_type in [CqlType::Varint, CqlType::Decimal] {
+        let (fits, long) = (vec![1; MAX_NUMBER_BYTES], vec![1; MAX_NUMBER_BYTES + 1]);
+        assert_eq!(data_type.validate(&fits), Ok(()));
+        let refused = data_type.validate(&long).unwrap_err().to_string();
+        assert_eq!(refused, format!("a {data_type} takes at most {MAX_NUMBER_BYTES} bytes, not {}", long.len()));
+        assert!(Value::decode(&data_type, &long).is_ok());
+        let digits = "7".repeat(MAX_NUMBER_DIGITS);
+        assert!(wire(&data_type, &digits).is_ok());
+        let refused = wire(&data_type, &format!("{digits}7")).unwrap_err();
+        assert!(refused.contains(&format!("at most {MAX_NUMBER_DIGITS} digits, not 9801")), "{refused}");
+    }
+    let mut nested = Vec::new();
+    push_count(1, &mut nested);
+    push_element(Some(&[1; MAX_NUMBER_BYTES + 1]), &mut nested);
+    assert!(list.validate(&nested).is_err());
+    assert!(Value::decode(&list, &nested).is_ok());
+}
+
+#[test]
+fn messages_show_no_more_than_the_beginning_of_a_long_text() {
+    let refused = wire(&CqlType::Int, &"é".repeat(100_000)).unwrap_err();
+    assert!(refused.len() < 300 && refused.contains("… (200000 bytes)"), "{refused}");
+    let json = crate::json::Json::parse(&format!("[{}1]", "1,".repeat(100_000))).unwrap();
+    let refused = json::from_json(&CqlType::Int, &json, &mut Vec::new()).unwrap_err().to_string();
+    assert!(refused.len() < 300, "{refused}");
+}
+
+#[test]
+fn sets_of_decimals_are_brought_in_order() {
+    let set = CqlType::Set(Arc::new(CqlType::Decimal), Frozen::Yes);
+    let build = |values: &[&str]| {
+        let mut out = Vec::new();
+        push_count(values.len(), &mut out);
+        values.iter().for_each(|text| push_element(Some(&wire(&CqlType::Decimal, text).unwrap()), &mut out));
+        out
+    };
+    let stored = canonical(&set, &build(&["1.50", "-2", "1.5", "0.0", "1E400"])).unwrap().into_owned();
+    assert_eq!(stored, build(&["-2", "0.0", "1.50", "1E400"]));
+}

@@ -2,13 +2,13 @@
 //!
 //! Always true: accepts what Cassandra's serializers accept, with its error messages, and nothing that a later step would stumble over
 //! (Cassandra lets some malformed decimals and durations through and fails on reading them; here they are refused at once, and so are
-//! decimals longer than a key may be, as comparing them takes their decimal digits).
+//! numbers over [`MAX_NUMBER_BYTES`], of which stored ones from before there was that limit stay readable).
 
 use super::ValueError;
 use super::collection::{elements, entries, fields, read_signed_vint, vector_elements};
 use crate::json::Json;
 use crate::types::CqlType;
-use diorite_base::limits::MAX_KEY_BYTES;
+use diorite_base::limits::MAX_NUMBER_BYTES;
 
 /// Nanoseconds of a day: `time` stays below it.
 pub(crate) const DAY_NS: i64 = 86_400_000_000_000;
@@ -58,8 +58,13 @@ impl CqlType {
         )
     }
 
-    /// Checks the wire bytes of a value. Null is not a value.
+    /// Checks the wire bytes of a value that comes from a client. Null is not a value.
     pub fn validate(&self, wire: &[u8]) -> Result<(), ValueError> {
+        self.check(wire, MAX_NUMBER_BYTES)
+    }
+
+    /// Checks the wire bytes of a value, in which numbers of any length are `varint` and `decimal` with at most `number_bytes` bytes.
+    pub(super) fn check(&self, wire: &[u8], number_bytes: usize) -> Result<(), ValueError> {
         if wire.is_empty() && self.allows_empty() {
             return Ok(());
         }
@@ -79,27 +84,27 @@ impl CqlType {
             CqlType::Decimal if wire.len() < 5 => {
                 refuse(format!("Expected 0 or at least 5 bytes for decimal ({})", wire.len()))
             }
-            CqlType::Decimal if wire.len() > MAX_KEY_BYTES => {
-                refuse(format!("a decimal takes at most {MAX_KEY_BYTES} bytes, not {}", wire.len()))
+            CqlType::Varint | CqlType::Decimal if wire.len() > number_bytes => {
+                refuse(format!("a {self} takes at most {number_bytes} bytes, not {}", wire.len()))
             }
             CqlType::Duration => validate_duration(wire),
             CqlType::List(element, _) | CqlType::Set(element, _) => {
-                elements(wire)?.try_for_each(|value| element.validate(value?))
+                elements(wire)?.try_for_each(|value| element.check(value?, number_bytes))
             }
             CqlType::Map(key, value, _) => {
                 let mut entries = entries(wire)?;
                 while let (Some(one), Some(other)) = (entries.next(), entries.next()) {
-                    key.validate(one?)?;
-                    value.validate(other?)?;
+                    key.check(one?, number_bytes)?;
+                    value.check(other?, number_bytes)?;
                 }
                 entries.try_for_each(|rest| rest.map(drop))
             }
-            CqlType::Tuple(types) => validate_fields(wire, types.iter(), "tuple"),
+            CqlType::Tuple(types) => check_fields(wire, types.iter(), "tuple", number_bytes),
             CqlType::UserDefined(user, _) => {
-                validate_fields(wire, user.fields.iter().map(|(_, field)| field), &user.name)
+                check_fields(wire, user.fields.iter().map(|(_, field)| field), &user.name, number_bytes)
             }
             CqlType::Vector(element, dimension) => {
-                vector_elements(element, *dimension, wire).try_for_each(|value| element.validate(value?))
+                vector_elements(element, *dimension, wire).try_for_each(|value| element.check(value?, number_bytes))
             }
             _ => Ok(()),
         }
@@ -132,12 +137,17 @@ impl CqlType {
     }
 }
 
-fn validate_fields<'t>(wire: &[u8], types: impl Iterator<Item = &'t CqlType>, what: &str) -> Result<(), ValueError> {
+fn check_fields<'t>(
+    wire: &[u8],
+    types: impl Iterator<Item = &'t CqlType>,
+    what: &str,
+    number_bytes: usize,
+) -> Result<(), ValueError> {
     let mut values = fields(wire);
     for field in types {
         match values.next() {
             None => return Ok(()),
-            Some(value) => value?.map_or(Ok(()), |value| field.validate(value))?,
+            Some(value) => value?.map_or(Ok(()), |value| field.check(value, number_bytes))?,
         }
     }
     match values.next() {

@@ -5,6 +5,7 @@
 
 use super::number::{Decimal, Number};
 use crate::error::{invalid, value_error};
+use diorite_base::limits::MAX_MUTATION_BYTES;
 use diorite_cql::language::ast::ArithmeticOperator;
 use diorite_cql::protocol::error::FunctionSignature;
 use diorite_cql::protocol::{CqlError, ErrorKind};
@@ -91,7 +92,13 @@ pub fn apply(
     };
     let fail = |why: &str| failed(operator, left_type, right_type, why);
     match result {
-        CqlType::Text | CqlType::Ascii => return Ok(Some([left, right].concat())),
+        CqlType::Text | CqlType::Ascii => {
+            let length = left.len() + right.len();
+            if length > MAX_MUTATION_BYTES {
+                return Err(fail(&format!("a text of {length} bytes is longer than {MAX_MUTATION_BYTES} bytes")));
+            }
+            return Ok(Some([left, right].concat()));
+        }
         _ if left.is_empty() || right.is_empty() => return Ok(None),
         CqlType::Timestamp | CqlType::Date => {
             return move_moment(operator, left_type, left, right).map_err(|why| fail(&why)).map(Some);

@@ -3,6 +3,7 @@
 //! Always true: whether a conversion exists is decided by the two types alone ([`is_castable`]), so that it is an error of planning.
 //! Casts from text to numbers are YCQL's; Cassandra has none. Left out: any other cast from text.
 
+use super::number::Number;
 use super::{moment_from_ms, moment_ms};
 use crate::error::{invalid, value_error};
 use diorite_cql::protocol::CqlError;
@@ -128,66 +129,28 @@ fn cast_number(from: &CqlType, to: &CqlType, wire: &[u8]) -> Result<Vec<u8>, Cql
     Ok(out)
 }
 
-/// From an integer or decimal, through its digits.
+/// From an integer or decimal.
 fn cast_exact(from: &CqlType, to: &CqlType, wire: &[u8], out: &mut Vec<u8>) -> Result<(), CqlError> {
-    let mut digits = String::new();
-    literal_text(from, wire, &mut digits).map_err(value_error)?;
-    let is_integer = matches!(to, CqlType::Tinyint | CqlType::Smallint | CqlType::Int | CqlType::Bigint);
-    match to {
-        CqlType::Float | CqlType::Double => {
-            let value: f64 = digits.parse().map_err(|_| invalid(format!("cannot cast {digits} to {to}")))?;
-            match to {
-                CqlType::Float => out.extend_from_slice(&(value as f32).to_be_bytes()),
-                _ => out.extend_from_slice(&value.to_be_bytes()),
-            }
-        }
-        CqlType::Decimal => literal::from_text(to, &digits, out).map_err(value_error)?,
-        CqlType::Varint => literal::from_text(to, integral(&digits)?.as_str(), out).map_err(value_error)?,
-        _ if is_integer => {
-            // Java's narrowing keeps the low bits.
-            let mut wide = Vec::new();
-            literal::from_text(&CqlType::Varint, integral(&digits)?.as_str(), &mut wide).map_err(value_error)?;
-            let fill = if wide.first().is_some_and(|byte| byte & 0x80 != 0) { 0xFF } else { 0 };
-            let width = match to {
-                CqlType::Tinyint => 1,
-                CqlType::Smallint => 2,
-                CqlType::Int => 4,
-                _ => 8,
-            };
-            let padding = width.max(wide.len()) - wide.len();
-            let mut padded = vec![fill; padding];
-            padded.extend_from_slice(&wide);
-            out.extend_from_slice(&padded[padded.len() - width..]);
-        }
+    let number = Number::read(from, wire)?;
+    let width = match to {
+        CqlType::Float => return push(Number::Single(number.to_f64()? as f32), to, out),
+        CqlType::Double => return push(Number::Float(number.to_f64()?), to, out),
+        CqlType::Decimal => return push(Number::Exact(number.to_decimal()?), to, out),
+        CqlType::Varint => return push(Number::Whole(number.to_decimal()?.truncated()?), to, out),
+        CqlType::Tinyint => 1,
+        CqlType::Smallint => 2,
+        CqlType::Int => 4,
+        CqlType::Bigint => 8,
         _ => return Err(invalid(format!("{from} cannot be cast to {to}"))),
-    }
+    };
+    // Java's narrowing keeps the low bits.
+    let wide = number.to_decimal()?.truncated()?.to_signed_bytes_be();
+    let fill = if wide.first().is_some_and(|byte| byte & 0x80 != 0) { 0xFF } else { 0 };
+    out.extend(std::iter::repeat_n(fill, width.max(wide.len()) - wide.len()));
+    out.extend_from_slice(&wide[wide.len().saturating_sub(width)..]);
     Ok(())
 }
 
-/// The digits before the decimal point of a plain or scientific decimal.
-fn integral(digits: &str) -> Result<String, CqlError> {
-    let (mantissa, exponent) = match digits.split_once(['e', 'E']) {
-        Some((mantissa, exponent)) => {
-            (mantissa, exponent.parse::<i32>().map_err(|_| invalid(format!("cannot read the number {digits}")))?)
-        }
-        None => (digits, 0),
-    };
-    let (sign, mantissa) = match mantissa.strip_prefix('-') {
-        Some(rest) => ("-", rest),
-        None => ("", mantissa),
-    };
-    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
-    let point = whole.len() as i64 + i64::from(exponent);
-    if point <= 0 {
-        return Ok("0".to_owned());
-    }
-    if point > 4_096 {
-        return Err(invalid("the number is too large to be cast"));
-    }
-    let mut all: String = [whole, fraction].concat();
-    while (all.len() as i64) < point {
-        all.push('0');
-    }
-    all.truncate(point as usize);
-    Ok(format!("{sign}{all}"))
+fn push(number: Number, to: &CqlType, out: &mut Vec<u8>) -> Result<(), CqlError> {
+    number.write(to, out)
 }

@@ -2,7 +2,7 @@
 //!
 //! Always true: nothing of an empty collection is null, but its count and its sum are 0. Left out: aggregates over rows ([`crate::exec`]).
 
-use super::number::{Decimal, Number};
+use super::number::{Decimal, DecimalSum, Number};
 use crate::error::{invalid, value_error};
 use diorite_cql::protocol::CqlError;
 use diorite_model::types::CqlType;
@@ -58,7 +58,7 @@ pub fn extreme(of: &CqlType, wire: &[u8], greatest: bool) -> Result<Option<Vec<u
 /// The sum of the elements, or their mean.
 pub fn sum(of: &CqlType, wire: &[u8], is_mean: bool) -> Result<Vec<u8>, CqlError> {
     let element = element_type(of)?;
-    let (mut integer, mut float, mut exact, mut count) = (0i128, 0f64, Decimal::zero(), 0u32);
+    let (mut integer, mut float, mut exact, mut count) = (0i128, 0f64, DecimalSum::default(), 0u32);
     for part in parts(of, wire)? {
         if part.is_empty() {
             continue;
@@ -68,9 +68,10 @@ pub fn sum(of: &CqlType, wire: &[u8], is_mean: bool) -> Result<Vec<u8>, CqlError
             Number::Integer(value) => integer += i128::from(value),
             Number::Single(value) => float += f64::from(value),
             Number::Float(value) => float += value,
-            number => exact = exact.add(&number.to_decimal()?)?,
+            number => exact.add(number.to_decimal()?)?,
         }
     }
+    let exact = exact.total();
     let divisor = if is_mean { count.max(1) } else { 1 };
     let result = match element {
         CqlType::Float | CqlType::Double => Number::Float(float / f64::from(divisor)),

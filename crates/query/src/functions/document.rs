@@ -9,6 +9,7 @@ use diorite_model::json::Json;
 use diorite_model::types::CqlType;
 use diorite_model::value::json::{from_json, stored_name, write_nullable};
 use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What a parsed text takes for each of its bytes, at most: an array of digits.
 pub const PARSED_BYTES: usize = 24;
@@ -56,27 +57,32 @@ pub enum Member {
     Absent,
 }
 
+/// The row of an `INSERT JSON`, by the names of its columns.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JsonRow(BTreeMap<String, Json>);
+
 /// Reads the row of an `INSERT JSON`; its members have to be among `columns`.
-pub fn parse_row<'n>(json: &[u8], columns: impl Iterator<Item = &'n str>) -> Result<Json, CqlError> {
+pub fn parse_row<'n>(json: &[u8], columns: impl Iterator<Item = &'n str>) -> Result<JsonRow, CqlError> {
     let row = Json::parse(text(json)?).map_err(value_error)?;
     let Json::Object(members) = row else {
         return Err(invalid("Could not decode JSON string as a map: the text is not an object"));
     };
-    let columns: Vec<&str> = columns.collect();
-    let mut named = Vec::with_capacity(members.len());
+    let columns: BTreeSet<&str> = columns.collect();
+    let mut named = BTreeMap::new();
     for (name, value) in members {
         let stored = stored_name(&name);
-        if !columns.contains(&stored.as_str()) {
+        if !columns.contains(stored.as_str()) {
             return Err(invalid(format!("JSON values map contains unrecognized column: {stored}")));
         }
-        named.push((stored, value));
+        // Of two members of one name the later counts.
+        named.insert(stored, value);
     }
-    Ok(Json::Object(named))
+    Ok(JsonRow(named))
 }
 
 /// The value of a column in the row of an `INSERT JSON`.
-pub fn member(row: &Json, column: &str, data_type: &CqlType) -> Result<Member, CqlError> {
-    match row.member(column) {
+pub fn member(row: &JsonRow, column: &str, data_type: &CqlType) -> Result<Member, CqlError> {
+    match row.0.get(column) {
         None => Ok(Member::Absent),
         Some(Json::Null) => Ok(Member::Value(None)),
         Some(value) => {

@@ -1,13 +1,16 @@
 //! Numbers of any type, decoded: what arithmetic, mathematical functions and sums work on.
 //!
-//! Always true: decimals keep their scale as Java's `BigDecimal` does, and what would need more than [`MAX_DIGITS`] digits is refused.
+//! Always true: decimals keep their scale as Java's `BigDecimal` does; scales that are more than [`MAX_DIGITS`] apart are refused, and so is a
+//! result over [`diorite_base::limits::MAX_NUMBER_BYTES`], so that no operation takes long.
 //! Left out: which operation gives which type ([`super::arithmetic`]).
 
 use crate::error::{invalid, value_error};
+use crate::steps;
 use diorite_cql::protocol::CqlError;
 use diorite_model::types::CqlType;
 use diorite_model::value::{Value, literal};
 use num_bigint::BigInt;
+use std::collections::BTreeMap;
 
 /// The most digits by which two decimals may differ in scale.
 const MAX_DIGITS: u32 = 10_000;
@@ -38,7 +41,7 @@ pub struct Decimal {
     pub scale: i32,
 }
 
-fn power(exponent: u32) -> BigInt {
+pub(super) fn power(exponent: u32) -> BigInt {
     BigInt::from(10).pow(exponent)
 }
 
@@ -78,8 +81,14 @@ impl Decimal {
         Ok(Decimal { unscaled: &self.unscaled * &other.unscaled, scale })
     }
 
-    fn digits(&self) -> i64 {
-        self.unscaled.magnitude().to_string().len() as i64
+    /// How many digits there are; 1 for nothing.
+    pub(super) fn digits(&self) -> i64 {
+        let magnitude = self.unscaled.magnitude();
+        // log10(2) from below: this is the number of digits or one less.
+        let least = u32::try_from(magnitude.bits().saturating_sub(1) * 301_029_995 / 1_000_000_000);
+        let least = least.unwrap_or(u32::MAX);
+        let more = u32::from(*magnitude >= num_bigint::BigUint::from(10u32).pow(least + 1));
+        i64::from(least + 1 + more)
     }
 
     /// The quotient, at 32 digits or more, without trailing zeros; the divisor is not 0.
@@ -107,19 +116,36 @@ impl Decimal {
         Ok(Decimal { unscaled: self.at_scale(scale)? % other.at_scale(scale)?, scale })
     }
 
-    /// Without zeros at the end.
-    fn stripped(self) -> Decimal {
-        let zero = BigInt::from(0);
-        if self.unscaled == zero {
-            return Decimal::zero();
-        }
-        let ten = BigInt::from(10);
+    /// Without zeros at the end: taken off by halves of how many there may be, so that each division is half as long as the one before.
+    pub(super) fn stripped(self) -> Decimal {
         let Decimal { mut unscaled, mut scale } = self;
-        while &unscaled % &ten == zero && scale > i32::MIN {
-            unscaled /= &ten;
-            scale -= 1;
+        // A number ends in no more zeros than it can be halved times.
+        let Some(most) = unscaled.trailing_zeros() else { return Decimal::zero() };
+        let room = u64::from(scale.abs_diff(i32::MIN));
+        let zero = BigInt::from(0);
+        let mut zeros = most.min(room).min(unscaled.bits() / 3).checked_ilog2().map_or(0, |log| 1u32 << log);
+        while zeros > 0 {
+            steps::count(1);
+            let (power, fits) = (power(zeros), u64::from(scale.abs_diff(i32::MIN)) >= u64::from(zeros));
+            // The same step may be taken twice: there may be up to twice as many zeros as the first one takes off, less one.
+            if fits && &unscaled % &power == zero {
+                unscaled /= &power;
+                scale -= zeros as i32;
+            } else {
+                zeros /= 2;
+            }
         }
         Decimal { unscaled, scale }
+    }
+
+    /// What stands before the decimal point.
+    pub fn truncated(&self) -> Result<BigInt, CqlError> {
+        match u32::try_from(self.scale) {
+            Ok(places) if i64::from(places) >= self.digits() => Ok(BigInt::from(0)),
+            Ok(places) => Ok(&self.unscaled / power(places)),
+            Err(_) if self.is_zero() => Ok(BigInt::from(0)),
+            Err(_) => self.at_scale(0).map_err(|_| invalid("the number is too large to be cast")),
+        }
     }
 
     /// The nearest whole number, halves away from 0.
@@ -130,6 +156,39 @@ impl Decimal {
         let places = u32::try_from(self.scale).ok().filter(|places| *places <= MAX_DIGITS);
         let places = places.ok_or_else(|| invalid("the scale is out of range"))?;
         Ok(Decimal { unscaled: round_half_up(&self.unscaled, &power(places)), scale: 0 })
+    }
+}
+
+/// A sum of many decimals: those of one scale are added as they are, and the scales brought together once.
+#[derive(Debug, Default)]
+pub struct DecimalSum {
+    by_scale: BTreeMap<i32, BigInt>,
+}
+
+impl DecimalSum {
+    /// Adds a number.
+    pub fn add(&mut self, value: Decimal) -> Result<(), CqlError> {
+        *self.by_scale.entry(value.scale).or_default() += value.unscaled;
+        let first = self.by_scale.first_key_value().map_or(value.scale, |(scale, _)| *scale);
+        let last = self.by_scale.last_key_value().map_or(value.scale, |(scale, _)| *scale);
+        if first.abs_diff(last) > MAX_DIGITS {
+            return Err(invalid("the decimals differ too much in scale"));
+        }
+        Ok(())
+    }
+
+    /// The sum, at the greatest scale.
+    pub fn total(&self) -> Decimal {
+        self.by_scale
+            .iter()
+            .fold(None, |sum: Option<Decimal>, (&scale, unscaled)| {
+                let unscaled = match sum {
+                    Some(sum) => sum.unscaled * power(scale.abs_diff(sum.scale)) + unscaled,
+                    None => unscaled.clone(),
+                };
+                Some(Decimal { unscaled, scale })
+            })
+            .unwrap_or_else(Decimal::zero)
     }
 }
 

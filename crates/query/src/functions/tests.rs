@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "test data is known")]
 use super::*;
 
+mod numbers;
+
 fn call(name: &str, from: &CqlType, wire: &[u8]) -> Option<Vec<u8>> {
     let uuids = UuidSource::new(SplitMix64::new(1));
     let environment = Environment::new(1_700_000_000_123_456, &uuids);
