@@ -102,7 +102,7 @@ mod tests {
         let working = Arc::new(Aside::new(1));
         let (release, released) = std::sync::mpsc::sync_channel::<()>(1);
         let first = Arc::clone(&working);
-        let first = tokio::spawn(async move { first.hash(move || drop(released.recv())).await });
+        let first = tokio::spawn(async move { first.hash(move || released.recv().is_err()).await });
         let others: Vec<_> = (0..2 * MAX_WAITING)
             .map(|_| {
                 let working = Arc::clone(&working);
@@ -113,7 +113,7 @@ mod tests {
             tokio::task::yield_now().await;
         }
         drop(release);
-        first.await.unwrap().unwrap();
+        assert!(first.await.unwrap().unwrap());
         let mut refused = 0;
         for other in others {
             refused += usize::from(matches!(other.await.unwrap(), Err(KvError::Overloaded(_))));

@@ -6,7 +6,7 @@
 //! bounded; an unfinished message and an unread reply are given a bounded time.
 
 use crate::aside::aside;
-use crate::buffers::Buffers;
+use crate::buffers::{ALLOWANCE_BYTES, Buffers};
 use crate::inbox::Inbox;
 use crate::login;
 use crate::requests::Requests;
@@ -270,10 +270,15 @@ impl Connection {
         if !self.has_room() {
             return Ok(true);
         }
-        if let Err(refused) = self.buffers.admit(self.capacity_bytes() + self.inbound.growth_bytes()) {
-            return Ok(self.refuse_unfinished(&refused));
-        }
-        match self.socket.try_read(self.inbound.input()) {
+        let room = match self.buffers.admit(self.capacity_bytes() + self.inbound.growth_bytes()) {
+            Ok(()) => Some(self.inbound.input()),
+            Err(refused) if self.refuse_unfinished(refused) => return Ok(true),
+            // What every connection may have is enough for short messages.
+            Err(_) => self.inbound.input_within(ALLOWANCE_BYTES),
+        };
+        // Without room for the rest of a segment the connection has to end.
+        let Some(room) = room else { return Ok(false) };
+        match self.socket.try_read(room) {
             Ok(0) => Ok(false),
             Ok(_) => {
                 self.arrived_ns = self.shared.kv.clock.monotonic_ns();
@@ -284,11 +289,11 @@ impl Connection {
         }
     }
 
-    /// There is no memory for the rest of what the client is sending: the message is refused and what was read of it dropped; false if there is none to be
-    /// refused, and the connection has to end.
-    fn refuse_unfinished(&mut self, refused: &Refused) -> bool {
+    /// There is no memory for the rest of what the client is sending: the message is refused, and what was read of it dropped; false if there is none to be
+    /// refused.
+    fn refuse_unfinished(&mut self, refused: Refused) -> bool {
+        let Some(error) = self.inbound.refuse_unfinished(refused_error(refused)) else { return false };
         self.shared.counters.overloaded.fetch_add(1, Ordering::Relaxed);
-        let Some(error) = self.inbound.refuse_unfinished(refused_error(*refused)) else { return false };
         error.encode(self.outbound.buffer());
         self.outbound.commit();
         self.tell_buffers();

@@ -843,7 +843,7 @@ const BATCH_STATEMENT_BYTES: usize = 1 << 10;
 const NODE_BYTES: usize = 192;
 
 /// Memory of the tree that parsing a statement gives, about: by its words and signs, as constants take as much there as in the text.
-fn parsed_bytes(text: &str) -> usize {
+pub(crate) fn parsed_bytes(text: &str) -> usize {
     let (mut nodes, mut is_word, mut quoted) = (0usize, false, None);
     for byte in text.bytes() {
         match quoted {

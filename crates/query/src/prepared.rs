@@ -6,6 +6,7 @@
 //! Left out: surviving a restart (drivers prepare again).
 
 use crate::activity::StatementActivity;
+use crate::engine::parsed_bytes;
 use crate::plan::Planned;
 use arc_swap::ArcSwap;
 use diorite_cql::protocol::{Prepared as PreparedReply, Version};
@@ -67,6 +68,8 @@ pub struct PreparedStatement {
     /// whatever comes with the result, so the first of them that wants the columns left out is sent back to PREPARE, as Cassandra does.
     pub must_prepare_again: AtomicBool,
     last_used: AtomicU64,
+    /// Memory that it takes, about.
+    size_bytes: usize,
 }
 
 impl PreparedStatement {
@@ -79,6 +82,8 @@ impl PreparedStatement {
         current: CurrentPlan,
     ) -> Self {
         Self {
+            // A plan takes about as much as the tree that it was made of.
+            size_bytes: 1_024 + parsed_bytes(&text),
             id,
             keyspace,
             text,
@@ -101,8 +106,7 @@ impl PreparedStatement {
     }
 
     fn size_bytes(&self) -> usize {
-        // A plan is a few times the size of its text.
-        1_024 + 8 * self.text.len()
+        self.size_bytes
     }
 }
 

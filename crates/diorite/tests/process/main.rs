@@ -13,6 +13,7 @@ mod hostile;
 mod joining;
 mod kill;
 mod meddler;
+mod memory;
 mod metrics;
 mod refusals;
 #[path = "../common/server.rs"]

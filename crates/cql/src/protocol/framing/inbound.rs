@@ -129,6 +129,17 @@ impl Inbound {
     /// The buffer to append received bytes to, with room for a read. What was decoded is dropped first, so call it once per read.
     pub fn input(&mut self) -> &mut Vec<u8> {
         let was_full = self.input.len() == self.input.capacity();
+        self.drop_consumed();
+        let wanted = self.wanted_capacity(was_full);
+        if wanted > self.input.capacity() {
+            let more = wanted - self.input.len();
+            self.input.reserve_exact(more);
+        }
+        &mut self.input
+    }
+
+    /// Drops what was decoded.
+    fn drop_consumed(&mut self) {
         if self.position == self.input.len() {
             self.input.clear();
             if self.input.capacity() > MAX_IDLE_BUFFER_BYTES {
@@ -142,12 +153,6 @@ impl Inbound {
             self.payload.range = range.start - self.position..range.end - self.position;
         }
         self.position = 0;
-        let wanted = self.wanted_capacity(was_full);
-        if wanted > self.input.capacity() {
-            let more = wanted - self.input.len();
-            self.input.reserve_exact(more);
-        }
-        &mut self.input
     }
 
     /// The capacity that the input buffer is given before the next read, once what was decoded is dropped.
@@ -199,6 +204,16 @@ impl Inbound {
             _ => needed,
         };
         needed.max((2 * self.parts.len()).min(whole))
+    }
+
+    /// The buffer to append received bytes to, if there is room without letting it grow beyond `limit_bytes`: where there is no memory for [`Inbound::input`].
+    pub fn input_within(&mut self, limit_bytes: usize) -> Option<&mut Vec<u8>> {
+        self.drop_consumed();
+        let capacity = self.input.capacity();
+        if capacity < limit_bytes && capacity == self.input.len() {
+            self.input.reserve_exact((limit_bytes - capacity).min(FIRST_READ_BYTES));
+        }
+        (self.input.capacity() > self.input.len()).then_some(&mut self.input)
     }
 
     /// Refuses the message that is underway, whose rest is not kept: `None` if none is, or nothing is known of it yet.

@@ -6,7 +6,7 @@ use crate::protocol::client::{ClientRequest, Parameters, RequestHead, encode_req
 use crate::protocol::envelope::{Opcode, Role, flags};
 use crate::protocol::response::{self, ReplyHead};
 use crate::protocol::segment::MAX_PAYLOAD_BYTES;
-use crate::protocol::{Compression, ErrorKind, Inbound, Outbound, Version};
+use crate::protocol::{Compression, CqlError, ErrorKind, Inbound, Outbound, Version};
 use diorite_base::limits::MAX_FRAME_BYTES;
 use proptest::collection::vec;
 use proptest::option;
@@ -65,8 +65,52 @@ fn started(version: Version, compression: Option<Compression>) -> Inbound {
     inbound
 }
 
+/// Takes messages until a refusal is possible, and refuses; then goes on. The bodies that arrived, and the streams that were refused.
+fn refuse_once(inbound: &mut Inbound, wire: &[u8], piece_bytes: usize) -> (Vec<Vec<u8>>, Vec<Option<i16>>) {
+    let (mut bodies, mut refused) = (Vec::new(), Vec::new());
+    let mut rest = wire;
+    while !rest.is_empty() {
+        let allowed = inbound.growth_bytes() + inbound.capacity_bytes();
+        let input = inbound.input();
+        let (piece, later) = rest.split_at(piece_bytes.min(input.capacity() - input.len()).min(rest.len()));
+        input.extend_from_slice(piece);
+        rest = later;
+        assert!(inbound.capacity_bytes() <= allowed, "{} bytes, {allowed} were announced", inbound.capacity_bytes());
+        while let Some(envelope) = inbound.next().unwrap() {
+            bodies.push(envelope.body[4..].to_vec());
+        }
+        inbound.release_done();
+        if refused.is_empty()
+            && let Some(error) = inbound.refuse_unfinished(CqlError::overloaded("no memory"))
+        {
+            assert!(!error.is_fatal);
+            refused.push(error.stream);
+        }
+    }
+    (bodies, refused)
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn a_message_that_is_refused_halfway_is_skipped_and_the_next_arrives(
+        version in versions(),
+        compression in compressions(),
+        length in 200_000usize..400_000,
+        piece_bytes in 1_000usize..60_000,
+    ) {
+        let compression = compression.filter(|compression| compression.is_in(version));
+        let long = body(length, 7, false);
+        let wire = send(version, compression, &[vec![long], vec![b"next".to_vec()]]);
+        let mut inbound = Inbound::new(Role::Server);
+        inbound.start(version, compression);
+        let (bodies, refused) = refuse_once(&mut inbound, &wire, piece_bytes);
+        prop_assert_eq!(refused, [Some(0)]);
+        prop_assert_eq!(bodies, [b"next".to_vec()]);
+        prop_assert!(inbound.is_idle());
+        prop_assert!(inbound.capacity_bytes() < 400_000);
+    }
 
     #[test]
     fn what_is_sent_arrives(

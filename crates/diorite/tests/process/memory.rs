@@ -1,0 +1,138 @@
+//! What clients can make a node hold, and for how long they can keep it busy: never more than it was given, and never others.
+
+use crate::client::{Client, make_table};
+use crate::server::Server;
+use diorite_cql::protocol::client::ClientResponse;
+use diorite_cql::protocol::error::ErrorCode;
+use diorite_cql::protocol::{CqlError, Value};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+const LIMIT_BYTES: u64 = 1 << 30;
+
+fn start(home: &tempfile::TempDir, more: &[&str]) -> Server {
+    Server::start(home.path(), &[&["--memory-limit", "1GiB"], more].concat())
+}
+
+/// STARTUP, and the beginning of a QUERY of 32 MiB.
+fn unfinished() -> Vec<u8> {
+    let body = b"\0\x01\0\x0bCQL_VERSION\0\x053.0.0";
+    let mut bytes = vec![4, 0, 0, 0, 1];
+    bytes.extend_from_slice(&(body.len() as u32).to_be_bytes());
+    bytes.extend_from_slice(body);
+    bytes.extend_from_slice(&[4, 0, 0, 1, 7]);
+    bytes.extend_from_slice(&(32u32 << 20).to_be_bytes());
+    bytes
+}
+
+/// Forty of them were 1.2 GiB.
+#[test]
+fn unfinished_requests_are_refused_once_they_fill_the_account() {
+    let home = tempfile::tempdir().unwrap();
+    let mut server = start(&home, &[]);
+    let piece = vec![b'x'; 1 << 20];
+    let mut connections = Vec::new();
+    for _ in 0..60 {
+        let mut stream = TcpStream::connect((server.address.as_str(), 9042)).unwrap();
+        stream.set_write_timeout(Some(Duration::from_secs(30))).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        stream.write_all(&unfinished()).unwrap();
+        // What is refused is still read, and dropped.
+        let sent = (0..30).map(|_| stream.write_all(&piece)).take_while(Result::is_ok).count();
+        connections.push((stream, sent));
+    }
+    let mut refused = 0;
+    for (stream, sent) in &mut connections {
+        assert_eq!(*sent, 30, "a refused message is read to its end");
+        stream.set_nonblocking(true).unwrap();
+        let mut answer = [0; 4_096];
+        let count = stream.read(&mut answer).unwrap_or(0);
+        // READY is followed by an ERROR with the code of an overloaded node, on the stream of the message.
+        refused +=
+            usize::from(answer[..count].windows(13).any(|part| {
+                part[..5] == [0x84, 0, 0, 1, 0] && part[9..] == (ErrorCode::Overloaded as u32).to_be_bytes()
+            }));
+    }
+    assert!(refused >= 40, "{refused} of 60 were refused");
+    assert!(server.is_running() && server.most_resident_bytes() < LIMIT_BYTES);
+    // Others are served all the while.
+    make_table(&mut Client::connect(&server.address).unwrap());
+}
+
+fn code(outcome: Result<ClientResponse, CqlError>) -> Option<ErrorCode> {
+    outcome.err().map(|error| error.code())
+}
+
+#[test]
+fn requests_that_make_much_of_little_are_refused_within_the_limit() {
+    let home = tempfile::tempdir().unwrap();
+    let mut server = start(&home, &[]);
+    let mut client = Client::connect(&server.address).unwrap();
+    make_table(&mut client);
+    client.run("CREATE TABLE ks.l (k int, c int, v blob, PRIMARY KEY (k, c))");
+    client.run("CREATE TABLE ks.p (a text, b text, v int, PRIMARY KEY ((a, b)))");
+    let insert = client.prepare("INSERT INTO ks.l (k, c, v) VALUES (?, ?, ?)");
+    let large = vec![7; 1 << 20];
+    for k in 0..64i32 {
+        client.execute(1, &insert.id, &[Value::Set(&k.to_be_bytes()), Value::Set(&[0; 4]), Value::Set(&large)]);
+        client.flush().unwrap();
+        client.receive().unwrap();
+    }
+    let many = vec!["v"; 400].join(", ");
+    let keys = (0..64).map(|k| k.to_string()).collect::<Vec<_>>().join(", ");
+    let texts: Vec<String> = (0..200).map(|at| format!("'{at}{}'", "x".repeat(8_000))).collect();
+    let texts = texts.join(", ");
+    let hostile = [
+        format!("SELECT {many} FROM ks.l WHERE k = 1"),
+        format!("SELECT JSON {many} FROM ks.l WHERE k = 1"),
+        format!("SELECT {} FROM ks.l", vec!["max(v)"; 400].join(", ")),
+        format!("SELECT v, v, v, v FROM ks.l WHERE k IN ({keys}) ORDER BY c"),
+        format!("SELECT v FROM ks.p WHERE a IN ({texts}) AND b IN ({texts})"),
+        format!("SELECT v FROM ks.t WHERE k IN ({})", vec!["'1'"; 4_000_000].join(",")),
+    ];
+    std::thread::scope(|scope| {
+        for worker in 0..4 {
+            let (hostile, address) = (&hostile, server.address.as_str());
+            scope.spawn(move || {
+                let mut client = Client::connect(address).unwrap();
+                for at in 0..2 * hostile.len() {
+                    let code = code(client.query(&hostile[(at + worker) % hostile.len()]));
+                    let is_refused =
+                        matches!(code, Some(ErrorCode::Invalid | ErrorCode::Overloaded | ErrorCode::SyntaxError));
+                    assert!(is_refused, "statement {} gave {code:?}", (at + worker) % hostile.len());
+                }
+            });
+        }
+    });
+    assert!(server.is_running());
+    let most = server.most_resident_bytes();
+    assert!(most < LIMIT_BYTES, "{} MiB", most >> 20);
+    let found = client.run("SELECT c FROM ks.l WHERE k = 1");
+    assert_eq!(found.rows.len(), 1);
+    // Nothing is held any more but what this connection has.
+    let metrics = server.get("/metrics").unwrap();
+    let held = metrics.lines().find(|line| line.starts_with("diorite_cql_request_memory_bytes ")).unwrap();
+    let held: f64 = held.split_whitespace().nth(1).unwrap().parse().unwrap();
+    assert!(held < f64::from(1 << 20), "{held} bytes are still charged");
+}
+
+#[test]
+fn a_request_ends_when_its_time_is_over() {
+    let home = tempfile::tempdir().unwrap();
+    let mut server = start(&home, &[]);
+    let mut client = Client::connect(&server.address).unwrap();
+    make_table(&mut client);
+    client.run("CREATE TABLE ks.c (k int PRIMARY KEY, s set<int>)");
+    let numbers = (0..20_000).map(|number| number.to_string()).collect::<Vec<_>>().join(", ");
+    client.run(&format!("INSERT INTO ks.c (k, s) VALUES (1, {{{numbers}}})"));
+    let contains = (0..100).map(|number| format!("s CONTAINS {number}")).collect::<Vec<_>>().join(" AND ");
+    let statement = format!("SELECT count(*) FROM ks.c WHERE {contains} ALLOW FILTERING USING TIMEOUT 1ms");
+    let ended = (0..1_000).any(|_| {
+        let outcome = code(client.query(&statement));
+        assert!(matches!(outcome, None | Some(ErrorCode::ReadTimeout | ErrorCode::Overloaded)), "{outcome:?}");
+        outcome == Some(ErrorCode::ReadTimeout)
+    });
+    assert!(ended, "no request of a thousand was ended");
+    assert!(server.is_running());
+}
