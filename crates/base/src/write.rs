@@ -4,7 +4,8 @@
 use crate::{NodeId, TabletId};
 use thiserror::Error;
 
-/// Why a tablet did not do what was asked. Each variant says what the caller may do.
+/// Why a tablet did not do what was asked. Each variant says what the caller may do. All but [`KvError::Timeout`] and [`KvError::Storage`] promise
+/// that a write had no effect and never will have one.
 #[derive(Debug, Clone, Error, PartialEq, Eq)]
 pub enum KvError {
     /// Nobody leads the tablet at the moment; retry.
@@ -36,6 +37,21 @@ pub enum KvError {
     /// The storage reported an error; the operator has to look.
     #[error("storage error: {0}")]
     Storage(String),
+}
+
+impl KvError {
+    /// Whether it is certain that a write that failed with this has had no effect and never will have one.
+    pub fn is_refusal(&self) -> bool {
+        match self {
+            Self::Unavailable(_)
+            | Self::NotLeader { .. }
+            | Self::Overloaded(_)
+            | Self::NoSuchTablet(_)
+            | Self::DiskFull(_)
+            | Self::TooLarge(_) => true,
+            Self::Timeout(_) | Self::Storage(_) => false,
+        }
+    }
 }
 
 /// How far a request had got when it was given up.

@@ -22,7 +22,7 @@ use diorite_cql::protocol::response::{self, ReplyHead};
 use diorite_cql::protocol::{Compression, CqlError, Event, FrameError, Inbound, Outbound, Version};
 use diorite_query::activity::{Done, Note};
 use diorite_query::budget::{Budget, refused as refused_error};
-use diorite_query::engine::{Reply, slot_of};
+use diorite_query::engine::{Reply, slot_of, write_type_of};
 use diorite_query::kv::Kv;
 use diorite_query::{Operation, Session, error::write_error};
 use futures::StreamExt;
@@ -449,7 +449,7 @@ impl Connection {
             match outcome {
                 Ok(_) => response::encode_void(self.outbound.buffer(), &head),
                 Err(error) => {
-                    let error = write_error(&*self.shared.kv, &error, asked);
+                    let error = write_error(&*self.shared.kv, &error, write_type_of(token), asked);
                     response::encode_error(self.outbound.buffer(), &head, &error);
                 }
             }

@@ -4,27 +4,28 @@
 //! [`QueryEngine::answer`].
 //!
 //! Always true: a request is executed against the newest catalog this node has when it begins; a request's future owns all it needs. What
-//! was refused because its tablets are gone (`TRUNCATE` came between) is carried out once more with the current ones. Left out: encoding answers
-//! (the node), other retries (the client's: what may be retried says so by its error).
+//! was refused because its tablets are gone (`TRUNCATE` came between) is carried out once more with the current ones; a failed write is answered by
+//! [`crate::exec::parts`] alone. Left out: encoding answers (the node), other retries (the client's: what may be retried says so by its error).
+
+mod write;
 
 use crate::activity::{Activity, Note, Operation, Running, RunningRequest, StatementActivity};
 use crate::auth;
 use crate::budget::{Budget, Ended};
 use crate::ddl;
-use crate::error::{at_consistency, invalid, kv_error};
+use crate::error::{at_consistency, invalid};
 use crate::exec::modify::{Defaults, TablePart, Writes};
-use crate::exec::outcome;
+use crate::exec::parts::{Failure, Progress};
 use crate::exec::select::{PageRequest, Read};
 use crate::exec::source::Source;
 use crate::exec::write::{explicit_timestamp, pack_virtual_rows};
 use crate::functions::{Environment, UuidSource};
-use crate::kv::{Kv, KvError, WriteReply};
+use crate::kv::Kv;
 use crate::plan::modify::ModifyPlan;
 use crate::plan::select::SelectPlan;
 use crate::plan::term::Bound;
 use crate::plan::{self, Plan, Planned, check_batch};
 use crate::prepared::{CurrentPlan, PreparedCache, PreparedStatement, statement_id};
-use crate::program::ProgramReply;
 use crate::session::Session;
 use crate::system;
 use crate::table::{self, TableContext};
@@ -151,7 +152,11 @@ pub struct Answered {
     pub outcome: Result<Reply, CqlError>,
 }
 
-pub use crate::hot::{ExecuteNow, ReplyTo, slot_of};
+pub use crate::hot::{ExecuteNow, ReplyTo, slot_of, write_type_of};
+
+/// How often a statement is sent anew because a tablet is gone. More than once: a tablet is closed before another is given what it held, and that one
+/// may be split or merged as well.
+const REPLANS: usize = 8;
 
 /// See the top of this module.
 #[derive(Debug)]
@@ -174,19 +179,6 @@ struct Run<'a> {
 
 /// Statements and values up to this size are worked on by the thread that serves the connection: a fraction of a millisecond.
 const LONG_BYTES: usize = 32 << 10;
-
-/// How often a statement is sent anew because a tablet is gone. More than once: a tablet is closed before another is given what it held, and that one
-/// may be split or merged as well.
-const REPLANS: usize = 8;
-
-/// What arrived of a write.
-#[derive(Default)]
-struct Sent {
-    /// Where it took effect.
-    written: Vec<TablePart>,
-    /// What programs answered.
-    replies: Vec<WriteReply>,
-}
 
 impl<K: Kv> QueryEngine<K> {
     /// An engine over `kv`.
@@ -534,7 +526,12 @@ impl<K: Kv> QueryEngine<K> {
             session.set_keyspace(name);
         }
         if let (Response::SchemaChange(_), Some(resource)) = (&response, auth::made_by(keyspace, statement)) {
-            auth::grant_to_maker(&*self.kv, session, &resource).await?;
+            let granted = auth::grant_to_maker(&*self.kv, session, &resource).await;
+            // The object is there, whatever became of its grant.
+            let mut progress = Progress::new(WriteType::Simple);
+            (0..2).for_each(|_| progress.add_part());
+            progress.answered(None);
+            granted.map_err(|error| progress.answer(&*self.kv, Failure::Statement(error)))?;
         }
         Ok(Reply { warnings, ..Reply::plain(response) })
     }
@@ -584,106 +581,6 @@ impl<K: Kv> QueryEngine<K> {
                 return outcome;
             }
         }
-    }
-
-    /// Sends what `gather` gives to the tablets and makes the answer.
-    async fn write(
-        &self,
-        gather: impl Fn(&[TablePart]) -> Result<Writes, CqlError> + Send + Sync,
-        plans: &[&ModifyPlan],
-        write_type: WriteType,
-        work: usize,
-        is_batch: bool,
-    ) -> Result<Reply, CqlError> {
-        let writes = self.work(work, || gather(&[])).await?;
-        let is_conditional = writes.is_conditional();
-        if writes.strays_from_condition() {
-            return Err(invalid("Batch with conditions cannot span multiple partitions"));
-        }
-        let write_type = if is_conditional { WriteType::Cas } else { write_type };
-        let mut warnings = Vec::new();
-        if is_batch && writes.partitions > self.config.batch_partitions_warning {
-            warnings.push(format!("the batch touches {} partitions; it is atomic per tablet only", writes.partitions));
-        }
-        let mut sent = Sent::default();
-        let failed = |tablet, error: KvError| kv_error(&error, Some(write_type), self.kv.replicas(tablet));
-        let mut missing = self.send(writes, work, &mut sent, &failed).await?;
-        // Refused, as a tablet is gone: the table has others by now, or is gone as well. What took effect elsewhere is not sent again.
-        for _ in 0..REPLANS {
-            if missing.is_none() {
-                break;
-            }
-            let again = self.work(work, || gather(&sent.written)).await?;
-            missing = self.send(again, work, &mut sent, &failed).await?;
-        }
-        if let Some(error) = missing {
-            return Err(error);
-        }
-        let answer = plans.first().map(|plan| plan.answer).unwrap_or_default();
-        let mut response = match answer.status_row && !is_batch {
-            true => Response::Rows(outcome::status(&plans[0].table, true, None, None)?),
-            false => Response::Void,
-        };
-        for reply in sent.replies {
-            let reply = ProgramReply::decode(&reply)
-                .map_err(|_| CqlError::server("the answer of a conditional write cannot be decoded"))?;
-            match reply {
-                ProgramReply::Failed(message) if answer.status_row && !is_batch => {
-                    response = Response::Rows(outcome::status(&plans[0].table, false, Some(&message), None)?);
-                }
-                ProgramReply::Failed(message) => return Err(invalid(message)),
-                ProgramReply::Applied if answer.status_row && !is_batch => {}
-                ProgramReply::Refused(_) if plans.iter().any(|plan| plan.answer.error) => {
-                    return Err(invalid(format!(
-                        "Condition on table {} was not satisfied.",
-                        plans[0].table.full_name()
-                    )));
-                }
-                ProgramReply::Refused(seen) if answer.status_row && !is_batch => {
-                    let mut shown = outcome::shown_columns(plans, true);
-                    shown.sort_unstable();
-                    let seen = Some((shown.as_slice(), &seen));
-                    response = Response::Rows(outcome::status(&plans[0].table, false, None, seen)?);
-                }
-                ProgramReply::Applied if is_conditional => {
-                    response = Response::Rows(outcome::applied(&plans[0].table));
-                }
-                ProgramReply::Applied => {}
-                ProgramReply::Refused(seen) => {
-                    let shown = outcome::shown_columns(plans, is_batch);
-                    response = Response::Rows(outcome::refused(&plans[0].table, &shown, &seen)?);
-                }
-            }
-        }
-        Ok(Reply { warnings, ..Reply::plain(response) })
-    }
-
-    /// Sends to each tablet what is for it. Gives the error of a tablet that does not exist, if that is all that
-    /// is wrong.
-    async fn send(
-        &self,
-        writes: Writes,
-        work: usize,
-        sent: &mut Sent,
-        failed: &(impl Fn(TabletId, KvError) -> CqlError + Sync),
-    ) -> Result<Option<CqlError>, CqlError> {
-        let writes = self.work(work, || writes.finish()).await?;
-        let pending = writes.into_iter().map(|write| async move {
-            let outcome = self.kv.write(write.part.tablet, write.mutation).await;
-            (write.part, outcome.map(|reply| write.is_evaluated.then_some(reply)))
-        });
-        let (mut missing, mut first_failure) = (None, None);
-        for (part, outcome) in futures::future::join_all(pending).await {
-            match outcome {
-                Ok(reply) => {
-                    sent.written.push(part);
-                    sent.replies.extend(reply);
-                }
-                Err(error @ KvError::NoSuchTablet(_)) => missing = Some(failed(part.tablet, error)),
-                Err(error) => first_failure = first_failure.or_else(|| Some(failed(part.tablet, error))),
-            }
-        }
-        first_failure.map_or(Ok(missing), Err)
     }
 
     async fn batch(
@@ -797,43 +694,6 @@ impl<K: Kv> QueryEngine<K> {
         let more = if batch.statements.len() > 1 { " …;" } else { "" };
         let text = format!("BEGIN BATCH {first};{more} APPLY BATCH");
         self.name(note, running, self.activity.place_redacted(keyspace, text));
-    }
-
-    /// A batch whose statements return their status: each is carried out by itself, in order, and gives one row.
-    async fn status_batch<'v>(
-        &self,
-        plans: &[&ModifyPlan],
-        bound: impl Fn(usize) -> Bound<'v> + Send + Sync,
-        defaults: Defaults,
-        write_type: WriteType,
-    ) -> Result<Reply, CqlError> {
-        let table = &plans[0].table;
-        if plans.iter().any(|plan| !plan.answer.status_row) {
-            return Err(invalid(
-                "batch execution mixing statements with and without RETURNS STATUS AS ROW is not supported",
-            ));
-        }
-        if plans.iter().any(|plan| plan.table.table().id != table.table().id) {
-            return Err(invalid(
-                "batch execution with RETURNS STATUS AS ROW of statements on different tables is not supported",
-            ));
-        }
-        let mut rows = outcome::status_rows(table);
-        for (at, plan) in plans.iter().enumerate() {
-            let gather = |written: &[TablePart]| {
-                let mut writes = Writes::besides(written);
-                writes.add(plan, &bound(at), &self.entry(&plan.table)?.tablets, defaults)?;
-                Ok(writes)
-            };
-            let budget = bound(at).environment.budget;
-            let reply = self.write(gather, &[plan], write_type, 0, false).await?;
-            if let Response::Rows(one) = reply.response {
-                budget.reserve(&mut rows.body, one.body.len())?;
-                rows.body.extend_from_slice(&one.body);
-                rows.row_count += one.row_count;
-            }
-        }
-        Ok(Reply::plain(Response::Rows(rows)))
     }
 }
 

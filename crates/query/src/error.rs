@@ -88,13 +88,13 @@ pub fn catalog_error<K: Kv>(kv: &K, error: &KvError) -> CqlError {
 }
 
 /// What the failure of a write that went to a tablet directly is told as.
-pub fn write_error<K: Kv>(kv: &K, error: &KvError, asked: Consistency) -> CqlError {
+pub fn write_error<K: Kv>(kv: &K, error: &KvError, write_type: WriteType, asked: Consistency) -> CqlError {
     let tablet = match error {
         KvError::Unavailable(tablet) | KvError::NoSuchTablet(tablet) | KvError::NotLeader { tablet, .. } => *tablet,
         // As many replicas as the cluster's replication factor says.
         _ => TabletId(GroupId::CATALOG.0),
     };
-    at_consistency(kv_error(error, Some(WriteType::Simple), kv.replicas(tablet)), asked, None)
+    at_consistency(kv_error(error, Some(write_type), kv.replicas(tablet)), asked, None)
 }
 
 /// An error of a request, with the consistency levels that the request asked for.

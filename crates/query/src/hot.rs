@@ -26,7 +26,7 @@ use diorite_base::TabletId;
 use diorite_base::mutation::{Mutation, OperationKind};
 use diorite_cluster::catalog::Catalog;
 use diorite_cql::protocol::response::{ReplyHead, encode_error};
-use diorite_cql::protocol::{Execute, RowsWriter, Value, Version};
+use diorite_cql::protocol::{Execute, RowsWriter, Value, Version, WriteType};
 use diorite_model::deletions::Deletions;
 use diorite_model::key;
 use diorite_model::row::{LiveContent, LiveRow, NOTHING_DELETED, UNSTAMPED, is_plain};
@@ -47,7 +47,7 @@ pub struct ReplyTo<'a> {
     pub stream: i16,
     /// Where the outcome of a submitted write goes
     pub sink: &'a Arc<dyn WriteSink>,
-    /// What names the request there; bits 16 to 27 are left to the engine, see [`slot_of`]
+    /// What names the request there; bits 16 to 27 are left to the engine, see [`slot_of`] and [`write_type_of`]
     pub token: u64,
 }
 
@@ -73,7 +73,15 @@ pub enum ExecuteNow {
 
 /// The number of the statement of a submitted write, by the token that came back with its outcome.
 pub fn slot_of(token: u64) -> Slot {
-    (token >> 16) as Slot & 0xFFF
+    (token >> 16) as Slot & 0x7FF
+}
+
+/// Set in the token of a write to a counter.
+const COUNTS: u64 = 1 << 27;
+
+/// What a submitted write is called in errors, by the token that came back with its outcome.
+pub fn write_type_of(token: u64) -> WriteType {
+    if token & COUNTS == 0 { WriteType::Simple } else { WriteType::Counter }
 }
 
 /// Why the short way ends early: the request takes the general one.
@@ -436,12 +444,14 @@ impl<K: Kv> QueryEngine<K> {
             // The general way tells who leads it, so that the next one goes there.
             return Err(Declined);
         }
-        match self.kv.submit(tablet, mutation, reply.sink, reply.token) {
+        let token = reply.token | if is_counter { COUNTS } else { 0 };
+        match self.kv.submit(tablet, mutation, reply.sink, token) {
             Ok(()) => Ok(ExecuteNow::Submitted),
             // The general way looks again which tablets there are.
             Err(KvError::NoSuchTablet(_)) => Err(Declined),
             Err(error) => {
-                let error = crate::error::write_error(&*self.kv, &error, request.parameters.consistency);
+                let asked = request.parameters.consistency;
+                let error = crate::error::write_error(&*self.kv, &error, write_type_of(token), asked);
                 encode_error(out, &ReplyHead::new(reply.version, reply.stream), &error);
                 Ok(ExecuteNow::Refused)
             }

@@ -18,6 +18,7 @@ mod failures;
 #[cfg(test)]
 mod golden;
 #[cfg(test)]
+mod in_part;
 mod limits;
 mod memory;
 #[cfg(test)]

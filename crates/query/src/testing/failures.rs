@@ -58,6 +58,19 @@ fn what_is_not_answered_in_time_is_a_timeout_of_its_kind() {
 }
 
 #[test]
+fn a_counter_is_named_as_such_on_the_short_way_too() {
+    for (statement, write_type) in
+        [("UPDATE n SET v = v + 1 WHERE k = 1", WriteType::Counter), (WRITE, WriteType::Simple)]
+    {
+        let database = failing(KvError::Timeout(Waited::in_vain(2_000)));
+        let prepared = database.prepare(statement).unwrap();
+        let error = database.execute_now(&database.execute_request(&prepared, &[], false)).unwrap().unwrap_err();
+        let ErrorKind::WriteTimeout { write_type: told, .. } = error.kind else { panic!("{error:?}") };
+        assert_eq!(told, write_type);
+    }
+}
+
+#[test]
 fn a_write_that_too_few_replicas_acknowledged_says_how_many_did() {
     for (received, required, told) in [(1, 2, (1, 2)), (2, 3, (2, 3)), (0, 1, (0, 1)), (2, 2, (1, 2)), (1, 0, (1, 2))] {
         let database = failing(KvError::Timeout(Waited { after_ms: 1_800, received, required }));

@@ -1,7 +1,7 @@
 //! Tablets in memory.
 //!
 //! Always true: stamps follow the order of writes; overwriting follows the same rule as the replicated store's. Left out: everything that fails, except
-//! that a change of the catalog may take tablets away.
+//! that a change of the catalog may take tablets away, and what a test asks for.
 
 use crate::exec::fold::Folder;
 use crate::exec::source::scan_entries;
@@ -19,7 +19,7 @@ use diorite_base::{NodeId, TabletId};
 use diorite_cluster::catalog::{Catalog, Command, NodeDescription};
 use diorite_model::entry;
 use parking_lot::Mutex;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use std::task::Poll;
@@ -30,6 +30,19 @@ struct Tablet {
     entries: BTreeMap<Vec<u8>, Vec<u8>>,
     flags: u64,
     newest_explicit_us: Option<i64>,
+}
+
+/// What becomes of a write.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Fate {
+    /// It is applied and answered.
+    Applied,
+    /// It is applied, and answered after whoever waits has been asked so often.
+    AppliedLate(usize),
+    /// It is applied, and answered with this after whoever waits has been asked so often.
+    AppliedUnheard(usize, KvError),
+    /// It is refused with this.
+    Refused(KvError),
 }
 
 /// See the top of this module.
@@ -57,6 +70,12 @@ pub struct MemoryKv {
     pub failure: Mutex<Option<KvError>>,
     /// A change of the catalog that comes after so many accesses to tablets, just before the next.
     pub interruption: Mutex<Option<(usize, Command)>>,
+    /// What becomes of the next writes; of those after them: applied.
+    pub fates: Mutex<VecDeque<Fate>>,
+    /// How many writes were sent.
+    pub writes: AtomicUsize,
+    /// After so many changes of the catalog, one that fails with this.
+    pub failing_change: Mutex<Option<(usize, KvError)>>,
 }
 
 impl MemoryKv {
@@ -90,6 +109,9 @@ impl MemoryKv {
             leader: Mutex::default(),
             failure: Mutex::default(),
             interruption: Mutex::default(),
+            fates: Mutex::default(),
+            writes: AtomicUsize::new(0),
+            failing_change: Mutex::default(),
         }
     }
 
@@ -357,7 +379,21 @@ impl Kv for MemoryKv {
     fn kick(&self) {}
 
     async fn write(&self, tablet: TabletId, mutation: Mutation) -> Result<WriteReply, KvError> {
-        self.apply(tablet, mutation)
+        self.writes.fetch_add(1, Ordering::Relaxed);
+        let fate = self.fates.lock().pop_front().unwrap_or(Fate::Applied);
+        if let Fate::Refused(error) = fate {
+            return Err(error);
+        }
+        let applied = self.apply(tablet, mutation)?;
+        let (polls, outcome) = match fate {
+            Fate::AppliedLate(polls) => (polls, Ok(applied)),
+            Fate::AppliedUnheard(polls, error) => (polls, Err(error)),
+            Fate::Applied | Fate::Refused(_) => (0, Ok(applied)),
+        };
+        for _ in 0..polls {
+            yield_once().await;
+        }
+        outcome
     }
 
     fn catalog(&self) -> Arc<Catalog> {
@@ -365,6 +401,12 @@ impl Kv for MemoryKv {
     }
 
     async fn change_catalog(&self, command: Vec<u8>) -> Result<Vec<u8>, KvError> {
+        if let Some((before, error)) = &mut *self.failing_change.lock() {
+            match before.checked_sub(1) {
+                Some(left) => *before = left,
+                None => return Err(error.clone()),
+            }
+        }
         let (catalog, outcome) = self.catalog.load().apply(&Command::decode(&command).unwrap());
         self.catalog.store(Arc::new(catalog));
         Ok(outcome.encode())
