@@ -8,6 +8,7 @@
 pub mod account;
 pub mod bytes;
 pub mod clock;
+pub mod connections;
 pub mod ids;
 pub mod limits;
 pub mod measure;

@@ -401,6 +401,7 @@ fn tcp_options(
         advertise: description.node_address(),
         max_clock_skew: Duration::from_millis(options.max_clock_skew),
         buffer_bytes: TcpOptions::BUFFER_BYTES,
+        opening_timeout: TcpOptions::OPENING_TIMEOUT,
         clock: Arc::clone(clock),
         seed: random.next_u64(),
     }

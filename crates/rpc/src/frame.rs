@@ -58,6 +58,11 @@ impl Incoming {
         &mut self.buffer
     }
 
+    /// Whether what has arrived, if anything, is a beginning of `magic`, or begins with it.
+    pub(crate) fn may_begin_with(&self, magic: &[u8]) -> bool {
+        self.buffer.iter().zip(magic).all(|(arrived, wanted)| arrived == wanted)
+    }
+
     /// Takes `count` bytes that precede the frames, once they are there.
     pub(crate) fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
         let head = *self.buffer.first_chunk::<N>()?;

@@ -18,8 +18,10 @@ pub const PROTOCOL_VERSION: u32 = 2;
 pub(crate) const MAGIC: [u8; 8] = *b"DIORITE\0";
 /// Magic and version.
 pub(crate) const PREAMBLE_BYTES: usize = 12;
-/// The largest hello, question or answer.
+/// The largest answer: to a question it names all members.
 pub(crate) const MAX_HELLO_BYTES: usize = 1 << 20;
+/// The largest hello or question: whoever sends it may be anybody.
+pub(crate) const MAX_OPENING_BYTES: usize = 16 << 10;
 
 const LANE: u8 = 1;
 const QUESTION: u8 = 2;

@@ -59,7 +59,7 @@ impl Lane {
     }
 }
 
-/// Why a frame was not queued. What is sent may be lost on the way even if it was.
+/// Why a frame was not queued: nothing of it has left, or ever will, so that whoever sends it may send it again. What was queued may be lost on the way.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum SendError {
     /// Too much waits to be sent to that node already, or the frame is larger than [`MAX_FRAME_BYTES`].
@@ -75,10 +75,13 @@ pub trait Transport: Send + Sync + 'static {
     /// Queues `frame` for `to`; never waits.
     fn send(&self, to: NodeId, lane: Lane, frame: &[u8]) -> Result<(), SendError>;
 
-    /// Queues several frames for `to`, in this order; they travel together where the transport can do that.
-    /// After an error, a first part of them may have been queued.
+    /// Queues several frames for `to`, in this order; they travel together where the transport can do that. After an error none of them was queued;
+    /// if that can be said of a later part alone, it is lost, as what was queued may be.
     fn send_many(&self, to: NodeId, lane: Lane, frames: &[&[u8]]) -> Result<(), SendError> {
-        frames.iter().try_for_each(|frame| self.send(to, lane, frame))
+        let Some((first, rest)) = frames.split_first() else { return Ok(()) };
+        self.send(to, lane, first)?;
+        let _ = rest.iter().try_for_each(|frame| self.send(to, lane, frame));
+        Ok(())
     }
 }
 

@@ -4,10 +4,11 @@
 //! itself when nothing waits; what the socket does not take goes to a buffer that the connection's task drains ([`pipe`]).
 //!
 //! Always true: a lane has at most one connection that is read, so frames of an older one never mix with those of its successor; a
-//! connection that is refused is told why; the buffers are bounded in bytes.
+//! connection that is refused is told why; the buffers are bounded in bytes, and so are the connections that have yet to say who they are.
 
 mod accept;
 mod dial;
+mod handshakes;
 mod pipe;
 #[cfg(test)]
 mod tests;
@@ -76,6 +77,8 @@ pub struct TcpOptions {
     pub max_clock_skew: Duration,
     /// Bytes that may wait to be sent to a node, for each lane (by [`Lane::index`]).
     pub buffer_bytes: [usize; Lane::COUNT],
+    /// How long whoever connects may take to say who it is.
+    pub opening_timeout: Duration,
     /// Time.
     pub clock: Arc<dyn Clock>,
     /// Seeds the jitter of redialling.
@@ -85,6 +88,9 @@ pub struct TcpOptions {
 impl TcpOptions {
     /// Wall clocks of two nodes may be so far apart, unless told otherwise.
     pub const MAX_CLOCK_SKEW: Duration = Duration::from_millis(500);
+
+    /// A hello takes one way on the network.
+    pub const OPENING_TIMEOUT: Duration = Duration::from_secs(3);
 
     /// Raft 64 MiB, the others 16 MiB.
     pub const BUFFER_BYTES: [usize; Lane::COUNT] = [16 << 20, 64 << 20, 16 << 20, 16 << 20, 16 << 20];
@@ -166,6 +172,12 @@ impl Peers {
         }
         // Those that are left out end when the last reference to their address goes.
         self.map.store(Arc::new(next));
+    }
+
+    /// Whether a member is said to be at this address.
+    fn is_member(&self, address: IpAddr) -> bool {
+        let address = address.to_canonical();
+        self.map.load().values().any(|peer| peer.address.borrow().ip().to_canonical() == address)
     }
 
     /// The node has dialled us: it is there, and where it says.

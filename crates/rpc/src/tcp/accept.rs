@@ -1,10 +1,14 @@
 //! The listening end: accepts or refuses what other nodes dial, and hands on what the accepted bring.
 //!
-//! Always true: before a connection of a lane is read, its predecessor is read no more; a frame that is damaged or too large ends its connection.
+//! Always true: before a connection of a lane is read, its predecessor is read no more; a frame that is damaged or too large ends its connection. Whoever does
+//! not say in time that it is a node is cut off, with one line in the log per address and minute.
 
-use super::{Gate, HANDSHAKE_PATIENCE, Peers, Received, ReceivedMap, TcpOptions, prepare};
+use super::handshakes::{Handshakes, Place};
+use super::{Gate, Peers, Received, ReceivedMap, TcpOptions, prepare};
 use crate::frame::{Incoming, put_frame};
-use crate::hello::{self, Hello, MAX_HELLO_BYTES, Opening, PREAMBLE_BYTES, PROTOCOL_VERSION, Refusal, RefusalKind};
+use crate::hello::{
+    self, Hello, MAGIC, MAX_OPENING_BYTES, Opening, PREAMBLE_BYTES, PROTOCOL_VERSION, Refusal, RefusalKind,
+};
 use crate::{Lane, MAX_FRAME_BYTES, Receiver};
 use ahash::AHashMap;
 use diorite_base::NodeId;
@@ -16,12 +20,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::timeout;
 
-/// Connections that may be in the middle of their handshake.
-const HANDSHAKES: usize = 256;
 /// How long an answer to a question may take.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(30);
 /// How long a node's earlier process is watched for signs of life before a new one takes its place.
@@ -67,7 +69,7 @@ pub(crate) struct Listening {
     peers: Arc<Peers>,
     received: Arc<ReceivedMap>,
     inbound: Mutex<AHashMap<NodeId, InboundOfNode>>,
-    handshakes: Arc<Semaphore>,
+    pub(super) handshakes: Mutex<Handshakes>,
 }
 
 impl Listening {
@@ -78,14 +80,34 @@ impl Listening {
         peers: Arc<Peers>,
         received: Arc<ReceivedMap>,
     ) -> Self {
-        Self {
-            options,
-            receiver,
-            gate,
-            peers,
-            received,
-            inbound: Mutex::default(),
-            handshakes: Arc::new(Semaphore::new(HANDSHAKES)),
+        let (inbound, handshakes) = (Mutex::default(), Mutex::default());
+        Self { options, receiver, gate, peers, received, inbound, handshakes }
+    }
+
+    /// Begins the handshake of a connection.
+    async fn begin(self: &Arc<Self>, stream: TcpStream, from: SocketAddr, handshakes: &mut JoinSet<()>) {
+        let is_member = self.peers.is_member(from.ip());
+        if !self.handshakes.lock().has_place(from.ip(), is_member) {
+            // Those that came just before have a chance to say what they have to say.
+            tokio::task::yield_now().await;
+        }
+        // One too many, and no other can go: closed at once; nodes dial again.
+        let Some(place) = Place::take(self, from.ip(), is_member) else {
+            return self.log(from, &"too many connections at once");
+        };
+        let (listening, id) = (Arc::clone(self), place.id());
+        let abort = handshakes.spawn(async move {
+            if let Err(error) = welcome(&listening, stream, from, &place).await {
+                listening.log(from, &error);
+            }
+        });
+        Place::ends_by(self, is_member, id, abort);
+    }
+
+    /// Whatever comes to the port, the log does not fill.
+    fn log(&self, from: SocketAddr, why: &dyn std::fmt::Display) {
+        if self.handshakes.lock().may_log(from.ip(), self.options.clock.monotonic_ns()) {
+            tracing::warn!(%from, %why, "a connection to the node port was closed; no more is said of its address for a minute");
         }
     }
 }
@@ -101,17 +123,7 @@ pub(crate) async fn run(listener: TcpListener, listening: Arc<Listening>, mut st
             _ = stop.wait_for(|stop| *stop) => break,
         };
         match accepted {
-            Ok((stream, from)) => {
-                // Over the limit: closed at once; nodes dial again.
-                let Ok(permit) = Arc::clone(&listening.handshakes).try_acquire_owned() else { continue };
-                let listening = Arc::clone(&listening);
-                handshakes.spawn(async move {
-                    if let Err(error) = welcome(listening, stream, from).await {
-                        tracing::debug!(%from, %error, "a connection to the node port ended before it began");
-                    }
-                    drop(permit);
-                });
-            }
+            Ok((stream, from)) => listening.begin(stream, from, &mut handshakes).await,
             Err(error) => {
                 // Out of file descriptors, most likely: others must close first.
                 tracing::warn!(%error, "cannot accept a connection from a node");
@@ -130,17 +142,23 @@ pub(crate) async fn run(listener: TcpListener, listening: Arc<Listening>, mut st
 }
 
 /// Reads the opening and answers it.
-async fn welcome(listening: Arc<Listening>, mut stream: TcpStream, from: SocketAddr) -> io::Result<()> {
+async fn welcome(listening: &Arc<Listening>, mut stream: TcpStream, from: SocketAddr, place: &Place) -> io::Result<()> {
     prepare(&stream)?;
-    let late = |_| io::Error::from(io::ErrorKind::TimedOut);
-    let (opening, incoming) = timeout(HANDSHAKE_PATIENCE, read_opening(&mut stream)).await.map_err(late)??;
+    let late = |_| io::Error::new(io::ErrorKind::TimedOut, "it did not say in time that it is a node");
+    let (opening, incoming) =
+        timeout(listening.options.opening_timeout, read_opening(&mut stream)).await.map_err(late)??;
     let opening = opening.and_then(|(opening, wall_us)| {
         check(&listening.options, &opening, wall_us)?;
         Ok(opening)
     });
     match opening {
         Ok(Opening::Lane(hello)) => match listening.gate.admit(&hello) {
-            Ok(()) => accept(&listening, stream, incoming.with_limit(MAX_FRAME_BYTES), hello).await,
+            Ok(()) => {
+                if !place.stays() {
+                    return Err(io::Error::other("it made room for another"));
+                }
+                accept(listening, stream, incoming.with_limit(MAX_FRAME_BYTES), hello).await
+            }
             Err(refusal) => answer(&mut stream, &Err(refusal)).await,
         },
         Ok(Opening::Question(question)) => {
@@ -156,13 +174,16 @@ type ReadOpening = Result<(Opening, i64), Refusal>;
 
 async fn read_opening(stream: &mut TcpStream) -> io::Result<(ReadOpening, Incoming)> {
     let malformed = || io::Error::new(io::ErrorKind::InvalidData, "this is no hello of a node");
-    let mut incoming = Incoming::new(MAX_HELLO_BYTES);
+    let mut incoming = Incoming::new(MAX_OPENING_BYTES);
     let mut version = None;
     loop {
         if stream.read_buf(incoming.space()).await? == 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it was closed before it had begun"));
         }
         if version.is_none() {
+            if !incoming.may_begin_with(&MAGIC) {
+                return Err(malformed());
+            }
             let Some(preamble) = incoming.take::<PREAMBLE_BYTES>() else { continue };
             let theirs = hello::version_of(preamble).ok_or_else(malformed)?;
             if theirs != PROTOCOL_VERSION {

@@ -1,6 +1,7 @@
 //! The sending end of one lane to one node: the socket, if there is one, and what waits for it.
 //!
-//! Always true: what waits is sent before anything newer, and nothing that was queued for one connection is sent on the next.
+//! Always true: what waits is sent before anything newer, and nothing that was queued for one connection is sent on the next. Frames are refused only if not a
+//! byte of them was handed to the kernel: of those that were, in part, the first may arrive whole, so they count as sent and lost.
 
 use super::LaneStatistics;
 use crate::SendError;
@@ -14,6 +15,18 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
+/// What takes bytes without waiting: a socket, but for tests.
+pub(crate) trait TryWrite {
+    /// Takes some of the bytes, at least one.
+    fn try_write(&self, bytes: &[u8]) -> io::Result<usize>;
+}
+
+impl TryWrite for TcpStream {
+    fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
+        Self::try_write(self, bytes)
+    }
+}
+
 /// At most so much is written with one system call while the lock is held.
 const WRITE_BYTES: usize = 256 << 10;
 
@@ -22,10 +35,15 @@ thread_local! {
     static OUTGOING: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-#[derive(Default)]
-struct State {
-    socket: Option<Arc<TcpStream>>,
+struct State<S> {
+    socket: Option<Arc<S>>,
     waiting: BytesMut,
+}
+
+impl<S> Default for State<S> {
+    fn default() -> Self {
+        Self { socket: None, waiting: BytesMut::new() }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -37,8 +55,8 @@ struct Counters {
 }
 
 /// One lane to one node.
-pub(crate) struct Pipe {
-    state: Mutex<State>,
+pub(crate) struct Pipe<S = TcpStream> {
+    state: Mutex<State<S>>,
     connected: AtomicBool,
     limit_bytes: usize,
     counters: Counters,
@@ -48,7 +66,7 @@ pub(crate) struct Pipe {
     pub(crate) dial_now: Notify,
 }
 
-impl Pipe {
+impl<S: TryWrite> Pipe<S> {
     /// A lane that is not connected.
     pub(crate) fn new(limit_bytes: usize) -> Self {
         Self {
@@ -110,8 +128,9 @@ impl Pipe {
                 Ok(written) => rest = &rest[written..],
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(_) => {
+                    let is_untouched = rest.len() == bytes.len();
                     self.fail(&mut state);
-                    return Err(SendError::Down);
+                    return if is_untouched { Err(SendError::Down) } else { Ok(()) };
                 }
             }
         }
@@ -122,14 +141,14 @@ impl Pipe {
         Ok(())
     }
 
-    fn fail(&self, state: &mut State) {
+    fn fail(&self, state: &mut State<S>) {
         self.connected.store(false, Ordering::Release);
         *state = State::default();
         self.attention.notify_one();
     }
 
     /// Sends on `socket` from now on.
-    pub(crate) fn attach(&self, socket: Arc<TcpStream>) {
+    pub(crate) fn attach(&self, socket: Arc<S>) {
         *self.state.lock() = State { socket: Some(socket), waiting: BytesMut::new() };
         self.counters.connects.fetch_add(1, Ordering::Relaxed);
         self.connected.store(true, Ordering::Release);
@@ -138,21 +157,6 @@ impl Pipe {
     /// Sends nothing any more and forgets what waits.
     pub(crate) fn detach(&self) {
         self.fail(&mut self.state.lock());
-    }
-
-    /// Writes what waits, whenever something does; returns when the socket fails.
-    pub(crate) async fn drain(&self, socket: &TcpStream) -> io::Error {
-        loop {
-            match self.write_waiting() {
-                Ok(true) => self.attention.notified().await,
-                Ok(false) => {
-                    if let Err(error) = socket.writable().await {
-                        return error;
-                    }
-                }
-                Err(error) => return error,
-            }
-        }
     }
 
     /// Writes once; whether nothing waits any more.
@@ -184,5 +188,72 @@ impl Pipe {
             bytes_waiting: self.state.lock().waiting.len() as u64,
             ..LaneStatistics::default()
         }
+    }
+}
+
+impl Pipe {
+    /// Writes what waits, whenever something does; returns when the socket fails.
+    pub(crate) async fn drain(&self, socket: &TcpStream) -> io::Error {
+        loop {
+            match self.write_waiting() {
+                Ok(true) => self.attention.notified().await,
+                Ok(false) => {
+                    if let Err(error) = socket.writable().await {
+                        return error;
+                    }
+                }
+                Err(error) => return error,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::frame::{Incoming, MAX_FRAME_BYTES};
+    use parking_lot::Mutex;
+
+    /// A socket that takes so many bytes with each write, and then fails.
+    #[derive(Default)]
+    struct Failing {
+        takes: Mutex<Vec<usize>>,
+        taken: Mutex<Vec<u8>>,
+    }
+
+    impl TryWrite for Failing {
+        fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
+            let takes = self.takes.lock().pop().ok_or(io::ErrorKind::ConnectionReset)?.min(bytes.len());
+            self.taken.lock().extend_from_slice(&bytes[..takes]);
+            Ok(takes)
+        }
+    }
+
+    /// What a pipe says of two frames, if the socket takes so many bytes and then fails; and the frames that arrive.
+    fn sent(takes: &[usize]) -> (Result<(), SendError>, usize) {
+        let pipe: Pipe<Failing> = Pipe::new(1 << 20);
+        let socket =
+            Arc::new(Failing { takes: Mutex::new(takes.iter().rev().copied().collect()), ..Failing::default() });
+        pipe.attach(Arc::clone(&socket));
+        let sent = pipe.send(&[b"a request", b"an answer"]);
+        let is_whole = takes.iter().sum::<usize>() >= 34;
+        assert_eq!(pipe.is_connected(), is_whole);
+        assert_eq!(pipe.statistics().frames_dropped, if sent.is_ok() { 0 } else { 2 });
+        let mut incoming = Incoming::new(MAX_FRAME_BYTES);
+        incoming.space().extend_from_slice(&socket.taken.lock());
+        let mut arrived = 0;
+        incoming.each_frame(|_| arrived += 1).expect("what was written is right as far as it goes");
+        (sent, arrived)
+    }
+
+    #[test]
+    fn what_the_kernel_has_a_part_of_counts_as_sent() {
+        assert_eq!(sent(&[]), (Err(SendError::Down), 0), "it can be sent again");
+        for bytes in 1..34 {
+            // A frame has 17 bytes with its header: from there on the request arrives, and is carried out.
+            assert_eq!(sent(&[bytes]), (Ok(()), usize::from(bytes >= 17)), "{bytes} bytes");
+        }
+        assert_eq!(sent(&[10, 7, 3]), (Ok(()), 1));
+        assert_eq!(sent(&[34]), (Ok(()), 2));
     }
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::frame::put_frame;
-use crate::hello::{Opening, PROTOCOL_VERSION, RefusalKind, preamble};
+use crate::hello::{MAX_OPENING_BYTES, Opening, PROTOCOL_VERSION, RefusalKind, preamble};
 use diorite_base::SystemClock;
 use futures::FutureExt;
 use std::sync::atomic::AtomicI64;
@@ -104,6 +104,7 @@ fn options(node: u64) -> TcpOptions {
         advertise: "127.0.0.1:1".parse().unwrap(),
         max_clock_skew: TcpOptions::MAX_CLOCK_SKEW,
         buffer_bytes: TcpOptions::BUFFER_BYTES,
+        opening_timeout: TcpOptions::OPENING_TIMEOUT,
         clock: Arc::new(SystemClock::new()),
         seed: node,
     }
@@ -496,4 +497,62 @@ async fn connections_come_from_the_address_that_was_chosen() {
     a.dial(&[(2, listener.local_addr().unwrap())]);
     let (_, from) = timeout(PATIENCE, listener.accept()).await.unwrap().unwrap();
     assert_eq!(from.ip().to_string(), "127.0.0.77");
+}
+
+/// Connections that say nothing, as many as are asked for: those that are closed at once count as well.
+async fn silent(address: SocketAddr, count: usize) -> Vec<TcpStream> {
+    let mut streams = Vec::with_capacity(count);
+    for _ in 0..count {
+        streams.push(TcpStream::connect(address).await.unwrap());
+    }
+    streams
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn silent_sockets_do_not_keep_nodes_from_connecting() {
+    // None of them ends by itself.
+    let patient = |node| TcpOptions { opening_timeout: Duration::from_secs(3_600), ..options(node) };
+    let b = Node::start(patient(2)).await;
+    let mut held = silent(b.address, 300).await;
+    let a = Node::start(patient(1)).await;
+    a.dial(&[(2, b.address)]);
+    a.connected(2).await;
+    b.connected(1).await;
+    // A node that is cut off finds its way back as well, through others that came after it, from its own address.
+    a.dial(&[]);
+    held.extend(silent(b.address, 300).await);
+    a.dial(&[(2, b.address)]);
+    a.connected(2).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_socket_that_says_nothing_is_closed() {
+    let b = Node::start(options(2)).await;
+    assert_eq!(raw(&b, b"").await, b"");
+    assert_eq!(raw(&b, &opening()[..20]).await, b"", "half an opening is none");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_opening_that_would_be_large_is_refused_before_it_is_there() {
+    let b = Node::start(options(2)).await;
+    let mut bytes = preamble().to_vec();
+    bytes.extend_from_slice(&(MAX_OPENING_BYTES as u32 + 1).to_le_bytes());
+    bytes.extend_from_slice(&[0; 4]);
+    assert_eq!(raw(&b, &bytes).await, b"");
+}
+
+/// A handshake that has ended, in whichever way, leaves its place.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn places_come_back() {
+    let (a, b) = two().await;
+    for _ in 0..300 {
+        drop(TcpStream::connect(b.address).await.unwrap());
+    }
+    assert_eq!(raw(&b, b"GET / HTTP/1.1\r\n\r\n").await, b"");
+    let listening = Arc::downgrade(&b.ear);
+    a.transport.send(NodeId(2), Lane::Control, b"still there").unwrap();
+    until(|| listening.upgrade().is_some_and(|ear| !ear.lengths.lock().is_empty())).await;
+    let clock = SystemClock::new();
+    let caller = Caller { bind: None, clock: &clock, max_clock_skew: TcpOptions::MAX_CLOCK_SKEW };
+    assert_eq!(ask(b.address, caller, b"may I?".to_vec(), PATIENCE).await.unwrap(), b"you may");
 }
