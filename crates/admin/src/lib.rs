@@ -1,5 +1,5 @@
 //! What a node shows and does over HTTP: metrics in OpenMetrics text, health, the configuration in force, the operations on the cluster
-//! ([`api`]) and pages for people, with the command line that asks for them ([`command`]).
+//! ([`api`]) and pages for people, with the command line that asks for them ([`command`]), over connections that are bounded ([`server`]).
 //!
 //! Always true: everything shown comes through [`NodeView`]; nothing here reaches into the server. Left out: authentication (the port is
 //! bound to loopback unless told otherwise).
@@ -13,6 +13,7 @@ pub mod fuzzing;
 mod of_node;
 mod pages;
 mod routes;
+pub mod server;
 mod tables;
 
 use api::{Ask, Failure};

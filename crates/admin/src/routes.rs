@@ -145,10 +145,19 @@ async fn settings(State(view): State<NodeView>, body: Bytes) -> Response {
     for change in changes.into_iter().flatten() {
         match view.operator.ask(Ask::Change(change)).await {
             Ok(value) => done.push(value),
-            Err(failure) => return failed(&failure),
+            Err(failure) => return failed(&besides(done.len(), failure)),
         }
     }
     Json(done).into_response()
+}
+
+/// A failure after other changes of the same request were made: nobody may take it that nothing was begun.
+fn besides(made: usize, failure: Failure) -> Failure {
+    if made == 0 {
+        return failure;
+    }
+    let kind = if failure.kind == FailureKind::NotBegun { FailureKind::Unavailable } else { failure.kind };
+    Failure::new(kind, format!("{made} of the settings were changed, the next was not: {}", failure.message))
 }
 
 pub(crate) fn parsed<T: DeserializeOwned + Default>(body: &Bytes) -> Result<T, Failure> {
@@ -156,4 +165,19 @@ pub(crate) fn parsed<T: DeserializeOwned + Default>(body: &Bytes) -> Result<T, F
         return Ok(T::default());
     }
     serde_json::from_slice(body).map_err(|error| Failure::new(FailureKind::Invalid, format!("the body: {error}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_after_changes_says_that_they_were_made() {
+        let failure = || Failure::new(FailureKind::NotBegun, "nobody leads the catalog");
+        assert_eq!(besides(0, failure()), failure());
+        let told = besides(2, failure());
+        assert_eq!(told.kind, FailureKind::Unavailable);
+        assert!(told.message.starts_with("2 of the settings were changed"), "{told}");
+        assert_eq!(besides(1, Failure::new(FailureKind::Invalid, "no")).kind, FailureKind::Invalid);
+    }
 }

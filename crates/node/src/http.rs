@@ -8,6 +8,9 @@ use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use diorite_admin::server::{self, ServerLimits};
+use diorite_base::Clock;
+use std::sync::Arc;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tower::ServiceExt;
@@ -28,19 +31,13 @@ pub(crate) fn configuration(options: &StartOptions) -> serde_json::Value {
 }
 
 /// Serves until `stop`.
-pub(crate) async fn run(listener: TcpListener, serving: Serving, mut stop: watch::Receiver<bool>) {
+pub(crate) async fn run(listener: TcpListener, serving: Serving, clock: Arc<dyn Clock>, stop: watch::Receiver<bool>) {
     let front = Router::new()
         .route("/health/live", get(|| async { "live\n" }))
         .route("/health/ready", get(ready))
         .fallback(pass_on)
         .with_state(serving);
-    let served = axum::serve(listener, front).with_graceful_shutdown(async move {
-        // The sender is dropped only with the node.
-        let _ = stop.wait_for(|stop| *stop).await;
-    });
-    if let Err(error) = served.await {
-        tracing::error!(%error, "the HTTP port stopped");
-    }
+    server::serve(listener, front, ServerLimits::default(), clock, stop).await;
 }
 
 async fn ready(State(serving): State<Serving>, request: Request) -> Response {

@@ -81,9 +81,9 @@ async fn serve(options: StartOptions, logging: Arc<Logging>, allocator: Allocato
     let http = listen("HTTP", http_address).await?;
     let (stop, stopped) = watch::channel(false);
     let (serves, serving) = watch::channel(None);
-    let serving_http = tokio::spawn(http::run(http, serving, stopped.clone()));
-    let nodes = listen("other nodes", SocketAddr::new(options.listen, options.node_port)).await?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let serving_http = tokio::spawn(http::run(http, serving, Arc::clone(&clock), stopped.clone()));
+    let nodes = listen("other nodes", SocketAddr::new(options.listen, options.node_port)).await?;
     let (mut directories, lost) = open_directories(&options)?;
     let belonging = tokio::select! {
         belonging = belong(&options, &mut directories, clock.as_ref()) => belonging?,

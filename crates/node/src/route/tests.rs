@@ -35,6 +35,8 @@ struct Hub {
     cut: RwLock<BTreeSet<u64>>,
     /// Requests and answers to them are lost on the way.
     losing: RwLock<BTreeSet<u64>>,
+    /// There is no room for answers to them.
+    full_of_answers: RwLock<BTreeSet<u64>>,
 }
 
 /// Who takes frames at a node, and hears of others there.
@@ -66,6 +68,11 @@ impl Transport for Port {
         }
         let member = self.hub.members.read().get(&to.0).cloned();
         let Listener { store, router } = member.ok_or(SendError::Down)?;
+        let is_answer = lane == Lane::Requests
+            && matches!(super::wire::read_frame(frame), Ok((super::wire::FrameKind::Answers, ..)));
+        if is_answer && self.hub.full_of_answers.read().contains(&to.0) {
+            return Err(SendError::Full);
+        }
         if lane != Lane::Requests {
             store.upgrade().ok_or(SendError::Down)?.receive(self.node, lane, frame);
         } else if !self.hub.losing.read().contains(&to.0) {

@@ -81,6 +81,28 @@ async fn an_answer_that_is_lost_leaves_the_write_unknown_and_is_not_sent_twice()
     assert_eq!(cluster.router(1).counters().received.load(Ordering::Relaxed), 2, "one write, one read");
 }
 
+/// On one thread, so that both are there when they leave.
+#[tokio::test]
+async fn a_write_that_left_with_answers_that_did_not_is_not_sent_again() {
+    let (cluster, tablet) = two(impatient()).await;
+    let own = cluster.tablet(|replicas| replicas == [NodeId(2)]);
+    cluster.wait_for_leader(own).await;
+    cluster.put(2, own, b"k", b"v").await.unwrap();
+    let (router, leader) = (cluster.router(2), cluster.router(1).counters());
+    let before = leader.received.load(Ordering::Relaxed);
+    cluster.hub.full_of_answers.write().insert(1);
+    let mut asked = Vec::new();
+    wire::put_frame(&mut asked, wire::FrameKind::Requests, 5);
+    wire::put_fetch(&mut asked, 1, own, &one(b"k"));
+    router.receive(NodeId(1), &asked);
+    let collected: Arc<Collected> = Arc::default();
+    let sink = Arc::clone(&collected) as Arc<dyn WriteSink>;
+    router.submit(tablet, put(b"k", b"v"), &sink, 7).unwrap();
+    router.kick();
+    assert_eq!(collected.all(1).await[&7], Ok(Vec::new()), "it was carried out, and is told so");
+    assert_eq!(leader.received.load(Ordering::Relaxed), before + 1);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn reads_leave_a_node_that_goes_down_and_writes_wait_for_its_answer() {
     let cluster = Cluster::start(4, 3, RouteOptions::default()).await;

@@ -1,0 +1,201 @@
+//! The HTTP port's connections: how many there are, and how long and large what they send may be.
+//!
+//! Always true: nobody holds the port: a request has its head and its body in time or is cut off, an idle connection is closed, and so is one whose answer is not
+//! taken; what cannot be HTTP is answered 400 at its first wrong byte. Connections are bounded in all and per source; what is one too many is answered
+//! 503. The log has one line per source and minute. Left out: what is answered (the routes), TLS, names.
+
+mod first_bytes;
+#[cfg(test)]
+mod tests;
+
+use axum::Router;
+use axum::body::{Body, HttpBody, to_bytes};
+use axum::extract::Request;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::middleware::{Next, from_fn};
+use axum::response::{IntoResponse, Response};
+use diorite_base::Clock;
+use diorite_base::connections::{ConnectionLimits, Connections, LogLimit};
+use first_bytes::FirstBytes;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use parking_lot::Mutex;
+use std::fmt::Display;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+/// Bounds of what the port takes.
+#[derive(Clone, Copy, Debug)]
+pub struct ServerLimits {
+    /// Connections.
+    pub connections: ConnectionLimits,
+    /// How long the head of a request may take, from its connection's being idle on: an idle connection lasts no longer.
+    pub head: Duration,
+    /// How long a body may take.
+    pub body: Duration,
+    /// How long an answer may wait for whoever asked to take more of it.
+    pub write: Duration,
+    /// How long requests that are being answered hold a stop up.
+    pub stop: Duration,
+    /// Bytes of the head of a request.
+    pub head_bytes: usize,
+    /// Bytes of a body.
+    pub body_bytes: usize,
+}
+
+impl Default for ServerLimits {
+    fn default() -> Self {
+        Self {
+            connections: ConnectionLimits { total: 256, per_source: 64 },
+            // Longer than the pages' own interval, so that they keep theirs.
+            head: Duration::from_secs(10),
+            body: Duration::from_secs(10),
+            write: Duration::from_secs(30),
+            stop: Duration::from_secs(5),
+            head_bytes: 16 << 10,
+            body_bytes: 64 << 10,
+        }
+    }
+}
+
+struct Port {
+    limits: ServerLimits,
+    routes: Router,
+    clock: Arc<dyn Clock>,
+    open: Mutex<Connections<()>>,
+    log: Mutex<LogLimit>,
+    stop: watch::Receiver<bool>,
+}
+
+/// The place of a connection among all, until it is dropped.
+struct Place {
+    port: Arc<Port>,
+    id: u64,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.port.open.lock().remove(self.id);
+    }
+}
+
+/// Serves `routes` until `stop`.
+pub async fn serve(
+    listener: TcpListener,
+    routes: Router,
+    limits: ServerLimits,
+    clock: Arc<dyn Clock>,
+    mut stop: watch::Receiver<bool>,
+) {
+    let routes = routes.layer(from_fn(move |request, next| bounded(limits, request, next)));
+    let (open, log) = (Mutex::new(Connections::new(limits.connections)), Mutex::default());
+    let port = Arc::new(Port { limits, routes, clock, open, log, stop: stop.clone() });
+    let mut connections = JoinSet::new();
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            Some(_) = connections.join_next(), if !connections.is_empty() => continue,
+            // The sender is dropped only with the node.
+            _ = stop.wait_for(|stop| *stop) => break,
+        };
+        match accepted {
+            Ok((stream, from)) => match port.place(from) {
+                Some(place) => drop(connections.spawn(serve_one(place, stream, from))),
+                None => refuse(&stream),
+            },
+            Err(error) => {
+                // Out of file descriptors, most likely: others must close first.
+                tracing::warn!(%error, "cannot accept a connection to the HTTP port");
+                let _ = timeout(Duration::from_millis(50), std::future::pending::<()>()).await;
+            }
+        }
+    }
+    drop(listener);
+    let ended = async { while connections.join_next().await.is_some() {} };
+    let _ = timeout(limits.stop, ended).await;
+}
+
+/// Tells one that is too many, as far as its socket takes that at once.
+fn refuse(stream: &TcpStream) {
+    let _ = stream.try_write(b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\ncontent-length: 0\r\n\r\n");
+}
+
+impl Port {
+    fn place(self: &Arc<Self>, from: SocketAddr) -> Option<Place> {
+        let mut open = self.open.lock();
+        if open.check(from.ip().into()).is_err() {
+            drop(open);
+            self.log(from, &"too many connections at once");
+            return None;
+        }
+        let id = open.add(from.ip().into(), ());
+        Some(Place { port: Arc::clone(self), id })
+    }
+
+    /// Whatever comes to the port, the log does not fill.
+    fn log(&self, from: SocketAddr, why: &dyn Display) {
+        if self.log.lock().may_log(from.ip().into(), self.clock.monotonic_ns()) {
+            tracing::warn!(%from, %why, "a connection to the HTTP port was closed; no more is said of its address for a minute");
+        }
+    }
+}
+
+async fn serve_one(place: Place, stream: TcpStream, from: SocketAddr) {
+    let Port { limits, routes, stop, .. } = &*place.port;
+    let socket = socket2::SockRef::from(&stream);
+    if let Err(error) = socket.set_tcp_user_timeout(Some(limits.write)).and_then(|()| socket.set_tcp_nodelay(true)) {
+        return place.port.log(from, &error);
+    }
+    let mut builder = http1::Builder::new();
+    builder.timer(TokioTimer::new()).header_read_timeout(limits.head).max_buf_size(limits.head_bytes);
+    let service = TowerToHyperService::new(routes.clone());
+    let connection = builder.serve_connection(TokioIo::new(FirstBytes::new(stream)), service);
+    let mut connection = std::pin::pin!(connection);
+    let mut stop = stop.clone();
+    let stopped = async { drop(stop.wait_for(|stop| *stop).await) };
+    let ended = tokio::select! {
+        ended = connection.as_mut() => Some(ended),
+        () = stopped => None,
+    };
+    let ended = match ended {
+        Some(ended) => ended,
+        None => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    match ended {
+        // An idle connection ends in this way as well.
+        Err(error) if error.is_parse() => place.port.log(from, &error),
+        Ok(()) | Err(_) => {}
+    }
+}
+
+/// Has the whole body of a request before anything is done about it.
+async fn bounded(limits: ServerLimits, request: Request, next: Next) -> Response {
+    if request.body().is_end_stream() {
+        return next.run(request).await;
+    }
+    if request.body().size_hint().lower() > limits.body_bytes as u64 {
+        return refused(StatusCode::PAYLOAD_TOO_LARGE, format!("a body has at most {} bytes\n", limits.body_bytes));
+    }
+    let (head, body) = request.into_parts();
+    match timeout(limits.body, to_bytes(body, limits.body_bytes)).await {
+        Ok(Ok(bytes)) => next.run(Request::from_parts(head, Body::from(bytes))).await,
+        Ok(Err(error)) => refused(StatusCode::PAYLOAD_TOO_LARGE, format!("the body: {error}\n")),
+        Err(_) => {
+            refused(StatusCode::REQUEST_TIMEOUT, format!("a body takes at most {} ms\n", limits.body.as_millis()))
+        }
+    }
+}
+
+/// The rest of the request is not read.
+fn refused(status: StatusCode, message: String) -> Response {
+    ([(header::CONNECTION, HeaderValue::from_static("close"))], (status, message)).into_response()
+}
