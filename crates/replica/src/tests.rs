@@ -323,6 +323,27 @@ fn what_was_replayed_counts_towards_the_next_replay() {
 }
 
 #[test]
+fn a_counter_that_is_read_while_it_grows_is_flushed_so_that_reads_need_not_add_it_up() {
+    let home = tempfile::tempdir().unwrap();
+    let store = start(home.path(), 1 << 30);
+    open(&store, [1_000]);
+    for _ in 0..5 {
+        assert!(write_all(&store, (0..2_000).map(|_| (1_000, add(1, 1))).collect()).iter().all(Result::is_ok));
+    }
+    let handle = store.handle(TabletId(1_000)).unwrap();
+    let flushed = || handle.data().flushes() > 0;
+    let (_never, wait) = sync_channel::<()>(1);
+    assert!((0..10).all(|_| wait.recv_timeout(Duration::from_millis(50)).is_err() && !flushed()), "nobody reads it");
+    // Each read adds up 10,000 changes, until upkeep has seen that.
+    let seen = (0..600).find(|_| {
+        (0..10).for_each(|_| assert_eq!(read(&store, 1_000, 1), 10_000));
+        wait.recv_timeout(Duration::from_millis(50)).is_err() && flushed()
+    });
+    assert!(seen.is_some(), "flushed for the reads");
+    assert_eq!(read(&store, 1_000, 1), 10_000);
+}
+
+#[test]
 fn closed_tablets_and_orphans_leave_nothing() {
     let home = tempfile::tempdir().unwrap();
     let store = start(home.path(), 1 << 30);

@@ -1,6 +1,7 @@
 //! What must happen beside the write path: flush before memory or replay grow over their limits, cut the log where data has become
 //! durable, watch the free space, look after disks on which something has failed.
 //!
+//! A tablet is also flushed when reads have folded the operands of a key again and again: that makes one of them (`Tablet::wants_flush_for_reads`).
 //! The tablet whose unflushed writes are oldest is flushed first: that frees the log. Tablets that have been written to since the same moment are flushed
 //! one after another, not together ([`FlushPace`]). One thread, woken ten times a second or when a worker waits for memory.
 
@@ -149,6 +150,9 @@ fn flush_over_limits(inner: &Inner, pace: &mut FlushPace) {
         .map(|handle| (handle.oldest_unflushed.load(Ordering::Acquire), handle))
         .filter(|(oldest, _)| *oldest != u64::MAX)
         .collect();
+    for (_, handle) in unflushed.iter().filter(|(_, handle)| handle.data.wants_flush_for_reads()) {
+        begin_flush(inner, handle);
+    }
     unflushed.sort_unstable_by_key(|(oldest, _)| *oldest);
     let position = inner.context.log_position.load(Ordering::Relaxed);
     let due = pace.due(unflushed.iter().map(|(oldest, _)| *oldest), position, inner.options.replay_bytes);

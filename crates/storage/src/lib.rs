@@ -16,6 +16,7 @@ mod options;
 mod precedence;
 mod raft_log;
 mod recorded;
+mod refolding;
 mod semantics;
 mod shared;
 mod tablet;

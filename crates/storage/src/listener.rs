@@ -1,6 +1,7 @@
 //! Counts what RocksDB's background threads do, per node and per tablet, and has them make way for requests.
 
 use crate::precedence::make_way;
+use crate::refolding::Refolding;
 use crate::shared::StorageCounters;
 use rust_rocksdb::event_listener::{
     BackgroundErrorRecoveryInfo, CompactionJobInfo, DBBackgroundErrorReason, DBWriteStallCondition, EventListener,
@@ -18,6 +19,8 @@ pub(crate) struct TabletEvents {
     pub(crate) compactions: AtomicU64,
     /// Whether RocksDB has stopped background work because of an error.
     pub(crate) failed: AtomicBool,
+    /// What reads have spent on folding.
+    pub(crate) refolding: Refolding,
 }
 
 impl TabletEvents {

@@ -142,8 +142,9 @@ impl Shared {
         if values == Values::Plain {
             return options;
         }
-        let semantics = Arc::clone(&self.semantics);
+        let (semantics, events) = (Arc::clone(&self.semantics), Arc::clone(events));
         let merge = move |_: &[u8], existing: Option<&[u8]>, operands: &MergeOperands| {
+            events.refolding.note(operands.len(), operands.iter());
             semantics.fold(existing, &mut operands.iter())
         };
         options.set_merge_operator_associative(c"diorite.rows.1", merge);

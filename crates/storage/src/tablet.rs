@@ -412,6 +412,11 @@ impl Tablet {
         self.events.flushes.load(Ordering::Acquire)
     }
 
+    /// Whether reads have folded so much, again and again, that a flush is worth it: it folds the operands of each key into one. Says so once.
+    pub fn wants_flush_for_reads(&self) -> bool {
+        self.events.refolding.wants_flush(|| self.memtable_bytes())
+    }
+
     /// Whether RocksDB has stopped background work because of an error.
     pub fn has_failed(&self) -> bool {
         self.events.failed.load(Ordering::Acquire)

@@ -11,13 +11,20 @@ use uuid::Uuid;
 /// Values are little-endian counters that merge by addition; compaction drops those that are zero.
 struct Sums;
 
+thread_local! {
+    /// How many operands this thread has folded at last.
+    static FOLDED: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+}
+
 fn number(bytes: &[u8]) -> u64 {
     u64::from_le_bytes(bytes.try_into().unwrap())
 }
 
 impl ValueSemantics for Sums {
     fn fold<'a>(&self, existing: Option<&'a [u8]>, operands: &mut dyn Iterator<Item = &'a [u8]>) -> Option<Vec<u8>> {
-        let sum: u64 = existing.map_or(0, number) + operands.map(number).sum::<u64>();
+        let mut folded = 0;
+        let sum: u64 = existing.map_or(0, number) + operands.inspect(|_| folded += 1).map(number).sum::<u64>();
+        FOLDED.set(folded);
         Some(sum.to_le_bytes().to_vec())
     }
 
@@ -69,6 +76,27 @@ fn what_a_crash_leaves_is_what_the_flushed_state_says() {
     let tablet = open(&shared, home.path());
     assert_eq!(tablet.applied_state().unwrap(), state(7));
     assert_eq!(number(&tablet.get(&key(1)).unwrap().unwrap()), 5);
+}
+
+#[test]
+fn many_operands_that_are_read_again_and_again_become_one() {
+    let home = tempfile::tempdir().unwrap();
+    let tablet = open(&shared(), home.path());
+    let mut batch = Batch::default();
+    (0..20_000).for_each(|_| batch.merge(&key(1), &1u64.to_le_bytes()));
+    tablet.apply(&mut batch, &state(1)).unwrap();
+    let read = || {
+        FOLDED.set(0);
+        (number(&tablet.get(&key(1)).unwrap().unwrap()), FOLDED.get())
+    };
+    assert_eq!(read(), (20_000, 20_000));
+    assert!(!tablet.wants_flush_for_reads(), "one read is no reason");
+    (0..10).for_each(|_| assert_eq!(read().0, 20_000));
+    assert!(tablet.wants_flush_for_reads());
+    assert!(!tablet.wants_flush_for_reads(), "it says so once");
+    tablet.flush(true).unwrap();
+    let (sum, folded) = read();
+    assert!(sum == 20_000 && folded <= 1, "{sum} of {folded} operands");
 }
 
 #[test]

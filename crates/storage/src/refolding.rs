@@ -1,0 +1,85 @@
+//! Notes when reads fold many operands of one key again and again, so that the operands are written back as one.
+//!
+//! A flush does that: it folds the operands of each key that are in memory into one, beside the read and write paths, and whatever is written
+//! meanwhile. It changes how a value is stored, never what it is. It is worth its cost when reads have gone through as many bytes as it will write.
+//!
+//! Always true: a key with few operands is never noted, and noting costs such a key one comparison; no clock is read.
+//! Left out: operands in files, of which each holds one per key, and compactions, which fold those.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// From so many operands of a key on.
+const MANY_OPERANDS: usize = 256;
+
+/// What an operand takes in memory beside its bytes, about: its key, its node, the step to it.
+const OPERAND_BYTES: u64 = 64;
+
+/// A flush is not worth it for less than this.
+const LEAST_BYTES: u64 = 4 << 20;
+
+/// What reads have gone through since the last flush that they asked for.
+#[derive(Debug, Default)]
+pub(crate) struct Refolding {
+    bytes: AtomicU64,
+    /// The most that a single read has.
+    largest_bytes: AtomicU64,
+}
+
+impl Refolding {
+    /// Operands of a key were folded.
+    #[inline]
+    pub(crate) fn note<'a>(&self, count: usize, operands: impl Iterator<Item = &'a [u8]>) {
+        if count >= MANY_OPERANDS {
+            let bytes = operands.map(|operand| operand.len() as u64 + OPERAND_BYTES).sum();
+            self.bytes.fetch_add(bytes, Ordering::Relaxed);
+            self.largest_bytes.fetch_max(bytes, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether a flush is due, with so many bytes in memory. It is asked for once; then reads begin anew.
+    pub(crate) fn wants_flush(&self, memory_bytes: impl FnOnce() -> u64) -> bool {
+        let bytes = self.bytes.load(Ordering::Relaxed);
+        if bytes < LEAST_BYTES {
+            return false;
+        }
+        let memory_bytes = memory_bytes();
+        if bytes < memory_bytes {
+            return false;
+        }
+        self.bytes.store(0, Ordering::Relaxed);
+        // What takes more than all memory holds is in files, where a flush does not help.
+        self.largest_bytes.swap(0, Ordering::Relaxed) / 2 <= memory_bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(refolding: &Refolding, count: usize) {
+        refolding.note(count, std::iter::repeat_n(&[0u8; 100][..], count));
+    }
+
+    #[test]
+    fn reads_pay_for_a_flush_before_they_get_one() {
+        let refolding = Refolding::default();
+        // 255 operands are few, however often they are read.
+        (0..100_000).for_each(|_| read(&refolding, 255));
+        assert!(!refolding.wants_flush(|| 1));
+        // 1.6 MB a read: the third one comes to more than the least that a flush is for.
+        (0..2).for_each(|_| read(&refolding, 10_000));
+        assert!(!refolding.wants_flush(|| 1 << 20));
+        read(&refolding, 10_000);
+        assert!(!refolding.wants_flush(|| 64 << 20), "writing all this would take longer than the reads did");
+        assert!(refolding.wants_flush(|| 2 << 20));
+        assert!(!refolding.wants_flush(|| 2 << 20), "it was asked for");
+    }
+
+    #[test]
+    fn operands_in_files_are_not_flushed_for() {
+        let refolding = Refolding::default();
+        (0..10).for_each(|_| read(&refolding, 10_000));
+        assert!(!refolding.wants_flush(|| 64 << 10));
+        assert!(!refolding.wants_flush(|| 2 << 20));
+    }
+}
