@@ -10,6 +10,14 @@ pub(crate) fn count(steps: usize) {
     counted::TAKEN.set(counted::TAKEN.get() + steps as u64);
 }
 
+/// What `work` gives, and how many steps it took on this thread.
+#[cfg(test)]
+pub(crate) fn of<T>(work: impl FnOnce() -> T) -> (T, u64) {
+    let before = counted::TAKEN.get();
+    let given = work();
+    (given, counted::TAKEN.get() - before)
+}
+
 #[cfg(test)]
 mod counted {
     use std::cell::Cell;
@@ -17,12 +25,4 @@ mod counted {
     thread_local! {
         pub(super) static TAKEN: Cell<u64> = const { Cell::new(0) };
     }
-}
-
-/// What `work` gives, and how many steps it took on this thread.
-#[cfg(test)]
-pub(crate) fn of<T>(work: impl FnOnce() -> T) -> (T, u64) {
-    let before = counted::TAKEN.get();
-    let given = work();
-    (given, counted::TAKEN.get() - before)
 }

@@ -35,7 +35,7 @@ impl CqlType {
         match self {
             CqlType::Tinyint | CqlType::Smallint | CqlType::Date | CqlType::Time => None,
             CqlType::Vector(element, dimension) => {
-                element.vector_element_length().map(|length| length * usize::from(*dimension))
+                element.vector_element_length().map(|length| length.saturating_mul(usize::from(*dimension)))
             }
             other => other.fixed_length(),
         }

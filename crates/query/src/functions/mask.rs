@@ -4,6 +4,7 @@
 
 use super::{Function, Signature};
 use crate::error::invalid;
+use diorite_base::limits::MAX_MUTATION_BYTES;
 use diorite_cql::protocol::CqlError;
 use diorite_model::types::CqlType;
 use diorite_model::value::collection;
@@ -84,7 +85,7 @@ pub fn apply(mask: Mask, of: &CqlType, arguments: &[Option<Cow<'_, [u8]>>]) -> R
     let value = arguments.first().and_then(|value| value.as_deref());
     match mask {
         Mask::Null => Ok(None),
-        Mask::Default => Ok(Some(default_of(of))),
+        Mask::Default => default_of(of).map(Some),
         Mask::Replace => Ok(arguments.get(1).and_then(|value| value.as_deref()).map(<[u8]>::to_vec)),
         Mask::Inner | Mask::Outer => {
             let Some(value) = value else { return Ok(None) };
@@ -140,8 +141,8 @@ fn partial(mask: Mask, value: &[u8], arguments: &[Option<Cow<'_, [u8]>>]) -> Res
     Ok(masked.into_bytes())
 }
 
-/// The value that stands for every value of a type.
-fn default_of(of: &CqlType) -> Vec<u8> {
+/// The value that stands for every value of a type. A vector of vectors may be too long for one.
+fn default_of(of: &CqlType) -> Result<Vec<u8>, CqlError> {
     let mut out = Vec::new();
     match of {
         CqlType::Text | CqlType::Ascii => out.extend_from_slice(b"****"),
@@ -158,15 +159,23 @@ fn default_of(of: &CqlType) -> Vec<u8> {
         }
         CqlType::List(..) | CqlType::Set(..) | CqlType::Map(..) => collection::push_count(0, &mut out),
         CqlType::Tuple(types) => {
-            types.iter().for_each(|field| collection::push_element(Some(&default_of(field)), &mut out));
+            for field in types.iter() {
+                collection::push_element(Some(&default_of(field)?), &mut out);
+            }
         }
         CqlType::UserDefined(user, _) => {
-            user.fields.iter().for_each(|(_, field)| collection::push_element(Some(&default_of(field)), &mut out));
+            for (_, field) in &user.fields {
+                collection::push_element(Some(&default_of(field)?), &mut out);
+            }
         }
         CqlType::Vector(element, dimension) => {
-            (0..*dimension).for_each(|_| collection::push_vector_element(element, &default_of(element), &mut out));
+            let value = default_of(element)?;
+            if value.len().saturating_mul(usize::from(*dimension)) > MAX_MUTATION_BYTES {
+                return Err(invalid(format!("the default mask of {of} is longer than {MAX_MUTATION_BYTES} bytes")));
+            }
+            (0..*dimension).for_each(|_| collection::push_vector_element(element, &value, &mut out));
         }
         other => out.resize(other.fixed_length().unwrap_or_default(), 0),
     }
-    out
+    Ok(out)
 }

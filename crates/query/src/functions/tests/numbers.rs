@@ -1,5 +1,6 @@
 //! Arithmetic at its limits: results as they are worked out the long way, bounded work, and clear refusals.
 
+use crate::functions::mask::{self, Mask};
 use crate::functions::number::{Decimal, DecimalSum, Number};
 use crate::functions::{arithmetic, cast, collections, document};
 use crate::steps;
@@ -153,4 +154,15 @@ fn of_two_members_of_one_name_the_later_counts() {
     let three = document::Member::Value(Some(3i32.to_be_bytes().to_vec()));
     assert_eq!(document::member(&row, "a", &CqlType::Int).unwrap(), three);
     assert!(document::parse_row(br#"{"c": 1}"#, ["a"].into_iter()).is_err());
+}
+
+#[test]
+fn the_default_of_vectors_of_vectors_is_refused_before_it_is_made() {
+    let vector = |of| CqlType::Vector(Arc::new(of), 8_192);
+    let deep = vector(vector(vector(vector(vector(vector(CqlType::Int))))));
+    let refused = mask::apply(Mask::Default, &deep, &[]).unwrap_err();
+    assert!(refused.message.contains("16777216 bytes"), "{}", refused.message);
+    assert_eq!(mask::apply(Mask::Default, &vector(CqlType::Int), &[]).unwrap().map(|value| value.len()), Some(32_768));
+    // Lengths that would wrap around fit no value.
+    assert!(deep.validate(&[]).is_err() && deep.validate(&[0; 64]).is_err());
 }
