@@ -2,7 +2,8 @@
 //!
 //! A test records each operation with its start, its end and its outcome ([`Recorder`]), and asks afterwards:
 //! is there, for each key, one order of the operations that agrees with what was answered and with real time
-//! ([`check_linearizable`]); and is everything there that was acknowledged ([`check_acknowledged`], [`check_counter`])?
+//! ([`check_linearizable`]); and is everything there that was acknowledged, and nothing that was refused ([`check_acknowledged`], [`check_counter`],
+//! [`check_appended`], [`check_several`])?
 //!
 //! Always true: an operation whose outcome is not known may have happened at any time after its start, or never; no checker
 //! takes it for either. A checker that cannot decide within its budget says so by an error, never by a pass. Nothing here
@@ -11,6 +12,7 @@
 //! Left out: transactions over several keys, and range reads; both need other checkers.
 
 mod acknowledged;
+mod appended;
 mod excerpt;
 mod linearizable;
 mod operation;
@@ -23,6 +25,7 @@ mod violation;
 mod zones;
 
 pub use acknowledged::{Insert, check_acknowledged, check_counter};
+pub use appended::{Append, Ended, Several, check_appended, check_several};
 pub use linearizable::{check_linearizable, check_linearizable_within};
 pub use operation::{Action, Operation, Value};
 pub use recorder::{Full, Outcome, Recorder, Request, Ticket};

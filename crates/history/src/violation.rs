@@ -1,5 +1,6 @@
 //! What a checker says when a history does not pass.
 
+use crate::appended::Ended;
 use crate::operation::{Operation, Value, shown};
 use std::fmt::Write;
 use thiserror::Error;
@@ -43,6 +44,26 @@ pub enum Violation {
         unknown: u64,
         /// The counter's value.
         found: u64,
+    },
+    /// A list that was only appended to is not what its appends add up to.
+    #[error("{reason}; the list is {found:?}")]
+    List {
+        /// What cannot be.
+        reason: String,
+        /// The list.
+        found: Vec<u64>,
+    },
+    /// A write to several places is in some of them only, or in any although it was refused.
+    #[error("write {number} has ended as {ended:?} and is in {found} of {places} places")]
+    Several {
+        /// What was written.
+        number: u64,
+        /// What was answered.
+        ended: Ended,
+        /// In how many places it is.
+        found: usize,
+        /// In how many it was to be.
+        places: usize,
     },
     /// The budget did not suffice. Not a pass.
     #[error(

@@ -183,8 +183,13 @@ const LONG_BYTES: usize = 32 << 10;
 impl<K: Kv> QueryEngine<K> {
     /// An engine over `kv`.
     pub fn new(kv: Arc<K>, config: EngineConfig) -> Arc<Self> {
+        Self::with_random(kv, config, SplitMix64::from_entropy())
+    }
+
+    /// An engine over `kv` whose UUIDs come from `random`.
+    pub fn with_random(kv: Arc<K>, config: EngineConfig, random: SplitMix64) -> Arc<Self> {
         let prepared = PreparedCache::new(config.prepared_cache_bytes);
-        let uuids = UuidSource::new(SplitMix64::from_entropy());
+        let uuids = UuidSource::new(random);
         let node = kv.local_node().node;
         Arc::new(Self { kv, config, prepared, uuids, activity: Activity::default(), node })
     }

@@ -84,11 +84,11 @@ impl Node {
             let members = placement.members.clone();
             let Some(life) = &mut self.life else { return false };
             if life.handles.contains_key(&child) {
-                life.core.set_members(child, members.clone());
+                life.core().set_members(child, members.clone());
             } else if self.disk.found(&life.log, child, &setting.founders[&child], None) {
                 life.open(child, members.clone(), &self.disk.tablets[&child]);
             }
-            life.core.tell_opened(child);
+            life.core().tell_opened(child);
         }
         false
     }

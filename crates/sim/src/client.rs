@@ -4,7 +4,7 @@
 //! incremented, and keys inserted once each, to be looked for in the end. A client that gets no answer gives up after a while and goes on:
 //! nobody knows what became of its request.
 
-use crate::checkers::acknowledged::Counter;
+use crate::checkers::acknowledged::{Counter, Losses};
 use crate::clock::TrueTime;
 use crate::dice::Dice;
 use crate::program::{self, Value, Verdict};
@@ -121,8 +121,11 @@ pub struct Tally {
 pub struct Clients {
     clients: Vec<Client>,
     recorder: Recorder,
-    inserts: BTreeMap<TabletId, Vec<Insert>>,
-    counters: BTreeMap<TabletId, Counter>,
+    time: TrueTime,
+    /// With when they were answered.
+    inserts: BTreeMap<TabletId, Vec<(u64, Insert)>>,
+    /// When increments were answered, and whether it is known that they were done.
+    counters: BTreeMap<TabletId, Vec<(u64, bool)>>,
     next_value: u64,
     next_request: u64,
     /// How many requests ended how.
@@ -149,7 +152,8 @@ impl Clients {
     pub fn new(count: u32, time: TrueTime) -> Self {
         Self {
             clients: (0..count).map(|_| Client::default()).collect(),
-            recorder: Recorder::new(Arc::new(time), HISTORY_OPERATIONS),
+            recorder: Recorder::new(Arc::new(time.clone()), HISTORY_OPERATIONS),
+            time,
             inserts: BTreeMap::new(),
             counters: BTreeMap::new(),
             next_value: 0,
@@ -310,11 +314,11 @@ impl Clients {
         };
         match open.ask {
             Ask::Insert(key, value) => {
-                self.inserts.entry(open.tablet).or_default().push(Insert { key, value, acknowledged: known });
+                let insert = (self.time.now_ns(), Insert { key, value, acknowledged: known });
+                self.inserts.entry(open.tablet).or_default().push(insert);
             }
             Ask::Increment => {
-                let counter = self.counters.entry(open.tablet).or_default();
-                *(if known { &mut counter.acknowledged } else { &mut counter.unknown }) += 1;
+                self.counters.entry(open.tablet).or_default().push((self.time.now_ns(), known));
             }
             _ => {}
         }
@@ -325,14 +329,24 @@ impl Clients {
         self.recorder.operations()
     }
 
-    /// What was inserted into a tablet.
-    pub fn inserts(&self, tablet: TabletId) -> &[Insert] {
-        self.inserts.get(&tablet).map_or(&[], Vec::as_slice)
+    /// What was inserted into a tablet. What losses of power may have taken counts as not acknowledged.
+    pub fn inserts(&self, tablet: TabletId, losses: &Losses) -> Vec<Insert> {
+        let inserts = self.inserts.get(&tablet).into_iter().flatten();
+        let judged = inserts.map(|(at_ns, insert)| {
+            let acknowledged = insert.acknowledged && !losses.may_have_taken(*at_ns);
+            Insert { acknowledged, ..*insert }
+        });
+        judged.collect()
     }
 
-    /// The counter of a tablet, by key.
-    pub fn counters(&self, tablet: TabletId) -> BTreeMap<u64, Counter> {
-        BTreeMap::from([(COUNTER, self.counters.get(&tablet).copied().unwrap_or_default())])
+    /// The counter of a tablet, by key; what losses of power may have taken counts as not acknowledged.
+    pub fn counters(&self, tablet: TabletId, losses: &Losses) -> BTreeMap<u64, Counter> {
+        let mut counter = Counter::default();
+        for (at_ns, known) in self.counters.get(&tablet).into_iter().flatten() {
+            let is_acknowledged = *known && !losses.may_have_taken(*at_ns);
+            *(if is_acknowledged { &mut counter.acknowledged } else { &mut counter.unknown }) += 1;
+        }
+        BTreeMap::from([(COUNTER, counter)])
     }
 }
 

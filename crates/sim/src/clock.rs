@@ -43,10 +43,15 @@ struct Rate {
     local_ns: u64,
     /// Parts per million that it goes too fast.
     error_ppm: i64,
+    /// The machine is suspended: it does not go at all.
+    is_stopped: bool,
 }
 
 impl Rate {
     fn local_ns(&self, true_ns: u64) -> u64 {
+        if self.is_stopped {
+            return self.local_ns;
+        }
         let elapsed = i128::from(true_ns - self.true_ns);
         self.local_ns + (elapsed + elapsed * i128::from(self.error_ppm) / 1_000_000) as u64
     }
@@ -64,15 +69,30 @@ impl NodeClock {
     /// Clocks of a node that starts now: the monotonic one begins at `local_ns` and goes too fast by `error_ppm`, the wall clock is off by
     /// `wall_error_us`.
     pub fn new(time: TrueTime, local_ns: u64, error_ppm: i64, wall_error_us: i64) -> Self {
-        let rate = Rate { true_ns: time.now_ns(), local_ns, error_ppm };
+        let rate = Rate { true_ns: time.now_ns(), local_ns, error_ppm, is_stopped: false };
         Self { time, rate: Mutex::new(rate), wall_error_us: AtomicI64::new(wall_error_us) }
     }
 
     /// Changes the monotonic clock's rate from now on.
     pub fn set_rate(&self, error_ppm: i64) {
+        self.change(|rate| rate.error_ppm = error_ppm);
+    }
+
+    /// The machine is suspended: the monotonic clock stops, as the kernel's does. The wall clock goes on.
+    pub fn suspend(&self) {
+        self.change(|rate| rate.is_stopped = true);
+    }
+
+    /// The machine goes on.
+    pub fn resume(&self) {
+        self.change(|rate| rate.is_stopped = false);
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Rate)) {
         let true_ns = self.time.now_ns();
         let mut rate = self.rate.lock();
-        *rate = Rate { true_ns, local_ns: rate.local_ns(true_ns), error_ppm };
+        (rate.local_ns, rate.true_ns) = (rate.local_ns(true_ns), true_ns);
+        change(&mut rate);
     }
 
     /// Lets the wall clock jump.
@@ -117,6 +137,18 @@ mod tests {
         let then = clock.true_ns(5_000_000);
         time.advance_to(then);
         assert!((5_000_000..5_000_010).contains(&clock.monotonic_ns()), "{}", clock.monotonic_ns());
+    }
+
+    #[test]
+    fn the_monotonic_clock_of_a_suspended_machine_stands_still() {
+        let time = TrueTime::default();
+        let clock = NodeClock::new(time.clone(), 0, 0, 0);
+        clock.suspend();
+        time.advance_to(5_000);
+        assert_eq!((clock.monotonic_ns(), clock.wall_us()), (0, EPOCH_US + 5));
+        clock.resume();
+        time.advance_to(7_000);
+        assert_eq!(clock.monotonic_ns(), 2_000);
     }
 
     #[test]

@@ -1,9 +1,11 @@
 //! The storage engine of a simulated node: tablets and log in memory, with a disk that takes time to sync.
 //!
-//! Always true: a sync has happened when the write returns, but what the core does after it leaves the node only when the disk would have
-//! been ready. What is sent before the write leaves at once. So the order of all effects is that of a thread that waits for its disk.
+//! Always true: a write that is synced takes a span of time. The core waits in it, on its own thread, and everything else goes on; what it wrote is durable and
+//! read back when the span is over, and a crash before leaves it or not. A write outside of the core's thread (a replica is made, opened or closed) is synced when it returns, but
+//! what the core does after it leaves the node only when the disk would have been ready.
 
 use crate::clock::TrueTime;
+use crate::core_thread::WaitingPlace;
 use crate::dice::Dice;
 use crate::network::Port;
 use diorite_base::GroupId;
@@ -30,20 +32,32 @@ pub struct SimLog {
     time: TrueTime,
     dice: Mutex<Dice>,
     port: Arc<Port>,
+    place: Arc<WaitingPlace>,
     sync_us: AtomicU64,
+    /// A sync that is under way before this ends then.
+    hangs_until_ns: AtomicU64,
     busy_until_ns: AtomicU64,
     has_failed: AtomicBool,
 }
 
 impl SimLog {
-    /// A log on a disk that usually takes up to `sync_us` microseconds to sync; what the node sends then leaves through `port`.
-    pub fn new(memory: MemoryLog, time: TrueTime, dice: Dice, port: Arc<Port>, sync_us: u64) -> Self {
+    /// A log on a disk that usually takes up to `sync_us` microseconds to sync. The core waits in `place`; what it sends after writes elsewhere leaves late through
+    /// `port`.
+    pub fn new(
+        memory: MemoryLog,
+        time: TrueTime,
+        dice: Dice,
+        (port, place): (Arc<Port>, Arc<WaitingPlace>),
+        sync_us: u64,
+    ) -> Self {
         Self {
             memory,
             time,
             dice: Mutex::new(dice),
             port,
+            place,
             sync_us: AtomicU64::new(sync_us),
+            hangs_until_ns: AtomicU64::new(0),
             busy_until_ns: AtomicU64::new(0),
             has_failed: AtomicBool::new(false),
         }
@@ -54,9 +68,31 @@ impl SimLog {
         self.sync_us.store(sync_us, Ordering::Relaxed);
     }
 
-    /// The true time until which the thread that writes waits for its disk.
+    /// Lets no sync that begins before `until_ns` (true time) end before.
+    pub fn hang(&self, until_ns: u64) {
+        self.hangs_until_ns.fetch_max(until_ns, Ordering::Relaxed);
+    }
+
+    /// The true time until which the node waits for its disk after a write outside of the core's thread.
     pub fn busy_until_ns(&self) -> u64 {
         self.busy_until_ns.load(Ordering::Relaxed)
+    }
+
+    /// Begins to sync what is written by now; returns what [`Self::sync_to`] takes, and the true time at which that is due.
+    pub fn begin_sync(&self) -> (u64, u64) {
+        (self.memory.position(), self.ready_ns())
+    }
+
+    /// A sync has come to its end.
+    pub fn sync_to(&self, position: u64) {
+        self.memory.sync_to(position);
+    }
+
+    /// The true time at which a sync that begins now ends.
+    fn ready_ns(&self) -> u64 {
+        let longest_us = self.sync_us.load(Ordering::Relaxed);
+        let took_ns = self.dice.lock().range(longest_us / 4, longest_us) * US;
+        (self.time.now_ns() + took_ns).max(self.hangs_until_ns.load(Ordering::Relaxed))
     }
 
     /// Whether a write has failed: the power is gone.
@@ -70,18 +106,21 @@ impl Log for SimLog {
     type Reader = MemoryReader;
 
     fn write(&self, records: &mut MemoryRecords, sync: bool) -> Result<usize, StorageError> {
-        let written = self.memory.write(records, sync);
-        if written.is_err() {
+        let begun = self.memory.begin_write(records);
+        if begun.is_err() {
             self.has_failed.store(true, Ordering::Relaxed);
         }
         if sync {
-            let longest_us = self.sync_us.load(Ordering::Relaxed);
-            let took_ns = self.dice.lock().range(longest_us / 4, longest_us) * US;
-            let until_ns = self.busy_until_ns().max(self.time.now_ns()) + took_ns;
-            self.busy_until_ns.store(until_ns, Ordering::Relaxed);
-            self.port.hold_until(until_ns);
+            let until_ns = self.ready_ns();
+            if !self.place.wait_until(until_ns) {
+                let until_ns = self.busy_until_ns().max(until_ns);
+                self.busy_until_ns.store(until_ns, Ordering::Relaxed);
+                self.port.hold_until(until_ns);
+            }
         }
-        written
+        let size_bytes = begun?;
+        self.memory.end_write(sync);
+        Ok(size_bytes)
     }
 
     fn recover(&self, group: GroupId) -> Result<Recovered, StorageError> {

@@ -1,7 +1,7 @@
 //! Runs seeds of the simulation and says what came of them.
 
 use clap::Parser;
-use diorite_sim::{Options, Planting, Report, run};
+use diorite_sim::{FURTHER_KINDS, FaultKind, Options, Planting, Report, run};
 use std::process::ExitCode;
 
 /// Simulates clusters. Each seed is one run, and always the same one; its trace's hash says so.
@@ -32,6 +32,15 @@ struct Arguments {
     /// Merge no tablets.
     #[arg(long)]
     without_merges: bool,
+    /// Acknowledge writes before they are durable, in every seed (`--durability interval`).
+    #[arg(long)]
+    interval: bool,
+    /// Have real rows in every seed.
+    #[arg(long)]
+    rows: bool,
+    /// Have this kind of fault in every seed: suspend or day-jump.
+    #[arg(long, value_parser = further)]
+    further: Option<FaultKind>,
     /// Plant a bug, which must be found.
     #[arg(long, value_parser = planting)]
     bug: Option<Planting>,
@@ -41,6 +50,12 @@ fn planting(name: &str) -> Result<Planting, String> {
     let names: Vec<&str> = Planting::ALL.iter().map(|(name, _)| *name).collect();
     let found = Planting::ALL.iter().find(|(known, _)| *known == name);
     found.map(|(_, planting)| *planting).ok_or_else(|| format!("one of {}", names.join(", ")))
+}
+
+fn further(name: &str) -> Result<FaultKind, String> {
+    let names: Vec<&str> = FURTHER_KINDS.iter().map(|(name, _)| *name).collect();
+    let found = FURTHER_KINDS.iter().find(|(known, _)| *known == name);
+    found.map(|(_, kind)| *kind).ok_or_else(|| format!("one of {}", names.join(", ")))
 }
 
 fn show(report: &Report) {
@@ -72,6 +87,9 @@ fn main() -> ExitCode {
         clients_only: arguments.clients_only,
         without_splits: arguments.without_splits,
         without_merges: arguments.without_merges,
+        interval: arguments.interval,
+        rows: arguments.rows,
+        further: arguments.further,
     };
     let mut failed = 0u64;
     for seed in first..first.saturating_add(count) {

@@ -2,11 +2,13 @@
 
 use crate::cluster::{Cluster, Event, Phase};
 use crate::dice::Dice;
+use crate::process::Command;
 use crate::scenario::{CALM, FaultKind, Scenario};
 use diorite_base::{NodeId, TabletId};
 use diorite_replica::Permit;
 
 const SECOND: u64 = 1_000_000_000;
+const DAY_US: i64 = 86_400_000_000;
 
 /// Something that goes wrong, or is mended.
 #[derive(Clone, Debug)]
@@ -152,6 +154,12 @@ impl Cluster {
                     node.pauses_in_read = Some((self.nemesis.dice.chance(500), lasting_ns));
                 }
             }
+            FaultKind::Suspend => {
+                if let Some(life) = self.life(node) {
+                    life.clock.suspend();
+                }
+                self.pause(node, lasting_ns);
+            }
             FaultKind::Partition => self.part(&nodes, lasting_ns),
             FaultKind::Cut => {
                 let other = *self.nemesis.dice.pick(&nodes);
@@ -164,12 +172,19 @@ impl Cluster {
                 }
                 self.queue.schedule(now_ns + lasting_ns, Event::Fault(Fault::DiskMended(node)));
             }
+            FaultKind::Hang => {
+                let until_ns = (now_ns + self.nemesis.dice.milliseconds(500, 5_000)).min(self.scenario.chaos_ns);
+                if let Some(life) = self.life(node) {
+                    life.log.hang(until_ns);
+                }
+            }
             FaultKind::WallJump => {
                 let most = 10i64.pow(self.nemesis.dice.range(3, 11) as u32);
-                let by_us = self.nemesis.dice.range(0, 2 * most as u64) as i64 - most;
-                if let Some(life) = self.life(node) {
-                    life.clock.jump(by_us);
-                }
+                self.jump(node, most);
+            }
+            FaultKind::DayJump => {
+                let days = self.nemesis.dice.range(1, 30) as i64;
+                self.jump(node, days * DAY_US);
             }
             FaultKind::Rate => {
                 let most = self.nemesis.rate_error_ppm;
@@ -181,13 +196,17 @@ impl Cluster {
             FaultKind::Members => self.prefer(node),
             FaultKind::Move => self.relocate(),
             FaultKind::Stop => {
-                if let Some(life) = self.life(node) {
-                    life.core.release_all();
-                    self.after_core(node);
-                }
+                self.command(node, Command::Release);
                 let after_ns = self.nemesis.dice.milliseconds(0, 400);
                 self.queue.schedule(now_ns + after_ns, Event::Fault(Fault::End(node)));
             }
+        }
+    }
+
+    fn jump(&mut self, node: NodeId, most_us: i64) {
+        let by_us = self.nemesis.dice.range(0, 2 * most_us as u64) as i64 - most_us;
+        if let Some(life) = self.life(node) {
+            life.clock.jump(by_us);
         }
     }
 

@@ -1,16 +1,19 @@
 //! A simulated node: a core, its clocks and its share of the network while it lives, and the disk that outlasts its lives.
 //!
 //! In production a core has a thread of its own, and heartbeats another; here both are turns that the simulation gives, so that what
-//! happens between two of them is the simulation's to decide.
+//! happens between two of them, and while a core waits for its disk, is the simulation's to decide.
 
 use crate::children::keep_own;
 use crate::clock::{NodeClock, TrueTime};
+use crate::core_thread::{CoreThread, WaitingPlace};
 use crate::dice::Dice;
 use crate::engine::{SimEngine, SimLog};
 use crate::network::Network;
 use crate::placement::Placement;
 use crate::program::Programs;
+use crate::rows::{RowWorld, Said, SameAnswers};
 use crate::splits::KeyRange;
+use diorite_base::mutation::Evaluator;
 use diorite_base::write::{Completion, WriteSink};
 use diorite_base::{Clock, GroupId, NodeId, TabletId};
 use diorite_raft::{ConfState, SupportChange};
@@ -19,8 +22,11 @@ use diorite_replica::{
     SplitListener, SplitMark, TabletHandle, envelopes,
 };
 use diorite_rpc::{Lane, Transport};
-use diorite_storage::{Log, LogRecords, MemoryLog, MemoryReader, MemoryRecords, MemoryTablet, TabletData};
+use diorite_storage::{
+    Log, LogRecords, MemoryLog, MemoryReader, MemoryRecords, MemoryTablet, TabletData, ValueSemantics,
+};
 use parking_lot::Mutex;
+use std::cell::RefMut;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
@@ -50,6 +56,10 @@ pub struct Setting {
     pub ranges: BTreeMap<TabletId, KeyRange>,
     /// Bugs to be planted.
     pub planted: Planted,
+    /// If tablets hold real rows: what their programs have answered.
+    pub said: Option<Arc<Said>>,
+    /// When what is acknowledged is durable.
+    pub durability: Durability,
     /// The network.
     pub network: Network,
     /// True time.
@@ -89,6 +99,8 @@ impl SplitListener for WereSplit {
 /// What outlasts the lives of a node.
 #[derive(Default)]
 pub(crate) struct Disk {
+    /// What values mean; without, they are plain.
+    semantics: Option<Arc<dyn ValueSemantics>>,
     pub(crate) log: MemoryLog,
     pub(crate) tablets: BTreeMap<TabletId, Arc<MemoryTablet>>,
     /// What was made of children before their parents were split, and in which life: it counts in that one only.
@@ -103,8 +115,8 @@ pub struct Life {
     pub clock: Arc<NodeClock>,
     /// Its replicas, as other threads see them.
     pub handles: BTreeMap<TabletId, Arc<TabletHandle<MemoryTablet>>>,
-    /// Its core.
-    pub core: Core<SimEngine>,
+    /// Its core, on its thread.
+    pub thread: CoreThread,
     /// What waits for the core's next turn.
     pub input: Input,
     /// Its log.
@@ -115,11 +127,15 @@ pub struct Life {
     pub will_tick: bool,
     /// Whether the core is to look at what is due.
     pub must_tick: bool,
+    /// What was written before this true time is durable.
+    pub synced_ns: u64,
     /// The true time at which lapsed support is looked for next.
     pub expires_ns: Option<u64>,
     /// What is to be read from the log.
     reads: VecDeque<LogRead<MemoryReader>>,
     context: Arc<Context>,
+    /// If tablets hold real rows: what their programs have answered.
+    said: Option<Arc<Said>>,
     sink: Arc<Sink>,
     lacking: Arc<Lacking>,
     were_split: Arc<WereSplit>,
@@ -144,9 +160,9 @@ pub struct Node {
 }
 
 impl Node {
-    /// A node that was never started, and knows where tablets are wanted in the beginning.
-    pub fn new(id: NodeId, quirks: Quirks, heard: BTreeMap<TabletId, Placement>) -> Self {
-        let disk = Disk::default();
+    /// A node that was never started, and knows where tablets are wanted in the beginning. They hold real rows, or plain values.
+    pub fn new(id: NodeId, quirks: Quirks, heard: BTreeMap<TabletId, Placement>, has_rows: bool) -> Self {
+        let disk = Disk { semantics: has_rows.then(RowWorld::semantics), ..Disk::default() };
         Self { id, life: None, is_paused: false, pauses_in_read: None, quirks, heard, disk, lives: 0 }
     }
 
@@ -159,12 +175,14 @@ impl Node {
         let local_ns = dice.milliseconds(0, 10_000);
         let clock = Arc::new(NodeClock::new(time.clone(), local_ns, rate_error_ppm, wall_error_us));
         let disk_dice = Dice::new(dice.bits(), self.id.0);
-        let log = Arc::new(SimLog::new(self.disk.log.clone(), time, disk_dice, Arc::clone(&port), sync_us));
+        let place: Arc<WaitingPlace> = Arc::default();
+        let ways = (Arc::clone(&port), Arc::clone(&place));
+        let log = Arc::new(SimLog::new(self.disk.log.clone(), time, disk_dice, ways, sync_us));
         let incarnation = dice.range(1, INCARNATIONS);
         let context = Context::new(
             self.id,
             incarnation,
-            Durability::Fsync,
+            setting.durability,
             Arc::clone(&clock) as Arc<dyn Clock>,
             port as Arc<dyn Transport>,
         );
@@ -175,15 +193,17 @@ impl Node {
             number: self.lives,
             clock,
             handles: BTreeMap::new(),
-            core,
+            thread: CoreThread::new(core, place),
             input: Input::default(),
             log,
             is_woken: false,
             will_tick: false,
             must_tick: false,
+            synced_ns: setting.time.now_ns(),
             expires_ns: None,
             reads: VecDeque::new(),
             context,
+            said: setting.said.clone(),
             sink: Arc::default(),
             lacking: Arc::default(),
             were_split: Arc::default(),
@@ -213,7 +233,7 @@ impl Node {
         }
         self.heard.insert(tablet, placement.clone());
         match (placement.is_on(self.id), life.handles.contains_key(&tablet)) {
-            (true, true) => life.core.set_members(tablet, placement.members),
+            (true, true) => life.core().set_members(tablet, placement.members),
             (true, false) => {
                 // Its parent's replica makes it, if there is one here.
                 let is_made = placement.origin.is_some_and(|(parent, ..)| life.handles.contains_key(&parent));
@@ -234,7 +254,7 @@ impl Node {
                 }
                 life.handles.remove(&tablet);
                 // Otherwise the power is gone, and the next start sees to it.
-                if life.core.close(tablet).is_ok() {
+                if life.core().close(tablet).is_ok() {
                     self.disk.tablets.remove(&tablet);
                 }
                 return true;
@@ -263,7 +283,7 @@ impl Node {
         if index(&copy) <= index(data) {
             return false;
         }
-        life.core.detach(tablet);
+        life.core().detach(tablet);
         *data = Arc::new(copy);
         life.open(tablet, members, data);
         true
@@ -313,7 +333,7 @@ impl Disk {
         if let Some((_, prepared)) = self.prepared.remove(&tablet).filter(|_| !self.is_logged(tablet)) {
             self.tablets.insert(tablet, prepared);
         }
-        let data = self.tablets.entry(tablet).or_insert_with(|| Arc::new(MemoryTablet::new(None)));
+        let data = self.tablets.entry(tablet).or_insert_with(|| Arc::new(MemoryTablet::new(self.semantics.clone())));
         keep_own(tablet, data);
         let group = GroupId::from(tablet);
         let Ok(recovered) = log.recover(group) else { return false };
@@ -348,8 +368,17 @@ impl Disk {
 }
 
 impl Life {
+    /// The core, which must not be waiting for its disk.
+    pub fn core(&self) -> RefMut<'_, Core<SimEngine>> {
+        self.thread.core()
+    }
+
     pub(crate) fn open(&mut self, tablet: TabletId, members: Members, data: &Arc<MemoryTablet>) {
-        let opening = Opening { tablet, members, evaluator: Arc::new(Merging(Programs)) };
+        let evaluator: Arc<dyn Evaluator> = match &self.said {
+            Some(said) => Arc::new(Merging(SameAnswers::new(tablet, Arc::clone(said)))),
+            None => Arc::new(Merging(Programs)),
+        };
+        let opening = Opening { tablet, members, evaluator };
         let replica = Replica::recover(&self.context, opening, Arc::clone(data), &*self.log, (0, 0));
         let replica = match replica {
             Ok(replica) => replica,
@@ -359,13 +388,13 @@ impl Life {
         };
         self.handles.insert(tablet, Arc::clone(replica.handle()));
         // Fails only if the log does, which is seen there.
-        let opened = self.core.open(replica);
+        let opened = self.core().open(replica);
         assert!(opened.is_ok() || self.log.has_failed(), "{tablet} cannot be opened: {opened:?}");
     }
 
     /// Takes what the core wants to have read from the log; returns how many such reads that is.
     pub fn take_reads(&mut self) -> usize {
-        let reads = self.core.take_reads();
+        let reads = self.core().take_reads();
         let count = reads.len();
         self.reads.extend(reads);
         count

@@ -5,6 +5,7 @@ use crate::checkers::{Finding, acknowledged, linearizable, recovery};
 use crate::client::{REGISTERS, Tally};
 use crate::cluster::{Cluster, Event, Phase};
 use crate::program;
+use crate::scenario::FaultKind;
 use diorite_base::{NodeId, TabletId};
 use diorite_replica::{Permit, Planted};
 use diorite_storage::{MemoryTablet, ScanRange, TabletData};
@@ -86,6 +87,12 @@ pub struct Options {
     pub without_splits: bool,
     /// Whether no tablet is merged, whatever the seed says.
     pub without_merges: bool,
+    /// Whether tablets hold real rows in every seed.
+    pub rows: bool,
+    /// A kind of fault that is in every seed, though not in the usual mix.
+    pub further: Option<FaultKind>,
+    /// Whether every seed acknowledges writes before they are durable (`--durability interval`).
+    pub interval: bool,
 }
 
 /// What came of a run.
@@ -114,7 +121,7 @@ pub fn run(seed: u64, options: &Options) -> Report {
     let played = panic::catch_unwind(AssertUnwindSafe(|| play(&mut cluster, &mut recovery_ns)));
     let played = played.unwrap_or_else(|payload| Err(panicked(cluster.now_ns(), &*payload)));
     cluster.clients.give_up(&cluster.scenario.nodes, &mut cluster.dice);
-    let finding = played.and_then(|()| judge(&cluster)).err();
+    let finding = played.and_then(|()| judge(&mut cluster)).err();
     Report {
         seed,
         hash: cluster.trace.hash(),
@@ -193,16 +200,24 @@ impl Cluster {
         self.phase = Phase::Inspection;
         for at in 0..self.scenario.tablets.len() as u32 {
             let client = self.scenario.clients + at;
-            self.to_read.insert(client, (0..REGISTERS).collect());
+            let registers = if self.rows.is_some() { 0 } else { REGISTERS };
+            self.to_read.insert(client, (0..registers).collect());
             self.queue.schedule(now_ns, Event::Act(client));
         }
     }
 }
 
 /// Judges everything that the clients saw, and what is there in the end.
-fn judge(cluster: &Cluster) -> Result<(), Finding> {
+fn judge(cluster: &mut Cluster) -> Result<(), Finding> {
     let now_ns = cluster.now_ns();
-    for root in &cluster.scenario.tablets {
+    for tablet in cluster.setting.served().into_iter().filter(|_| !cluster.clients_only) {
+        for (id, node) in &cluster.nodes {
+            let handle = node.life.as_ref().and_then(|life| life.handles.get(&tablet));
+            let Some(handle) = handle else { continue };
+            cluster.replicas.compare(now_ns, *id, tablet, handle.data())?;
+        }
+    }
+    for root in cluster.scenario.tablets.iter().filter(|_| cluster.rows.is_none()) {
         let mut found = BTreeMap::new();
         let parts = cluster.setting.served_of(*root);
         let mut led = 0;
@@ -222,9 +237,17 @@ fn judge(cluster: &Cluster) -> Result<(), Finding> {
             found.extend(held);
         }
         if led == parts.len() {
-            let (inserts, counters) = (cluster.clients.inserts(*root), cluster.clients.counters(*root));
-            acknowledged::check(now_ns, inserts, &counters, &found)?;
+            let losses = &cluster.losses;
+            let (inserts, counters) = (cluster.clients.inserts(*root, losses), cluster.clients.counters(*root, losses));
+            acknowledged::check(now_ns, &inserts, &counters, &found)?;
         }
+    }
+    if cluster.rows.is_some() {
+        return cluster.judge_rows();
+    }
+    if cluster.losses.are_any() {
+        // A register that was written goes back.
+        return Ok(());
     }
     linearizable::check(now_ns, &cluster.clients.history())
 }

@@ -4,6 +4,7 @@
 
 use crate::dice::Dice;
 use crate::network::Weather;
+use crate::run::Options;
 use diorite_base::{NodeId, TabletId};
 use diorite_raft::DRIFT_PERMILLE;
 
@@ -26,14 +27,20 @@ pub enum FaultKind {
     Blackout,
     /// A process does not run for a while, and then goes on.
     Pause,
+    /// A machine is suspended for a while: its processes do not run, and its monotonic clock stops.
+    Suspend,
     /// Nothing, or nothing in one direction, passes between some nodes for a while.
     Partition,
     /// Connections between two nodes break.
     Cut,
     /// A disk takes long to sync for a while.
     SlowDisk,
-    /// A wall clock jumps.
+    /// A disk syncs nothing for seconds, and then goes on.
+    Hang,
+    /// A wall clock jumps, by hours at most.
     WallJump,
+    /// A wall clock jumps by days.
+    DayJump,
     /// A monotonic clock changes its rate, within what leases allow for.
     Rate,
     /// The catalog wants another leader.
@@ -44,7 +51,10 @@ pub enum FaultKind {
     Stop,
 }
 
-const KINDS: [FaultKind; 12] = [
+/// Kinds that are in no seed unless they are asked for: the faults that they show are not mended yet.
+pub const FURTHER_KINDS: [(&str, FaultKind); 2] = [("suspend", FaultKind::Suspend), ("day-jump", FaultKind::DayJump)];
+
+const KINDS: [FaultKind; 13] = [
     FaultKind::Crash,
     FaultKind::TornWrite,
     FaultKind::Blackout,
@@ -52,6 +62,7 @@ const KINDS: [FaultKind; 12] = [
     FaultKind::Partition,
     FaultKind::Cut,
     FaultKind::SlowDisk,
+    FaultKind::Hang,
     FaultKind::WallJump,
     FaultKind::Rate,
     FaultKind::Members,
@@ -84,6 +95,10 @@ pub struct Scenario {
     pub rate_error_ppm: i64,
     /// How long a sync usually takes at most, microseconds.
     pub sync_us: u64,
+    /// Tablets hold real rows: so many of each of two tables.
+    pub row_tablets: Option<u32>,
+    /// Logs are synced this often and not before writes are acknowledged, milliseconds (`--durability interval`). `None`: they are synced first.
+    pub sync_every_ms: Option<u64>,
     /// In this many of 1,000 flushes the log is cut whatever other members may need, so that these need copies of the data.
     pub hard_cuts: u64,
     /// Flushes of a tablet on a node happen at most this far apart, nanoseconds.
@@ -91,8 +106,8 @@ pub struct Scenario {
 }
 
 impl Scenario {
-    /// The scenario of a seed.
-    pub fn new(dice: &mut Dice) -> Self {
+    /// The scenario of a seed. What has been added later comes from `more`, so that it does not change the rest.
+    pub fn new(dice: &mut Dice, more: &mut Dice, options: &Options) -> Self {
         let nodes = *dice.pick(&[3, 3, 3, 3, 4, 4, 5, 5]);
         let replicas = if nodes > 3 && dice.chance(700) { 3 } else { *dice.pick(&[nodes, nodes, nodes, 1]) };
         let tablets = dice.range(1, 4);
@@ -104,6 +119,7 @@ impl Scenario {
         if !kinds.contains(&FaultKind::Move) && dice.chance(300) {
             kinds.push(FaultKind::Move);
         }
+        kinds.extend(options.further);
         Self {
             nodes: (1..=nodes).map(NodeId).collect(),
             tablets: (0..tablets).map(|n| TabletId(FIRST_TABLET + n)).collect(),
@@ -117,6 +133,8 @@ impl Scenario {
             // Two clocks may differ by the stated drift, so each is off by half of that at most.
             rate_error_ppm: (DRIFT_PERMILLE * 1_000 / 2) as i64,
             sync_us: *dice.pick(&[50, 500, 3_000]),
+            row_tablets: options.rows.then(|| more.range(1, 4) as u32),
+            sync_every_ms: options.interval.then(|| *more.pick(&[10, 100, 1_000])),
             hard_cuts: *dice.pick(&[0, 0, 20, 300]),
             flush_every_ns: dice.milliseconds(20, 1_000),
         }

@@ -4,10 +4,11 @@
 //! cover its keys, each once. Nobody waits for nodes to prepare, or for all replicas of the children to begin: whatever the order, it has to be right.
 
 use crate::client::COUNTER;
-use crate::cluster::{Cluster, Event, Phase, Step};
+use crate::cluster::{Cluster, Event, Phase};
 use crate::dice::Dice;
 use crate::node::Setting;
 use crate::placement::{Placement, Planned};
+use crate::process::{Command, Step};
 use crate::program;
 use diorite_base::{NodeId, TabletId};
 use diorite_replica::{Permit, Split, SplitMark};
@@ -179,10 +180,7 @@ impl Cluster {
                 } else if handle.check(Permit::Lease).is_ok() && self.splits.dice.chance(250) {
                     let now_ns = self.now_ns();
                     self.trace.event(now_ns, id.0, "split", &tablet.0.to_le_bytes(), || format!("{tablet} {split:?}"));
-                    if let Some(life) = self.life(id) {
-                        life.core.split(tablet, &split);
-                    }
-                    self.after_core(id);
+                    self.command(id, Command::Split(tablet, split.clone()));
                 }
             }
         }

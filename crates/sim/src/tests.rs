@@ -1,6 +1,6 @@
 //! Many seeds pass, a seed is one run, and bugs that are planted are found. A test that fails names the seed: `diorite-sim --seed` shows it.
 
-use crate::{Options, Planting, Report, run};
+use crate::{FaultKind, Options, Planting, Report, run};
 
 /// How many seeds `make test` runs, in two halves.
 const SEEDS: u64 = 1_000;
@@ -43,34 +43,15 @@ fn the_same_seed_is_the_same_run_event_by_event() {
         let (one, other) = (run(seed, &Options::default()), run(seed, &Options::default()));
         assert_eq!(outline(&one), outline(&other), "seed {seed}");
     }
-    assert_ne!(run(1, &Options::default()).hash, run(2, &Options::default()).hash);
-}
-
-/// Seeds that have found bugs when replicas began to move, and what they were.
-const FOUND: [(u64, &str); 7] = [
-    (11, "a replica that came back empty believed its old commit index"),
-    (292, "after a loss of power nobody knew that those who were closed had been members only until then"),
-    (416, "a leader that carried out its own removal, proposed by the one before it, led on as nobody's member"),
-    (448, "a replica that may not vote was given a vote as the log was short, and the group waited for it for ever"),
-    (712, "a sole voter did not see to the confirmation of its members"),
-    (1_356, "a replica opened after its first members had not reached the disk"),
-    (2_649, "a sole voter kept a learner that was to go"),
-];
-
-/// The same, where tablets are split, when none was merged yet.
-const FOUND_WITH_SPLITS: &[(u64, &str)] = &[
-    (1_787, "a follower whose data a slow copy took the place of was not told again what is committed"),
-    (4_283, "the same, of one of five"),
-];
-
-#[test]
-fn seeds_that_have_found_bugs_pass() {
-    // Found when nothing was split yet.
-    let without = FOUND.iter().map(|found| (found, true));
-    for (&(seed, bug), without_splits) in without.chain(FOUND_WITH_SPLITS.iter().map(|found| (found, false))) {
-        let finding = run(seed, &Options { without_splits, without_merges: true, ..Options::default() }).finding;
-        assert!(finding.is_none(), "seed {seed} ({bug}): {}", finding.map_or_else(String::new, |it| it.to_string()));
+    let others = [
+        Options { rows: true, ..Options::default() },
+        Options { interval: true, ..Options::default() },
+        Options { further: Some(FaultKind::Suspend), ..Options::default() },
+    ];
+    for (options, seed) in others.iter().flat_map(|options| (1..=3).map(move |seed| (options, seed))) {
+        assert_eq!(outline(&run(seed, options)), outline(&run(seed, options)), "seed {seed} {options:?}");
     }
+    assert_ne!(run(1, &Options::default()).hash, run(2, &Options::default()).hash);
 }
 
 /// Sees that the bug is found, by this checker if one is named: others may find it too.
@@ -100,6 +81,16 @@ fn a_vote_without_the_wait_after_a_restart_is_found() {
 fn an_entry_that_is_applied_twice_is_found_in_the_data_and_by_clients() {
     expect_found(Planting::ApplyTwice, false, Some("replicas"));
     expect_found(Planting::ApplyTwice, true, Some("acknowledged"));
+}
+
+#[test]
+fn a_statement_that_is_applied_twice_answers_otherwise_the_second_time_and_is_found() {
+    let options = Options { bug: Some(Planting::ApplyTwice), rows: true, clients_only: true, ..Options::default() };
+    let is_expected = |seed| {
+        let finding = run(seed, &options).finding;
+        finding.is_some_and(|finding| finding.checker == "panic" && finding.message.contains("has answered"))
+    };
+    assert!((1..=BUG_SEEDS).any(is_expected), "not found in {BUG_SEEDS} seeds");
 }
 
 #[test]

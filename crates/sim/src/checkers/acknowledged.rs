@@ -13,6 +13,30 @@ pub struct Counter {
     pub unknown: u64,
 }
 
+/// How long after a loss of power something may be acknowledged that it took: who counted on a log before does not know yet.
+const UNAWARE_NS: u64 = 3_000_000_000;
+
+/// Losses of power that took something from logs where writes are acknowledged before they are durable.
+#[derive(Debug, Default)]
+pub struct Losses(Vec<(u64, u64)>);
+
+impl Losses {
+    /// The power went at `at_ns`; what was written before `synced_ns` was durable.
+    pub fn note(&mut self, synced_ns: u64, at_ns: u64) {
+        self.0.push((synced_ns, at_ns));
+    }
+
+    /// Whether there was one.
+    pub fn are_any(&self) -> bool {
+        !self.0.is_empty()
+    }
+
+    /// Whether what was acknowledged then may be gone.
+    pub fn may_have_taken(&self, acknowledged_ns: u64) -> bool {
+        self.0.iter().any(|(synced_ns, at_ns)| (*synced_ns..at_ns + UNAWARE_NS).contains(&acknowledged_ns))
+    }
+}
+
 /// Compares what was written with what is `found` in the end: `inserts` of keys that were written once, `counters` by key.
 pub fn check(
     at_ns: u64,

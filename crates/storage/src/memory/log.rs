@@ -161,6 +161,10 @@ struct Contents {
     durable: Groups,
     /// Written since, in order.
     unsynced: Vec<MemoryRecords>,
+    /// How many of all that was ever written are durable.
+    synced: u64,
+    /// What is being written: a crash may leave it, and nobody reads it back yet.
+    under_way: Option<MemoryRecords>,
     /// Writes that still succeed before the disk fails, if it is going to.
     failing_after: Option<u64>,
 }
@@ -174,15 +178,65 @@ pub struct MemoryLog {
 impl MemoryLog {
     /// Makes everything written so far durable.
     pub fn sync(&self) {
+        self.sync_to(self.position());
+    }
+
+    /// Stands for everything that is written by now.
+    pub fn position(&self) -> u64 {
+        let contents = self.contents.lock();
+        contents.synced + contents.unsynced.len() as u64
+    }
+
+    /// Makes everything durable that was written when the log was at this position.
+    pub fn sync_to(&self, position: u64) {
         let contents = &mut *self.contents.lock();
-        for batch in contents.unsynced.drain(..) {
+        let count = position.saturating_sub(contents.synced).min(contents.unsynced.len() as u64);
+        for batch in contents.unsynced.drain(..count as usize) {
             contents.durable.take(&batch);
         }
+        contents.synced += count;
     }
 
     /// How many batches a crash now may lose.
     pub fn unsynced_batches(&self) -> usize {
-        self.contents.lock().unsynced.len()
+        let contents = self.contents.lock();
+        contents.unsynced.len() + usize::from(contents.under_way.is_some())
+    }
+
+    /// Begins to write and empties `records`: from now on a crash may leave them. They are read back after [`Self::end_write`]. One write at a time.
+    pub fn begin_write(&self, records: &mut MemoryRecords) -> Result<usize, StorageError> {
+        let contents = &mut *self.contents.lock();
+        assert!(contents.under_way.is_none(), "one write at a time");
+        let batch = std::mem::take(records);
+        match &mut contents.failing_after {
+            Some(0) => {
+                // The first write to fail was under way; the next ones find the power gone.
+                contents.failing_after = Some(u64::MAX);
+                contents.unsynced.push(batch);
+                return Err(StorageError::Log("the write was cut".to_owned()));
+            }
+            Some(u64::MAX) => return Err(StorageError::Log("the disk is gone".to_owned())),
+            Some(writes) => *writes -= 1,
+            None => {}
+        }
+        let size_bytes = batch.records.iter().map(Record::size_bytes).sum();
+        contents.under_way = Some(batch);
+        Ok(size_bytes)
+    }
+
+    /// Ends the write that [`Self::begin_write`] has begun; with `sync`, it and everything before it is durable.
+    pub fn end_write(&self, sync: bool) {
+        let contents = &mut *self.contents.lock();
+        if let Some(batch) = contents.under_way.take() {
+            contents.live.take(&batch);
+            contents.unsynced.push(batch);
+        }
+        if sync {
+            contents.synced += contents.unsynced.len() as u64;
+            for batch in contents.unsynced.drain(..) {
+                contents.durable.take(&batch);
+            }
+        }
     }
 
     /// Lets `writes` more writes succeed, if it is not to go on for ever (`None`). The one after them is cut by the loss of power: it fails,
@@ -196,7 +250,7 @@ impl MemoryLog {
     pub fn crash(&self, surviving: usize) -> Self {
         let contents = self.contents.lock();
         let mut durable = contents.durable.clone();
-        for batch in contents.unsynced.iter().take(surviving) {
+        for batch in contents.unsynced.iter().chain(&contents.under_way).take(surviving) {
             durable.take(batch);
         }
         let live = durable.clone();
@@ -214,27 +268,8 @@ impl Log for MemoryLog {
     type Reader = MemoryReader;
 
     fn write(&self, records: &mut MemoryRecords, sync: bool) -> Result<usize, StorageError> {
-        let contents = &mut *self.contents.lock();
-        let batch = std::mem::take(records);
-        match &mut contents.failing_after {
-            Some(0) => {
-                // The first write to fail was under way; the next ones find the power gone.
-                contents.failing_after = Some(u64::MAX);
-                contents.unsynced.push(batch);
-                return Err(StorageError::Log("the write was cut".to_owned()));
-            }
-            Some(u64::MAX) => return Err(StorageError::Log("the disk is gone".to_owned())),
-            Some(writes) => *writes -= 1,
-            None => {}
-        }
-        let size_bytes = batch.records.iter().map(Record::size_bytes).sum();
-        contents.live.take(&batch);
-        contents.unsynced.push(batch);
-        if sync {
-            for batch in contents.unsynced.drain(..) {
-                contents.durable.take(&batch);
-            }
-        }
+        let size_bytes = self.begin_write(records)?;
+        self.end_write(sync);
         Ok(size_bytes)
     }
 

@@ -1,0 +1,411 @@
+//! What the nodes' processes do, each in its events: they start and end, take turns, wait for their disks, flush, copy and hear where tablets are wanted.
+
+use crate::client::Answer;
+use crate::client::Asked;
+use crate::cluster::{Cluster, Event};
+use crate::engine::SimEngine;
+use crate::nemesis::Fault;
+use crate::network::Parcel;
+use crate::node::Node;
+use crate::placement::Placement;
+use crate::program;
+use crate::text;
+use diorite_base::write::WriteReply;
+use diorite_base::{NodeId, TabletId};
+use diorite_replica::{Core, Liveness, Split, SplitMark, TICK_NS};
+use diorite_storage::{MemoryTablet, TabletData};
+use std::sync::Arc;
+
+const US: u64 = 1_000;
+
+/// What a process does on its own.
+#[derive(Clone, Debug)]
+pub enum Step {
+    /// Sends heartbeats.
+    Beat,
+    /// Withdraws support that has lapsed.
+    Expire,
+    /// The core takes a turn.
+    Turn,
+    /// The core is to look at what is due.
+    Tick,
+    /// A read that has begun takes its value.
+    ReadValue(Asked, u64),
+    /// A read ends.
+    ReadEnd(Asked, u64, program::Value),
+    /// What a member lacks is read from the log.
+    ReadLog,
+    /// A tablet is flushed, and its log cut.
+    Flush(TabletId),
+    /// What is to be a tablet's children is made beforehand.
+    Prepare(TabletId),
+    /// The children of a tablet that was split are made.
+    MakeChildren(SplitMark),
+    /// The core is told something.
+    Command(Command),
+    /// The disk for which the core waits is ready.
+    Synced,
+    /// The log is to be synced, by a thread of its own.
+    SyncLog,
+    /// What was in the log at this position, when it was this (true) time, is durable.
+    LogSynced(u64, u64),
+}
+
+/// What a core is told beside what its turns bring.
+#[derive(Clone, Debug)]
+pub enum Command {
+    /// The tablet's data is durable up to this index: the log may be cut there; if forced, even where other members lack entries.
+    Truncate(TabletId, u64, bool),
+    /// Split this tablet.
+    Split(TabletId, Split),
+    /// Let others lead.
+    Release,
+}
+
+impl Command {
+    fn carry_out(self, core: &mut Core<SimEngine>) {
+        match self {
+            Self::Truncate(tablet, flushed, force) => core.truncate(tablet, flushed, force),
+            Self::Split(tablet, split) => core.split(tablet, &split),
+            Self::Release => core.release_all(),
+        }
+    }
+}
+
+impl Cluster {
+    /// Starts a node's process, unless it runs.
+    pub fn start(&mut self, id: NodeId) {
+        let now_ns = self.now_ns();
+        let Some(node) = self.nodes.get_mut(&id).filter(|node| node.life.is_none()) else { return };
+        node.start(&self.setting, &mut self.dice);
+        self.trace.event(now_ns, id.0, "start", &[], || format!("{:?}", node.quirks));
+        self.schedule(now_ns, id, Step::Beat);
+        for tablet in self.setting.ranges.keys().copied().collect::<Vec<_>>() {
+            let after_ns = self.dice.range(1, self.scenario.flush_every_ns);
+            self.schedule(now_ns + after_ns, id, Step::Flush(tablet));
+        }
+        if self.scenario.sync_every_ms.is_some() {
+            self.schedule(now_ns, id, Step::SyncLog);
+        }
+        self.brief(id);
+        self.after_core(id);
+    }
+
+    /// A node hears where a tablet is wanted, and what a catalog that says so says of others.
+    pub(crate) fn hear(&mut self, id: NodeId, tablet: TabletId, placement: Placement) {
+        let mut first = Vec::new();
+        if let Some((parent, ..)) = placement.origin {
+            first.push(parent);
+        }
+        if let Some(planned) = placement.split.as_ref().filter(|_| placement.is_dropped) {
+            first.extend(planned.split.children);
+        }
+        for other in first {
+            let known = self.nodes[&id].heard.get(&other);
+            let is_known = known.is_some_and(|known| placement.is_dropped || known.split.is_some());
+            if !is_known {
+                self.hear(id, other, self.setting.tablets[&other].clone());
+            }
+        }
+        let is_new_split = placement.split.is_some() && !self.nodes[&id].knows_split(tablet);
+        let Some(node) = self.nodes.get_mut(&id) else { return };
+        if node.hear(&self.setting, tablet, placement) {
+            self.replicas.forget_one(id, tablet);
+            let now_ns = self.setting.time.now_ns();
+            self.trace.event(now_ns, id.0, "closed", &tablet.0.to_le_bytes(), || format!("{tablet}"));
+        }
+        if is_new_split && self.splits.dice.chance(700) {
+            let at_ns = self.now_ns() + self.splits.dice.milliseconds(0, 300);
+            self.schedule(at_ns, id, Step::Prepare(tablet));
+        }
+        self.after_core(id);
+    }
+
+    pub(crate) fn make_children(&mut self, id: NodeId, mark: SplitMark) {
+        let now_ns = self.now_ns();
+        self.trace.event(now_ns, id.0, "make", &mark.index.to_le_bytes(), || format!("children of {}", mark.parent));
+        let Some(node) = self.nodes.get_mut(&id) else { return };
+        if node.make_children(&self.setting, &mark) {
+            let at_ns = self.now_ns() + 20_000 * US;
+            self.schedule(at_ns, id, Step::MakeChildren(mark));
+        }
+        self.after_core(id);
+    }
+
+    /// Ends a node's process; with `power_loss` its disk's tail may be lost.
+    pub fn end(&mut self, id: NodeId, power_loss: bool) {
+        let now_ns = self.now_ns();
+        let Some(node) = self.nodes.get_mut(&id).filter(|node| node.life.is_some()) else { return };
+        let unsynced = node.unsynced_batches();
+        let surviving = if power_loss { self.dice.range(0, unsynced as u64 + 1) as usize } else { unsynced };
+        if let Some(life) = node.life.as_ref().filter(|_| power_loss && surviving < unsynced) {
+            self.losses.note(life.synced_ns, now_ns);
+        }
+        node.end(surviving);
+        self.setting.network.end(id);
+        self.backlog.remove(&id);
+        self.queued.remove(&id);
+        self.copying.retain(|(_, member)| *member != id);
+        self.replicas.forget(id);
+        self.trace.event(now_ns, id.0, "end", &[u8::from(power_loss), surviving as u8], || {
+            format!("power lost: {power_loss}, {surviving} of {unsynced} unsynced batches survive")
+        });
+    }
+
+    /// Resumes a paused process: what it would have done meanwhile it does now.
+    pub fn resume(&mut self, id: NodeId) {
+        let now_ns = self.now_ns();
+        if let Some(node) = self.nodes.get_mut(&id) {
+            node.is_paused = false;
+            if let Some(life) = &node.life {
+                life.clock.resume();
+            }
+        }
+        for event in self.backlog.remove(&id).unwrap_or_default() {
+            self.queue.schedule(now_ns, event);
+        }
+    }
+
+    pub(crate) fn arrive(&mut self, parcel: Parcel) {
+        let now_ns = self.now_ns();
+        let Some(parcel) = self.setting.network.arrive(parcel) else { return };
+        let (from, node, lane) = parcel.link;
+        let mut detail = vec![from.0 as u8, lane as u8];
+        detail.extend_from_slice(&parcel.frame);
+        self.trace.event(now_ns, node.0, "frame", &detail, || text::frame(from, lane, &parcel.frame));
+        let Some(life) = self.life(node) else { return };
+        if life.receive(from, lane, &parcel.frame) {
+            self.wake(node);
+        }
+        self.plan_expiry(node);
+    }
+
+    /// Lets the core take a turn soon.
+    pub fn wake(&mut self, node: NodeId) {
+        let now_ns = self.now_ns();
+        // A thread takes a moment to wake up, in which more may come.
+        let after_ns = self.dice.range(1, 50) * US;
+        let Some(life) = self.life(node).filter(|life| !life.is_woken) else { return };
+        life.is_woken = true;
+        let at_ns = (now_ns + after_ns).max(life.log.busy_until_ns());
+        self.schedule(at_ns, node, Step::Turn);
+    }
+
+    pub(crate) fn process(&mut self, node: NodeId, step: Step) {
+        match step {
+            Step::Beat => {
+                let Some(life) = self.life(node) else { return };
+                let is_concerned = life.beat();
+                let next_ns = life.clock.true_ns(diorite_base::Clock::monotonic_ns(&*life.clock) + Liveness::PERIOD_NS);
+                self.schedule(next_ns, node, Step::Beat);
+                self.noticed(node, is_concerned);
+            }
+            Step::Expire => {
+                let Some(life) = self.life(node) else { return };
+                life.expires_ns = None;
+                let is_concerned = life.expire();
+                self.noticed(node, is_concerned);
+            }
+            Step::Turn => self.turn(node),
+            Step::Tick => {
+                let Some(life) = self.life(node) else { return };
+                (life.will_tick, life.must_tick) = (false, true);
+                self.wake(node);
+            }
+            Step::ReadValue(asked, term) => self.read_value(asked, term),
+            Step::ReadEnd(asked, term, value) => self.read_end(asked, term, value),
+            Step::ReadLog => {
+                let Some(life) = self.life(node) else { return };
+                life.read_log();
+                self.wake(node);
+            }
+            Step::Flush(tablet) => self.flush(node, tablet),
+            Step::Prepare(tablet) => {
+                let now_ns = self.now_ns();
+                self.trace.event(now_ns, node.0, "prepare", &tablet.0.to_le_bytes(), || format!("{tablet}"));
+                if let Some(node) = self.nodes.get_mut(&node) {
+                    node.prepare(tablet);
+                }
+            }
+            Step::MakeChildren(mark) => self.make_children(node, mark),
+            Step::SyncLog => self.sync_log(node),
+            Step::LogSynced(position, since_ns) => {
+                let Some(life) = self.life(node) else { return };
+                life.log.sync_to(position);
+                life.synced_ns = since_ns;
+            }
+            Step::Command(command) => self.begin(node, move |core| command.carry_out(core)),
+            Step::Synced => {
+                let Some(life) = self.life(node).filter(|life| life.thread.waits()) else { return };
+                if life.log.has_failed() {
+                    return self.lose_power(node);
+                }
+                let until_ns = life.thread.go_on();
+                self.went_on(node, until_ns);
+            }
+        }
+    }
+
+    /// Begins to sync the log while others write to it; again and again.
+    fn sync_log(&mut self, node: NodeId) {
+        let (now_ns, every_ms) = (self.now_ns(), self.scenario.sync_every_ms.unwrap_or(1));
+        let Some(life) = self.life(node) else { return };
+        let (position, until_ns) = life.log.begin_sync();
+        self.schedule(until_ns, node, Step::LogSynced(position, now_ns));
+        self.schedule(until_ns.max(now_ns + every_ms * 1_000 * US), node, Step::SyncLog);
+    }
+
+    /// Lets a node's core do something that may take a while.
+    pub(crate) fn begin(&mut self, node: NodeId, task: impl FnOnce(&mut Core<SimEngine>) + 'static) {
+        let Some(life) = self.life(node) else { return };
+        let until_ns = life.thread.begin(task);
+        self.went_on(node, until_ns);
+    }
+
+    /// The core has gone on, up to where it waits for its disk until then, if it does.
+    pub(crate) fn went_on(&mut self, node: NodeId, until_ns: Option<u64>) {
+        self.after_core(node);
+        match until_ns {
+            Some(until_ns) => self.schedule(until_ns, node, Step::Synced),
+            None => {
+                let now_ns = self.now_ns();
+                for event in self.queued.remove(&node).unwrap_or_default() {
+                    self.queue.schedule(now_ns, event);
+                }
+            }
+        }
+    }
+
+    /// Tells a node's core something, at once or when it does not wait any more.
+    pub fn command(&mut self, node: NodeId, command: Command) {
+        if let Some(number) = self.life(node).map(|life| life.number) {
+            self.happen(Event::Process(node, number, Step::Command(command)));
+        }
+    }
+
+    /// The power goes where the log was being written.
+    pub(crate) fn lose_power(&mut self, node: NodeId) {
+        self.end(node, true);
+        let at_ns = self.now_ns() + self.nemesis.down_ns();
+        self.queue.schedule(at_ns, Event::Fault(Fault::Start(node)));
+    }
+
+    pub(crate) fn noticed(&mut self, node: NodeId, is_concerned: bool) {
+        if is_concerned {
+            self.wake(node);
+        }
+        self.plan_expiry(node);
+    }
+
+    /// Schedules the next look for lapsed support, if it is not scheduled.
+    pub(crate) fn plan_expiry(&mut self, node: NodeId) {
+        let Some(life) = self.life(node) else { return };
+        let Some(lapse_ns) = life.next_lapse_ns() else { return };
+        if life.expires_ns.is_none_or(|planned_ns| lapse_ns < planned_ns) {
+            life.expires_ns = Some(lapse_ns);
+            self.schedule(lapse_ns, node, Step::Expire);
+        }
+    }
+
+    pub(crate) fn turn(&mut self, node: NodeId) {
+        let now_ns = self.now_ns();
+        let Some(life) = self.life(node) else { return };
+        life.is_woken = false;
+        if life.log.busy_until_ns() > now_ns {
+            self.wake(node);
+            return;
+        }
+        let (mut input, must_tick) = (std::mem::take(&mut life.input), std::mem::take(&mut life.must_tick));
+        self.begin(node, move |core| {
+            if !input.is_empty() {
+                core.turn(&mut input);
+            }
+            if must_tick {
+                core.tick();
+            }
+        });
+    }
+
+    /// Takes what the core has brought about, beside frames.
+    pub fn after_core(&mut self, node: NodeId) {
+        let now_ns = self.now_ns();
+        let Some(life) = self.life(node) else { return };
+        if life.log.has_failed() && !life.thread.waits() {
+            return self.lose_power(node);
+        }
+        let leaves_ns = now_ns.max(life.log.busy_until_ns());
+        let (outcomes, lacking, split) = (life.take_outcomes(), life.take_lacking(), life.take_split());
+        let waits = life.thread.waits();
+        let reads = if waits { 0 } else { life.take_reads() };
+        if !waits && life.core().wants_tick() && !life.will_tick {
+            life.will_tick = true;
+            let at_ns = life.clock.true_ns(diorite_base::Clock::monotonic_ns(&*life.clock) + TICK_NS);
+            self.schedule(at_ns, node, Step::Tick);
+        }
+        for (token, outcome) in outcomes {
+            let answer = outcome.map_or_else(Answer::Failed, |reply: WriteReply| Answer::Written(reply));
+            self.reply(leaves_ns, token, answer);
+        }
+        for _ in 0..reads {
+            let after_ns = self.dice.milliseconds(0, 10);
+            self.schedule(leaves_ns + after_ns, node, Step::ReadLog);
+        }
+        for (tablet, member) in lacking {
+            self.copy(node, tablet, member);
+        }
+        for (mark, leads) in split {
+            self.was_split(node, mark, leads);
+        }
+    }
+
+    pub(crate) fn flush(&mut self, node: NodeId, tablet: TabletId) {
+        let now_ns = self.now_ns();
+        let hard = self.dice.chance(self.scenario.hard_cuts);
+        let after_ns = self.dice.range(1, self.scenario.flush_every_ns);
+        self.schedule(now_ns + after_ns, node, Step::Flush(tablet));
+        let Some(life) = self.life(node) else { return };
+        let Some(handle) = life.handles.get(&tablet) else { return };
+        handle.data().flush();
+        let flushed = handle.data().flushed_state().index;
+        self.command(node, Command::Truncate(tablet, flushed, hard));
+    }
+
+    /// Begins a copy of a tablet's data for a member that the log can no longer help, unless one is under way.
+    pub(crate) fn copy(&mut self, from: NodeId, tablet: TabletId, member: NodeId) {
+        let now_ns = self.now_ns();
+        if self.copying.contains(&(tablet, member)) {
+            return;
+        }
+        let source = if self.dice.chance(500) { self.follower(from, tablet, member) } else { from };
+        let Some(handle) = self.life(source).and_then(|life| life.handles.get(&tablet)) else { return };
+        let copy = Arc::new(handle.data().checkpoint());
+        self.copying.insert((tablet, member));
+        self.trace.event(now_ns, source.0, "copy", &member.0.to_le_bytes(), || format!("{tablet} to {member}"));
+        // Now and then it takes so long that much has changed when it is there.
+        let longest_ms = if self.dice.chance(200) { 2_000 } else { 100 };
+        let arrives_ns = now_ns + self.dice.milliseconds(1, longest_ms);
+        self.queue.schedule(arrives_ns, Event::Copied(member, tablet, copy));
+    }
+
+    /// A follower that may send a copy in the place of its leader, or the leader.
+    pub(crate) fn follower(&mut self, leader: NodeId, tablet: TabletId, member: NodeId) -> NodeId {
+        let start = self.life(leader).and_then(|life| life.handles.get(&tablet)).map_or(0, |handle| handle.log_start());
+        let holds = |node: &Node| {
+            let handle = node.life.as_ref().and_then(|life| life.handles.get(&tablet));
+            handle.is_some_and(|handle| handle.data().applied_state().is_ok_and(|state| state.index >= start))
+        };
+        let others = self.nodes.values().filter(|node| node.id != leader && node.id != member && holds(node));
+        let others: Vec<NodeId> = others.map(|node| node.id).collect();
+        if others.is_empty() { leader } else { *self.dice.pick(&others) }
+    }
+
+    pub(crate) fn copied(&mut self, node: NodeId, tablet: TabletId, copy: &MemoryTablet) {
+        let now_ns = self.now_ns();
+        self.copying.remove(&(tablet, node));
+        let Some(place) = self.nodes.get_mut(&node) else { return };
+        let installed = place.install(tablet, copy.checkpoint());
+        self.trace
+            .event(now_ns, node.0, "copied", &[u8::from(installed)], || format!("{tablet}, installed: {installed}"));
+        self.after_core(node);
+    }
+}

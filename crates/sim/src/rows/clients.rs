@@ -1,0 +1,164 @@
+//! Clients that send statements, each one at a time, and what they know of those that must not be lost.
+
+use super::schema::{RowWorld, Running};
+use super::statements::{self, COUNTERS, Meaning};
+use crate::checkers::acknowledged::Counter;
+use crate::dice::Dice;
+use diorite_base::{NodeId, TabletId};
+use diorite_cql::protocol::{CqlError, ErrorCode};
+use diorite_history::{Append, Ended, Several};
+use std::collections::BTreeMap;
+
+/// Rows of batches have numbers from here on.
+const FIRST_NUMBER: u64 = 1_000;
+
+/// A statement of which something must be true in the end.
+#[derive(Clone, Copy, Debug)]
+pub struct Said {
+    /// What it does.
+    pub meaning: Meaning,
+    /// What became of it.
+    pub ended: Ended,
+    /// When it was sent, nanoseconds of true time.
+    pub sent_ns: u64,
+    /// When it was answered.
+    pub answered_ns: u64,
+}
+
+/// A statement under way.
+pub struct Open {
+    /// Its plan, at work.
+    pub running: Running,
+    /// What it does.
+    pub meaning: Meaning,
+    /// When it was sent, nanoseconds of true time.
+    pub sent_ns: u64,
+}
+
+/// What a statement asks of a tablet, on its way.
+pub struct Call {
+    /// Whose.
+    pub client: u32,
+    /// The number that the seam gave it.
+    pub number: u64,
+    /// Of what.
+    pub tablet: TabletId,
+    /// What.
+    pub asked: super::kv::Asked,
+    /// It was sent to a node that has not answered: it may be done still.
+    pub may_be_done: bool,
+}
+
+/// All clients of real rows.
+pub struct RowClients {
+    /// What tablets of rows are made with.
+    pub world: RowWorld,
+    /// By client.
+    pub open: BTreeMap<u32, Open>,
+    /// By attempt: what was sent to nodes under this token.
+    pub calls: BTreeMap<u64, Call>,
+    /// Where each tablet was led last.
+    pub leaders: BTreeMap<TabletId, NodeId>,
+    /// Everything that must be true in the end.
+    pub said: Vec<Said>,
+    /// Decisions of these clients.
+    pub dice: Dice,
+    /// Tokens count up from [`super::FIRST_ROW_TOKEN`].
+    pub next_token: u64,
+    next_value: u64,
+}
+
+impl RowClients {
+    /// Clients that have not said anything.
+    pub fn new(world: RowWorld, dice: Dice) -> Self {
+        Self {
+            world,
+            open: BTreeMap::new(),
+            calls: BTreeMap::new(),
+            leaders: BTreeMap::new(),
+            said: Vec::new(),
+            dice,
+            next_token: super::FIRST_ROW_TOKEN,
+            next_value: FIRST_NUMBER,
+        }
+    }
+
+    /// The partitions that are for inserts and appends, one of each tablet.
+    pub fn partitions(&self) -> Vec<u64> {
+        self.world.tablets.iter().filter_map(|tablet| self.world.partition_of(*tablet)).collect()
+    }
+
+    /// What a client says next.
+    pub fn choose(&mut self) -> (String, Meaning) {
+        self.next_value += 1;
+        let value = self.next_value;
+        let partitions = self.partitions();
+        match self.dice.range(0, 100) {
+            0..10 => {
+                let counter = self.dice.range(0, COUNTERS);
+                (statements::increment(counter), Meaning::Increment(counter))
+            }
+            10..20 => (statements::append(partitions[0], value), Meaning::Append(value)),
+            20..32 => (statements::insert_into(&partitions, value), Meaning::Several(value)),
+            _ => (statements::anything(&mut self.dice, value), Meaning::Anything),
+        }
+    }
+
+    /// A statement that writes to this tablet.
+    pub fn write_to(&mut self, tablet: TabletId) -> Option<String> {
+        self.next_value += 1;
+        let partition = self.world.partition_of(tablet)?;
+        Some(format!("UPDATE t SET w = {} WHERE k = {partition} AND c = 1", self.next_value))
+    }
+
+    /// Everything that was said; of what has no answer nobody knows.
+    fn all(&self) -> impl Iterator<Item = Said> {
+        let open = self.open.values().map(|open| {
+            let Open { meaning, sent_ns, .. } = *open;
+            Said { meaning, ended: Ended::Unknown, sent_ns, answered_ns: u64::MAX }
+        });
+        self.said.iter().copied().chain(open)
+    }
+
+    /// How often a counter was incremented.
+    pub fn counter(&self, counter: u64) -> Counter {
+        let mut count = Counter::default();
+        for said in self.all().filter(|said| said.meaning == Meaning::Increment(counter)) {
+            match said.ended {
+                Ended::Done => count.acknowledged += 1,
+                Ended::Unknown => count.unknown += 1,
+                Ended::NotDone => {}
+            }
+        }
+        count
+    }
+
+    /// What was appended to the list.
+    pub fn appends(&self) -> Vec<Append> {
+        let append = |said: Said| match said.meaning {
+            Meaning::Append(value) => {
+                let Said { ended, sent_ns, answered_ns, .. } = said;
+                Some(Append { value, ended, sent_ns, answered_ns })
+            }
+            _ => None,
+        };
+        self.all().filter_map(append).collect()
+    }
+
+    /// What was inserted into several partitions at once.
+    pub fn batches(&self) -> Vec<Several> {
+        let batch = |said: Said| match said.meaning {
+            Meaning::Several(number) => Some(Several { number, ended: said.ended }),
+            _ => None,
+        };
+        self.all().filter_map(batch).collect()
+    }
+}
+
+/// What an error says of a statement.
+pub fn ended(error: &CqlError) -> Ended {
+    match error.code() {
+        ErrorCode::Unavailable | ErrorCode::Overloaded | ErrorCode::Invalid => Ended::NotDone,
+        _ => Ended::Unknown,
+    }
+}

@@ -1,0 +1,85 @@
+//! What must be true of real rows in the end.
+
+use super::clients::RowClients;
+use super::kv::{Asked, Given, read};
+use super::schema::{poll, response};
+use super::statements::{COUNTERS, LIST_ROW};
+use crate::checkers::Finding;
+use crate::cluster::Cluster;
+use diorite_cql::protocol::client::ClientResponse;
+use diorite_history::{check_appended, check_counter, check_several};
+use std::collections::BTreeMap;
+use std::task::Poll;
+
+type Row = Vec<Option<Vec<u8>>>;
+
+impl Cluster {
+    /// Judges what clients of real rows were told by what is there.
+    pub fn judge_rows(&self) -> Result<(), Finding> {
+        let Some(rows) = &self.rows else { return Ok(()) };
+        let finding = |message| Err(Finding { checker: "rows", at_ns: self.now_ns(), message });
+        if self.losses.are_any() {
+            return Ok(());
+        }
+        for key in 0..COUNTERS {
+            let count = rows.counter(key);
+            let found = self.select(rows, &format!("SELECT n FROM n WHERE k = {key}"))?;
+            let found = found.first().and_then(|row| row[0].as_deref()).map_or(0, bigint);
+            if let Err(violation) = check_counter(count.acknowledged, count.unknown, found) {
+                return finding(format!("counter {key}: {violation}"));
+            }
+        }
+        let partitions = rows.partitions();
+        let listed = format!("SELECT l FROM t WHERE k = {} AND c = {LIST_ROW}", partitions[0]);
+        let list = self.select(rows, &listed)?.first().and_then(|row| row[0].as_deref().map(ints)).unwrap_or_default();
+        if let Err(violation) = check_appended(&rows.appends(), &list) {
+            return finding(violation.to_string());
+        }
+        let mut found = BTreeMap::new();
+        for partition in &partitions {
+            let selected = self.select(rows, &format!("SELECT c FROM t WHERE k = {partition} AND c > 1"))?;
+            for number in selected.iter().filter_map(|row| row[0].as_deref()).map(int) {
+                *found.entry(number).or_insert(0) += 1;
+            }
+        }
+        check_several(&rows.batches(), &found, partitions.len()).or_else(|violation| finding(violation.to_string()))
+    }
+
+    /// Carries a statement out at once, on the data of whoever leads.
+    fn select(&self, rows: &RowClients, statement: &str) -> Result<Vec<Row>, Finding> {
+        let finding = |message| Finding { checker: "rows", at_ns: self.now_ns(), message };
+        let mut running = rows.world.begin(statement);
+        loop {
+            match poll(&mut running) {
+                Poll::Ready(answered) => match response(answered) {
+                    Ok(ClientResponse::Rows(rows)) => return Ok(rows.rows),
+                    other => return Err(finding(format!("{statement}: {other:?}"))),
+                },
+                Poll::Pending => {
+                    for (number, tablet, asked) in rows.world.kv.take_new() {
+                        let Asked::Fetch(fetch) = asked else { continue };
+                        let life = self.leader_of(tablet).and_then(|node| self.nodes[&node].life.as_ref());
+                        let Some(handle) = life.and_then(|life| life.handles.get(&tablet)) else {
+                            return Err(finding(format!("{tablet} is not led")));
+                        };
+                        let fetched = read(handle.data(), handle.flags(), &fetch);
+                        rows.world.kv.answer(number, Ok(Given::Fetched(fetched)));
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn int(bytes: &[u8]) -> u64 {
+    u64::from(u32::from_be_bytes(bytes.try_into().expect("an int has four bytes")))
+}
+
+fn bigint(bytes: &[u8]) -> u64 {
+    u64::from_be_bytes(bytes.try_into().expect("a bigint has eight bytes"))
+}
+
+/// A list of int: how many, then each with its length before it.
+fn ints(bytes: &[u8]) -> Vec<u64> {
+    bytes[4..].chunks(8).map(|element| int(&element[4..])).collect()
+}

@@ -1,0 +1,51 @@
+//! A program answers the same wherever and whenever it is applied: on each replica, and again in each replay.
+
+use diorite_base::TabletId;
+use diorite_base::mutation::{EvaluationContext, EvaluationFailed, Evaluator, TabletChanges, TabletView};
+use diorite_query::program::TabletEvaluator;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// One application of a program: tablet, stamp and program. No two writes of a tablet have the same stamp.
+type Application = (TabletId, i64, Vec<u8>);
+
+/// What programs have answered.
+#[derive(Default)]
+pub struct Said(Mutex<BTreeMap<Application, Vec<u8>>>);
+
+/// The server's evaluator, which is looked at.
+pub struct SameAnswers {
+    tablet: TabletId,
+    said: Arc<Said>,
+}
+
+impl SameAnswers {
+    /// For a replica of this tablet; all of them share `said`.
+    pub fn new(tablet: TabletId, said: Arc<Said>) -> Self {
+        Self { tablet, said }
+    }
+}
+
+impl Evaluator for SameAnswers {
+    fn evaluate(
+        &self,
+        program: &[u8],
+        context: EvaluationContext,
+        view: &dyn TabletView,
+        changes: &mut dyn TabletChanges,
+    ) -> Result<Vec<u8>, EvaluationFailed> {
+        let reply = TabletEvaluator.evaluate(program, context, view, changes)?;
+        let key = (self.tablet, context.stamp_us, program.to_vec());
+        let mut said = self.said.0.lock();
+        let known = said.entry(key).or_insert_with(|| reply.clone());
+        assert!(
+            *known == reply,
+            "a program of {} with stamp {} answers {reply:?}, and has answered {known:?}",
+            self.tablet,
+            context.stamp_us
+        );
+        drop(said);
+        Ok(reply)
+    }
+}

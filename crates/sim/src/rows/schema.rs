@@ -1,0 +1,180 @@
+//! The tables, and what tablets of rows are made with.
+
+use super::kv::SimKv;
+use super::same::Said;
+use crate::clock::TrueTime;
+use crate::dice::Dice;
+use diorite_base::TabletId;
+use diorite_base::account::Meter;
+use diorite_base::random::SplitMix64;
+use diorite_cql::protocol::client::{
+    ClientRequest, ClientResponse, Parameters, RequestHead, decode_response, encode_request,
+};
+use diorite_cql::protocol::envelope::HEADER_BYTES;
+use diorite_cql::protocol::response::ReplyHead;
+use diorite_cql::protocol::{CqlError, Envelope, Opcode, Version};
+use diorite_model::entry;
+use diorite_query::budget::Budget;
+use diorite_query::engine::{Answered, EngineConfig, OwnedRequest};
+use diorite_query::{QueryEngine, Session};
+use diorite_storage::{CompactionTime, CompactionVerdict, ValueSemantics};
+use std::collections::BTreeMap;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+/// Partitions that clients write to.
+pub const PARTITIONS: u64 = 6;
+
+/// Partitions that [`RowWorld::partition_of`] knows.
+const KNOWN_PARTITIONS: u64 = 200;
+
+/// A statement that is carried out.
+pub type Running = Pin<Box<dyn Future<Output = Answered> + Send>>;
+
+/// What tablets of rows are made with, and who plans statements for them.
+pub struct RowWorld {
+    /// The seam below.
+    pub kv: Arc<SimKv>,
+    engine: Arc<QueryEngine<SimKv>>,
+    session: Arc<Session>,
+    /// The tablets of both tables.
+    pub tablets: Vec<TabletId>,
+    /// A partition of the first table for each of its tablets.
+    partitions: BTreeMap<TabletId, u64>,
+    said: Arc<Said>,
+}
+
+impl RowWorld {
+    /// Tables with so many tablets each.
+    pub fn new(time: TrueTime, tablets: u32, dice: &mut Dice) -> Self {
+        let kv = Arc::new(SimKv::new(time));
+        let config = EngineConfig { shards_per_node: tablets, ..EngineConfig::default() };
+        let engine = QueryEngine::with_random(Arc::clone(&kv), config, SplitMix64::new(dice.bits()));
+        let mut world = Self {
+            kv,
+            engine,
+            session: Session::new(),
+            tablets: Vec::new(),
+            partitions: BTreeMap::new(),
+            said: Arc::default(),
+        };
+        let grace_s = *dice.pick(&[0, 0, 1, 3]);
+        world.define("CREATE KEYSPACE ks");
+        world.define("USE ks");
+        world.define(&format!(
+            "CREATE TABLE t (k int, c int, s int static, v int, w int, l list<int>, m map<int, int>, PRIMARY KEY (k, c)) \
+             WITH gc_grace_seconds = {grace_s}"
+        ));
+        world.define("CREATE TABLE n (k int PRIMARY KEY, n counter)");
+        for partition in PARTITIONS..KNOWN_PARTITIONS {
+            let tablet = world.tablet_of(&format!("INSERT INTO t (k, c, v) VALUES ({partition}, 0, 0)"));
+            world.partitions.entry(tablet).or_insert(partition);
+        }
+        let mut all: Vec<TabletId> = world.partitions.keys().copied().collect();
+        for counter in 0..KNOWN_PARTITIONS {
+            let tablet = world.tablet_of(&format!("UPDATE n SET n = n + 1 WHERE k = {counter}"));
+            if !all.contains(&tablet) {
+                all.push(tablet);
+            }
+        }
+        all.sort_unstable();
+        world.tablets = all;
+        world
+    }
+
+    fn define(&self, statement: &str) {
+        let mut running = self.begin(statement);
+        let Poll::Ready(answered) = poll(&mut running) else { panic!("{statement}: waits") };
+        assert!(answered.outcome.is_ok(), "{statement}: {:?}", answered.outcome);
+    }
+
+    /// Where a statement writes, which is not carried out.
+    fn tablet_of(&self, statement: &str) -> TabletId {
+        let mut running = self.begin(statement);
+        assert!(poll(&mut running).is_pending(), "{statement}: does not write");
+        let asked = self.kv.take_new();
+        assert!(asked.len() == 1, "{statement}: writes once");
+        asked[0].1
+    }
+
+    /// A partition of a tablet of the first table; `None` for one of the second.
+    pub fn partition_of(&self, tablet: TabletId) -> Option<u64> {
+        self.partitions.get(&tablet).copied()
+    }
+
+    /// Begins to carry out a statement.
+    pub fn begin(&self, statement: &str) -> Running {
+        let mut bytes = Vec::new();
+        let request = ClientRequest::Query { statement, parameters: Parameters::default() };
+        encode_request(&mut bytes, &RequestHead::new(Version::V5, 0), &request);
+        let owned = OwnedRequest {
+            opcode: Opcode::Query,
+            version: Version::V5,
+            flags: 0,
+            body: bytes[HEADER_BYTES..].to_vec(),
+            needs_disk: false,
+            client: None,
+            arrived_ns: 0,
+            budget: unlimited(),
+        };
+        Box::pin(self.engine.answer(Arc::clone(&self.session), owned))
+    }
+
+    /// What programs have answered.
+    pub fn said(&self) -> Arc<Said> {
+        Arc::clone(&self.said)
+    }
+
+    /// What values mean.
+    pub fn semantics() -> Arc<dyn ValueSemantics> {
+        Arc::new(Rows)
+    }
+}
+
+/// Statements of the simulation are small.
+fn unlimited() -> Arc<Budget> {
+    Arc::new(Budget::new(Meter::alone(usize::MAX), u64::MAX))
+}
+
+/// Polls once.
+pub fn poll(running: &mut Running) -> Poll<Answered> {
+    pin!(running).poll(&mut Context::from_waker(std::task::Waker::noop()))
+}
+
+/// What a client is told.
+pub fn response(answered: Answered) -> Result<ClientResponse, CqlError> {
+    let mut out = Vec::new();
+    answered.outcome?.encode(&mut out, &ReplyHead::new(Version::V5, 0));
+    let envelope =
+        Envelope { version: Version::V5, flags: out[1], stream: 0, opcode: Opcode::Result, body: &out[HEADER_BYTES..] };
+    let decoded = decode_response(&envelope).expect("the server's own encoding");
+    Ok(decoded.response)
+}
+
+/// The node's own semantics do the same.
+struct Rows;
+
+impl ValueSemantics for Rows {
+    fn fold<'a>(&self, existing: Option<&'a [u8]>, operands: &mut dyn Iterator<Item = &'a [u8]>) -> Option<Vec<u8>> {
+        let mut folded = Vec::new();
+        entry::fold(existing, operands, &mut folded).ok()?;
+        Some(folded)
+    }
+
+    fn compact(&self, _: &[u8], value: &[u8], time: &CompactionTime) -> CompactionVerdict {
+        let must_stay = time.has_explicit_timestamps && entry::is_header(value);
+        let purge_before_s = if must_stay { 0 } else { time.purge_before_s };
+        match entry::compact(value, time.now_s, purge_before_s) {
+            entry::Compaction::Keep => CompactionVerdict::Keep,
+            entry::Compaction::Remove => CompactionVerdict::Remove,
+            entry::Compaction::Replace(value) => CompactionVerdict::Replace(value),
+        }
+    }
+}
+
+impl std::fmt::Debug for RowWorld {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "RowWorld({:?})", self.tablets)
+    }
+}

@@ -1,0 +1,122 @@
+//! What clients say.
+
+use super::schema::PARTITIONS;
+use crate::dice::Dice;
+
+/// Where what must not be lost is kept: nothing else is written there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Meaning {
+    /// Anything; what it says is compared between replicas.
+    Anything,
+    /// Adds one to this counter.
+    Increment(u64),
+    /// Appends this value to the list.
+    Append(u64),
+    /// Inserts rows of this number into partitions of several tablets.
+    Several(u64),
+}
+
+/// The row whose list is appended to.
+pub const LIST_ROW: u64 = 0;
+
+/// Counters.
+pub const COUNTERS: u64 = 3;
+
+/// A statement of any kind.
+pub fn anything(dice: &mut Dice, value: u64) -> String {
+    let (k, c) = (dice.range(0, PARTITIONS), dice.range(0, 4));
+    let row = format!("k = {k} AND c = {c}");
+    let using = using(dice);
+    match dice.range(0, 100) {
+        0..12 => format!("INSERT INTO t (k, c, v, w) VALUES ({k}, {c}, {value}, {value}){using}"),
+        12..22 => format!("UPDATE t{using} SET v = {value} WHERE {row}"),
+        22..36 => conditional(dice, &row, value),
+        36..40 => format!("INSERT INTO t (k, c, v) VALUES ({k}, {c}, {value}) IF NOT EXISTS{}", lifetime(dice)),
+        40..58 => list(dice, &row, value),
+        58..68 => map(dice, &row, value),
+        68..74 => format!("UPDATE t{using} SET s = {value} WHERE k = {k}"),
+        74..78 => format!("UPDATE t SET s = {value} WHERE k = {k} IF s {} {}", compare(dice), dice.range(0, value + 1)),
+        78..82 => format!("DELETE FROM t{} WHERE {row}", timestamp(dice)),
+        82..85 => format!("DELETE v FROM t{} WHERE {row}", timestamp(dice)),
+        85..88 => format!("DELETE FROM t WHERE {row} IF v {} {}", compare(dice), dice.range(0, value + 1)),
+        88..93 => {
+            format!("DELETE FROM t{} WHERE k = {k} AND c >= {c} AND c < {}", timestamp(dice), c + dice.range(1, 4))
+        }
+        93..95 => format!("DELETE FROM t{} WHERE k = {k}", timestamp(dice)),
+        _ => format!(
+            "BEGIN BATCH INSERT INTO t (k, c, v) VALUES ({k}, {c}, {value}); UPDATE t{using} SET s = {value} WHERE k = {k}; \
+             DELETE FROM t WHERE k = {k} AND c = {}; APPLY BATCH",
+            dice.range(0, 4)
+        ),
+    }
+}
+
+fn compare(dice: &mut Dice) -> &'static str {
+    const SIGNS: [&str; 4] = ["<", ">", "!=", "<="];
+    SIGNS[dice.range(0, SIGNS.len() as u64) as usize]
+}
+
+fn conditional(dice: &mut Dice, row: &str, value: u64) -> String {
+    let condition = match dice.range(0, 4) {
+        0 => "EXISTS".to_owned(),
+        1 => "v = null".to_owned(),
+        2 => format!("w {} {}", compare(dice), dice.range(0, value + 1)),
+        _ => format!("v {} {}", compare(dice), dice.range(0, value + 1)),
+    };
+    format!("UPDATE t{} SET w = {value}, v = {value} WHERE {row} IF {condition}", lifetime(dice))
+}
+
+fn list(dice: &mut Dice, row: &str, value: u64) -> String {
+    let using = lifetime(dice);
+    match dice.range(0, 6) {
+        0 | 1 => format!("UPDATE t{using} SET l = l + [{value}] WHERE {row}"),
+        2 => format!("UPDATE t{using} SET l = [{value}] + l WHERE {row}"),
+        3 => format!("UPDATE t{using} SET l[0] = {value} WHERE {row}"),
+        4 => format!("DELETE l[0] FROM t WHERE {row}"),
+        _ => format!("UPDATE t SET l = l - [{}] WHERE {row}", dice.range(0, value + 1)),
+    }
+}
+
+fn map(dice: &mut Dice, row: &str, value: u64) -> String {
+    let (using, key) = (lifetime(dice), dice.range(0, 3));
+    match dice.range(0, 4) {
+        0 | 1 => format!("UPDATE t{using} SET m[{key}] = {value} WHERE {row}"),
+        2 => format!("DELETE m[{key}] FROM t WHERE {row}"),
+        _ => format!("UPDATE t SET m = {{{key}: {value}}} WHERE {row}"),
+    }
+}
+
+/// Short enough to end while the run lasts.
+fn lifetime(dice: &mut Dice) -> String {
+    if dice.chance(500) { format!(" USING TTL {}", dice.range(1, 4)) } else { String::new() }
+}
+
+/// Now and then, and about now.
+fn timestamp(dice: &mut Dice) -> String {
+    if dice.chance(60) {
+        format!(" USING TIMESTAMP {}", 1_700_000_000_000_000 + dice.range(0, 8_000_000))
+    } else {
+        String::new()
+    }
+}
+
+fn using(dice: &mut Dice) -> String {
+    if dice.chance(100) { timestamp(dice) } else { lifetime(dice) }
+}
+
+/// Adds one to a counter.
+pub fn increment(counter: u64) -> String {
+    format!("UPDATE n SET n = n + 1 WHERE k = {counter}")
+}
+
+/// Appends to the list.
+pub fn append(partition: u64, value: u64) -> String {
+    format!("UPDATE t SET l = l + [{value}] WHERE k = {partition} AND c = {LIST_ROW}")
+}
+
+/// Inserts a row of this number into each of these partitions.
+pub fn insert_into(partitions: &[u64], number: u64) -> String {
+    let insert = |partition: &u64| format!("INSERT INTO t (k, c, v) VALUES ({partition}, {number}, {number}); ");
+    let inserts: String = partitions.iter().map(insert).collect();
+    format!("BEGIN UNLOGGED BATCH {inserts}APPLY BATCH")
+}
