@@ -269,9 +269,7 @@ pub fn run(arguments: &AdminArguments) -> Result<ExitCode, AdminError> {
             logging(&client, json, *node, &change)?;
         }
         AdminCommand::Requests { node } => look(&client, json, &of_node(*node, "queries"), tables::requests)?,
-        AdminCommand::Cancel { request, node } => {
-            change(&client, json, &of_node(*node, &format!("queries/{request}/cancel")), &Value::Null)?;
-        }
+        AdminCommand::Cancel { request, node } => cancel(&client, json, *node, *request)?,
         AdminCommand::Pause { what: Pausable::Balancing } => {
             set(&client, json, &json!({ "balancing_is_paused": true }))?
         }
@@ -283,6 +281,10 @@ pub fn run(arguments: &AdminArguments) -> Result<ExitCode, AdminError> {
 }
 
 /// Shows how a node logs, after a change if one is asked for.
+fn cancel(client: &Client, json: bool, node: Option<u64>, request: u64) -> Result<(), AdminError> {
+    change(client, json, &of_node(node, &format!("queries/{request}/cancel")), &Value::Null)
+}
+
 /// Where a node answers about itself; the one that is asked if none is named.
 fn of_node(node: Option<u64>, what: &str) -> String {
     node.map_or_else(|| format!("/api/v1/{what}"), |node| format!("/api/v1/nodes/{node}/{what}"))

@@ -600,29 +600,7 @@ impl<K: Kv> QueryEngine<K> {
         let session_keyspace = session.keyspace();
         let keyspace = batch.keyspace.or(session_keyspace.as_ref().map(|keyspace| keyspace.as_str()));
         let catalog = self.kv.catalog();
-        let budget = &request.budget;
-        let mut planned: Vec<(Arc<Planned>, Values<'_>)> = Vec::with_capacity(batch.statements.len());
-        // How much was planned since others had their turn.
-        let mut planned_bytes = 0;
-        for statement in batch.statements.iter() {
-            budget.check()?;
-            budget.take(BATCH_STATEMENT_BYTES)?;
-            let plan = match statement.source {
-                BatchStatementSource::Text(text) => {
-                    planned_bytes += text.len() + BATCH_STATEMENT_BYTES;
-                    let is_much = planned_bytes > LONG_BYTES;
-                    let plan = || Self::plan_now(&catalog, keyspace, text, budget);
-                    planned_bytes = if is_much { 0 } else { planned_bytes };
-                    Arc::new(if is_much { self.kv.run_long(plan).await } else { plan() }?)
-                }
-                BatchStatementSource::Prepared(id) => Arc::clone(&self.current(id, budget).await?.1.planned),
-            };
-            auth::check(&catalog, session, &plan)?;
-            if let Some(timeout_ns) = plan.timeout_ns {
-                budget.end_by(request.arrived_ns.saturating_add(timeout_ns));
-            }
-            planned.push((plan, statement.values));
-        }
+        let planned = self.plan_batch(session, request, batch, &catalog, keyspace).await?;
         self.name_batch(batch, keyspace, note, running);
         if planned.iter().any(|(plan, _)| Operation::of(plan) == Operation::Conditional) {
             note.operation = Operation::Conditional;
@@ -670,6 +648,41 @@ impl<K: Kv> QueryEngine<K> {
         }
         let work = work_of(request, &plans);
         self.write(gather, &plans, batch_write_type(kind), work, true).await
+    }
+
+    /// The plans of a batch's statements, with their values.
+    async fn plan_batch<'b>(
+        &self,
+        session: &Session,
+        request: &OwnedRequest,
+        batch: &Batch<'b>,
+        catalog: &Catalog,
+        keyspace: Option<&str>,
+    ) -> Result<Vec<(Arc<Planned>, Values<'b>)>, CqlError> {
+        let budget = &request.budget;
+        let mut planned: Vec<(Arc<Planned>, Values<'b>)> = Vec::with_capacity(batch.statements.len());
+        // How much was planned since others had their turn.
+        let mut planned_bytes = 0;
+        for statement in batch.statements.iter() {
+            budget.check()?;
+            budget.take(BATCH_STATEMENT_BYTES)?;
+            let plan = match statement.source {
+                BatchStatementSource::Text(text) => {
+                    planned_bytes += text.len() + BATCH_STATEMENT_BYTES;
+                    let is_much = planned_bytes > LONG_BYTES;
+                    let plan = || Self::plan_now(catalog, keyspace, text, budget);
+                    planned_bytes = if is_much { 0 } else { planned_bytes };
+                    Arc::new(if is_much { self.kv.run_long(plan).await } else { plan() }?)
+                }
+                BatchStatementSource::Prepared(id) => Arc::clone(&self.current(id, budget).await?.1.planned),
+            };
+            auth::check(catalog, session, &plan)?;
+            if let Some(timeout_ns) = plan.timeout_ns {
+                budget.end_by(request.arrived_ns.saturating_add(timeout_ns));
+            }
+            planned.push((plan, statement.values));
+        }
+        Ok(planned)
     }
 
     /// A request begins, and runs until what is returned is dropped.
@@ -726,7 +739,7 @@ pub(crate) fn parsed_bytes(text: &str) -> usize {
     text.len() + nodes.saturating_mul(NODE_BYTES)
 }
 
-/// How much work it is to make the mutations of a write, in bytes: its own, or as many keys as its `IN`s may name.
+/// How much work it is to make the mutations of a write, in bytes: its own, or as many as the keys that its `IN`s may name.
 fn work_of(request: &OwnedRequest, plans: &[&ModifyPlan]) -> usize {
     let bytes = request.body.len();
     let has_product = plans.iter().any(|plan| plan.restrictions.has_partition_in());

@@ -21,7 +21,7 @@ use std::cmp::Ordering;
 /// A filter with its values.
 #[derive(Debug)]
 pub enum BoundFilter<'a> {
-    /// One column is among values.
+    /// One column is among values, which are in order.
     In(usize, Vec<Cow<'a, [u8]>>),
     /// A collection has an element or key.
     Contains(usize, Cow<'a, [u8]>, bool),
@@ -47,6 +47,11 @@ pub fn satisfies(operator: ComparisonOperator, ordering: Ordering) -> bool {
     }
 }
 
+/// How often a value is compared to find it among so many in order.
+pub fn steps_among(values: usize) -> usize {
+    1 + values.max(1).ilog2() as usize
+}
+
 /// Evaluates the values of filters.
 pub fn prepare<'a>(
     table: &TableContext,
@@ -60,7 +65,11 @@ pub fn prepare<'a>(
             Filter::Compare(at, operator, term) => {
                 BoundFilter::Compare(*at, *operator, vec![term.require(bound, name(*at))?])
             }
-            Filter::In(at, values) => BoundFilter::In(*at, values_of(values, bound, name(*at))?),
+            Filter::In(at, values) => {
+                let mut values = values_of(values, bound, name(*at))?;
+                values.sort_unstable_by(|a, b| value::compare(&table.column(*at).data_type, a, b));
+                BoundFilter::In(*at, values)
+            }
             Filter::Contains(at, term) => BoundFilter::Contains(*at, term.require(bound, name(*at))?, false),
             Filter::ContainsKey(at, term) => BoundFilter::Contains(*at, term.require(bound, name(*at))?, true),
             Filter::Entry(at, key, value) => {
@@ -89,7 +98,7 @@ impl BoundFilter<'_> {
     /// How often it may look at each byte of a row.
     pub fn steps(&self) -> usize {
         match self {
-            BoundFilter::In(_, values) => values.len(),
+            BoundFilter::In(_, values) => steps_among(values.len()),
             BoundFilter::InTuples(_, tuples) => tuples.len(),
             BoundFilter::Predicate(predicate) => predicate.steps(),
             BoundFilter::Contains(..) | BoundFilter::Entry(..) | BoundFilter::Compare(..) => 1,
@@ -104,9 +113,9 @@ impl BoundFilter<'_> {
             BoundFilter::Compare(first, operator, values) => {
                 compare_columns(table, row, *first, values).is_some_and(|ordering| satisfies(*operator, ordering))
             }
-            BoundFilter::In(at, values) => values
-                .iter()
-                .any(|value| compare_columns(table, row, *at, std::slice::from_ref(value)) == Some(Ordering::Equal)),
+            BoundFilter::In(at, values) => row.value(*at).is_some_and(|found| {
+                values.binary_search_by(|value| value::compare(&table.column(*at).data_type, value, found)).is_ok()
+            }),
             BoundFilter::InTuples(first, tuples) => {
                 tuples.iter().any(|tuple| compare_columns(table, row, *first, tuple) == Some(Ordering::Equal))
             }

@@ -5,11 +5,13 @@
 
 use crate::budget::Budget;
 use crate::error::{invalid, key_error, value_error};
-use crate::plan::restrictions::{ClusteringRestriction, Restrictions, SliceBound, TupleTerm, TupleValues, Values};
+use crate::plan::restrictions::{
+    ClusteringRestriction, Filter, PartitionRestriction, Restrictions, SliceBound, TupleTerm, TupleValues, Values,
+};
 use crate::plan::term::{Bound, Term};
 use crate::table::TableContext;
 use diorite_base::limits::{MAX_COLLECTION_ELEMENTS, MAX_KEY_BYTES};
-use diorite_cql::protocol::CqlError;
+use diorite_cql::protocol::{CqlError, Value};
 use diorite_model::key::{self, Bound as KeyBound, KeyError};
 use diorite_model::value::collection;
 use std::borrow::Cow;
@@ -128,6 +130,38 @@ fn named_key_error(error: KeyError, part: &str, table: &TableContext, columns: R
 
 fn too_many() -> CqlError {
     invalid(format!("the IN restrictions name more than {MAX_COLLECTION_ELEMENTS} keys"))
+}
+
+/// How many values and keys have to be made of restrictions, at most.
+pub fn key_count(restrictions: &Restrictions, bound: &Bound<'_>) -> usize {
+    let of_list = |term: &Term| match term.as_marker().map(|index| bound.values[usize::from(index)]) {
+        // An element takes four bytes at least.
+        Some(Value::Set(bytes)) => bytes.len() / 4,
+        _ => 1,
+    };
+    let count = |values: &Values| match values {
+        Values::One(_) => 1,
+        Values::Many(terms) => terms.len(),
+        Values::List(term) => of_list(term),
+    };
+    let partitions = match &restrictions.partition {
+        PartitionRestriction::Keys(keys) => keys.iter().map(count).fold(1, usize::saturating_mul),
+        _ => 1,
+    };
+    let of_clustering = |restriction: &ClusteringRestriction| match restriction {
+        ClusteringRestriction::Values(values) => count(values),
+        ClusteringRestriction::Tuples(_, TupleValues::Many(tuples)) => tuples.len(),
+        ClusteringRestriction::Tuples(_, TupleValues::List(term)) => of_list(term),
+        ClusteringRestriction::Slice { .. } => 1,
+    };
+    let rows = restrictions.clustering.iter().map(of_clustering).fold(1, usize::saturating_mul);
+    let filters = restrictions.filters.iter().map(|filter| match filter {
+        Filter::In(_, values) => count(values),
+        Filter::InTuples(_, _, TupleValues::Many(tuples)) => tuples.len(),
+        Filter::InTuples(_, _, TupleValues::List(term)) => of_list(term),
+        _ => 1,
+    });
+    partitions.saturating_add(rows).saturating_add(filters.sum())
 }
 
 /// The partitions named by a restricted partition key.

@@ -4,7 +4,7 @@
 //! out: where predicates come from ([`crate::plan::predicate`]).
 
 use super::evaluate::{Scope, contains, frozen};
-use super::filter::satisfies;
+use super::filter::{satisfies, steps_among};
 use super::keys::values_of;
 use super::row::RowData;
 use crate::plan::predicate::RowPredicate;
@@ -21,7 +21,7 @@ use std::borrow::Cow;
 pub enum BoundPredicate<'a> {
     /// A comparison; a value of null is never fulfilled.
     Compare(&'a Selector, CqlType, ComparisonOperator, Option<Cow<'a, [u8]>>),
-    /// Among values, or not.
+    /// Among values, which are in order, or not.
     In(&'a Selector, CqlType, Vec<Cow<'a, [u8]>>, bool),
     /// Has an element or key, or not.
     Contains {
@@ -56,7 +56,10 @@ pub fn bind<'a>(predicate: &'a RowPredicate, bound: &Bound<'a>) -> Result<BoundP
             BoundPredicate::Compare(of, frozen(data_type), *operator, value(term)?)
         }
         RowPredicate::In(of, data_type, values, is_negated) => {
-            BoundPredicate::In(of, frozen(data_type), values_of(values, bound, "in a condition")?, *is_negated)
+            let data_type = frozen(data_type);
+            let mut values = values_of(values, bound, "in a condition")?;
+            values.sort_unstable_by(|a, b| value::compare(&data_type, a, b));
+            BoundPredicate::In(of, data_type, values, *is_negated)
         }
         RowPredicate::Contains { of, data_type, wanted, is_key, is_negated } => {
             BoundPredicate::Contains { of, data_type, wanted: value(wanted)?, is_key: *is_key, is_negated: *is_negated }
@@ -72,7 +75,7 @@ impl BoundPredicate<'_> {
     pub fn steps(&self) -> usize {
         match self {
             BoundPredicate::Compare(of, ..) | BoundPredicate::Contains { of, .. } => of.nodes(),
-            BoundPredicate::In(of, _, values, _) => of.nodes() + values.len(),
+            BoundPredicate::In(of, _, values, _) => of.nodes() + steps_among(values.len()),
             BoundPredicate::And(parts) | BoundPredicate::Or(parts) => parts.iter().map(Self::steps).sum(),
             BoundPredicate::Not(inner) => inner.steps(),
         }
@@ -87,7 +90,7 @@ impl BoundPredicate<'_> {
                 _ => None,
             },
             BoundPredicate::In(of, data_type, values, is_negated) => scope.evaluate(of, row)?.map(|found| {
-                values.iter().any(|wanted| value::compare(data_type, &found, wanted).is_eq()) != *is_negated
+                values.binary_search_by(|wanted| value::compare(data_type, wanted, &found)).is_ok() != *is_negated
             }),
             BoundPredicate::Contains { of, data_type, wanted, is_key, is_negated } => {
                 match (scope.evaluate(of, row)?, wanted) {

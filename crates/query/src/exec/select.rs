@@ -10,7 +10,7 @@ use super::collect::{Collector, Limits, SortableRow, Step, put_cells};
 use super::evaluate::Scope;
 use super::filter::{self, BoundFilter};
 use super::fold::Unit;
-use super::keys::{KeyRange, PartitionKey, clustering_ranges, partition_keys};
+use super::keys::{KeyRange, PartitionKey, clustering_ranges, key_count, partition_keys};
 use super::paging::PagingState;
 use super::row::RowData;
 use super::source::Source;
@@ -43,6 +43,8 @@ const CHUNK_ENTRIES: usize = 8_192;
 const ENTRY_BYTES: usize = 64;
 /// Entries are taken on the thread that serves the connection if their bytes, times what is done with each, are not more than this: a fraction of a millisecond.
 const INLINE_BYTES: usize = 256 << 10;
+/// As many keys and values are made of a statement there.
+const INLINE_KEYS: usize = 512;
 
 /// What a client asks of the page.
 #[derive(Debug, Clone, Copy)]
@@ -68,6 +70,13 @@ pub struct Read<'a, K> {
     pub source: &'a Source<'a, K>,
     /// The tablets of the table, by token.
     pub tablets: &'a [TabletRange],
+}
+
+/// What is made of restrictions and bound values.
+struct Prepared<'a> {
+    filters: Vec<BoundFilter<'a>>,
+    /// The named partitions, and the ranges of rows in each.
+    named: Option<(Vec<PartitionKey>, Vec<KeyRange>)>,
 }
 
 /// A scan of (a part of) one tablet.
@@ -120,11 +129,13 @@ impl<K: Kv> Read<'_, K> {
         {
             return Err(CqlError::protocol("Invalid value for the paging state"));
         }
-        let filters = filter::prepare(&self.plan.table, &self.plan.restrictions.filters, self.bound)?;
+        let prepared = match key_count(&self.plan.restrictions, self.bound) > INLINE_KEYS {
+            true => self.source.run_long(|| self.prepare()).await?,
+            false => self.prepare()?,
+        };
+        let filters = prepared.filters;
         let limits = self.limits(&page, state.as_ref())?;
-        if let PartitionRestriction::Keys(keys) = &self.plan.restrictions.partition {
-            let partitions = partition_keys(&self.plan.table, keys, self.bound)?;
-            let ranges = clustering_ranges(&self.plan.table, &self.plan.restrictions, self.bound)?;
+        if let Some((partitions, ranges)) = prepared.named {
             if let Some(units) = self.partition_units(&partitions, &ranges, state.as_ref())? {
                 return self.fold(&units, &filters, limits, &page).await;
             }
@@ -136,6 +147,20 @@ impl<K: Kv> Read<'_, K> {
             return self.fold(&units, &filters, limits, &page).await;
         }
         self.page_of_scans(&scans, &filters, limits, &page, state).await
+    }
+
+    /// Makes filters and keys of the restrictions and the bound values.
+    fn prepare(&self) -> Result<Prepared<'_>, CqlError> {
+        let SelectPlan { table, restrictions, .. } = self.plan;
+        let filters = filter::prepare(table, &restrictions.filters, self.bound)?;
+        let named = match &restrictions.partition {
+            PartitionRestriction::Keys(keys) => {
+                let partitions = partition_keys(table, keys, self.bound)?;
+                Some((partitions, clustering_ranges(table, restrictions, self.bound)?))
+            }
+            _ => None,
+        };
+        Ok(Prepared { filters, named })
     }
 
     /// What the request may use.
