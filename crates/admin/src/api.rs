@@ -258,6 +258,16 @@ pub enum Change {
         /// The one that stays; none: the next.
         into: Option<TabletId>,
     },
+    /// Ends a split that has not stopped the tablet yet: it stays whole.
+    CancelSplit {
+        /// Which.
+        tablet: TabletId,
+    },
+    /// Ends a merge: both tablets stay, each with what it held.
+    CancelMerge {
+        /// One of the two.
+        tablet: TabletId,
+    },
     /// Sets what copies of replicas may take.
     SetRate {
         /// Bytes per second and node.
@@ -639,6 +649,9 @@ pub struct TabletStatus {
     pub sst_files: u64,
     /// Its replicas.
     pub replicas: Vec<ReplicaStatus>,
+    /// How it is being split or merged, or how its last merge was cancelled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reshaping: Option<String>,
 }
 
 /// A replica of a tablet.

@@ -109,6 +109,16 @@ pub enum AdminCommand {
         #[arg(long, value_name = "TABLET")]
         into: Option<u64>,
     },
+    /// Let a tablet stay whole that is to be split; refused once the split is past the point where that is possible.
+    CancelSplit {
+        /// The tablet's id.
+        tablet: u64,
+    },
+    /// Let both tablets of a merge stay, each with what it held, whatever the merge has done so far; refused once it is over.
+    CancelMerge {
+        /// The id of either of the two.
+        tablet: u64,
+    },
     /// Put a node into a zone.
     SetZone {
         /// The node's id.
@@ -250,6 +260,12 @@ pub fn run(arguments: &AdminArguments) -> Result<ExitCode, AdminError> {
         }
         AdminCommand::Merge { tablet, into } => {
             change(&client, json, &format!("/api/v1/tablets/{tablet}/merge"), &json!({ "into": into }))?;
+        }
+        AdminCommand::CancelSplit { tablet } => {
+            change(&client, json, &format!("/api/v1/tablets/{tablet}/cancel-split"), &Value::Null)?;
+        }
+        AdminCommand::CancelMerge { tablet } => {
+            change(&client, json, &format!("/api/v1/tablets/{tablet}/cancel-merge"), &Value::Null)?;
         }
         AdminCommand::SetZone { node, zone } => {
             change(&client, json, &format!("/api/v1/nodes/{node}/zone"), &json!({ "zone": zone }))?;

@@ -26,6 +26,8 @@ pub(crate) fn operations() -> Router<NodeView> {
         .route("/api/v1/nodes/{node}/{operation}", post(node_operation))
         .route("/api/v1/tablets/{tablet}/split", post(split))
         .route("/api/v1/tablets/{tablet}/merge", post(merge))
+        .route("/api/v1/tablets/{tablet}/cancel-split", post(cancel_split))
+        .route("/api/v1/tablets/{tablet}/cancel-merge", post(cancel_merge))
         .route("/api/v1/settings", post(settings))
 }
 
@@ -98,6 +100,14 @@ async fn node_operation(
 
 async fn split(State(view): State<NodeView>, Path(tablet): Path<u64>) -> Response {
     answer(view, Ask::Change(Change::Split { tablet: TabletId(tablet) })).await
+}
+
+async fn cancel_split(State(view): State<NodeView>, Path(tablet): Path<u64>) -> Response {
+    answer(view, Ask::Change(Change::CancelSplit { tablet: TabletId(tablet) })).await
+}
+
+async fn cancel_merge(State(view): State<NodeView>, Path(tablet): Path<u64>) -> Response {
+    answer(view, Ask::Change(Change::CancelMerge { tablet: TabletId(tablet) })).await
 }
 
 #[derive(Default, Deserialize)]

@@ -211,5 +211,7 @@ pub(crate) fn tablet_detail(found: &TabletDetail) -> String {
     );
     let event = |event: &TabletEvent| [moment(event.unix_ms), event.node.0.to_string(), event.event.clone()];
     let events = table(["time (UTC)", "node", "event"], found.events.iter().map(event));
-    format!("{}\n{replicas}\n{events}", tablets(std::slice::from_ref(&found.status)))
+    let reshaping = found.status.reshaping.as_ref();
+    let reshaping = reshaping.map_or_else(String::new, |how| format!("tablet {}: {how}\n", found.status.tablet.0));
+    format!("{}{reshaping}\n{replicas}\n{events}", tablets(std::slice::from_ref(&found.status)))
 }

@@ -35,7 +35,7 @@ pub use command::{
     SchemaEvent, SchemaTarget, Setting, SettledTablet,
 };
 pub use evaluator::{CatalogEvaluator, CatalogListener};
-pub use merge::Merge;
+pub use merge::{CancelledMerge, Merge};
 pub use persist::{LoadError, Put};
 pub use placement::part_of_ring;
 pub use replication::Replication;
@@ -221,6 +221,25 @@ pub struct Placement {
     /// It is being merged with a neighbour.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub merge: Option<Merge>,
+    /// The number of its last merge, greater than those of all merges before that; 0 if it had none, or one of an earlier version.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub merge_number: u64,
+    /// Of the tablet that was to go: the merge under way was cancelled, and what it has done is being undone.
+    #[serde(skip_serializing_if = "is_false")]
+    pub is_merge_cancelled: bool,
+    /// Of the tablet that was to go: how its last merge was cancelled, if it was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cancelled_merge: Option<CancelledMerge>,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+fn is_false(flag: &bool) -> bool {
+    !*flag
 }
 
 impl Placement {
@@ -228,7 +247,19 @@ impl Placement {
     pub fn founded(table: TableId, replicas: Vec<NodeId>) -> Self {
         let founders = replicas.clone();
         let (arriving, leaving) = (Vec::new(), Vec::new());
-        Self { table, founders, replicas, arriving, leaving, split: None, origin: None, merge: None }
+        Self {
+            table,
+            founders,
+            replicas,
+            arriving,
+            leaving,
+            split: None,
+            origin: None,
+            merge: None,
+            merge_number: 0,
+            is_merge_cancelled: false,
+            cancelled_merge: None,
+        }
     }
 
     /// Whether its replicas have to stay where they are, as it is being split or merged, or comes from a split that is not over.
@@ -265,13 +296,28 @@ struct StoredPlacement {
     split: Option<Split>,
     origin: Option<Origin>,
     merge: Option<Merge>,
+    #[serde(default)]
+    merge_number: u64,
+    #[serde(default)]
+    is_merge_cancelled: bool,
+    cancelled_merge: Option<CancelledMerge>,
 }
 
 impl From<StoredPlacement> for Placement {
     fn from(stored: StoredPlacement) -> Self {
-        let StoredPlacement { table, replicas, arriving, leaving, founders, split, origin, merge } = stored;
-        let founders = founders.unwrap_or_else(|| replicas.clone());
-        Self { table, replicas, arriving, leaving, founders, split, origin, merge }
+        Self {
+            founders: stored.founders.unwrap_or_else(|| stored.replicas.clone()),
+            table: stored.table,
+            replicas: stored.replicas,
+            arriving: stored.arriving,
+            leaving: stored.leaving,
+            split: stored.split,
+            origin: stored.origin,
+            merge: stored.merge,
+            merge_number: stored.merge_number,
+            is_merge_cancelled: stored.is_merge_cancelled,
+            cancelled_merge: stored.cancelled_merge,
+        }
     }
 }
 

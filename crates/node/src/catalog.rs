@@ -300,6 +300,7 @@ impl CatalogFollower {
                     }
                 }
             }
+            Change::SplitCancelled { tablet, children } => self.store.cancel_split(tablet, children),
             Change::ReplicasMoved { table, tablets } => {
                 let ours = tablets.iter().filter(|(_, nodes)| nodes.contains(&self.node));
                 let ours: Vec<TabletId> = ours.map(|(tablet, _)| *tablet).collect();
@@ -378,17 +379,36 @@ impl CatalogFollower {
         }
         let mut next = None;
         for (tablet, split) in asked.iter().filter(|(_, split)| !split.is_served) {
-            let split = split_at(*split);
             if self.leads(*tablet) {
-                next = next.or(Some((*tablet, split)));
-            } else if self.store.prepare_split(*tablet, &split) {
+                next = next.or(Some((*tablet, *split)));
+            } else if self.store.prepare_split(*tablet, &split_at(*split)) {
                 self.store.tell_prepared(*tablet);
             }
         }
         let Some((tablet, split)) = next.filter(|_| !is_busy) else { return };
-        if self.store.prepare_split(tablet, &split) && self.have_prepared(tablet, &catalog) {
-            self.store.split(tablet, split);
+        if self.store.prepare_split(tablet, &split_at(split)) && self.have_prepared(tablet, &catalog) {
+            if split.is_committed {
+                self.store.split(tablet, split_at(split));
+            } else {
+                self.commit_split(tablet, split.children);
+            }
         }
+    }
+
+    /// Tells the catalog that a tablet is about to be split: it is once that is served here, and cannot be cancelled any more.
+    fn commit_split(&self, tablet: TabletId, children: [TabletId; 2]) {
+        let Some(follower) = self.me.upgrade() else { return };
+        self.runtime.spawn(async move {
+            // If it does not get through, `split_next` says it again.
+            match follower.propose(&Command::CommitSplit { tablet, children }).await {
+                Ok(outcome) => {
+                    drop(follower.wait_until_served(outcome.version()).await.map(|()| follower.split_next()))
+                }
+                Err(error) => {
+                    tracing::warn!(%tablet, %error, "the catalog could not be told that a tablet is about to be split")
+                }
+            }
+        });
     }
 
     /// Whether the other nodes have prepared the children of a tablet, or have been waited for long enough.
@@ -578,6 +598,8 @@ impl Openings for CatalogFollower {
         match (is_known, served.table_of(parent)) {
             (true, Some(entry)) => ChildOpening::As(Box::new(open_rows(child, placement, &entry.table))),
             (_, None) => ChildOpening::Never,
+            // Of a split that was cancelled.
+            (false, Some(_)) if served.identity().has_numbered(child) => ChildOpening::Never,
             (false, Some(_)) => ChildOpening::NotYet,
         }
     }

@@ -5,15 +5,16 @@
 
 use crate::entry::mutations;
 use crate::handle::TabletHandle;
-use crate::merge::CLOSED;
+use crate::merge::{CLOSED, REOPEN, Reopening};
 use crate::replica::{Replica, Waiter};
 use crate::samples::KeySamples;
 use crate::split::{SPLIT, Split, SplitMark, keep_part};
+use crate::waiters::Fate;
 use ahash::AHashMap;
 use diorite_base::mutation::{
     Body, EvaluationContext, EvaluationFailed, MutationRef, OperationKind, TabletChanges, TabletView,
 };
-use diorite_base::write::{Completion, KvError, Waited, WriteReply, WriteSink};
+use diorite_base::write::{Completion, KvError, WriteReply, WriteSink};
 use diorite_raft::{Entry, EntryType};
 use diorite_storage::{AppliedState, Engine, MEMBERS_KEY, SPLIT_KEY, ScanRange, StorageError, TabletBatch, TabletData};
 use protobuf::Message as _;
@@ -150,7 +151,8 @@ impl<E: Engine> Applier<E> {
         for entry in entries {
             assert!(entry.index == state.index + 1, "entries are applied in order and once");
             members_changed.0 |= entry.get_entry_type() != EntryType::EntryNormal;
-            if replica.split.is_some() || state.flags & CLOSED != 0 {
+            let has_ended = state.flags & CLOSED != 0 && entry.context != REOPEN;
+            if replica.split.is_some() || has_ended {
                 Self::refuse_waiters(replica, entry, outcomes);
             } else {
                 self.apply_entry(replica, entry, &mut state, outcomes)?;
@@ -178,6 +180,9 @@ impl<E: Engine> Applier<E> {
         }
         if entry.context == SPLIT {
             return self.split(replica, entry, state, outcomes);
+        }
+        if entry.context == REOPEN {
+            return self.reopen(replica, entry, state, outcomes);
         }
         let group = replica.group_id;
         let corrupt = |_| StorageError::Corrupt(format!("entry {} of {group}", entry.index));
@@ -264,10 +269,26 @@ impl<E: Engine> Applier<E> {
         Ok(())
     }
 
-    /// Tells those who wait for an entry of a tablet that was split before it: nothing was done, the tablet is gone.
+    /// Opens the tablet again: the merge in which it was to go was cancelled.
+    fn reopen(
+        &mut self,
+        replica: &mut Replica<E>,
+        entry: &Entry,
+        state: &mut AppliedState,
+        outcomes: &mut Outcomes,
+    ) -> Result<(), StorageError> {
+        // The batch names one applied index: what came before is written under its own.
+        let before = AppliedState { ..*state };
+        self.write(replica, &before, outcomes)?;
+        let corrupt = |_| StorageError::Corrupt(format!("entry {} of {}", entry.index, replica.group_id));
+        let reopening = Reopening::decode(&entry.data).map_err(corrupt)?;
+        reopening.apply(replica.id(), &replica.handle.data, &mut self.batch, state)
+    }
+
+    /// Tells those who wait for an entry of a tablet that has ended before it: nothing was done, the tablet is gone.
     fn refuse_waiters(replica: &mut Replica<E>, entry: &Entry, outcomes: &mut Outcomes) {
-        while let Some(waiting) = replica.take_waiting(entry.index) {
-            let gone = KvError::NoSuchTablet(replica.id());
+        let gone = KvError::NoSuchTablet(replica.id());
+        while let Some((_, waiting)) = replica.waiting.next_decided(entry.index, entry.term) {
             waiting.waiters.into_iter().for_each(|waiter| outcomes.push(waiter, Err(gone.clone())));
         }
     }
@@ -296,7 +317,7 @@ impl<E: Engine> Applier<E> {
         Ok(())
     }
 
-    /// Tells those who wait for the entry, or for entries in whose place it stands. With a reply it has been written already.
+    /// Tells those who wait for the entry, or for such that it proves will never be applied. With a reply it has been written already.
     fn settle_waiters(
         &mut self,
         replica: &mut Replica<E>,
@@ -304,20 +325,17 @@ impl<E: Engine> Applier<E> {
         reply: Option<&WriteReply>,
         outcomes: &mut Outcomes,
     ) {
-        while let Some(waiting) = replica.take_waiting(entry.index) {
-            let (is_here, is_same) = (waiting.index == entry.index, waiting.term == entry.term);
-            let outcome = match reply {
-                None if is_here && is_same => {
+        while let Some((fate, waiting)) = replica.waiting.next_decided(entry.index, entry.term) {
+            let outcome = match (fate, reply) {
+                (Fate::Never, _) => Err(KvError::Unavailable(replica.id())),
+                (Fate::Applied, None) => {
                     self.written.extend(waiting.waiters);
                     continue;
                 }
-                Some(reply) if is_here && is_same => {
+                (Fate::Applied, Some(reply)) => {
                     replica.handle.writes.fetch_add(waiting.waiters.len() as u64, Ordering::Relaxed);
                     Ok(reply.clone())
                 }
-                // Another leader's entry has taken that place: theirs will never be applied.
-                _ if is_here => Err(KvError::Unavailable(replica.id())),
-                _ => Err(KvError::Timeout(Waited::default())),
             };
             waiting.waiters.into_iter().for_each(|waiter| outcomes.push(waiter, outcome.clone()));
         }

@@ -184,7 +184,7 @@ impl<E: Engine> Core<E> {
         let Some(mut replica) = self.replicas.remove(&tablet) else { return Ok(()) };
         self.context.counters.note_lease(replica.handle.lease.publish(None));
         // These were proposed: what becomes of them others decide.
-        for waiter in replica.take_all_waiters() {
+        for waiter in replica.waiting.take_all() {
             self.outcomes.push(waiter, Err(KvError::Timeout(Waited::default())));
         }
         self.restless.remove(&tablet);
@@ -208,7 +208,7 @@ impl<E: Engine> Core<E> {
         self.send();
         let mut replica = self.replicas.remove(&tablet)?;
         self.context.counters.note_lease(replica.handle.lease.publish(None));
-        for waiter in replica.take_all_waiters() {
+        for waiter in replica.waiting.take_all() {
             self.outcomes.push(waiter, Err(KvError::Timeout(Waited::default())));
         }
         self.restless.remove(&tablet);
@@ -245,7 +245,7 @@ impl<E: Engine> Core<E> {
     pub fn detach(&mut self, tablet: TabletId) {
         let Some(mut replica) = self.replicas.remove(&tablet) else { return };
         self.context.counters.note_lease(replica.handle.lease.publish(None));
-        for waiter in replica.take_all_waiters() {
+        for waiter in replica.waiting.take_all() {
             self.outcomes.push(waiter, Err(KvError::Timeout(Waited::default())));
         }
         self.restless.remove(&tablet);
@@ -374,7 +374,8 @@ impl<E: Engine> Core<E> {
     /// Writers who have waited too long are told that the outcome is unknown.
     fn expire_waiting(&mut self, tablet: TabletId, now_ns: u64) {
         let Some(replica) = self.replicas.get_mut(&tablet) else { return };
-        while let Some(waiting) = replica.take_waiting_if(|waiting| now_ns >= waiting.since_ns + WRITE_PATIENCE_NS) {
+        let Some(since_ns) = now_ns.checked_sub(WRITE_PATIENCE_NS) else { return };
+        while let Some(waiting) = replica.waiting.next_since(since_ns) {
             let (received, required) = replica.group.acknowledgements(waiting.index);
             let waited = Waited { after_ms: WRITE_PATIENCE_NS / 1_000_000, received, required };
             for waiter in waiting.waiters {
@@ -395,7 +396,9 @@ impl<E: Engine> Core<E> {
             let context = &self.context;
             context.counters.proposals.add(replica.fresh.len() as u64);
             let wall_us = self.turned_wall_us;
-            for (waiter, error) in replica.propose_fresh(self.turned_ns, &mut || context.stamps.stamp(wall_us)) {
+            let failed =
+                replica.propose_fresh(self.turned_ns, &context.counters, &mut || context.stamps.stamp(wall_us));
+            for (waiter, error) in failed {
                 self.outcomes.push(waiter, Err(error));
             }
         } else {
@@ -560,6 +563,7 @@ impl<E: Engine> Core<E> {
         let had_ended = replica.has_ended();
         let applied = self.applier.apply(replica, committed, &mut self.outcomes);
         let (ends, is_split) = (replica.has_ended() && !had_ended, replica.split.is_some());
+        let serves_again = replica.has_outlived_its_end() || (had_ended && !replica.has_ended());
         // Whoever leads next stamps after all that was acknowledged, whatever its own clock says.
         self.context.stamps.observe(replica.applied.newest_stamp_us);
         let is_applied = match applied {
@@ -577,6 +581,9 @@ impl<E: Engine> Core<E> {
                 false
             }
         };
+        if is_applied && serves_again {
+            self.publish_lease(tablet);
+        }
         if is_applied && ends {
             // Before anybody hears of it: another tablet may answer for it from then on.
             self.publish_lease(tablet);
@@ -635,7 +642,7 @@ impl<E: Engine> Core<E> {
         replica.failure = Some(error.to_string());
         self.context.counters.note_lease(replica.handle.lease.publish(None));
         self.context.suspect_disk(replica.handle.disk);
-        for waiter in replica.take_all_waiters() {
+        for waiter in replica.waiting.take_all() {
             self.outcomes.push(waiter, Err(KvError::Storage(error.to_string())));
         }
     }

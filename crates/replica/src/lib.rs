@@ -43,6 +43,7 @@ mod split;
 mod staleness;
 mod store;
 mod upkeep;
+mod waiters;
 mod wire;
 mod worker;
 
@@ -56,7 +57,7 @@ pub use events::{TabletEvent, TabletEventKind};
 pub use handle::{Leadership, Permit, TabletHandle};
 pub use liveness::{LEAVING, Liveness, PeerListener};
 pub use merge::{
-    CLOSED, Closing, KeyRange, MergeAction, MergeDriver, MergeReply, MergeStep, Merging, Part, Superseded,
+    CLOSED, Closing, KeyRange, MergeAction, MergeDriver, MergeReply, MergeStep, Merging, Part, Superseded, has_given_up,
 };
 #[doc(hidden)]
 pub use planted::Planted;

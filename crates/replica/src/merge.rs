@@ -1,17 +1,24 @@
 //! A tablet that takes in its neighbour: the steps of that, as evaluated mutations of either tablet, so that they are replicated, survive crashes and
 //! are ordered with everything else that is written (`docs/decisions/2026-11-22-merging-tablets.md`).
 //!
-//! Always true: a tablet that has applied [`MergeStep::Close`] takes no writes and answers no reads, for ever; what the other one takes in counts only if it comes
-//! from one attempt, in order and whole; once that is finished, no attempt changes anything any more, however late it comes.
-//! Left out: which tablets are merged (the node's), when the one stands in the other's place (the catalog's).
+//! Always true: a tablet that has applied [`MergeStep::Close`] takes no writes and answers no reads, until it applies an entry that opens it again
+//! ([`crate::Core::reopen`]), which nobody proposes unless the catalog has cancelled the merge; what the other one takes in counts only if it comes
+//! from one attempt, in order and whole; once that is finished, no attempt changes anything any more, however late it comes; no step of a merge that was
+//! cancelled has an effect, however late it comes: merges are numbered, and both tablets remember which they have given up.
+//! Left out: which tablets are merged (the node's), when the one stands in the other's place, and whether a merge is cancelled (the catalog's).
 
 mod driver;
+mod reopen;
 
 use diorite_base::TabletId;
 use diorite_base::bytes::{Malformed, Reader, put_slice, put_varint};
 use diorite_base::mutation::{EvaluationContext, EvaluationFailed, Evaluator, Mutation, TabletChanges, TabletView};
-use diorite_storage::{AppliedState, absorbed_key};
+use diorite_storage::{AFTER_KEYS_ABOUT_TABLETS, AppliedState, absorbed_key, staged_key};
 pub use driver::{MergeAction, MergeDriver, Part, Superseded};
+use reopen::given_up;
+pub use reopen::has_given_up;
+pub(crate) use reopen::{REOPEN, Reopening};
+use std::cmp::Ordering;
 
 /// Flag of a tablet: it takes nothing any more. The highest bit, as evaluators number theirs from the lowest.
 pub const CLOSED: u64 = 1 << 63;
@@ -43,12 +50,19 @@ impl From<&AppliedState> for Closing {
 /// A step of a merge.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MergeStep {
-    /// To the tablet that is taken in: it ends here.
-    Close,
+    /// To the tablet that is taken in: it ends here, unless the merge was cancelled.
+    Close {
+        /// The tablet itself; 0 in logs of earlier versions, which cancelled no merges.
+        tablet: TabletId,
+        /// Which of its merges.
+        number: u64,
+    },
     /// To the other: a new attempt begins, with nothing.
     Begin {
         /// The tablet that is taken in.
         from: TabletId,
+        /// Which of its merges; 0 in those that earlier versions began.
+        number: u64,
         /// Tells attempts apart.
         attempt: u64,
         /// Its keys.
@@ -67,6 +81,23 @@ pub enum MergeStep {
         /// The rows, ascending.
         rows: Vec<(Vec<u8>, Vec<u8>)>,
     },
+    /// The next piece of a row that is too large for one step. It counts as a part.
+    TakePiece {
+        /// The tablet that is taken in.
+        from: TabletId,
+        /// Which attempt.
+        attempt: u64,
+        /// Counts the parts, from 1.
+        number: u64,
+        /// What was taken in of these keys before goes.
+        instead_of: Option<KeyRange>,
+        /// The row's key.
+        key: Vec<u8>,
+        /// The next bytes of the row.
+        piece: Vec<u8>,
+        /// Whether these are the last.
+        is_last: bool,
+    },
     /// That was all.
     Finish {
         /// The tablet that is taken in.
@@ -78,7 +109,31 @@ pub enum MergeStep {
         /// What else is known of it.
         closing: Closing,
     },
+    /// To the tablet that was to take the other in, once the catalog has cancelled that: what it has taken in goes.
+    Abandon {
+        /// The tablet that is not taken in.
+        from: TabletId,
+        /// Which of its merges.
+        number: u64,
+        /// Its keys.
+        range: KeyRange,
+    },
 }
+
+/// Whether a program ends the tablet that applies it: its leader may answer no read after it has proposed it.
+pub(crate) fn ends_tablet(program: &[u8]) -> bool {
+    matches!(program, [MARK, CLOSE_FOR_EVER | CLOSE, ..])
+}
+
+// The second byte of a step. Earlier versions knew 0 to 3.
+const CLOSE_FOR_EVER: u8 = 0;
+const BEGIN_UNNUMBERED: u8 = 1;
+const TAKE: u8 = 2;
+const FINISH: u8 = 3;
+const CLOSE: u8 = 4;
+const BEGIN: u8 = 5;
+const TAKE_PIECE: u8 = 6;
+const ABANDON: u8 = 7;
 
 /// What became of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,7 +142,7 @@ pub enum MergeReply {
     Done,
     /// All has been taken in already.
     Finished,
-    /// Another attempt has begun since, or a part is missing.
+    /// Another attempt has begun since, a part is missing, or the merge was cancelled.
     Superseded,
 }
 
@@ -120,6 +175,15 @@ fn put_range(out: &mut Vec<u8>, (start, end): &KeyRange) {
     put_slice(out, end);
 }
 
+fn put_optional_range(out: &mut Vec<u8>, range: Option<&KeyRange>) {
+    out.push(u8::from(range.is_some()));
+    range.iter().for_each(|range| put_range(out, range));
+}
+
+fn read_optional_range(reader: &mut Reader<'_>) -> Result<Option<KeyRange>, Malformed> {
+    if reader.u8()? == 0 { Ok(None) } else { read_range(reader).map(Some) }
+}
+
 fn read_range(reader: &mut Reader<'_>) -> Result<KeyRange, Malformed> {
     Ok((reader.slice()?.to_vec(), reader.slice()?.to_vec()))
 }
@@ -133,28 +197,52 @@ impl MergeStep {
     fn encode(&self) -> Vec<u8> {
         let mut out = vec![MARK];
         match self {
-            MergeStep::Close => out.push(0),
-            MergeStep::Begin { from, attempt, range } => {
-                out.push(1);
-                put_numbers(&mut out, &[from.0, *attempt]);
+            MergeStep::Close { tablet: TabletId(0), .. } => out.push(CLOSE_FOR_EVER),
+            MergeStep::Close { tablet, number } => {
+                out.push(CLOSE);
+                put_numbers(&mut out, &[tablet.0, *number]);
+            }
+            MergeStep::Begin { from, number, attempt, range } => {
+                match number {
+                    0 => {
+                        out.push(BEGIN_UNNUMBERED);
+                        put_numbers(&mut out, &[from.0, *attempt]);
+                    }
+                    number => {
+                        out.push(BEGIN);
+                        put_numbers(&mut out, &[from.0, *attempt, *number]);
+                    }
+                }
                 put_range(&mut out, range);
             }
             MergeStep::Take { from, attempt, number, instead_of, rows } => {
-                out.push(2);
+                out.push(TAKE);
                 put_numbers(&mut out, &[from.0, *attempt, *number]);
-                out.push(u8::from(instead_of.is_some()));
-                instead_of.iter().for_each(|range| put_range(&mut out, range));
+                put_optional_range(&mut out, instead_of.as_ref());
                 put_varint(&mut out, rows.len() as u64);
                 for (key, value) in rows {
                     put_slice(&mut out, key);
                     put_slice(&mut out, value);
                 }
             }
+            MergeStep::TakePiece { from, attempt, number, instead_of, key, piece, is_last } => {
+                out.push(TAKE_PIECE);
+                put_numbers(&mut out, &[from.0, *attempt, *number]);
+                put_optional_range(&mut out, instead_of.as_ref());
+                out.push(u8::from(*is_last));
+                put_slice(&mut out, key);
+                put_slice(&mut out, piece);
+            }
             MergeStep::Finish { from, attempt, parts, closing } => {
-                out.push(3);
+                out.push(FINISH);
                 let Closing { newest_stamp_us, newest_explicit_us, flags } = *closing;
                 let stamps = [newest_stamp_us as u64, newest_explicit_us as u64];
                 put_numbers(&mut out, &[from.0, *attempt, *parts, stamps[0], stamps[1], flags]);
+            }
+            MergeStep::Abandon { from, number, range } => {
+                out.push(ABANDON);
+                put_numbers(&mut out, &[from.0, *number]);
+                put_range(&mut out, range);
             }
         }
         out
@@ -172,53 +260,115 @@ impl MergeStep {
             return Err(Malformed);
         }
         let kind = reader.u8()?;
-        if kind == 0 {
-            return Ok(MergeStep::Close);
+        if kind == CLOSE_FOR_EVER {
+            return Ok(MergeStep::Close { tablet: TabletId(0), number: 0 });
         }
         let (from, attempt) = (TabletId(reader.u64()?), reader.u64()?);
         Ok(match kind {
-            1 => MergeStep::Begin { from, attempt, range: read_range(reader)? },
-            2 => {
-                let number = reader.u64()?;
-                let instead_of = if reader.u8()? == 0 { None } else { Some(read_range(reader)?) };
+            CLOSE => MergeStep::Close { tablet: from, number: attempt },
+            BEGIN_UNNUMBERED => MergeStep::Begin { from, number: 0, attempt, range: read_range(reader)? },
+            BEGIN => MergeStep::Begin { from, attempt, number: reader.u64()?, range: read_range(reader)? },
+            TAKE => {
+                let (number, instead_of) = (reader.u64()?, read_optional_range(reader)?);
                 let mut rows = Vec::new();
                 for _ in 0..reader.varint()? {
                     rows.push((reader.slice()?.to_vec(), reader.slice()?.to_vec()));
                 }
                 MergeStep::Take { from, attempt, number, instead_of, rows }
             }
-            3 => {
+            TAKE_PIECE => {
+                let (number, instead_of) = (reader.u64()?, read_optional_range(reader)?);
+                let is_last = reader.u8()? != 0;
+                let (key, piece) = (reader.slice()?.to_vec(), reader.slice()?.to_vec());
+                MergeStep::TakePiece { from, attempt, number, instead_of, key, piece, is_last }
+            }
+            FINISH => {
                 let parts = reader.u64()?;
                 let (newest_stamp_us, newest_explicit_us) = (reader.i64()?, reader.i64()?);
                 let closing = Closing { newest_stamp_us, newest_explicit_us, flags: reader.u64()? };
                 MergeStep::Finish { from, attempt, parts, closing }
             }
+            ABANDON => MergeStep::Abandon { from, number: attempt, range: read_range(reader)? },
             _ => return Err(Malformed),
         })
     }
 }
 
+/// What has become of an attempt.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Stage {
+    #[default]
+    Taking,
+    Finished,
+    /// The merge was cancelled.
+    Abandoned,
+}
+
 /// How far a tablet has taken in another.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Progress {
+    /// Which merge of the other one.
+    number: u64,
     attempt: u64,
     parts: u64,
-    is_finished: bool,
+    stage: Stage,
+    /// Pieces of a row that is not whole yet, under [`staged_key`]: nobody else takes anything in meanwhile.
+    pieces: u32,
 }
 
 impl Progress {
     fn of(from: TabletId, view: &dyn TabletView) -> Result<Self, EvaluationFailed> {
         let Some(bytes) = view.get(&absorbed_key(from.0))? else { return Ok(Self::default()) };
-        let mut reader = Reader::new(&bytes);
-        let read = (|| Ok(Self { attempt: reader.u64()?, parts: reader.u64()?, is_finished: reader.u8()? != 0 }))();
-        read.map_err(|_: Malformed| EvaluationFailed(format!("how far {from} was taken in cannot be decoded")))
+        Self::decode(&bytes).map_err(|_| EvaluationFailed(format!("how far {from} was taken in cannot be decoded")))
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
+        let mut reader = Reader::new(bytes);
+        let (attempt, parts) = (reader.u64()?, reader.u64()?);
+        let stage = match reader.u8()? {
+            0 => Stage::Taking,
+            1 => Stage::Finished,
+            2 => Stage::Abandoned,
+            _ => return Err(Malformed),
+        };
+        if reader.is_empty() {
+            // As earlier versions wrote it.
+            return Ok(Self { attempt, parts, stage, ..Self::default() });
+        }
+        let (number, pieces) = (reader.u64()?, reader.u32()?);
+        Ok(Self { number, attempt, parts, stage, pieces })
     }
 
     fn put(self, from: TabletId, changes: &mut dyn TabletChanges) {
         let mut bytes = Vec::new();
         put_numbers(&mut bytes, &[self.attempt, self.parts]);
-        bytes.push(u8::from(self.is_finished));
+        bytes.push(self.stage as u8);
+        put_numbers(&mut bytes, &[self.number]);
+        bytes.extend_from_slice(&self.pieces.to_le_bytes());
         changes.put(&absorbed_key(from.0), &bytes);
+    }
+
+    /// Removes what was taken in.
+    fn undo(
+        &self,
+        range: &KeyRange,
+        view: &dyn TabletView,
+        changes: &mut dyn TabletChanges,
+    ) -> Result<(), EvaluationFailed> {
+        if self.parts > 0 {
+            delete_rows(range, view, changes)?;
+        }
+        (0..self.pieces).for_each(|piece| changes.delete(&staged_key(piece)));
+        Ok(())
+    }
+
+    /// Whether part `number` of `attempt` is the next one; if not, what there is to reply.
+    fn expects(&self, attempt: u64, number: u64) -> Result<(), MergeReply> {
+        if self.stage != Stage::Taking || self.attempt != attempt || number > self.parts + 1 {
+            return Err(MergeReply::Superseded);
+        }
+        // If it is repeated, what came after it must not be undone.
+        if number <= self.parts { Err(MergeReply::Done) } else { Ok(()) }
     }
 }
 
@@ -248,214 +398,124 @@ fn carry_out(
     view: &dyn TabletView,
     changes: &mut dyn TabletChanges,
 ) -> Result<MergeReply, EvaluationFailed> {
-    match step {
-        MergeStep::Close => changes.raise_flags(CLOSED),
-        MergeStep::Begin { from, attempt, range: (start, end) } => {
+    Ok(match step {
+        MergeStep::Close { tablet, number } => return close(tablet, number, view, changes),
+        MergeStep::Begin { from, number, attempt, range } => {
             let before = Progress::of(from, view)?;
-            if before.is_finished {
-                return Ok(MergeReply::Finished);
+            match (before.number.cmp(&number), before.stage) {
+                (Ordering::Equal, Stage::Finished) => return Ok(MergeReply::Finished),
+                (Ordering::Greater, _) | (Ordering::Equal, Stage::Abandoned) => return Ok(MergeReply::Superseded),
+                (Ordering::Less, _) | (Ordering::Equal, Stage::Taking) => {}
             }
-            if before.parts > 0 {
-                changes.delete_range(&start, &end);
-            }
-            Progress { attempt, ..Progress::default() }.put(from, changes);
+            before.undo(&range, view, changes)?;
+            Progress { number, attempt, ..Progress::default() }.put(from, changes);
+            MergeReply::Done
         }
         MergeStep::Take { from, attempt, number, instead_of, rows } => {
             let progress = Progress::of(from, view)?;
-            if progress.is_finished || progress.attempt != attempt || number > progress.parts + 1 {
-                return Ok(MergeReply::Superseded);
+            if let Err(reply) = progress.expects(attempt, number) {
+                return Ok(reply);
             }
-            if number <= progress.parts {
-                // It was repeated: what came after it must not be undone.
-                return Ok(MergeReply::Done);
-            }
-            if let Some((start, end)) = instead_of {
-                changes.delete_range(&start, &end);
-            }
+            instead_of.map_or(Ok(()), |range| delete_rows(&range, view, changes))?;
             rows.iter().for_each(|(key, value)| changes.put(key, value));
             Progress { parts: number, ..progress }.put(from, changes);
+            MergeReply::Done
+        }
+        MergeStep::TakePiece { from, attempt, number, instead_of, key, piece, is_last } => {
+            let progress = Progress::of(from, view)?;
+            if let Err(reply) = progress.expects(attempt, number) {
+                return Ok(reply);
+            }
+            instead_of.map_or(Ok(()), |range| delete_rows(&range, view, changes))?;
+            let pieces = take_piece(progress.pieces, &key, piece, is_last, view, changes)?;
+            Progress { parts: number, pieces, ..progress }.put(from, changes);
+            MergeReply::Done
         }
         MergeStep::Finish { from, attempt, parts, closing } => {
             let progress = Progress::of(from, view)?;
-            if progress.is_finished {
+            if progress.attempt == attempt && progress.stage == Stage::Finished {
                 return Ok(MergeReply::Finished);
             }
-            if progress.attempt != attempt || progress.parts != parts {
+            let is_whole = progress.parts == parts && progress.pieces == 0;
+            if progress.stage != Stage::Taking || progress.attempt != attempt || !is_whole {
                 return Ok(MergeReply::Superseded);
             }
             changes.raise_flags(closing.flags & !CLOSED);
             changes.raise_stamps(closing.newest_stamp_us, closing.newest_explicit_us);
-            Progress { is_finished: true, ..progress }.put(from, changes);
+            Progress { stage: Stage::Finished, ..progress }.put(from, changes);
+            MergeReply::Done
         }
+        MergeStep::Abandon { from, number, range } => {
+            let before = Progress::of(from, view)?;
+            if before.number > number {
+                return Ok(MergeReply::Superseded);
+            }
+            if before.number < number || before.stage != Stage::Abandoned {
+                before.undo(&range, view, changes)?;
+                Progress { number, stage: Stage::Abandoned, ..Progress::default() }.put(from, changes);
+            }
+            MergeReply::Done
+        }
+    })
+}
+
+fn close(
+    tablet: TabletId,
+    number: u64,
+    view: &dyn TabletView,
+    changes: &mut dyn TabletChanges,
+) -> Result<MergeReply, EvaluationFailed> {
+    let has_given_up = if tablet.0 == 0 { None } else { view.get(&absorbed_key(tablet.0))? };
+    let given_up = given_up(tablet, has_given_up.as_deref()).map_err(|error| EvaluationFailed(error.to_string()))?;
+    if given_up.is_some_and(|given_up| given_up >= number) {
+        return Ok(MergeReply::Superseded);
     }
+    changes.raise_flags(CLOSED);
     Ok(MergeReply::Done)
 }
 
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used, reason = "tests may panic")]
-
-    use super::*;
-    use std::collections::BTreeMap;
-
-    /// A tablet that does nothing but take in another.
-    #[derive(Default)]
-    pub(super) struct Taking {
-        data: BTreeMap<Vec<u8>, Vec<u8>>,
-        flags: u64,
-        pub(super) stamps: (i64, i64),
+/// Removes the rows of a range, and nothing else: what the tablet keeps about itself lies between the keys of the least tokens.
+fn delete_rows(
+    (start, end): &KeyRange,
+    view: &dyn TabletView,
+    changes: &mut dyn TabletChanges,
+) -> Result<(), EvaluationFailed> {
+    let among = |key: &[u8]| key.min(AFTER_KEYS_ABOUT_TABLETS).to_vec();
+    let mut rows = Vec::new();
+    view.scan(&among(start), &among(end), &mut |key, _| {
+        rows.push(key.to_vec());
+        true
+    })?;
+    rows.iter().for_each(|key| changes.delete(key));
+    if end.as_slice() > AFTER_KEYS_ABOUT_TABLETS {
+        changes.delete_range(start.as_slice().max(AFTER_KEYS_ABOUT_TABLETS), end);
     }
-
-    struct Nothing;
-
-    impl Evaluator for Nothing {
-        fn evaluate(
-            &self,
-            _: &[u8],
-            _: EvaluationContext,
-            _: &dyn TabletView,
-            _: &mut dyn TabletChanges,
-        ) -> Result<Vec<u8>, EvaluationFailed> {
-            Err(EvaluationFailed("no step of a merge".to_owned()))
-        }
-    }
-
-    /// What was there before.
-    struct Before(BTreeMap<Vec<u8>, Vec<u8>>);
-
-    impl TabletView for Before {
-        fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, EvaluationFailed> {
-            Ok(self.0.get(key).cloned())
-        }
-
-        fn scan(&self, _: &[u8], _: &[u8], _: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<(), EvaluationFailed> {
-            Err(EvaluationFailed("nothing is scanned".to_owned()))
-        }
-    }
-
-    impl TabletChanges for Taking {
-        fn put(&mut self, key: &[u8], value: &[u8]) {
-            self.data.insert(key.to_vec(), value.to_vec());
-        }
-
-        fn merge(&mut self, _: &[u8], _: &[u8]) {
-            panic!("rows are taken in whole");
-        }
-
-        fn delete(&mut self, _: &[u8]) {
-            panic!("ranges go");
-        }
-
-        fn delete_range(&mut self, start: &[u8], end: &[u8]) {
-            self.data.retain(|key, _| key.as_slice() < start || key.as_slice() >= end);
-        }
-
-        fn raise_flags(&mut self, flags: u64) {
-            self.flags |= flags;
-        }
-
-        fn raise_stamps(&mut self, newest_us: i64, newest_explicit_us: i64) {
-            self.stamps = (newest_us, newest_explicit_us);
-        }
-    }
-
-    impl Taking {
-        pub(super) fn step(&mut self, step: &MergeStep) -> MergeReply {
-            let before = Before(self.data.clone());
-            let context = EvaluationContext { stamp_us: 1, newest_explicit_us: i64::MIN };
-            MergeReply::decode(&Merging(Nothing).evaluate(&step.encode(), context, &before, self).unwrap()).unwrap()
-        }
-
-        pub(super) fn rows(&self) -> Vec<(&[u8], &[u8])> {
-            let rows = self.data.iter().filter(|(key, _)| key.len() == 8);
-            rows.map(|(key, value)| (key.as_slice(), value.as_slice())).collect()
-        }
-    }
-
-    const FROM: TabletId = TabletId(7);
-
-    pub(super) fn key(n: u64) -> Vec<u8> {
-        ((1 << 63) | n).to_be_bytes().to_vec()
-    }
-
-    fn begin(attempt: u64) -> MergeStep {
-        MergeStep::Begin { from: FROM, attempt, range: (key(0), key(100)) }
-    }
-
-    fn take(attempt: u64, number: u64, instead_of: Option<(u64, u64)>, rows: &[(u64, &str)]) -> MergeStep {
-        let instead_of = instead_of.map(|(start, end)| (key(start), key(end)));
-        let rows = rows.iter().map(|(n, value)| (key(*n), value.as_bytes().to_vec())).collect();
-        MergeStep::Take { from: FROM, attempt, number, instead_of, rows }
-    }
-
-    fn finish(attempt: u64, parts: u64) -> MergeStep {
-        let closing = Closing { newest_stamp_us: 40, newest_explicit_us: 30, flags: CLOSED | 5 };
-        MergeStep::Finish { from: FROM, attempt, parts, closing }
-    }
-
-    #[test]
-    fn rows_are_taken_in_and_what_has_changed_since_replaces_them() {
-        let mut tablet = Taking::default();
-        tablet.put(&key(200), b"own");
-        assert_eq!(tablet.step(&begin(1)), MergeReply::Done);
-        assert_eq!(tablet.step(&take(1, 1, None, &[(1, "a"), (2, "b")])), MergeReply::Done);
-        assert_eq!(tablet.step(&take(1, 2, None, &[(3, "c")])), MergeReply::Done);
-        assert_eq!(tablet.step(&take(1, 3, Some((0, 3)), &[(2, "B")])), MergeReply::Done);
-        assert_eq!(tablet.step(&finish(1, 3)), MergeReply::Done);
-        assert_eq!(tablet.rows(), [(&*key(2), &b"B"[..]), (&*key(3), b"c"), (&*key(200), b"own")]);
-        assert_eq!((tablet.flags, tablet.stamps), (5, (40, 30)), "it is not closed itself");
-    }
-
-    #[test]
-    fn a_step_that_comes_again_changes_nothing() {
-        let mut tablet = Taking::default();
-        tablet.step(&begin(1));
-        let first = take(1, 1, None, &[(1, "old")]);
-        tablet.step(&first);
-        tablet.step(&take(1, 2, Some((0, 100)), &[(1, "new")]));
-        assert_eq!(tablet.step(&first), MergeReply::Done);
-        assert_eq!(tablet.rows(), [(&*key(1), &b"new"[..])]);
-    }
-
-    #[test]
-    fn a_later_attempt_begins_with_nothing_and_an_earlier_one_does_nothing_more() {
-        let mut tablet = Taking::default();
-        tablet.step(&begin(1));
-        tablet.step(&take(1, 1, None, &[(1, "first")]));
-        assert_eq!(tablet.step(&begin(2)), MergeReply::Done);
-        assert!(tablet.rows().is_empty());
-        assert_eq!(tablet.step(&take(1, 2, None, &[(2, "first")])), MergeReply::Superseded);
-        assert_eq!(tablet.step(&take(2, 2, None, &[(2, "second")])), MergeReply::Superseded, "a part is missing");
-        tablet.step(&take(2, 1, None, &[(1, "second")]));
-        assert_eq!(tablet.step(&finish(1, 1)), MergeReply::Superseded);
-        assert_eq!(tablet.step(&finish(2, 2)), MergeReply::Superseded, "a part is missing");
-        assert_eq!(tablet.step(&finish(2, 1)), MergeReply::Done);
-        assert_eq!(tablet.rows(), [(&*key(1), &b"second"[..])]);
-    }
-
-    #[test]
-    fn nothing_undoes_what_is_finished() {
-        let mut tablet = Taking::default();
-        tablet.step(&begin(1));
-        tablet.step(&take(1, 1, None, &[(1, "taken")]));
-        tablet.step(&finish(1, 1));
-        tablet.put(&key(1), b"written since");
-        assert_eq!(tablet.step(&begin(2)), MergeReply::Finished);
-        assert_eq!(tablet.step(&take(1, 2, Some((0, 100)), &[])), MergeReply::Superseded);
-        assert_eq!(tablet.step(&take(2, 1, Some((0, 100)), &[])), MergeReply::Superseded);
-        assert_eq!(tablet.step(&finish(1, 1)), MergeReply::Finished);
-        assert_eq!(tablet.rows(), [(&*key(1), &b"written since"[..])]);
-    }
-
-    #[test]
-    fn other_programs_are_left_to_the_evaluator_within() {
-        let context = EvaluationContext { stamp_us: 1, newest_explicit_us: i64::MIN };
-        let mut tablet = Taking::default();
-        let view = Before(BTreeMap::new());
-        let refused = Merging(Nothing).evaluate(&[1, 2, 3], context, &view, &mut tablet).unwrap_err();
-        assert_eq!(refused.0, "no step of a merge");
-        assert!(Merging(Nothing).evaluate(&[MARK, 9], context, &view, &mut tablet).is_err());
-        assert!(Merging(Nothing).evaluate(&[MARK], context, &view, &mut tablet).is_err());
-        assert!(MergeReply::decode(&[3]).is_err());
-    }
+    Ok(())
 }
+
+/// Takes the next piece of a row beside `held` others; returns how many there are then. With the last one the row is whole.
+fn take_piece(
+    held: u32,
+    key: &[u8],
+    piece: Vec<u8>,
+    is_last: bool,
+    view: &dyn TabletView,
+    changes: &mut dyn TabletChanges,
+) -> Result<u32, EvaluationFailed> {
+    if !is_last {
+        changes.put(&staged_key(held), &piece);
+        return Ok(held + 1);
+    }
+    let mut row = Vec::new();
+    for before in 0..held {
+        let lost = || EvaluationFailed(format!("piece {before} of a row that is taken in is missing"));
+        row.extend_from_slice(&view.get(&staged_key(before))?.ok_or_else(lost)?);
+        changes.delete(&staged_key(before));
+    }
+    row.extend_from_slice(&piece);
+    changes.put(key, &row);
+    Ok(0)
+}
+
+#[cfg(test)]
+mod tests;

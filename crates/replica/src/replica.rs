@@ -1,14 +1,16 @@
 //! A tablet replica as its core holds it, and what reaches the core.
 
 use crate::context::Context;
+use crate::counters::StoreCounters;
 use crate::election::{PING_NS, QUIET_NS};
 use crate::entry::Payload;
 use crate::handle::TabletHandle;
-use crate::merge::CLOSED;
+use crate::merge::{CLOSED, ends_tablet};
 use crate::prefetch::{prefetch, prefetch_range};
 use crate::split::SplitMark;
 use crate::store::Refused;
-use diorite_base::mutation::{Evaluator, Mutation, MutationRef};
+use crate::waiters::{Waiters, Waiting};
+use diorite_base::mutation::{Body, Evaluator, Mutation, MutationRef};
 use diorite_base::write::{KvError, WriteSink};
 use diorite_base::{GroupId, NodeId, TabletId};
 use diorite_raft::{
@@ -16,7 +18,7 @@ use diorite_raft::{
 };
 use diorite_storage::{AppliedState, Engine, Log, LogRecords, MEMBERS_KEY, SPLIT_KEY, StorageError, TabletData};
 use protobuf::Message as _;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -96,14 +98,6 @@ pub(crate) struct Basis {
     has_failed: bool,
 }
 
-/// A proposed entry that somebody waits for.
-pub(crate) struct Waiting {
-    pub(crate) index: u64,
-    pub(crate) term: u64,
-    pub(crate) since_ns: u64,
-    pub(crate) waiters: Vec<Waiter>,
-}
-
 /// Committed entries that a follower has put off applying.
 #[derive(Default)]
 pub(crate) struct Deferred {
@@ -146,8 +140,8 @@ pub struct Replica<E: Engine> {
     pub(crate) members: Members,
     /// Writes of this turn, not proposed yet.
     pub(crate) fresh: Vec<Proposal>,
-    /// Waiters of proposed entries, in log order.
-    pub(crate) waiting: VecDeque<Waiting>,
+    /// Waiters of proposed entries.
+    pub(crate) waiting: Waiters,
     /// Whether it is in the core's list of replicas to look at in this turn.
     pub(crate) touched: bool,
     /// Whether it is among the core's restless ones.
@@ -191,8 +185,11 @@ pub struct Replica<E: Engine> {
     pub(crate) announces_copy: bool,
     /// It has been split, and takes nothing any more.
     pub(crate) split: Option<SplitMark>,
-    /// The term in which this leader proposed to split it: it takes nothing any more in that.
-    pub(crate) split_term: u64,
+    /// Index and term of the entry with which this leader has proposed to end the tablet, by a split or a merge: it serves nothing in that term until the entry
+    /// is applied and turns out not to have ended it.
+    pub(crate) ending: Option<(u64, u64)>,
+    /// The merge, and the term, in which this leader has proposed to open the tablet again.
+    pub(crate) reopening: Option<(u64, u64)>,
     /// Of a follower: how far its leader was, and when this node asked; until that much is applied.
     pub(crate) position: Option<(u64, u64)>,
     /// Entries after this one were proposed by leaders that had carried out the last change of the members: whoever holds one of them durably knows,
@@ -263,6 +260,14 @@ fn recover_log<E: Engine>(
     Ok(recovered)
 }
 
+/// The program of a write, if it has one.
+fn program_of(mutation: &Mutation) -> Option<&[u8]> {
+    match MutationRef::decode(mutation.as_bytes()).ok()?.body() {
+        Body::Evaluated(program) => Some(program),
+        Body::Blind(_) => None,
+    }
+}
+
 impl<E: Engine> Replica<E> {
     /// A replica that goes on from what its data and its log hold. `place`: the worker and the disk.
     pub fn recover(
@@ -301,7 +306,7 @@ impl<E: Engine> Replica<E> {
             applied,
             members: opening.members,
             fresh: Vec::new(),
-            waiting: VecDeque::new(),
+            waiting: Waiters::default(),
             touched: false,
             is_restless: false,
             progress_at: 0..0,
@@ -324,7 +329,8 @@ impl<E: Engine> Replica<E> {
             keep_from: 0,
             announces_copy,
             split,
-            split_term: 0,
+            ending: None,
+            reopening: None,
             position: None,
             members_index: applied.index,
         })
@@ -382,7 +388,7 @@ impl<E: Engine> Replica<E> {
     /// Whether it leads and has not given its lease up.
     pub(crate) fn may_propose(&self) -> bool {
         let term = self.group.term();
-        let has_ended = self.split_term == term || self.has_ended();
+        let has_ended = self.ending.is_some_and(|(_, of)| of == term) || self.has_ended();
         self.group.is_leader()
             && self.released_term != term
             && (!has_ended || self.handle.planted.keep_lease_when_split)
@@ -448,21 +454,33 @@ impl<E: Engine> Replica<E> {
     }
 
     /// Proposes all fresh writes, stamped from `next_stamp`; returns those that failed. Only for a replica that may propose.
-    pub(crate) fn propose_fresh(&mut self, now_ns: u64, next_stamp: &mut dyn FnMut() -> i64) -> Vec<(Waiter, KvError)> {
+    pub(crate) fn propose_fresh(
+        &mut self,
+        now_ns: u64,
+        counters: &StoreCounters,
+        next_stamp: &mut dyn FnMut() -> i64,
+    ) -> Vec<(Waiter, KvError)> {
         let mut failed = Vec::new();
         let mut payload = Payload::default();
         let mut waiters = Vec::new();
         let mut fresh = std::mem::take(&mut self.fresh);
         for mut proposal in fresh.drain(..) {
             proposal.mutation.stamp(next_stamp());
-            let alone = MutationRef::decode(proposal.mutation.as_bytes()).is_ok_and(|read| read.is_evaluated());
+            let program = program_of(&proposal.mutation);
+            let (alone, ends) = (program.is_some(), program.is_some_and(ends_tablet));
             if alone || payload.size_bytes() >= ENTRY_BYTES {
                 self.propose(&mut payload, &mut waiters, now_ns, &mut failed);
+            }
+            if ends {
+                self.end_lease(counters);
             }
             payload.push(&proposal.mutation);
             waiters.push(proposal.waiter);
             if alone {
-                self.propose(&mut payload, &mut waiters, now_ns, &mut failed);
+                let index = self.propose(&mut payload, &mut waiters, now_ns, &mut failed);
+                if let Some(index) = index.filter(|_| ends) {
+                    self.note_ending(index);
+                }
             }
         }
         self.propose(&mut payload, &mut waiters, now_ns, &mut failed);
@@ -470,15 +488,23 @@ impl<E: Engine> Replica<E> {
         failed
     }
 
+    /// Lets no read begin or end from here on: the entry that ends the tablet is about to be proposed, and whoever applies it may let another tablet answer. The lease
+    /// comes back with the next look at this replica, unless [`Self::note_ending`] follows.
+    pub(crate) fn end_lease(&mut self, counters: &StoreCounters) {
+        counters.note_lease(self.handle.lease.publish(None));
+        self.published = None;
+    }
+
+    /// Proposes what was gathered, if anything; returns the index of the entry.
     fn propose(
         &mut self,
         payload: &mut Payload,
         waiters: &mut Vec<Waiter>,
         now_ns: u64,
         failed: &mut Vec<(Waiter, KvError)>,
-    ) {
+    ) -> Option<u64> {
         if waiters.is_empty() {
-            return;
+            return None;
         }
         let outcome = self.group.propose(payload.take()).map_err(|error| match error {
             GroupError::NotLeader => KvError::Overloaded("too much of the tablet's log waits for a quorum"),
@@ -489,24 +515,24 @@ impl<E: Engine> Replica<E> {
                 let term = self.group.term();
                 let waiters = std::mem::take(waiters);
                 self.proposed_ns = now_ns;
-                self.waiting.push_back(Waiting { index, term, since_ns: now_ns, waiters });
+                self.waiting.push(Waiting { index, term, since_ns: now_ns, waiters });
+                Some(index)
             }
-            Err(error) => failed.extend(waiters.drain(..).map(|waiter| (waiter, error.clone()))),
+            Err(error) => {
+                failed.extend(waiters.drain(..).map(|waiter| (waiter, error.clone())));
+                None
+            }
         }
     }
 
-    /// Those who wait for an entry at or before `index`, the earliest first.
-    pub(crate) fn take_waiting(&mut self, index: u64) -> Option<Waiting> {
-        self.take_waiting_if(|waiting| waiting.index <= index)
+    /// Notes that this leader has proposed an entry that ends the tablet.
+    pub(crate) fn note_ending(&mut self, index: u64) {
+        self.ending = Some((index, self.group.term()));
     }
 
-    /// The first who wait, if that is so of them.
-    pub(crate) fn take_waiting_if(&mut self, is_due: impl Fn(&Waiting) -> bool) -> Option<Waiting> {
-        if self.waiting.front().is_some_and(is_due) { self.waiting.pop_front() } else { None }
-    }
-
-    /// All waiters of entries not applied yet.
-    pub(crate) fn take_all_waiters(&mut self) -> Vec<Waiter> {
-        self.waiting.drain(..).flat_map(|waiting| waiting.waiters).collect()
+    /// Whether the entry that was to end the tablet is applied and has not ended it: it serves again.
+    pub(crate) fn has_outlived_its_end(&mut self) -> bool {
+        let applied = (self.applied.term, self.applied.index);
+        self.ending.take_if(|(index, term)| (*term, *index) <= applied).is_some() && !self.has_ended()
     }
 }

@@ -117,16 +117,15 @@ impl<E: Engine> Core<E> {
             return;
         }
         // In this order: who applies the entry may let a child answer, and this node must not any more.
-        replica.split_term = replica.group.term();
         if !self.context.planted.keep_lease_when_split {
-            self.context.counters.note_lease(replica.handle.lease.publish(None));
+            replica.end_lease(&self.context.counters);
         }
         match replica.group.propose_marked(SPLIT, split.encode()) {
-            Ok(index) => tracing::info!(event = "split", %tablet, index, children = ?split.children, "splitting"),
-            Err(error) => {
-                tracing::warn!(%tablet, %error, "could not propose to split a tablet");
-                replica.split_term = 0;
+            Ok(index) => {
+                replica.note_ending(index);
+                tracing::info!(event = "split", %tablet, index, children = ?split.children, "splitting");
             }
+            Err(error) => tracing::warn!(%tablet, %error, "could not propose to split a tablet"),
         }
         self.touch(tablet);
         self.advance();
@@ -239,6 +238,13 @@ impl Splits {
             self.changed.notify_one();
         }
         waiting.prepared.contains(&tablet)
+    }
+
+    /// The tablet is not to be split.
+    pub(crate) fn forget(&self, tablet: TabletId) {
+        let mut waiting = self.waiting.lock();
+        waiting.jobs.retain(|job| !matches!(job, Job::Prepare(parent, _) if *parent == tablet));
+        waiting.prepared.remove(&tablet);
     }
 
     /// Makes children until the store closes.

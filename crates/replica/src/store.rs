@@ -442,6 +442,23 @@ impl Store {
         }
     }
 
+    /// Forgets what was prepared for a split of this tablet that was cancelled.
+    pub fn cancel_split(&self, tablet: TabletId, children: [TabletId; 2]) {
+        self.splits.forget(tablet);
+        if let Some(handle) = self.handle(tablet) {
+            handle.keep_for_children(u64::MAX);
+            handle.prepared.lock().clear();
+        }
+        self.close(&children);
+    }
+
+    /// Opens a tablet again, if it is led here, that was to go in the merge of this number: the catalog has cancelled it. To be repeated until [`crate::has_given_up`].
+    pub fn reopen(&self, tablet: TabletId, number: u64) {
+        if let Some(handle) = self.handle(tablet) {
+            self.inner.queues[handle.worker].command(Command::Reopen(tablet, number));
+        }
+    }
+
     /// Tells the leader of a tablet that is to be split that its children have been prepared here.
     pub fn tell_prepared(&self, tablet: TabletId) {
         if let Some(handle) = self.handle(tablet) {

@@ -46,6 +46,8 @@ pub(crate) enum Command {
     TellOpened(TabletId),
     /// Split this tablet, if it is led here.
     Split(TabletId, Split),
+    /// Open this tablet again, if it is led here: its merge of this number was cancelled.
+    Reopen(TabletId, u64),
     /// Say how this replica is.
     Describe(TabletId, SyncSender<Option<ReplicaState>>),
     /// Let others lead.
@@ -142,6 +144,7 @@ impl Worker {
             Command::TellPrepared(tablet) => self.core.tell_prepared(tablet),
             Command::TellOpened(tablet) => self.core.tell_opened(tablet),
             Command::Split(tablet, split) => self.core.split(tablet, &split),
+            Command::Reopen(tablet, number) => self.core.reopen(tablet, number),
             Command::Members(tablet, members) => self.core.set_members(tablet, members),
             Command::Describe(tablet, reply) => {
                 let _ = reply.send(self.core.describe(tablet));

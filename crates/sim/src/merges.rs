@@ -175,7 +175,7 @@ impl Cluster {
     fn drive(&mut self, node: NodeId, life: u64, from: TabletId, into: TabletId) {
         let range = self.setting.ranges[&from];
         let keys = (program::key(range.start).to_vec(), program::key(range.end).to_vec());
-        let (driver, action) = MergeDriver::begin(from, into, keys, &mut SplitMix64::new(self.merges.dice.bits()));
+        let (driver, action) = MergeDriver::begin(from, into, 1, keys, &mut SplitMix64::new(self.merges.dice.bits()));
         let id = self.merges.next_drive;
         self.merges.next_drive += 1;
         self.merges.drives.insert(id, Drive { node, life, from, into, driver, action, turn: 0, tries: 0 });
@@ -215,7 +215,7 @@ impl Cluster {
             }
             MergeAction::Close => {
                 let from = drive.from;
-                self.send_step(id, from, MergeStep::Close);
+                self.send_step(id, from, MergeStep::Close { tablet: from, number: 1 });
             }
             MergeAction::Serve => {
                 let (from, into) = (drive.from, drive.into);

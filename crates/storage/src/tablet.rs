@@ -40,6 +40,16 @@ pub fn absorbed_key(tablet: u64) -> [u8; 7] {
     [0, 3, a, b, c, d, e]
 }
 
+/// Where a tablet keeps a piece of a row that it takes in from another tablet, until the row is whole. Like [`META_KEY`] shorter than any key of the data; scans do
+/// not show it.
+pub fn staged_key(piece: u32) -> [u8; 6] {
+    let [a, b, c, d] = piece.to_be_bytes();
+    [0, 4, a, b, c, d]
+}
+
+/// Sorts after everything that a tablet keeps about itself; only rows of the least tokens come before it.
+pub const AFTER_KEYS_ABOUT_TABLETS: &[u8] = &[0, 5];
+
 /// Sorts after all data: no key goes on with this byte after its token.
 pub const AFTER_ALL_KEYS: &[u8] = &[0xFF; 9];
 
@@ -48,7 +58,7 @@ const SCAN_FILL_ENTRIES: usize = 1_000;
 
 /// Whether the key is not one of the data.
 pub(crate) fn is_about_the_tablet(key: &[u8]) -> bool {
-    [META_KEY, MEMBERS_KEY, SPLIT_KEY].contains(&key) || (key.len() == 7 && key.starts_with(&[0, 3]))
+    [META_KEY, MEMBERS_KEY, SPLIT_KEY].contains(&key) || matches!(key, [0, 3, _, _, _, _, _] | [0, 4, _, _, _, _])
 }
 
 /// How far the Raft log has been applied to a tablet, and what the log has said so far about the tablet as a whole.

@@ -158,6 +158,7 @@ fn closer(tablet: &TabletDetail) -> Markup {
             (badge(tone, word))
             a.strong href=(address(&status.keyspace, &status.table)) { (status.keyspace) "." (status.table) }
         }
+        @if let Some(how) = &status.reshaping { p { "The tablet: " (how) "." } }
         dl.tiles {
             (tile("Leader", status.leader.map_or_else(nothing, node_link), Some(html! { "lease " (lease) })))
             (tile("Term", optional(leader, |leader| count(leader.term)), None))

@@ -5,7 +5,7 @@
 //! drivers are told (drops first, a keyspace before what is in it and after it is gone).
 
 use super::command::{Change, NewTablet, SchemaChangeKind, SchemaEvent, SchemaTarget};
-use super::{Catalog, Map, Placement};
+use super::{Catalog, Map, Placement, Split};
 use diorite_base::{NodeId, TableId, TabletId};
 use diorite_model::schema::TableEntry;
 use std::collections::BTreeMap;
@@ -30,6 +30,7 @@ impl Catalog {
         if self.identity.settings != older.identity.settings {
             changes.push(Change::SettingsChanged);
         }
+        self.splits_to_forget(older, &mut changes);
         self.tablets_to_split(older, &mut changes);
         self.replicas_to_close(older, &mut changes);
         self.tablets_to_drop(older, &mut changes);
@@ -64,6 +65,16 @@ impl Catalog {
         let is_asked_for = |placement: &Placement| placement.split.as_ref().is_some_and(|split| !split.is_served);
         let asked = differing(&older.tablets, &self.tablets).filter(|(_, placement)| is_asked_for(placement));
         changes.extend(asked.map(|(tablet, _)| Change::SplitTablet(*tablet)));
+    }
+
+    fn splits_to_forget(&self, older: &Catalog, changes: &mut Vec<Change>) {
+        for (tablet, placement) in differing(&older.tablets, &self.tablets) {
+            let before = older.tablets.get(tablet).and_then(|before| before.split);
+            let is_same = |split: &Split| placement.split.is_some_and(|now| now.children == split.children);
+            if let Some(split) = before.filter(|split| !is_same(split)) {
+                changes.push(Change::SplitCancelled { tablet: *tablet, children: split.children });
+            }
+        }
     }
 
     fn replicas_to_close(&self, older: &Catalog, changes: &mut Vec<Change>) {

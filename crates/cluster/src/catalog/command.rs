@@ -4,6 +4,7 @@
 //! stops instead of guessing, as its state would part from its peers'.
 
 use super::NodeState;
+use super::merge::CancelledMerge;
 use super::roles::RoleCommand;
 use diorite_base::{NodeId, TableId, TabletId};
 use diorite_model::schema::{Keyspace, Table};
@@ -146,6 +147,18 @@ pub enum Command {
         #[serde(default)]
         stays: bool,
     },
+    /// A split can be cancelled no more: the tablet's leader is about to stop it.
+    CommitSplit {
+        /// Which.
+        tablet: TabletId,
+        /// The children that it was given: they tell this split from others.
+        children: [TabletId; 2],
+    },
+    /// A tablet that is to be split stays whole.
+    CancelSplit {
+        /// Which.
+        tablet: TabletId,
+    },
     /// A tablet that is being split takes no writes any more: its children take its place.
     ServeSplit {
         /// Which.
@@ -168,6 +181,26 @@ pub enum Command {
         tablet: TabletId,
         /// The one that stays.
         into: TabletId,
+        /// Which of the tablet's merges; not given by earlier versions.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        number: Option<u64>,
+    },
+    /// A merge that is not served yet never will be.
+    CancelMerge {
+        /// One of the two.
+        tablet: TabletId,
+        /// Which of its merges; whichever is under way if not given.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        number: Option<u64>,
+        /// Why, and when.
+        cancelled: CancelledMerge,
+    },
+    /// Nothing is left of a merge that was cancelled.
+    EndCancelledMerge {
+        /// The one that was to go.
+        tablet: TabletId,
+        /// Which of its merges.
+        number: u64,
     },
     /// Says what a node is there for.
     SetNodeState {
@@ -473,6 +506,13 @@ pub enum Change {
     },
     /// The leader of this tablet is to split it ([`super::Placement::split`] says where).
     SplitTablet(TabletId),
+    /// This tablet is not to be split after all: what was prepared of these children goes.
+    SplitCancelled {
+        /// Which.
+        tablet: TabletId,
+        /// What would have become of it.
+        children: [TabletId; 2],
+    },
     /// Close the replicas of these tablets that are on these nodes, and remove their files: the groups do without them.
     ReplicasGone {
         /// Which, and where.

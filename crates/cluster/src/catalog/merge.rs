@@ -3,9 +3,13 @@
 //! ```text
 //! begin   neither moves, is split or merged otherwise; the leader of the tablet that goes copies its rows to the one that stays, and closes it
 //! serve   the one that stays has all of them: it stands in the place of both in the table, and the other is dropped
+//! cancel  instead of serve: the tablet that was to go is opened again, the other one forgets what it has taken in
+//! end     both are done with that: they may move, be split and merged again
 //! ```
 //!
-//! Always true: the two are neighbours of one table until the end, and the one that stays keeps its id and its group.
+//! Always true: the two are neighbours of one table until the end, and the one that stays keeps its id and its group. Whether a merge is served or cancelled is decided
+//! here, by whichever command comes first, and never changed: so whoever opens the tablet again knows that nobody else answers for it. Each merge
+//! has a number, greater than those of all merges before it: what is still under way of an earlier one is told by that.
 //! Left out: how the rows get there (`replica::merge` and the node), and which tablets had better be merged (the node's).
 
 use super::apply::{Done, Rejected, Step};
@@ -26,10 +30,19 @@ pub enum Merge {
     Of(TabletId),
 }
 
+/// A merge that was cancelled, as it is remembered of the tablet that was to go.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CancelledMerge {
+    /// Why.
+    pub reason: String,
+    /// When, by the clock of whoever asked for it, milliseconds since the epoch.
+    pub unix_ms: i64,
+}
+
 impl Catalog {
     pub(super) fn begin_merge(&mut self, tablet: TabletId, into: TabletId) -> Step {
         let (current, entry, place) = self.live(tablet)?;
-        if current.merge == Some(Merge::Into(into)) {
+        if current.merge == Some(Merge::Into(into)) && !current.is_merge_cancelled {
             return Ok(Done::Nothing);
         }
         let (other, _, other_place) = self.live(into)?;
@@ -43,18 +56,29 @@ impl Catalog {
             }
         }
         debug_assert!(entry.tablets.len() > 1, "neighbours are two");
+        // Every command that changes something has a version of its own.
+        let merge_number = self.identity.version + 1;
         let tablets = Arc::make_mut(&mut self.tablets);
-        let marked = |placement: &Placement, merge| Arc::new(Placement { merge: Some(merge), ..placement.clone() });
+        let marked = |placement: &Placement, merge| {
+            let cancelled_merge = None;
+            Arc::new(Placement { merge: Some(merge), merge_number, cancelled_merge, ..placement.clone() })
+        };
         tablets.insert(tablet, marked(&current, Merge::Into(into)));
         tablets.insert(into, marked(&other, Merge::Of(tablet)));
         Ok(Done::Changed)
     }
 
-    pub(super) fn serve_merge(&mut self, tablet: TabletId, into: TabletId) -> Step {
-        let is_asked_for = |placement: &Arc<Placement>| placement.merge == Some(Merge::Into(into));
-        if !self.tablets.get(&tablet).is_some_and(is_asked_for) {
+    pub(super) fn serve_merge(&mut self, tablet: TabletId, into: TabletId, number: Option<u64>) -> Step {
+        // Those of earlier versions have no number.
+        let is_asked_for = |placement: &Arc<Placement>| {
+            placement.merge == Some(Merge::Into(into)) && number.is_none_or(|number| number == placement.merge_number)
+        };
+        let Some(current) = self.tablets.get(&tablet).filter(|placement| is_asked_for(placement)) else {
             // It was told before, or the table has been dropped or truncated meanwhile.
             return Ok(Done::Nothing);
+        };
+        if current.is_merge_cancelled {
+            return Err(Rejected(Rejection::Conflict, format!("the merge of {tablet} into {into} was cancelled")));
         }
         let (_, entry, place) = self.live(tablet)?;
         let mut entry = TableEntry::clone(&entry);
@@ -68,6 +92,43 @@ impl Catalog {
             Arc::make_mut(&mut self.tablets).insert(into, Arc::new(placement));
         }
         self.drop_tablet(tablet);
+        Ok(Done::Changed)
+    }
+
+    /// `tablet`: either of the two; `number`: only that merge, if given.
+    pub(super) fn cancel_merge(&mut self, tablet: TabletId, number: Option<u64>, cancelled: &CancelledMerge) -> Step {
+        let (found, ..) = self.live(tablet)?;
+        let goes = match found.merge {
+            Some(Merge::Into(_)) => tablet,
+            Some(Merge::Of(goes)) => goes,
+            None => return Err(Rejected(Rejection::Invalid, format!("{tablet} is not being merged"))),
+        };
+        let (current, ..) = self.live(goes)?;
+        if current.is_merge_cancelled || number.is_some_and(|number| number != current.merge_number) {
+            return Ok(Done::Nothing);
+        }
+        let cancelled_merge = Some(cancelled.clone());
+        let placement = Placement { is_merge_cancelled: true, cancelled_merge, ..Placement::clone(&current) };
+        Arc::make_mut(&mut self.tablets).insert(goes, Arc::new(placement));
+        Ok(Done::Changed)
+    }
+
+    /// The tablet that was to go is open again, and the other one has nothing of it.
+    pub(super) fn end_cancelled_merge(&mut self, tablet: TabletId, number: u64) -> Step {
+        let is_meant = |placement: &Arc<Placement>| placement.is_merge_cancelled && placement.merge_number == number;
+        let Some(current) = self.tablets.get(&tablet).filter(|placement| is_meant(placement)).cloned() else {
+            return Ok(Done::Nothing);
+        };
+        let other = match current.merge {
+            Some(Merge::Into(into)) => self.tablets.get(&into).map(|other| (into, Arc::clone(other))),
+            _ => None,
+        };
+        let tablets = Arc::make_mut(&mut self.tablets);
+        let placement = Placement { merge: None, is_merge_cancelled: false, ..Placement::clone(&current) };
+        tablets.insert(tablet, Arc::new(placement));
+        if let Some((into, other)) = other.filter(|(_, other)| other.merge == Some(Merge::Of(tablet))) {
+            tablets.insert(into, Arc::new(Placement { merge: None, ..Placement::clone(&other) }));
+        }
         Ok(Done::Changed)
     }
 }

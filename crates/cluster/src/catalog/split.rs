@@ -1,13 +1,14 @@
 //! Splitting a tablet in two.
 //!
 //! ```text
-//! begin   the children get their ids; the leader stops the tablet with an entry of its log that says where to split
+//! begin   the children get their ids, and are prepared
+//! commit  from here on the split cannot be cancelled: the leader stops the tablet with an entry of its log that says where to split
 //! serve   that entry is applied: the children stand in the tablet's place in the table, with the same replicas
 //! settle  a quorum of a child's replicas has begun where the tablet ended; when that is so of both, the tablet is dropped
 //! ```
 //!
 //! Always true: a tablet that is to be split does not move, nor do its children until the end, so all of them have the same replicas and the same
-//! founders; until the end the tablet has its placement, so that replicas that lag still learn from its log where it ended.
+//! founders; no leader stops a tablet before the split is committed here, so that one that is cancelled has stopped nothing; until the end the tablet has its placement, so that replicas that lag still learn from its log where it ended.
 //! Left out: what a replica does when it is split (`replica`), and which tablets had better be split (the balancer's).
 
 use super::apply::{Done, Rejected, Step};
@@ -28,9 +29,16 @@ pub struct Split {
     pub children: [TabletId; 2],
     /// Whether the children have taken its place.
     pub is_served: bool,
+    /// Whether it cannot be cancelled any more. Splits of earlier versions could not be.
+    #[serde(default = "is_of_earlier_version")]
+    pub is_committed: bool,
     /// Whether the table is to keep as many tablets as it has then.
     #[serde(default)]
     pub stays: bool,
+}
+
+fn is_of_earlier_version() -> bool {
+    true
 }
 
 /// Where a tablet that was split off began.
@@ -66,8 +74,40 @@ impl Catalog {
         let mut placement = Placement::clone(&current);
         let next = self.identity.next_tablet;
         self.identity.next_tablet += 2;
-        placement.split = Some(Split { at, children: [TabletId(next), TabletId(next + 1)], is_served: false, stays });
+        let children = [TabletId(next), TabletId(next + 1)];
+        placement.split = Some(Split { at, children, is_served: false, is_committed: false, stays });
         Arc::make_mut(&mut self.tablets).insert(tablet, Arc::new(placement));
+        Ok(Done::Changed)
+    }
+
+    /// `children` tell the split that is meant from others of the tablet.
+    pub(super) fn commit_split(&mut self, tablet: TabletId, children: [TabletId; 2]) -> Step {
+        let (current, ..) = self.live(tablet)?;
+        let split = current.split.filter(|split| split.children == children);
+        let split =
+            split.ok_or_else(|| Rejected(Rejection::Conflict, format!("the split of {tablet} was cancelled")))?;
+        if split.is_committed {
+            return Ok(Done::Nothing);
+        }
+        let split = Some(Split { is_committed: true, ..split });
+        let placement = Arc::new(Placement { split, ..Placement::clone(&current) });
+        Arc::make_mut(&mut self.tablets).insert(tablet, placement);
+        Ok(Done::Changed)
+    }
+
+    pub(super) fn cancel_split(&mut self, tablet: TabletId) -> Step {
+        let split = self.tablets.get(&tablet).and_then(|placement| placement.split);
+        if split.is_some_and(|split| split.is_committed || split.is_served) {
+            let message =
+                format!("the split of {tablet} is past the point where it could be cancelled: it ends by itself");
+            return Err(Rejected(Rejection::Conflict, message));
+        }
+        let (current, ..) = self.live(tablet)?;
+        if split.is_none() {
+            return Err(Rejected(Rejection::Invalid, format!("{tablet} is not being split")));
+        }
+        let placement = Arc::new(Placement { split: None, ..Placement::clone(&current) });
+        Arc::make_mut(&mut self.tablets).insert(tablet, placement);
         Ok(Done::Changed)
     }
 
@@ -86,10 +126,11 @@ impl Catalog {
             // Not the founders of the tablet: a replica that begins with nothing, when nobody needs the tablet any more, would take a set of members for
             // its own that is long out of date, and may be itself alone.
             let founders = current.replicas.clone();
-            let placement = Placement { split: None, origin: Some(origin), founders, ..Placement::clone(&current) };
+            let parent = Placement { merge_number: 0, cancelled_merge: None, ..Placement::clone(&current) };
+            let placement = Placement { split: None, origin: Some(origin), founders, ..parent };
             tablets.insert(child, Arc::new(placement));
         }
-        let served = Split { is_served: true, ..split };
+        let served = Split { is_served: true, is_committed: true, ..split };
         tablets.insert(tablet, Arc::new(Placement { split: Some(served), ..Placement::clone(&current) }));
         let mut entry = TableEntry::clone(&entry);
         if split.stays && entry.least_tablets > 0 {

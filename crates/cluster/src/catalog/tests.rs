@@ -111,7 +111,24 @@ fn operation(catalog: &Catalog, verb: &str, words: &[&str]) -> Command {
             Command::BeginSplit { tablet: tablet_of(words[0]), at: option("at").unwrap().parse().unwrap(), stays: true }
         }
         "merge" => Command::BeginMerge { tablet: tablet_of(words[0]), into: tablet_of(words[1]) },
-        "serve-merge" => Command::ServeMerge { tablet: tablet_of(words[0]), into: tablet_of(words[1]) },
+        "serve-merge" => {
+            let number = option("number").map(|number| number.parse().unwrap());
+            Command::ServeMerge { tablet: tablet_of(words[0]), into: tablet_of(words[1]), number }
+        }
+        "cancel-merge" => {
+            let number = option("number").map(|number| number.parse().unwrap());
+            let cancelled = CancelledMerge { reason: "by hand".to_owned(), unix_ms: 5 };
+            Command::CancelMerge { tablet: tablet_of(words[0]), number, cancelled }
+        }
+        "end-merge" => Command::EndCancelledMerge {
+            tablet: tablet_of(words[0]),
+            number: option("number").unwrap().parse().unwrap(),
+        },
+        "cancel-split" => Command::CancelSplit { tablet: tablet_of(words[0]) },
+        "commit-split" => {
+            let children = [tablet_of(words[1]), tablet_of(words[2])];
+            Command::CommitSplit { tablet: tablet_of(words[0]), children }
+        }
         "serve-split" => Command::ServeSplit { tablet: tablet_of(words[0]), index: 40, term: 3 },
         "state" => {
             let state = serde_json::from_value(serde_json::Value::from(words[1])).unwrap();

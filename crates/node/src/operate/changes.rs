@@ -7,7 +7,7 @@ use super::{Answer, Operations, unavailable};
 use diorite_admin::api::{Change, Done, Failure, FailureKind};
 use diorite_base::text::bytes;
 use diorite_base::{NodeId, TabletId};
-use diorite_cluster::catalog::{Catalog, Command, Node, NodeState, Outcome, Rejection, Setting};
+use diorite_cluster::catalog::{CancelledMerge, Catalog, Command, Node, NodeState, Outcome, Rejection, Setting};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -89,6 +89,13 @@ impl Operations {
                 };
                 (Command::BeginMerge { tablet, into }, format!("{tablet} is being merged into {into}"))
             }
+            Change::CancelMerge { tablet } => {
+                let reason = "an operator has cancelled it".to_owned();
+                let cancelled = CancelledMerge { reason, unix_ms: self.clock.wall_us() / 1_000 };
+                let message = format!("the merge of {tablet} is cancelled; what it has done is being undone");
+                (Command::CancelMerge { tablet, number: None, cancelled }, message)
+            }
+            Change::CancelSplit { tablet } => (Command::CancelSplit { tablet }, format!("{tablet} is not split")),
             setting => setting_of(setting)?,
         })
     }

@@ -94,10 +94,11 @@ pub(super) fn next_split(
     });
     let led: Vec<_> = led.collect();
     loads.look(now_ns, settings.split_operations_per_second, led.iter().map(look_at));
-    if led.iter().any(|led| led.placement.is_reshaping()) {
+    // A merge that does not get on keeps no other tablet from being split.
+    if led.iter().any(|led| led.placement.split.is_some() || led.placement.origin.is_some()) {
         return None;
     }
-    let free = |led: &&Led<'_>| !led.placement.is_moving();
+    let free = |led: &&Led<'_>| !led.placement.is_moving() && !led.placement.is_reshaping();
     let grown = led.iter().filter(free).find_map(|led| grown_split(led, &served, settings.split_bytes));
     grown.or_else(|| {
         let overloaded = loads.overloaded();

@@ -1,15 +1,18 @@
 //! Finds neighbours that have become so small that one tablet will do, on the node that leads the catalog.
 //!
-//! Always true: a pure function of the catalog and of what nodes have reported; a table keeps the tablets that it was created with, and those that somebody wanted; one merge is asked for at
+//! Always true: a pure function of the catalog, of what nodes have reported and of the time; two whose merge was cancelled are left alone for a day; a table keeps the tablets that it was created with, and those that somebody wanted; one merge is asked for at
 //! a time; two that are merged would have to grow eightfold to be split.
 
 use super::steer::Known;
 use diorite_base::TabletId;
-use diorite_cluster::catalog::{Catalog, Command, Settings};
+use diorite_cluster::catalog::{Catalog, Command, Merge, Placement, Settings};
 use std::collections::HashMap;
 
 /// Two tablets are not merged unless they hold less than one part in so many of what a tablet is split at.
 const OF_SPLIT_SIZE: u64 = 8;
+
+/// How long a tablet is not merged for its size after a merge of it was cancelled, milliseconds.
+const AFTER_CANCELLED_MS: i64 = 24 * 60 * 60 * 1_000;
 
 /// What two neighbours may have in files together to be merged for their size; 0: none are.
 pub(super) fn merge_limit(settings: &Settings) -> u64 {
@@ -19,11 +22,28 @@ pub(super) fn merge_limit(settings: &Settings) -> u64 {
     }
 }
 
-/// A merge of two neighbours that are small enough, if there are such and none is under way.
-pub(super) fn next_merge(catalog: &Catalog, known: &Known) -> Option<Command> {
+/// Whether a merge is getting on. One that was cancelled, or of which a tablet has no leader, keeps no others waiting.
+fn is_merging(placement: &Placement, tablet: TabletId, known: &Known) -> bool {
+    let Some(Merge::Into(into)) = placement.merge.filter(|_| !placement.is_merge_cancelled) else { return false };
+    let is_led = |wanted: TabletId| {
+        let mut reported = known.reports.values().flat_map(|report| &report.tablets);
+        reported.any(|replica| replica.tablet == wanted && replica.leads)
+    };
+    is_led(tablet) && is_led(into)
+}
+
+/// Whether a merge of the tablet was cancelled a short while ago.
+fn was_cancelled(placement: &Placement, now_ms: i64) -> bool {
+    let cancelled = placement.cancelled_merge.as_ref();
+    cancelled.is_some_and(|cancelled| now_ms.abs_diff(cancelled.unix_ms) < AFTER_CANCELLED_MS.unsigned_abs())
+}
+
+/// A merge of two neighbours that are small enough, if there are such and none is getting on.
+pub(super) fn next_merge(catalog: &Catalog, known: &Known, now_ms: i64) -> Option<Command> {
     let settings = &catalog.identity().settings;
     let limit = merge_limit(settings);
-    if limit == 0 || settings.balancing_is_paused || catalog.tablets().any(|(_, placement)| placement.merge.is_some()) {
+    let is_busy = || catalog.tablets().any(|(tablet, placement)| is_merging(placement, tablet, known));
+    if limit == 0 || settings.balancing_is_paused || is_busy() {
         return None;
     }
     // What a tablet has on every one of its nodes: one that is not reported by all may hold more than is known.
@@ -35,7 +55,7 @@ pub(super) fn next_merge(catalog: &Catalog, known: &Known) -> Option<Command> {
     }
     let bytes = |tablet: TabletId| {
         let placement = catalog.placement(tablet)?;
-        let is_at_rest = !placement.is_reshaping() && !placement.is_moving();
+        let is_at_rest = !placement.is_reshaping() && !placement.is_moving() && !was_cancelled(placement, now_ms);
         let (count, most) = reported.get(&tablet)?;
         (is_at_rest && *count == placement.replicas.len()).then_some(*most)
     };
@@ -57,7 +77,7 @@ mod tests {
     use super::super::tests::{description, table};
     use super::*;
     use diorite_base::NodeId;
-    use diorite_cluster::catalog::{Outcome, Setting};
+    use diorite_cluster::catalog::{CancelledMerge, Outcome, Setting};
     use diorite_model::schema::Keyspace;
     use diorite_storage::TabletFiles;
     use std::collections::BTreeMap;
@@ -65,6 +85,7 @@ mod tests {
     use uuid::Uuid;
 
     const MIB: u64 = 1 << 20;
+    const NOW_MS: i64 = 1_800_000_000_000;
 
     /// One node with a table that was created with two tablets, of which the first has been split.
     struct Case(Catalog);
@@ -110,7 +131,7 @@ mod tests {
                 up: BTreeMap::from([(NodeId(1), true)]),
             };
             let place = |wanted| tablets.iter().position(|tablet| *tablet == wanted);
-            match next_merge(&self.0, &known)? {
+            match next_merge(&self.0, &known, NOW_MS)? {
                 Command::BeginMerge { tablet, into } => Some((place(tablet)?, place(into)?)),
                 other => panic!("{other:?}"),
             }
@@ -135,9 +156,33 @@ mod tests {
         let [first, second, _] = case.tablets()[..] else { panic!("three tablets") };
         case.apply(Command::BeginMerge { tablet: first, into: second });
         assert_eq!(case.next([Some(1); 3]), None, "one at a time");
-        case.apply(Command::ServeMerge { tablet: first, into: second });
+        case.apply(Command::ServeMerge { tablet: first, into: second, number: None });
         assert_eq!(case.tablets().len(), 2);
         assert_eq!(case.next([Some(1), Some(1), None]), None, "as many as it was created with");
+    }
+
+    #[test]
+    fn a_merge_that_was_cancelled_keeps_no_others_waiting_and_is_not_begun_again_soon() {
+        let mut case = Case::new(false);
+        let [first, second, third] = case.tablets()[..] else { panic!("three tablets") };
+        let small = [Some(1); 3];
+        let cancel = |ago_ms| {
+            let cancelled = CancelledMerge { reason: "by hand".to_owned(), unix_ms: NOW_MS - ago_ms };
+            Command::CancelMerge { tablet: first, number: None, cancelled }
+        };
+        case.apply(Command::BeginMerge { tablet: first, into: second });
+        assert_eq!(case.next(small), None, "one at a time");
+        case.apply(cancel(1_000));
+        assert_eq!(case.next(small), None, "the third has no neighbour that is free");
+        let number = case.0.placement(first).unwrap().merge_number;
+        case.apply(Command::EndCancelledMerge { tablet: first, number });
+        assert_eq!(case.next(small), Some((2, 1)), "the first is left alone");
+        case.apply(Command::BeginMerge { tablet: third, into: second });
+        case.apply(Command::ServeMerge { tablet: third, into: second, number: None });
+        // An operator may begin it all the same; once it is a day ago, it is as any other.
+        case.apply(Command::BeginMerge { tablet: first, into: second });
+        case.apply(cancel(AFTER_CANCELLED_MS));
+        assert!(!was_cancelled(case.0.placement(first).unwrap(), NOW_MS));
     }
 
     #[test]

@@ -112,7 +112,8 @@ impl Operations {
             return;
         }
         let deciding = Arc::clone(&catalog);
-        let decide = move || (balance(&view(&deciding, &known)), next_merge(&deciding, &known));
+        let now_ms = self.clock.wall_us() / 1_000;
+        let decide = move || (balance(&view(&deciding, &known)), next_merge(&deciding, &known, now_ms));
         let Ok((actions, merge)) = self.runtime.spawn_blocking(decide).await else {
             tracing::error!("the balancer panicked");
             return;

@@ -6,7 +6,7 @@
 use super::sight::Sight;
 use diorite_admin::api::{ReplicaStatus, TabletFilter, TabletOrder, TabletPage, TabletState, TabletStatus};
 use diorite_base::{NodeId, TabletId};
-use diorite_cluster::catalog::Placement;
+use diorite_cluster::catalog::{Merge, Placement};
 use diorite_model::schema::TableEntry;
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -108,6 +108,23 @@ fn status(sight: &Sight, found: &Found<'_>) -> TabletStatus {
         bytes: sight.largest(tablet),
         sst_files: most_files(sight, tablet),
         replicas: placement.holders().map(|node| replica_status(sight, tablet, placement, node)).collect(),
+        reshaping: reshaping(placement),
+    }
+}
+
+/// What becomes of a tablet, in words, if something does.
+fn reshaping(placement: &Placement) -> Option<String> {
+    let why = placement.cancelled_merge.as_ref().map_or("", |cancelled| &cancelled.reason);
+    match (placement.split, placement.merge) {
+        (Some(split), _) if split.is_committed => Some("is being split".to_owned()),
+        (Some(_), _) => Some("is being split, which can be cancelled".to_owned()),
+        (None, Some(Merge::Into(into))) if placement.is_merge_cancelled => {
+            Some(format!("stays: its merge into tablet {} was cancelled and is being undone: {why}", into.0))
+        }
+        (None, Some(Merge::Into(into))) => Some(format!("is being merged into tablet {}", into.0)),
+        (None, Some(Merge::Of(goes))) => Some(format!("is to take in tablet {}", goes.0)),
+        (None, None) if placement.cancelled_merge.is_some() => Some(format!("its last merge was cancelled: {why}")),
+        (None, None) => None,
     }
 }
 

@@ -349,7 +349,7 @@ mod tests {
         let tablet = TabletId(1_000);
         let taken = |mutation: &Mutation| checked(tablet, mutation.as_bytes()).is_ok();
         assert!(taken(&Mutation::blind(None)));
-        assert!(taken(&MergeStep::Close.mutation()));
+        assert!(taken(&MergeStep::Close { tablet: TabletId(7), number: 1 }.mutation()));
         let begin = MergeStep::Begin { from: tablet, attempt: 7, range: (vec![1], vec![2]) };
         assert!(taken(&begin.mutation()));
         assert!(!taken(&Mutation::evaluated(None, b"neither a program nor a step")));

@@ -118,7 +118,7 @@ impl MemoryKv {
     /// Changes the catalog.
     pub fn command(&self, command: &Command) {
         self.catalog.store(Arc::new(self.catalog.load().apply(command).0));
-        if let Command::ServeMerge { tablet, into } = command {
+        if let Command::ServeMerge { tablet, into, .. } = command {
             let mut tablets = self.tablets.lock();
             let taken_in = tablets.remove(tablet).unwrap_or_default();
             tablets.entry(*into).or_default().entries.extend(taken_in.entries);

@@ -454,7 +454,7 @@ fn a_batch_takes_effect_whole_where_a_tablet_is_merged_into_one_that_it_was_sent
     let entry = database.kv.catalog().tables().next().unwrap().clone();
     let (into, tablet) = (entry.tablets[0].tablet, entry.tablets[1].tablet);
     database.kv.command(&Command::BeginMerge { tablet, into });
-    *database.kv.interruption.lock() = Some((1, Command::ServeMerge { tablet, into }));
+    *database.kv.interruption.lock() = Some((1, Command::ServeMerge { tablet, into, number: None }));
     // Their tokens are on either side of 0.
     database
         .run("BEGIN BATCH INSERT INTO t (k, v) VALUES (1, 10); INSERT INTO t (k, v) VALUES (3, 30) APPLY BATCH")

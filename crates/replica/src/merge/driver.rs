@@ -1,7 +1,8 @@
 //! What has to be done, one thing after the other, to merge a tablet into its neighbour (`docs/decisions/2026-11-22-merging-tablets.md`): says what is next, and is
 //! told what came of it.
 //!
-//! Always true: what is copied after the tablet was closed is all of it, whoever copies; any action can be repeated, and a driver be dropped at any time.
+//! Always true: what is copied after the tablet was closed is all of it, whoever copies; any action can be repeated, and a driver be dropped at any time; no step holds
+//! much more than [`MAX_ROW_PARTS`] parts, whatever the size of a row: larger ones go in pieces.
 //! Left out: how things are written and read, and who drives (the node's, and the simulation's).
 
 use super::{Closing, KeyRange, MergeReply, MergeStep};
@@ -13,21 +14,28 @@ use std::collections::VecDeque;
 
 type Rows = Vec<(Vec<u8>, Vec<u8>)>;
 
+/// A row of more than so many parts' bytes goes in pieces of as many.
+const MAX_ROW_PARTS: usize = 8;
+
 /// Some of a tablet's rows.
 #[derive(Debug)]
 pub struct Part {
     rows: Rows,
     /// Where the next ones begin.
     next: Option<Vec<u8>>,
+    /// A step may hold so many bytes of one row. One that has more is alone in its part.
+    row_bytes: usize,
 }
 
 impl Part {
     /// Reads rows of `range` until there are `bytes` of them.
     pub fn read(data: &impl TabletData, (start, end): &KeyRange, bytes: usize) -> Result<Self, StorageError> {
         let range = ScanRange { start, end, reverse: false, expected_entries: 0 };
+        let row_bytes = bytes.saturating_mul(MAX_ROW_PARTS);
         let (mut rows, mut next, mut held) = (Rows::new(), None, 0);
         data.scan(&range, &mut |key, value| {
-            if held >= bytes {
+            let is_full = held >= bytes || (held > 0 && value.len() > row_bytes);
+            if is_full {
                 next = Some(key.to_vec());
                 return false;
             }
@@ -35,7 +43,7 @@ impl Part {
             rows.push((key.to_vec(), value.to_vec()));
             true
         })?;
-        Ok(Self { rows, next })
+        Ok(Self { rows, next, row_bytes })
     }
 
     /// 128 bits, keyed at random, so that nobody can make rows that are taken for others.
@@ -51,6 +59,16 @@ struct Copied {
     digest: [u64; 2],
 }
 
+/// A row that goes in pieces, and what is left of it.
+#[derive(Debug)]
+struct LargeRow {
+    key: Vec<u8>,
+    value: Vec<u8>,
+    sent: usize,
+    piece_bytes: usize,
+    instead_of: Option<KeyRange>,
+}
+
 /// What is to be done next.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MergeAction {
@@ -64,9 +82,9 @@ pub enum MergeAction {
     Serve,
 }
 
-/// Another attempt has begun: this one is over.
+/// Another attempt has begun, or the merge was cancelled: this one is over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("another attempt has begun")]
+#[error("another attempt has begun, or the merge was cancelled")]
 pub struct Superseded;
 
 #[derive(Debug)]
@@ -93,17 +111,24 @@ pub struct MergeDriver {
     digest_keys: [RandomState; 2],
     stage: Stage,
     copied: VecDeque<Copied>,
+    large: Option<LargeRow>,
     closing: Option<Closing>,
 }
 
 impl MergeDriver {
-    /// Begins to merge `from`, which holds the keys of `range`, into another tablet.
-    pub fn begin(from: TabletId, into: TabletId, range: KeyRange, random: &mut impl Random) -> (Self, MergeAction) {
+    /// Begins to merge `from`, which holds the keys of `range`, into another tablet. `number`: which of its merges this is.
+    pub fn begin(
+        from: TabletId,
+        into: TabletId,
+        number: u64,
+        range: KeyRange,
+        random: &mut impl Random,
+    ) -> (Self, MergeAction) {
         let attempt = random.next_u64();
         let digest_keys = [(); 2].map(|()| {
             RandomState::with_seeds(random.next_u64(), random.next_u64(), random.next_u64(), random.next_u64())
         });
-        let first = MergeAction::Write(into, MergeStep::Begin { from, attempt, range: range.clone() });
+        let first = MergeAction::Write(into, MergeStep::Begin { from, number, attempt, range: range.clone() });
         let driver = Self {
             from,
             into,
@@ -113,6 +138,7 @@ impl MergeDriver {
             digest_keys,
             stage: Stage::Beginning,
             copied: VecDeque::new(),
+            large: None,
             closing: None,
         };
         (driver, first)
@@ -159,9 +185,36 @@ impl MergeDriver {
         if part.rows.is_empty() && instead_of.is_none() {
             return self.go_on();
         }
+        match <[_; 1]>::try_from(part.rows) {
+            Ok([(key, value)]) if value.len() > part.row_bytes => {
+                self.large = Some(LargeRow { key, value, sent: 0, piece_bytes: part.row_bytes, instead_of });
+                self.go_on()
+            }
+            Ok(row) => self.take(instead_of, row.into()),
+            Err(rows) => self.take(instead_of, rows),
+        }
+    }
+
+    fn take(&mut self, instead_of: Option<KeyRange>, rows: Rows) -> MergeAction {
         self.parts += 1;
         let (from, attempt, number) = (self.from, self.attempt, self.parts);
-        MergeAction::Write(self.into, MergeStep::Take { from, attempt, number, instead_of, rows: part.rows })
+        MergeAction::Write(self.into, MergeStep::Take { from, attempt, number, instead_of, rows })
+    }
+
+    /// The next piece of a large row, if one is under way.
+    fn take_piece(&mut self) -> Option<MergeAction> {
+        let large = self.large.as_mut()?;
+        self.parts += 1;
+        let (from, attempt, number) = (self.from, self.attempt, self.parts);
+        let end = large.value.len().min(large.sent + large.piece_bytes);
+        let (key, piece) = (large.key.clone(), large.value[large.sent..end].to_vec());
+        let (instead_of, is_last) = (large.instead_of.take(), end == large.value.len());
+        large.sent = end;
+        if is_last {
+            self.large = None;
+        }
+        let step = MergeStep::TakePiece { from, attempt, number, instead_of, key, piece, is_last };
+        Some(MergeAction::Write(self.into, step))
     }
 
     /// The tablet that goes has ended, with this.
@@ -172,6 +225,9 @@ impl MergeDriver {
     }
 
     fn go_on(&mut self) -> MergeAction {
+        if let Some(action) = self.take_piece() {
+            return action;
+        }
         match &mut self.stage {
             Stage::Beginning => MergeAction::Read(self.range.clone()),
             Stage::Copying(next) => match next.take() {
@@ -240,7 +296,7 @@ mod tests {
 
         /// Does what the driver says, until the catalog would be told; `at_close` happens just before the tablet ends. Every step is written `times` times.
         fn drive(&mut self, times: usize, at_close: impl FnOnce(&mut Self)) -> Result<u64, Superseded> {
-            let (mut driver, mut action) = MergeDriver::begin(FROM, INTO, range(), &mut SplitMix64::new(3));
+            let (mut driver, mut action) = MergeDriver::begin(FROM, INTO, 9, range(), &mut SplitMix64::new(3));
             let mut at_close = Some(at_close);
             loop {
                 action = match action {
@@ -291,6 +347,26 @@ mod tests {
     }
 
     #[test]
+    fn a_row_of_any_size_arrives_in_pieces_that_fit_also_one_that_grows_before_the_end() {
+        let large: Vec<u8> = (0..10_000u32).map(|n| n as u8).collect();
+        let grown: Vec<u8> = (0..25_000u32).map(|n| (n * 7) as u8).collect();
+        for times in [1, 2] {
+            let mut pair = Pair::new(0..20);
+            pair.put(11, &large);
+            pair.drive(times, |pair| {
+                pair.put(11, &grown);
+                pair.put(3, &large);
+            })
+            .unwrap();
+            assert!(pair.is_whole(), "{times}");
+            // What is read at a time is 100 bytes.
+            let (most, pieces) = pair.into.most;
+            assert!(most <= 100 + 100 * MAX_ROW_PARTS && pieces > 40, "{most} bytes, {pieces} pieces");
+            assert!(pair.into.staged().is_empty());
+        }
+    }
+
+    #[test]
     fn what_has_not_changed_is_not_copied_again() {
         let mut pair = Pair::new(0..50);
         let once = pair.drive(1, |_| ()).unwrap();
@@ -304,7 +380,7 @@ mod tests {
     #[test]
     fn a_driver_gives_way_to_a_later_one_and_a_finished_merge_to_none() {
         let mut pair = Pair::new(0..50);
-        let (_, begin) = MergeDriver::begin(FROM, INTO, range(), &mut SplitMix64::new(99));
+        let (_, begin) = MergeDriver::begin(FROM, INTO, 9, range(), &mut SplitMix64::new(99));
         let MergeAction::Write(_, begin) = begin else { panic!("{begin:?}") };
         let outdone = pair.drive(1, |pair| {
             pair.into.step(&begin);
@@ -312,7 +388,7 @@ mod tests {
         assert_eq!(outdone, Err(Superseded));
         pair.drive(1, |_| ()).unwrap();
         assert!(pair.is_whole());
-        let (mut late, _) = MergeDriver::begin(FROM, INTO, range(), &mut SplitMix64::new(5));
+        let (mut late, _) = MergeDriver::begin(FROM, INTO, 9, range(), &mut SplitMix64::new(5));
         assert_eq!(late.written(pair.into.step(&begin)), Ok(MergeAction::Serve));
         assert!(pair.is_whole(), "nothing was removed");
     }

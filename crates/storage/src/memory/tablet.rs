@@ -3,7 +3,7 @@
 use crate::engine::{TabletBatch, TabletData};
 use crate::error::StorageError;
 use crate::semantics::ValueSemantics;
-use crate::tablet::{AppliedState, MEMBERS_KEY, SPLIT_KEY, ScanRange};
+use crate::tablet::{AppliedState, ScanRange, is_about_the_tablet};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -165,7 +165,7 @@ impl TabletData for MemoryTablet {
         let mut found: Vec<(Vec<u8>, Arc<[u8]>)> = {
             let copies = self.copies.lock();
             let within = copies.live.values.range::<[u8], _>(bounds(range.start, range.end));
-            let data = within.filter(|(key, _)| ![MEMBERS_KEY, SPLIT_KEY].contains(&key.as_slice()));
+            let data = within.filter(|(key, _)| !is_about_the_tablet(key));
             data.map(|(key, value)| (key.clone(), Arc::clone(value))).collect()
         };
         if range.reverse {
