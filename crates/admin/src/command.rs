@@ -223,6 +223,8 @@ pub fn run(arguments: &AdminArguments) -> Result<ExitCode, AdminError> {
     let client = Client::new(&arguments.host, HTTP_PORT);
     let json = arguments.json;
     let operate = |node: u64, what: &str| change(&client, json, &format!("/api/v1/nodes/{node}/{what}"), &Value::Null);
+    let reshape =
+        |tablet: u64, what: &str, how: Value| change(&client, json, &format!("/api/v1/tablets/{tablet}/{what}"), &how);
     match &arguments.command {
         AdminCommand::Status => {
             let status: ClusterStatus = client.get("/api/v1/status")?;
@@ -255,18 +257,10 @@ pub fn run(arguments: &AdminArguments) -> Result<ExitCode, AdminError> {
         AdminCommand::MoveLeaders { node, back } => {
             operate(*node, if *back { "return-leaders" } else { "move-leaders" })?;
         }
-        AdminCommand::Split { tablet } => {
-            change(&client, json, &format!("/api/v1/tablets/{tablet}/split"), &Value::Null)?;
-        }
-        AdminCommand::Merge { tablet, into } => {
-            change(&client, json, &format!("/api/v1/tablets/{tablet}/merge"), &json!({ "into": into }))?;
-        }
-        AdminCommand::CancelSplit { tablet } => {
-            change(&client, json, &format!("/api/v1/tablets/{tablet}/cancel-split"), &Value::Null)?;
-        }
-        AdminCommand::CancelMerge { tablet } => {
-            change(&client, json, &format!("/api/v1/tablets/{tablet}/cancel-merge"), &Value::Null)?;
-        }
+        AdminCommand::Split { tablet } => reshape(*tablet, "split", Value::Null)?,
+        AdminCommand::Merge { tablet, into } => reshape(*tablet, "merge", json!({ "into": into }))?,
+        AdminCommand::CancelSplit { tablet } => reshape(*tablet, "cancel-split", Value::Null)?,
+        AdminCommand::CancelMerge { tablet } => reshape(*tablet, "cancel-merge", Value::Null)?,
         AdminCommand::SetZone { node, zone } => {
             change(&client, json, &format!("/api/v1/nodes/{node}/zone"), &json!({ "zone": zone }))?;
         }

@@ -1,8 +1,12 @@
 //! Time: the [`Clock`] seam and the hybrid clock that stamps writes.
 //!
 //! Two kinds of time, never mixed: *monotonic* nanoseconds measure durations and leases inside one process;
-//! *wall* microseconds since the Unix epoch stamp data and compute TTLs. Only [`SystemClock`] reads the machine's clocks.
+//! *wall* microseconds since the Unix epoch stamp data and compute TTLs. Only [`SystemClock`], and the node's own, read the machine's clocks.
+//!
+//! A wall clock can be set, to any time and at any moment, by people, by time daemons and by hypervisors. So a node goes by a [`TrustedClock`]: what the wall clock said when it
+//! was last looked into, and the monotonic time since. A clock that is set takes no effect before somebody has judged it.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -12,6 +16,13 @@ pub trait Clock: Send + Sync + 'static {
     fn monotonic_ns(&self) -> u64;
     /// Microseconds since the Unix epoch; may jump.
     fn wall_us(&self) -> i64;
+    /// By how much the machine's wall clock is ahead of [`Self::wall_us`], microseconds: by so much it was set since it was last adopted. 0 for a clock that
+    /// believes its machine.
+    fn step_us(&self) -> i64 {
+        0
+    }
+    /// Believes the machine's wall clock as it is now.
+    fn adopt(&self) {}
 }
 
 /// The machine's clocks.
@@ -43,6 +54,54 @@ impl Clock for SystemClock {
     fn wall_us(&self) -> i64 {
         // A clock set before 1970 reads as the epoch; the hybrid clock still moves forward from there.
         SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |elapsed| elapsed.as_micros() as i64)
+    }
+}
+
+/// A machine's clocks, of which the wall clock is not believed when it is set: the wall time is the one that was last adopted, and the monotonic time since.
+#[derive(Clone)]
+pub struct TrustedClock {
+    machine: Arc<dyn Clock>,
+    /// The wall time at the start of the monotonic clock, microseconds.
+    origin_us: Arc<AtomicI64>,
+}
+
+impl std::fmt::Debug for TrustedClock {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "TrustedClock(origin {} us)", self.origin_us.load(Ordering::Relaxed))
+    }
+}
+
+/// Monotonic nanoseconds as microseconds, to be added to wall times.
+fn microseconds(monotonic_ns: u64) -> i64 {
+    // Below 2^54.
+    (monotonic_ns / 1_000) as i64
+}
+
+impl TrustedClock {
+    /// Trusts the wall clock of `machine` as it is now. Clones are the same clock.
+    pub fn new(machine: Arc<dyn Clock>) -> Self {
+        let clock = Self { machine, origin_us: Arc::default() };
+        clock.adopt();
+        clock
+    }
+}
+
+impl Clock for TrustedClock {
+    fn monotonic_ns(&self) -> u64 {
+        self.machine.monotonic_ns()
+    }
+
+    fn wall_us(&self) -> i64 {
+        self.origin_us.load(Ordering::Relaxed).saturating_add(microseconds(self.machine.monotonic_ns()))
+    }
+
+    fn step_us(&self) -> i64 {
+        self.machine.wall_us().saturating_sub(self.wall_us())
+    }
+
+    fn adopt(&self) {
+        let origin_us = self.machine.wall_us().saturating_sub(microseconds(self.machine.monotonic_ns()));
+        self.origin_us.store(origin_us, Ordering::Relaxed);
     }
 }
 
@@ -95,6 +154,38 @@ mod tests {
         assert_eq!(clock.stamp(50), 102);
         assert_eq!(clock.reserve(50, 10), 103);
         assert_eq!(clock.stamp(50), 113);
+    }
+
+    #[derive(Default)]
+    struct ByHand {
+        monotonic_ns: AtomicI64,
+        wall_us: AtomicI64,
+    }
+
+    impl Clock for ByHand {
+        fn monotonic_ns(&self) -> u64 {
+            self.monotonic_ns.load(Ordering::Relaxed) as u64
+        }
+
+        fn wall_us(&self) -> i64 {
+            self.wall_us.load(Ordering::Relaxed)
+        }
+    }
+
+    #[test]
+    fn a_wall_clock_that_is_set_takes_no_effect_before_it_is_adopted() {
+        let machine = Arc::new(ByHand::default());
+        machine.monotonic_ns.store(5_000_000, Ordering::Relaxed);
+        machine.wall_us.store(1_000_000, Ordering::Relaxed);
+        let clock = TrustedClock::new(Arc::clone(&machine) as Arc<dyn Clock>);
+        assert_eq!((clock.wall_us(), clock.step_us()), (1_000_000, 0));
+        machine.monotonic_ns.store(7_000_000, Ordering::Relaxed);
+        machine.wall_us.store(86_401_002_000, Ordering::Relaxed);
+        assert_eq!((clock.wall_us(), clock.step_us()), (1_002_000, 86_400_000_000));
+        assert_eq!(clock.monotonic_ns(), 7_000_000);
+        let same = clock.clone();
+        clock.adopt();
+        assert_eq!((same.wall_us(), same.step_us()), (86_401_002_000, 0));
     }
 
     #[test]

@@ -17,5 +17,5 @@ pub mod random;
 pub mod text;
 pub mod write;
 
-pub use clock::{Clock, HybridClock, SystemClock};
+pub use clock::{Clock, HybridClock, SystemClock, TrustedClock};
 pub use ids::{GroupId, NodeId, TableId, TabletId};

@@ -8,6 +8,7 @@ use crate::error::StartError;
 use crate::kv::NodeKv;
 use crate::listener::{self, Door};
 use crate::logging::Logging;
+use crate::machine::MachineClock;
 use crate::membership::{self, Admission, Applicant, Arrivals, JOIN_PATIENCE, Joined, Membership, RoutedWriter};
 use crate::metrics::NodeMetrics;
 use crate::observe::Allocator;
@@ -22,11 +23,13 @@ use crate::{http, login, machine};
 use diorite_admin::NodeView;
 use diorite_base::account::Account;
 use diorite_base::random::{Random, SplitMix64};
-use diorite_base::{Clock, NodeId, SystemClock};
+use diorite_base::{Clock, NodeId, TrustedClock};
 use diorite_cluster::catalog::NodeDescription;
 use diorite_query::kv::NodeInfo;
 use diorite_query::{EngineConfig, QueryEngine};
-use diorite_replica::{Durability, LEAVING, Openings, Reroute, Store, StoreOptions};
+use diorite_replica::{
+    CLOCK_LIMIT_US, DRIFT_PERMILLE, Durability, LEASE_NS, LEAVING, Openings, Reroute, Store, StoreOptions,
+};
 use diorite_rpc::Transport;
 use diorite_rpc::tcp::{Observer, TcpOptions, TcpTransport};
 use diorite_storage::{DataDirectory, Identity, Shared, StorageError, StorageOptions, companions};
@@ -81,7 +84,7 @@ async fn serve(options: StartOptions, logging: Arc<Logging>, allocator: Allocato
     let http = listen("HTTP", http_address).await?;
     let (stop, stopped) = watch::channel(false);
     let (serves, serving) = watch::channel(None);
-    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let clock = trusted_clock();
     let serving_http = tokio::spawn(http::run(http, serving, Arc::clone(&clock), stopped.clone()));
     let nodes = listen("other nodes", SocketAddr::new(options.listen, options.node_port)).await?;
     let (mut directories, lost) = open_directories(&options)?;
@@ -312,6 +315,20 @@ async fn belong(
 struct Running {
     kv: Arc<NodeKv>,
     membership: Arc<Membership>,
+}
+
+/// The clock that the whole node goes by, and what is assumed of it, in the log.
+fn trusted_clock() -> Arc<dyn Clock> {
+    let machine = MachineClock::new();
+    tracing::info!(
+        event = "clock",
+        leases_by = machine.name(),
+        drift_permille = DRIFT_PERMILLE,
+        lease_ms = LEASE_NS / 1_000_000,
+        limit_ms = CLOCK_LIMIT_US / 1_000,
+        "leases last by this clock, which may run too fast or too slow by so much; wall clocks of nodes may differ by the limit"
+    );
+    Arc::new(TrustedClock::new(Arc::new(machine)))
 }
 
 /// Opens what the directories hold, makes contact with the other members, and returns once the catalog is served.

@@ -7,7 +7,8 @@
 //! under. So heartbeats are per pair of nodes, whatever the number of groups, and an idle group costs nothing.
 //!
 //! Always true: only durations on one node's own monotonic clock count. The supporter counts from the receipt of a heartbeat, the supported
-//! from its sending, which was earlier; and it counts a little less, for clocks that run at different rates (up to [`DRIFT_PERMILLE`]).
+//! from its sending, which was earlier; and it counts less, for clocks that run at different rates (each up to [`DRIFT_PERMILLE`] too fast or too slow). The clock goes on
+//! while the machine sleeps. Where a node has reason to believe that its clock stood still all the same, it gives up what it has received ([`SupportTable::void_received`]).
 //! A heartbeat of a restarted node is not answered before the support of its former life has lapsed. Left out: the groups' promises,
 //! which are the replica layer's, and sending.
 
@@ -18,10 +19,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// How long a node supports another after a heartbeat, nanoseconds on its own clock.
 pub const SUPPORT_NS: u64 = 800_000_000;
 
-/// By how much the rates of two nodes' monotonic clocks may differ, in thousandths. NTP slews by at most half of one.
-pub const DRIFT_PERMILLE: u64 = 10;
+/// By how much a node's monotonic clock may run too fast or too slow, in thousandths. Time daemons slew it by up to a tenth where they are let: Linux takes no more from them than
+/// that (`tick`) and half a thousandth (`freq`); the oscillators themselves are off by less than a ten-thousandth.
+pub const DRIFT_PERMILLE: u64 = 105;
 
-/// How long the supported node counts on it, nanoseconds on its own clock from the sending of the heartbeat.
+/// How long the supported node counts on it, nanoseconds on its own clock from the sending of the heartbeat. One node's clock may be too slow and the other's too fast: with a
+/// drift of d, S(1 - d) / (1 + d) would do, which is more than S(1 - 2d).
 pub const LEASE_NS: u64 = SUPPORT_NS - SUPPORT_NS / 1_000 * 2 * DRIFT_PERMILLE;
 
 /// How often a node sends heartbeats, nanoseconds.
@@ -102,6 +105,8 @@ pub struct SupportTable {
     /// The latest heartbeat of each peer.
     heard: BTreeMap<u64, Heartbeat>,
     received: BTreeMap<u64, Arc<Supporter>>,
+    /// Answers to heartbeats that were sent before this give no support.
+    void_before_ns: u64,
 }
 
 impl SupportTable {
@@ -114,7 +119,13 @@ impl SupportTable {
             given: BTreeMap::new(),
             heard: BTreeMap::new(),
             received: BTreeMap::new(),
+            void_before_ns: 0,
         }
+    }
+
+    /// Which life of the node this is.
+    pub fn incarnation(&self) -> u64 {
+        self.incarnation
     }
 
     /// The heartbeat to send to `peer` now.
@@ -156,7 +167,7 @@ impl SupportTable {
 
     /// Takes the answer to a heartbeat of this node.
     pub fn supported(&mut self, peer: u64, support: Support) -> Option<SupportChange> {
-        if support.heartbeat.incarnation != self.incarnation {
+        if support.heartbeat.incarnation != self.incarnation || support.heartbeat.sent_ns < self.void_before_ns {
             return None;
         }
         let until_ns = support.heartbeat.sent_ns + LEASE_NS;
@@ -169,6 +180,13 @@ impl SupportTable {
         let supporter = Supporter { epoch: support.epoch, until_ns: AtomicU64::new(until_ns) };
         self.received.insert(peer, Arc::new(supporter));
         Some(SupportChange::Received(peer))
+    }
+
+    /// Gives up all support that was received until now: how long ago that was is not certain any more. The next answers bring it back. What this node gives lasts, by its
+    /// own clock, and no shorter by any other.
+    pub fn void_received(&mut self, now_ns: u64) {
+        self.void_before_ns = now_ns;
+        self.received.values().for_each(|supporter| supporter.until_ns.store(0, Ordering::Release));
     }
 
     /// Withdraws what has lapsed.
@@ -261,6 +279,31 @@ mod tests {
         assert_ne!(second.expect("answered").epoch, first.epoch);
         assert_eq!(a.supported(2, second.expect("answered")), Some(SupportChange::Received(2)));
         assert!(a.supporter(2, first.epoch).is_none(), "the old epoch counts no more");
+    }
+
+    #[test]
+    fn support_of_an_uncertain_age_counts_no_more_until_it_is_renewed() {
+        let (mut a, mut b) = (SupportTable::new(10, 0), SupportTable::new(20, 0));
+        let first = b.heard(1, beat(&a, &b, 100 * MS, 0), 100 * MS).0.expect("answered");
+        let second = b.heard(1, beat(&a, &b, 200 * MS, 100 * MS), 200 * MS).0.expect("answered");
+        a.supported(2, first);
+        let supporter = a.supporter(2, first.epoch).expect("current");
+        a.void_received(250 * MS);
+        assert_eq!(supporter.until_ns(), 0);
+        assert_eq!((a.supported(2, second), supporter.until_ns()), (None, 0), "it answers to what was sent before");
+        let third = b.heard(1, beat(&a, &b, 300 * MS, 200 * MS), 300 * MS).0.expect("answered");
+        a.supported(2, third);
+        assert_eq!(supporter.until_ns(), 300 * MS + LEASE_NS);
+    }
+
+    #[test]
+    fn a_lease_ends_before_the_support_that_it_is_made_of_whatever_the_rates_of_the_clocks() {
+        // Both as far off as they may be: the supported node's too slow, the supporter's too fast.
+        let (slow, fast) = (1_000 - DRIFT_PERMILLE, 1_000 + DRIFT_PERMILLE);
+        let (lease_ns, support_ns) = (LEASE_NS * 1_000 / slow, SUPPORT_NS * 1_000 / fast);
+        assert!(lease_ns < support_ns, "{lease_ns} and {support_ns} of true time");
+        // A time daemon that slews by a tenth, and the oscillator's own error, are within that.
+        assert!(DRIFT_PERMILLE >= 101);
     }
 
     #[test]

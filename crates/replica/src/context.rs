@@ -6,7 +6,7 @@ use crate::liveness::Liveness;
 use crate::planted::Planted;
 use crate::split::SplitListener;
 use crate::store::{Durability, Reroute};
-use diorite_base::{Clock, HybridClock, NodeId, TabletId};
+use diorite_base::{Clock, NodeId, TabletId};
 use diorite_rpc::Transport;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -16,7 +16,6 @@ pub struct Context {
     pub(crate) node: NodeId,
     pub(crate) durability: Durability,
     pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) stamps: HybridClock,
     pub(crate) counters: StoreCounters,
     /// What has happened to replicas lately.
     pub(crate) events: Events,
@@ -54,7 +53,6 @@ impl Context {
         Self {
             node,
             durability,
-            stamps: HybridClock::new(),
             counters: StoreCounters::default(),
             events: Events::default(),
             log_position: AtomicU64::new(0),

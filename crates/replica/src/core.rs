@@ -14,6 +14,7 @@
 use crate::apply::{Applier, MembersChanged, Outcomes};
 use crate::catch_up::{LogAnswer, LogRead};
 use crate::context::Context;
+use crate::departed::Departed;
 use crate::events::TabletEventKind;
 use crate::liveness::SupportView;
 use crate::prefetch::prefetch;
@@ -79,6 +80,8 @@ pub struct Core<E: Engine> {
     pub(crate) called_upon: Vec<TabletId>,
     /// The node is about to stop: it leads nothing any more, and only votes.
     pub(crate) is_leaving: bool,
+    /// This node's clock has left the others'.
+    pub(crate) clock_is_off: bool,
     /// The replicas of a round, and their steps; kept for their memory.
     round: (Vec<TabletId>, Vec<(TabletId, Step)>),
     /// Replicas in which something is due: no leader, a member that lags, a writer who waits.
@@ -92,6 +95,8 @@ pub struct Core<E: Engine> {
     pub(crate) reads: Vec<LogRead<<E::Log as Log>::Reader>>,
     /// What replicas had promised that were let go of and may be opened again, as long as it stands.
     pub(crate) promised: BTreeMap<TabletId, Promise>,
+    /// Replicas that were closed while a leader elsewhere counted on them.
+    pub(crate) departed: Departed,
     applier: Applier<E>,
 }
 
@@ -109,6 +114,7 @@ impl<E: Engine> Core<E> {
             touched: Vec::new(),
             called_upon: Vec::new(),
             is_leaving: false,
+            clock_is_off: false,
             round: Default::default(),
             restless: BTreeSet::new(),
             deferred: VecDeque::new(),
@@ -117,13 +123,14 @@ impl<E: Engine> Core<E> {
             refused: Vec::new(),
             reads: Vec::new(),
             promised: BTreeMap::new(),
+            departed: Departed::default(),
             applier: Applier::default(),
         }
     }
 
     /// Whether [`Self::tick`] has something to do within [`TICK_NS`].
     pub fn wants_tick(&self) -> bool {
-        !self.restless.is_empty() || !self.deferred.is_empty()
+        !self.restless.is_empty() || !self.deferred.is_empty() || !self.departed.is_empty()
     }
 
     /// Takes a replica and applies what is known to be committed. The sole voter of a group then leads and replays the rest of its log at once;
@@ -196,6 +203,7 @@ impl<E: Engine> Core<E> {
         let failed = self.write_logs(true);
         failed.iter().for_each(|(disk, error)| self.fail_disk(*disk, error));
         self.outcomes.deliver();
+        self.tell_departed(tablet);
         let is_lost = failed.into_iter().find(|(failed, _)| *failed == disk);
         let written = retired.and(is_lost.map_or(Ok(()), |(_, error)| Err(error)));
         written.map_err(|error| KvError::Storage(error.to_string()))
@@ -360,6 +368,7 @@ impl<E: Engine> Core<E> {
             self.deferred.pop_front();
             self.apply_deferred(tablet);
         }
+        self.tell_departed_again(now_ns);
         for tablet in self.restless.clone() {
             if self.replicas.get_mut(&tablet).is_some_and(|replica| !replica.is_look_due(now_ns)) {
                 continue;
@@ -396,8 +405,7 @@ impl<E: Engine> Core<E> {
             let context = &self.context;
             context.counters.proposals.add(replica.fresh.len() as u64);
             let wall_us = self.turned_wall_us;
-            let failed =
-                replica.propose_fresh(self.turned_ns, &context.counters, &mut || context.stamps.stamp(wall_us));
+            let failed = replica.propose_fresh(self.turned_ns, &context.counters, wall_us);
             for (waiter, error) in failed {
                 self.outcomes.push(waiter, Err(error));
             }
@@ -564,8 +572,8 @@ impl<E: Engine> Core<E> {
         let applied = self.applier.apply(replica, committed, &mut self.outcomes);
         let (ends, is_split) = (replica.has_ended() && !had_ended, replica.split.is_some());
         let serves_again = replica.has_outlived_its_end() || (had_ended && !replica.has_ended());
-        // Whoever leads next stamps after all that was acknowledged, whatever its own clock says.
-        self.context.stamps.observe(replica.applied.newest_stamp_us);
+        // Whoever leads next stamps after all that was acknowledged, whatever its own clock says; and no other tablet has to do with it.
+        replica.stamps.observe(replica.applied.newest_stamp_us);
         let is_applied = match applied {
             Ok(MembersChanged(false)) => true,
             Ok(MembersChanged(true)) => {
@@ -607,7 +615,7 @@ impl<E: Engine> Core<E> {
     }
 
     /// Sends what is in the outbox, one frame per node.
-    fn send(&mut self) {
+    pub(crate) fn send(&mut self) {
         for (to, frame) in &mut self.outbox {
             if frame.is_empty() {
                 continue;

@@ -370,7 +370,7 @@ impl<E: Engine> Core<E> {
 
     fn campaign_if_due(&mut self, tablet: TabletId, now_ns: u64) {
         let me = self.context.node;
-        let may_campaign = self.context.may_vote() && !self.is_leaving;
+        let may_campaign = self.context.may_vote() && !self.is_leaving && !self.clock_is_off;
         let Some(replica) = self.replicas.get(&tablet) else { return };
         let is_bound = replica.promise.is_some_and(|promise| self.stands(promise));
         let is_voter = replica.group.all_voters().any(|voter| voter == me.0);

@@ -1,7 +1,9 @@
-//! The heartbeat thread: sends heartbeats, and withdraws support the moment it lapses. It does nothing else, so that nothing else delays it.
+//! The heartbeat thread: sends heartbeats, withdraws support the moment it lapses, and looks whether the wall clock can be believed. It does nothing else, so that nothing else
+//! delays it.
 
 use crate::liveness::Liveness;
 use crate::store::Inner;
+use crate::worker::Command;
 use parking_lot::{Condvar, Mutex};
 use std::time::Duration;
 
@@ -41,6 +43,9 @@ pub(crate) fn run(inner: &Inner) {
         if now_ns >= next_ns {
             next_ns = now_ns + Liveness::PERIOD_NS;
             inner.change(&liveness.beat());
+            if let Some(is_off) = liveness.look_at_clock() {
+                inner.queues.iter().for_each(|queue| queue.command(Command::ClockIsOff(is_off)));
+            }
         } else {
             inner.change(&liveness.expire());
         }

@@ -15,10 +15,12 @@
 
 mod apply;
 mod catch_up;
+mod clocks;
 mod context;
 mod copy;
 mod core;
 mod counters;
+mod departed;
 mod describe;
 mod disks;
 mod election;
@@ -48,11 +50,13 @@ mod wire;
 mod worker;
 
 pub use catch_up::{LogAnswer, LogRead};
+pub use clocks::CLOCK_LIMIT_US;
 pub use context::{Context, CopyRequests};
 pub use copy::{ChildOpening, CopyStatus, Openings};
 pub use core::{Core, Input, TICK_NS};
 pub use counters::StoreCounters;
 pub use describe::ReplicaState;
+pub use diorite_raft::{DRIFT_PERMILLE, LEASE_NS};
 pub use events::{TabletEvent, TabletEventKind};
 pub use handle::{Leadership, Permit, TabletHandle};
 pub use liveness::{LEAVING, Liveness, PeerListener};

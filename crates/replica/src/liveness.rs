@@ -5,11 +5,12 @@
 //! ```text
 //! frame     := version u8 (1) · kind u8 · body
 //! heartbeat (1): incarnation · sent ns · announced · incarnation and sent ns of the receiver's latest heartbeat that was heard, or 0 and 0
-//! support   (2): incarnation · sent ns (both of the heartbeat that it answers) · epoch
+//! support   (2): incarnation · sent ns (both of the heartbeat that it answers) · epoch · the sender's wall clock, microseconds, i64 (not from earlier versions)
 //! ```
 //!
 //! `announced` is a number that the node wants all others to know (the catalog version that it serves, or [`LEAVING`]).
 
+use crate::clocks::{CLOCK_LIMIT_US, ClockChange, ClockWatch, Offset};
 use diorite_base::bytes::{Malformed, Reader, put_varint};
 use diorite_base::{Clock, NodeId};
 use diorite_raft::{Beat, HEARTBEAT_NS, Heartbeat, Support, SupportChange, SupportTable, Supporter};
@@ -42,6 +43,7 @@ pub struct Liveness {
     transport: Arc<dyn Transport>,
     announced: AtomicU64,
     support_received: AtomicU64,
+    clock_watch: ClockWatch,
     /// Counts changes of who supports whom in which epoch.
     changes: AtomicU64,
     listener: OnceLock<Arc<dyn PeerListener>>,
@@ -58,6 +60,7 @@ impl Liveness {
             transport,
             announced: AtomicU64::new(0),
             support_received: AtomicU64::new(0),
+            clock_watch: ClockWatch::default(),
             changes: AtomicU64::new(0),
             listener: OnceLock::new(),
         }
@@ -147,6 +150,9 @@ impl Liveness {
                     let mut answer = vec![VERSION, SUPPORT];
                     put_heartbeat(&mut answer, support.heartbeat);
                     put_varint(&mut answer, support.epoch);
+                    // As the machine has it, believed or not.
+                    let wall_us = self.clock.wall_us().saturating_add(self.clock.step_us());
+                    answer.extend_from_slice(&wall_us.to_le_bytes());
                     // If it is lost, the next one will do.
                     let _ = self.transport.send(from, Lane::Control, &answer);
                 }
@@ -158,11 +164,79 @@ impl Liveness {
             SUPPORT => {
                 self.support_received.fetch_add(1, Ordering::Relaxed);
                 let support = Support { heartbeat, epoch: number };
+                if !reader.is_empty() {
+                    self.compare_clocks(from, heartbeat, reader.i64()?);
+                }
                 let ((), changes) = self.change(|table| ((), table.supported(from.0, support).into_iter().collect()));
                 Ok(changes)
             }
             _ => Err(Malformed),
         }
+    }
+
+    /// A peer's wall clock said `wall_us` between the sending of this heartbeat and now.
+    fn compare_clocks(&self, from: NodeId, heartbeat: Heartbeat, wall_us: i64) {
+        let (now_ns, now_us) = (self.clock.monotonic_ns(), self.clock.wall_us());
+        if heartbeat.incarnation == self.table.lock().incarnation() && heartbeat.sent_ns <= now_ns {
+            let took_us = ((now_ns - heartbeat.sent_ns) / 1_000) as i64;
+            self.clock_watch.heard(from.0, now_ns, Offset::measured(wall_us, now_us, took_us));
+        }
+    }
+
+    /// Looks whether the machine's wall clock was set, and what the others' say of it; to be called every [`HEARTBEAT_NS`]. Returns whether this node's clock is off, if that has
+    /// changed: then it may not lead, or may again.
+    pub fn look_at_clock(&self) -> Option<bool> {
+        let now_ns = self.clock.monotonic_ns();
+        let ClockChange { was_set_by_us, adopt, is_off } = self.clock_watch.look(now_ns, self.clock.step_us());
+        if let Some(by_us) = was_set_by_us {
+            // A machine that was paused with all its clocks is set right afterwards: what was received before may be older than it seems.
+            self.change(|table| (table.void_received(now_ns), Vec::new()));
+            tracing::warn!(
+                event = "clock",
+                by_ms = by_us / 1_000,
+                believed = adopt,
+                "the machine's wall clock was set; leases of this node are renewed"
+            );
+        }
+        if adopt {
+            self.clock.adopt();
+        }
+        match (is_off, self.clock_watch.off_us()) {
+            (Some(true), others_ahead_us) => {
+                let others_ahead_ms = others_ahead_us.unwrap_or(0) / 1_000;
+                tracing::error!(
+                    event = "clock",
+                    others_ahead_ms,
+                    limit_ms = CLOCK_LIMIT_US / 1_000,
+                    "the clock of this node is off, by what the others say: it leads nothing until it is set right"
+                );
+            }
+            (Some(false), _) => {
+                tracing::info!(event = "clock", "the clock of this node agrees with the others' again: it may lead")
+            }
+            (None, _) => {}
+        }
+        is_off
+    }
+
+    /// How far the others' clocks are ahead, microseconds, if this node's is off: it leads nothing then.
+    pub fn clock_is_off_us(&self) -> Option<i64> {
+        self.clock_watch.off_us()
+    }
+
+    /// How often the machine's wall clock was set by more than the limit since the start.
+    pub fn clock_steps(&self) -> u64 {
+        self.clock_watch.steps()
+    }
+
+    /// How far the other nodes' clocks are ahead of this one's, the middle one of them, microseconds; `None` if none can be asked.
+    pub fn clocks_ahead_us(&self) -> Option<i64> {
+        self.clock_watch.ahead_us(self.clock.monotonic_ns())
+    }
+
+    /// Whether another node's clock is certainly further from this one's than the limit: it should lead nothing.
+    pub(crate) fn is_clock_apart(&self, node: NodeId) -> bool {
+        self.clock_watch.is_apart(node.0, self.clock.step_us())
     }
 
     /// Changes the table, and counts that before anybody else can look at it.

@@ -52,6 +52,18 @@ impl<E: Engine> Core<E> {
     /// Gives up all leases, so that others lead, and campaigns no more: this node is about to stop.
     pub fn release_all(&mut self) {
         self.is_leaving = true;
+        self.release_led();
+    }
+
+    /// This node's clock has left the others', or agrees with them again: while it is off it leads nothing that another could lead, and does not campaign. It votes.
+    pub fn set_clock_is_off(&mut self, is_off: bool) {
+        self.clock_is_off = is_off;
+        if is_off {
+            self.release_led();
+        }
+    }
+
+    fn release_led(&mut self) {
         let mut led: Vec<TabletId> =
             self.replicas.iter().filter(|(_, replica)| replica.may_propose()).map(|(tablet, _)| *tablet).collect();
         led.sort_unstable();
@@ -98,7 +110,8 @@ impl<E: Engine> Core<E> {
         if replica.group.commit_index() <= replica.members_index {
             return Some(Due::Confirm);
         }
-        let preferred = wanted.voters.first().copied().filter(|node| *node != me && self.is_up(*node));
+        let may_lead = |node: &NodeId| *node != me && self.is_up(*node) && !self.context.liveness.is_clock_apart(*node);
+        let preferred = wanted.voters.first().copied().filter(may_lead);
         preferred.map(|node| Due::HandOver(vec![node], HAND_OVER_AFTER_NS << replica.vain_releases.min(5)))
     }
 

@@ -12,7 +12,7 @@ use crate::store::Refused;
 use crate::waiters::{Waiters, Waiting};
 use diorite_base::mutation::{Body, Evaluator, Mutation, MutationRef};
 use diorite_base::write::{KvError, WriteSink};
-use diorite_base::{GroupId, NodeId, TabletId};
+use diorite_base::{GroupId, HybridClock, NodeId, TabletId};
 use diorite_raft::{
     ConfState, Entry, EntryType, Group, GroupError, GroupOptions, LogReader, MemberProgress, Recovered,
 };
@@ -137,6 +137,8 @@ pub struct Replica<E: Engine> {
     pub(crate) group: Group<<E::Log as Log>::Reader>,
     pub(crate) evaluator: Arc<dyn Evaluator>,
     pub(crate) applied: AppliedState,
+    /// Gives the timestamps of its writes. Each tablet has its own: a timestamp from the future stays where it was given.
+    pub(crate) stamps: HybridClock,
     pub(crate) members: Members,
     /// Writes of this turn, not proposed yet.
     pub(crate) fresh: Vec<Proposal>,
@@ -280,7 +282,8 @@ impl<E: Engine> Replica<E> {
         let group_id = GroupId::from(opening.tablet);
         let corrupt = |error: String| StorageError::Corrupt(format!("{group_id}: {error}"));
         let mut applied = data.applied_state()?;
-        context.stamps.observe(applied.newest_stamp_us);
+        let stamps = HybridClock::new();
+        stamps.observe(applied.newest_stamp_us);
         let split = split_mark::<E>(opening.tablet, &data)?;
         let mut recovered = recover_log::<E>(group_id, &data, log, &applied)?;
         if context.planted.apply_twice && applied.index > recovered.truncated.0 {
@@ -304,6 +307,7 @@ impl<E: Engine> Replica<E> {
             group,
             evaluator: opening.evaluator,
             applied,
+            stamps,
             members: opening.members,
             fresh: Vec::new(),
             waiting: Waiters::default(),
@@ -453,19 +457,19 @@ impl<E: Engine> Replica<E> {
         Some(NodeId(self.group.leader())).filter(|leader| leader.0 != 0 && *leader != me)
     }
 
-    /// Proposes all fresh writes, stamped from `next_stamp`; returns those that failed. Only for a replica that may propose.
+    /// Proposes all fresh writes, stamped at `wall_us` or as soon after it as their order wants; returns those that failed. Only for a replica that may propose.
     pub(crate) fn propose_fresh(
         &mut self,
         now_ns: u64,
         counters: &StoreCounters,
-        next_stamp: &mut dyn FnMut() -> i64,
+        wall_us: i64,
     ) -> Vec<(Waiter, KvError)> {
         let mut failed = Vec::new();
         let mut payload = Payload::default();
         let mut waiters = Vec::new();
         let mut fresh = std::mem::take(&mut self.fresh);
         for mut proposal in fresh.drain(..) {
-            proposal.mutation.stamp(next_stamp());
+            proposal.mutation.stamp(self.stamps.stamp(wall_us));
             let program = program_of(&proposal.mutation);
             let (alone, ends) = (program.is_some(), program.is_some_and(ends_tablet));
             if alone || payload.size_bytes() >= ENTRY_BYTES {

@@ -6,6 +6,7 @@ mod copied;
 mod disks;
 mod merges;
 mod moves;
+mod scripted;
 mod splits;
 mod transfers;
 

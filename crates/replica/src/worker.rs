@@ -50,6 +50,8 @@ pub(crate) enum Command {
     Reopen(TabletId, u64),
     /// Say how this replica is.
     Describe(TabletId, SyncSender<Option<ReplicaState>>),
+    /// This node's clock is off, or so no more.
+    ClockIsOff(bool),
     /// Let others lead.
     Release(SyncSender<()>),
 }
@@ -149,6 +151,7 @@ impl Worker {
             Command::Describe(tablet, reply) => {
                 let _ = reply.send(self.core.describe(tablet));
             }
+            Command::ClockIsOff(is_off) => self.core.set_clock_is_off(is_off),
             Command::Release(reply) => {
                 self.core.release_all();
                 let _ = reply.send(());

@@ -37,6 +37,13 @@ impl Source {
         let liveness = store.liveness();
         let help = "Heartbeats answered by other nodes, each of which renews all leases here that stand on its node";
         out.counter("raft_lease_renewals", help, None, liveness.support_received())?;
+        let help = "1 while this node's wall clock is off, by what the other nodes say: it leads nothing then";
+        out.gauge("clock_off", help, None, u64::from(liveness.clock_is_off_us().is_some()))?;
+        let help = "How far the other nodes' wall clocks are ahead of this node's, the middle one of them";
+        let ahead_us = liveness.clocks_ahead_us().unwrap_or(0);
+        out.gauge_f64("clock_others_ahead", help, Some(&Unit::Seconds), ahead_us as f64 / 1e6)?;
+        let help = "Times that the machine's wall clock was set by more than the limit";
+        out.counter("clock_steps", help, None, liveness.clock_steps())?;
         let help = "Frames of consensus that could not be sent, which is as if the network had lost them";
         out.counter("raft_frames_lost", help, None, read(&counters.frames_lost))?;
         let copied = [("sent", read(&counters.copy_bytes_sent)), ("received", read(&counters.copy_bytes_received))];

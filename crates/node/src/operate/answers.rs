@@ -122,6 +122,16 @@ fn warnings(sight: &Sight, unavailable: usize) -> Vec<String> {
             warnings.push(format!("node {} ({}) has not reported yet", node.id, node.address()));
         }
         warnings.extend(out_of_touch(sight, node));
+        let report = sight.known.reports.get(&node.id).filter(|_| sight.is_up(node.id));
+        if let Some(others_ahead_us) = report.and_then(|report| report.clock_is_off_us) {
+            let (apart_s, way) =
+                (others_ahead_us.abs() as f64 / 1e6, if others_ahead_us < 0 { "ahead of" } else { "behind" });
+            warnings.push(format!(
+                "the clock of node {} ({}) is {apart_s:.1} s {way} the others': it leads nothing until it is set right",
+                node.id,
+                node.address()
+            ));
+        }
         for disk in sight.known.reports.get(&node.id).into_iter().flat_map(|report| &report.disks) {
             if disk.has_failed {
                 warnings.push(format!("disk {} of node {} has failed", disk.path, node.id));

@@ -72,6 +72,9 @@ pub(super) struct Report {
     /// Other members with which it exchanges no heartbeats; ascending.
     #[serde(default)]
     pub(super) out_of_touch: Vec<NodeId>,
+    /// How far the other nodes' clocks are ahead, microseconds, if its own is off: it leads nothing then.
+    #[serde(default)]
+    pub(super) clock_is_off_us: Option<i64>,
 }
 
 /// What it says of a data directory.
@@ -204,6 +207,7 @@ pub(super) fn make(
         incomplete: incomplete.into_iter().collect(),
         next_tablet: Some(catalog.identity().next_tablet().0),
         out_of_touch: others.filter(|other| !store.liveness().is_up(*other)).collect(),
+        clock_is_off_us: store.liveness().clock_is_off_us(),
     }
 }
 

@@ -134,6 +134,7 @@ fn report(catalog: &Catalog, node: NodeId) -> Report {
         incomplete: Vec::new(),
         next_tablet: None,
         out_of_touch: Vec::new(),
+        clock_is_off_us: None,
     }
 }
 

@@ -350,7 +350,7 @@ mod tests {
         let taken = |mutation: &Mutation| checked(tablet, mutation.as_bytes()).is_ok();
         assert!(taken(&Mutation::blind(None)));
         assert!(taken(&MergeStep::Close { tablet: TabletId(7), number: 1 }.mutation()));
-        let begin = MergeStep::Begin { from: tablet, attempt: 7, range: (vec![1], vec![2]) };
+        let begin = MergeStep::Begin { from: tablet, number: 3, attempt: 7, range: (vec![1], vec![2]) };
         assert!(taken(&begin.mutation()));
         assert!(!taken(&Mutation::evaluated(None, b"neither a program nor a step")));
         assert!(!taken(&Mutation::evaluated(None, &[])));
