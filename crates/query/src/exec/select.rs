@@ -405,6 +405,7 @@ impl<K: Kv> Read<'_, K> {
     ) -> Result<Step, CqlError> {
         let TabletScan { tablet, mut start, mut end } = scan;
         let is_reversed = self.plan.is_reversed;
+        let mut entries = self.chunk_entries(collector);
         while start < end {
             self.budget().check()?;
             let mut held = self.budget().hold(0)?;
@@ -412,7 +413,7 @@ impl<K: Kv> Read<'_, K> {
                 // It is charged by whoever read it.
                 Some(chunk) => chunk,
                 None => {
-                    let rows = self.chunk_fetch(&start, &end, self.chunk_entries(collector));
+                    let rows = self.chunk_fetch(&start, &end, entries);
                     let chunk = self.source.fetch(tablet, Fetch { rows, ..Fetch::default() }).await?.chunk;
                     held.grow(chunk.size_bytes()).map_err(refused)?;
                     chunk
@@ -422,6 +423,8 @@ impl<K: Kv> Read<'_, K> {
                 return Ok(Step::Full);
             }
             let Some(last) = chunk.entries().last().filter(|_| !chunk.exhausted) else { break };
+            // What is stored here gives fewer rows than it has entries: deleted and expired ones lie close together.
+            entries = entries.saturating_mul(4).min(CHUNK_ENTRIES);
             if is_reversed {
                 end = last.0.to_vec();
             } else if collector.is_partition_done() && last.0.starts_with(collector.partition()) {

@@ -55,6 +55,8 @@ pub struct MemoryKv {
     pub is_cold: AtomicBool,
     /// How many scans there were.
     pub scans: AtomicUsize,
+    /// The most entries that a scan has asked for; it gets three.
+    pub most_entries: AtomicUsize,
     /// How many entries were brought to the node that asked.
     pub shipped: AtomicUsize,
     /// Folds are declined, as by a node whose catalog is older.
@@ -101,6 +103,7 @@ impl MemoryKv {
             last_stamp_us: AtomicI64::new(0),
             is_cold: AtomicBool::new(false),
             scans: AtomicUsize::new(0),
+            most_entries: AtomicUsize::new(0),
             shipped: AtomicUsize::new(0),
             declines_folds: AtomicBool::new(false),
             folder: Folder::default(),
@@ -338,6 +341,7 @@ impl Kv for MemoryKv {
                 let within = tablet.entries.range(range.start.clone()..range.end.clone());
                 let entries: Vec<_> = within.map(|(key, value)| (key.clone(), value.clone())).collect();
                 // Small chunks, so that tests see their seams.
+                self.most_entries.fetch_max(range.max_entries, Ordering::Relaxed);
                 let range = ScanRequest { max_entries: range.max_entries.min(3), ..range };
                 fetched.chunk = scan_entries(&entries, &range);
             }

@@ -3,6 +3,7 @@
 use super::{Database, rendered_rows};
 use diorite_cql::protocol::client::{ClientRequest, ClientResponse, Parameters};
 use diorite_cql::protocol::{CqlError, ErrorCode};
+use std::sync::atomic::Ordering;
 
 fn filled() -> Database {
     let database = Database::with_keyspace();
@@ -120,4 +121,23 @@ fn deleted_rows_are_removed_where_nothing_can_be_newer() {
     let before = database.kv.entry_count();
     database.run("DELETE FROM t WHERE k = 10 AND c < 3").unwrap();
     assert!(database.kv.entry_count() < before);
+}
+
+#[test]
+fn a_row_behind_many_dead_ones_is_looked_for_in_ever_larger_steps() {
+    let database = Database::with_keyspace();
+    database.run("CREATE TABLE t (k int, c int, v int, PRIMARY KEY (k, c))").unwrap();
+    let asked = |statement: &str| {
+        database.kv.most_entries.store(0, Ordering::Relaxed);
+        assert_eq!(pages(&database, statement, 100).unwrap(), (vec!["c=50".to_owned()], 1));
+        database.kv.most_entries.load(Ordering::Relaxed)
+    };
+    let statements = ["SELECT c FROM t WHERE k = 1 LIMIT 1", "SELECT c FROM t WHERE k = 1 ORDER BY c DESC LIMIT 1"];
+    database.run("INSERT INTO t (k, c, v) VALUES (1, 50, 7)").unwrap();
+    statements.iter().for_each(|statement| assert_eq!(asked(statement), 4, "{statement}: it is the first"));
+    for c in (0..50).chain(51..100) {
+        database.run(&format!("INSERT INTO t (k, c, v) VALUES (1, {c}, 1) USING TTL 5")).unwrap();
+    }
+    database.kv.advance_s(10);
+    statements.iter().for_each(|statement| assert_eq!(asked(statement), 8_192, "{statement}: all before it are dead"));
 }
