@@ -26,7 +26,7 @@ use diorite_cql::protocol::CqlError;
 use diorite_model::token;
 use diorite_model::types::CqlType;
 use diorite_model::value::calendar::{self, Span};
-use document::Step;
+use document::{JsonRow, Step};
 use mask::Mask;
 use math::MathFunction;
 use parking_lot::Mutex;
@@ -129,12 +129,14 @@ pub struct Environment<'a> {
     pub uuids: &'a UuidSource,
     /// What the request may use.
     pub budget: &'a Budget,
+    /// The row of an `INSERT JSON`, read once for all of its columns.
+    pub json: Option<&'a JsonRow>,
 }
 
 impl<'a> Environment<'a> {
     /// At a moment, for what is bounded in other ways.
     pub fn new(now_us: i64, uuids: &'a UuidSource) -> Self {
-        Self { now_us, now_s: now_seconds(now_us), uuids, budget: Budget::unlimited() }
+        Self { now_us, now_s: now_seconds(now_us), uuids, budget: Budget::unlimited(), json: None }
     }
 }
 

@@ -5,6 +5,7 @@
 use super::keys::{clustering_ranges, partition_keys};
 use super::write::{Timing, expiry, explicit_timestamp, pack_row, path_steps};
 use crate::error::invalid;
+use crate::functions::Environment;
 use crate::plan::condition::{ColumnCondition, Condition, ConditionTree, Part, Test};
 use crate::plan::modify::{ModifyKind, ModifyPlan, Scope};
 use crate::plan::restrictions::{PartitionRestriction, Values};
@@ -109,6 +110,20 @@ impl Writes {
 
     /// Adds what a statement writes.
     pub fn add(
+        &mut self,
+        plan: &ModifyPlan,
+        bound: &Bound<'_>,
+        tablets: &[TabletRange],
+        defaults: Defaults,
+    ) -> Result<(), CqlError> {
+        // The text of an `INSERT JSON` is read once, not once per column.
+        let parsed = plan.json_column().map(|column| column.parse(bound)).transpose()?;
+        let json = parsed.as_ref().map(|(row, _)| row);
+        let bound = Bound { environment: Environment { json, ..bound.environment }, ..*bound };
+        self.add_parsed(plan, &bound, tablets, defaults)
+    }
+
+    fn add_parsed(
         &mut self,
         plan: &ModifyPlan,
         bound: &Bound<'_>,

@@ -90,6 +90,14 @@ pub struct AnswerAs {
 }
 
 impl ModifyPlan {
+    /// One of the columns of an `INSERT JSON` whose text is bound.
+    pub fn json_column(&self) -> Option<&JsonColumn> {
+        self.operations.iter().find_map(|operation| match &operation.change {
+            Change::Set(Term::JsonColumn(column)) => Some(&**column),
+            _ => None,
+        })
+    }
+
     /// Whether the condition looks at static columns only (or the write is of static columns only).
     pub fn condition_is_static(&self) -> bool {
         match &self.condition {

@@ -4,10 +4,12 @@
 //! already; collections are in their stored order. Left out: selectors, which may name columns ([`super::selection`]).
 
 use crate::error::{in_place, invalid, not_supported, value_error};
-use crate::functions::document::{self, Member, Step};
+use crate::functions::document::{self, JsonRow, Member, Step};
 use crate::functions::{Environment, Function, Signature, generic, overloads};
 use crate::plan::Planner;
+use crate::steps;
 use crate::types::{is_assignable, native_type};
+use diorite_base::account::Held;
 use diorite_cql::language::ast::{self, Expression, Literal};
 use diorite_cql::protocol::{CqlError, Value};
 use diorite_model::types::CqlType;
@@ -197,11 +199,24 @@ pub fn bound_value<'a>(value: Value<'a>, data_type: &CqlType) -> Result<Evaluate
 }
 
 impl JsonColumn {
-    fn evaluate<'a>(&'a self, bound: &Bound<'a>) -> Result<Evaluated<'a>, CqlError> {
+    /// The row of the text, and what holding it takes; columns find it in [`Environment::json`].
+    pub fn parse<'b>(&self, bound: &Bound<'b>) -> Result<(JsonRow, Held<'b>), CqlError> {
         let json = self.json.require(bound, "[json]")?;
-        let _parsed = bound.environment.budget.hold(json.len().saturating_mul(document::PARSED_BYTES))?;
-        let row = document::parse_row(&json, self.columns.iter().map(String::as_str))?;
-        Ok(match document::member(&row, &self.name, &self.data_type)? {
+        let held = bound.environment.budget.hold(json.len().saturating_mul(document::PARSED_BYTES))?;
+        steps::count(json.len());
+        Ok((document::parse_row(&json, self.columns.iter().map(String::as_str))?, held))
+    }
+
+    fn evaluate<'a>(&'a self, bound: &Bound<'a>) -> Result<Evaluated<'a>, CqlError> {
+        let parsed;
+        let row = match bound.environment.json {
+            Some(row) => row,
+            None => {
+                parsed = self.parse(bound)?;
+                &parsed.0
+            }
+        };
+        Ok(match document::member(row, &self.name, &self.data_type)? {
             Member::Value(Some(wire)) => Evaluated::Set(Cow::Owned(wire)),
             Member::Absent if self.default_unset => Evaluated::Unset,
             Member::Value(None) | Member::Absent => Evaluated::Null,

@@ -588,3 +588,18 @@ fn named_rows_are_read_several_at_a_time_and_given_in_order() {
     assert_eq!((limited.as_slice(), at_once), (&found[..3], 3));
     assert_eq!(read("AND c IN (0, 1) PER PARTITION LIMIT 1").0.len(), 40);
 }
+
+#[test]
+fn the_text_of_an_insert_is_read_a_few_times_however_many_columns_there_are() {
+    let database = Database::with_keyspace();
+    let columns: Vec<String> = (0..200).map(|at| format!("c{at} int")).collect();
+    database.run(&format!("CREATE TABLE wide (k int PRIMARY KEY, {})", columns.join(", "))).unwrap();
+    let insert = database.prepare("INSERT INTO wide JSON ?").unwrap();
+    let members: Vec<String> = (0..200).map(|at| format!("\"c{at}\": {at}")).collect();
+    let text = format!("{{\"k\": 1, {}}}", members.join(", "));
+    let (outcome, steps) = crate::steps::of(|| database.execute(&insert, &[Value::Set(text.as_bytes())]));
+    outcome.unwrap();
+    assert_eq!(database.rows("SELECT c0, c199 FROM wide"), ["c0=0 c199=199"]);
+    // Once for where it goes to, once for the key and once for all other columns.
+    assert!(steps <= 4 * text.len() as u64, "{steps} bytes read of {}", text.len());
+}
