@@ -181,7 +181,7 @@ impl Meter {
         Self { account: Some(Arc::clone(account)), limit_bytes, used_bytes: 0.into(), charged_bytes: 0.into() }
     }
 
-    /// Of a request whose memory is limited, but charged to nobody.
+    /// Of a request whose memory is charged to nobody. With `usize::MAX` it is not counted either: many requests may share the meter.
     pub const fn alone(limit_bytes: usize) -> Self {
         Self { account: None, limit_bytes, used_bytes: AtomicUsize::new(0), charged_bytes: AtomicUsize::new(0) }
     }
@@ -199,6 +199,9 @@ impl Meter {
     /// Takes `bytes`, until [`Meter::give`] or the end of the request.
     #[inline]
     pub fn take(&self, bytes: usize) -> Result<(), Refused> {
+        if self.limit_bytes == usize::MAX {
+            return Ok(());
+        }
         if bytes > self.limit_bytes {
             return Err(self.too_large());
         }
@@ -240,6 +243,9 @@ impl Meter {
     /// Gives back some of what was taken.
     #[inline]
     pub fn give(&self, bytes: usize) {
+        if self.limit_bytes == usize::MAX {
+            return;
+        }
         let used = self.used_bytes.fetch_sub(bytes, Ordering::Relaxed) - bytes;
         let charged = self.charged_bytes.load(Ordering::Relaxed);
         if charged - used.min(charged) > 2 * BLOCK_BYTES {

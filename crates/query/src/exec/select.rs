@@ -42,7 +42,7 @@ const CHUNK_ENTRIES: usize = 8_192;
 /// What an entry costs beside its bytes, in the same measure.
 const ENTRY_BYTES: usize = 64;
 /// Entries are taken on the thread that serves the connection if their bytes, times what is done with each, are not more than this: a fraction of a millisecond.
-const INLINE_BYTES: usize = 256 << 10;
+pub(super) const INLINE_BYTES: usize = 256 << 10;
 /// As many keys and values are made of a statement there.
 const INLINE_KEYS: usize = 512;
 

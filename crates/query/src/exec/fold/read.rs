@@ -14,7 +14,7 @@ use crate::exec::collect::{Collector, Limits};
 use crate::exec::filter::BoundFilter;
 use crate::exec::keys::{KeyRange, PartitionKey};
 use crate::exec::paging::PagingState;
-use crate::exec::select::{MAX_RESULT_BYTES, PARALLEL_PIECES, PageRequest, Read, TabletScan, tablet_of};
+use crate::exec::select::{INLINE_BYTES, MAX_RESULT_BYTES, PARALLEL_PIECES, PageRequest, Read, TabletScan, tablet_of};
 use crate::kv::several::{self, Several, Span};
 use crate::kv::{Fetch, FetchRows, Kv, ScanRequest};
 use crate::program::PARTITION_DELETIONS;
@@ -391,7 +391,12 @@ impl<K: Kv> Read<'_, K> {
             chunk: &fetched.chunk,
             ends_partition,
         };
-        partial.go_on(self.plan, self.scope(), filters, piece)
+        let work = || partial.go_on(self.plan, self.scope(), filters, piece);
+        let steps = filters.iter().map(BoundFilter::steps).fold(1, usize::saturating_add);
+        if fetched.chunk.size_bytes().saturating_mul(steps) <= INLINE_BYTES {
+            return work();
+        }
+        self.source.run_long(work).await
     }
 
     /// What of a task is the statement and its values.
