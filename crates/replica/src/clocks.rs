@@ -108,9 +108,11 @@ pub(crate) struct ClockChange {
 pub(crate) struct ClockWatch(Mutex<Watched>);
 
 impl ClockWatch {
-    /// A peer has answered.
-    pub(crate) fn heard(&self, peer: u64, now_ns: u64, offset: Offset) {
-        self.0.lock().offsets.insert(peer, (now_ns, offset));
+    /// A peer has answered. Whether its clock was apart from the machine's, which is ahead of the trusted time by `step_us`, and is so no more.
+    pub(crate) fn heard(&self, peer: u64, now_ns: u64, offset: Offset, step_us: i64) -> bool {
+        let before = self.0.lock().offsets.insert(peer, (now_ns, offset));
+        let agreed = |offset: Offset| offset.against(step_us).may_agree();
+        agreed(offset) && before.is_some_and(|(_, before)| !agreed(before))
     }
 
     /// By how much the others are ahead, microseconds, if this node's clock is off.
@@ -208,7 +210,7 @@ mod tests {
     #[test]
     fn a_clock_that_is_set_is_believed_only_if_others_agree_and_one_that_is_off_comes_back() {
         let watch = ClockWatch::default();
-        let hear = |now_ns, ahead_us| (2..=3).for_each(|peer| watch.heard(peer, now_ns, exactly(ahead_us)));
+        let hear = |now_ns, ahead_us| (2..=3).for_each(|peer| _ = watch.heard(peer, now_ns, exactly(ahead_us), 0));
         hear(0, 0);
         assert_eq!(watch.look(100 * MS, 300), ClockChange { adopt: true, ..ClockChange::default() });
         // It is set a day ahead: not believed, and noticed once.
@@ -231,8 +233,9 @@ mod tests {
     #[test]
     fn what_was_heard_long_ago_counts_no_more() {
         let watch = ClockWatch::default();
-        watch.heard(2, 0, exactly(DAY_US));
-        watch.heard(3, 0, exactly(DAY_US));
+        assert!(!watch.heard(2, 0, exactly(0), 0) && !watch.heard(2, 0, exactly(DAY_US), 0));
+        assert!(watch.heard(2, 0, exactly(0), 0), "it agrees again");
+        assert!(!watch.heard(2, 0, exactly(DAY_US), 0) && !watch.heard(3, 0, exactly(DAY_US), 0));
         assert_eq!(watch.look(100 * MS, 0).is_off, Some(true));
         assert_eq!(watch.look(FRESH_NS, 0).is_off, Some(false), "it is alone");
         assert_eq!(watch.ahead_us(FRESH_NS), None);

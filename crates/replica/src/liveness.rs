@@ -164,23 +164,26 @@ impl Liveness {
             SUPPORT => {
                 self.support_received.fetch_add(1, Ordering::Relaxed);
                 let support = Support { heartbeat, epoch: number };
-                if !reader.is_empty() {
-                    self.compare_clocks(from, heartbeat, reader.i64()?);
-                }
-                let ((), changes) = self.change(|table| ((), table.supported(from.0, support).into_iter().collect()));
+                let agrees_again = !reader.is_empty() && self.compare_clocks(from, heartbeat, reader.i64()?);
+                let ((), mut changes) =
+                    self.change(|table| ((), table.supported(from.0, support).into_iter().collect()));
+                // Tablets that are wanted there are to be looked at: it was not handed them.
+                changes.extend(agrees_again.then_some(SupportChange::Received(from.0)));
                 Ok(changes)
             }
             _ => Err(Malformed),
         }
     }
 
-    /// A peer's wall clock said `wall_us` between the sending of this heartbeat and now.
-    fn compare_clocks(&self, from: NodeId, heartbeat: Heartbeat, wall_us: i64) {
+    /// A peer's wall clock said `wall_us` between the sending of this heartbeat and now. Whether it was apart from this node's, and is so no more.
+    fn compare_clocks(&self, from: NodeId, heartbeat: Heartbeat, wall_us: i64) -> bool {
         let (now_ns, now_us) = (self.clock.monotonic_ns(), self.clock.wall_us());
-        if heartbeat.incarnation == self.table.lock().incarnation() && heartbeat.sent_ns <= now_ns {
-            let took_us = ((now_ns - heartbeat.sent_ns) / 1_000) as i64;
-            self.clock_watch.heard(from.0, now_ns, Offset::measured(wall_us, now_us, took_us));
+        if heartbeat.incarnation != self.table.lock().incarnation() || heartbeat.sent_ns > now_ns {
+            return false;
         }
+        let took_us = ((now_ns - heartbeat.sent_ns) / 1_000) as i64;
+        let offset = Offset::measured(wall_us, now_us, took_us);
+        self.clock_watch.heard(from.0, now_ns, offset, self.clock.step_us())
     }
 
     /// Looks whether the machine's wall clock was set, and what the others' say of it; to be called every [`HEARTBEAT_NS`]. Returns whether this node's clock is off, if that has
