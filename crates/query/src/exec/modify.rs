@@ -24,6 +24,9 @@ use std::collections::{HashMap, HashSet};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
+/// What a packed row may leave unused of its buffer.
+const MAX_SLACK_BYTES: usize = 64 << 10;
+
 /// A part of a table that is written to: what one tablet holds of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TablePart {
@@ -305,7 +308,10 @@ impl Pending {
         let plan = target.plan;
         let mut value = Vec::with_capacity(128);
         let packed = pack_row(plan, is_static, target.bound, &target.timing, &mut value)?;
-        target.take(target.partition.len() + row.len() + value.capacity())?;
+        if value.capacity() - value.len() > MAX_SLACK_BYTES {
+            value.shrink_to_fit();
+        }
+        target.take(target.partition.len() + row.len() + value.len())?;
         self.note(target.timing.explicit_us);
         let key = [target.partition, row].concat();
         for (column, edit) in packed.list_edits {
