@@ -1,6 +1,6 @@
 //! A Raft group and its turn.
 
-use crate::log::{LogReader, LogView, Recovered, is_behind};
+use crate::log::{LogReader, LogView, Recovered, UNKNOWN_FLOOR, is_behind};
 use crate::logger;
 use protobuf::Message as _;
 use raft::eraftpb::{
@@ -91,6 +91,14 @@ pub enum GroupError {
     /// The log or a message contradicts what consensus knows: the replica must stop.
     #[error("consensus failed: {0}")]
     Broken(#[from] raft::Error),
+    /// The leader has something else in the place of what is committed here: what was acknowledged here has been lost elsewhere, or this replica's data is damaged.
+    #[error("the leader's log contradicts entry {index} of term {term}, which is committed here")]
+    Diverged {
+        /// The last entry that is committed here.
+        index: u64,
+        /// Its term.
+        term: u64,
+    },
 }
 
 /// What one turn asks of the caller.
@@ -152,17 +160,23 @@ pub fn may_come_from_a_peer(message: &Message) -> bool {
 /// One replica of one group.
 pub struct Group<L: LogReader> {
     pub(crate) node: RawNode<LogView<L>>,
+    /// Of a replica that is recovering: up to which index its log is the leader's in this term.
+    agreed: (u64, u64),
+    /// The floor is another than what the log says.
+    has_new_floor: bool,
 }
 
 impl<L: LogReader> Group<L> {
     /// A group that goes on from its durable state. What was applied was committed, even if the commit index recorded in the log, which is
     /// not waited for, is older.
     pub fn new(options: &GroupOptions, mut recovered: Recovered, log: L) -> Result<Self, GroupError> {
-        if is_behind(recovered.last, recovered.floor) {
+        if recovered.floor != UNKNOWN_FLOOR && is_behind(recovered.last, recovered.floor) {
             // It is of a log that is gone.
             recovered.hard_state.commit = 0;
         }
-        recovered.hard_state.commit = recovered.hard_state.commit.max(recovered.applied).max(recovered.truncated.0);
+        // A crash may have taken the entries that it was recorded for.
+        let commit = recovered.hard_state.commit.min(recovered.last.0);
+        recovered.hard_state.commit = commit.max(recovered.applied).max(recovered.truncated.0);
         let config = Config {
             id: options.replica,
             applied: recovered.applied,
@@ -178,7 +192,7 @@ impl<L: LogReader> Group<L> {
             ..Config::default()
         };
         let node = RawNode::new(&config, LogView::new(recovered, log), &logger::logger())?;
-        Ok(Self { node })
+        Ok(Self { node, agreed: (0, 0), has_new_floor: false })
     }
 
     /// Gives up leading; the next leader is of a later term.
@@ -207,12 +221,71 @@ impl<L: LogReader> Group<L> {
     }
 
     /// Takes a message from another replica.
+    ///
+    /// # Errors
+    /// [`GroupError::Diverged`] if the leader's log is not what was committed here: nothing was done then.
     pub fn step(&mut self, mut message: Message) -> Result<(), GroupError> {
-        if self.is_recovering() && message.get_msg_type() == MessageType::MsgHeartbeat {
-            // The leader may still believe what this replica has acknowledged before it lost it.
-            message.commit = message.commit.min(self.last_index());
+        match message.get_msg_type() {
+            MessageType::MsgHeartbeat => self.bound_commit(&mut message),
+            MessageType::MsgAppend if message.term >= self.term() => return self.step_append(message),
+            // It was given to a former leader, whose log went further.
+            MessageType::MsgAppendResponse if !message.reject && message.index > self.last_index() => return Ok(()),
+            _ => {}
         }
         Ok(self.node.step(message)?)
+    }
+
+    /// The leader believes what this replica has acknowledged, which it may have lost since; what it holds in that place need not be what was acknowledged.
+    fn bound_commit(&mut self, message: &mut Message) {
+        if message.term < self.term() || message.commit <= self.commit_index() {
+            return;
+        }
+        if message.commit > self.last_index() && !self.is_recovering() {
+            self.set_floor(UNKNOWN_FLOOR);
+        }
+        if self.is_recovering() {
+            let agreed = if self.agreed.0 == message.term { self.agreed.1 } else { 0 };
+            message.commit = message.commit.min(agreed);
+        }
+    }
+
+    fn step_append(&mut self, message: Message) -> Result<(), GroupError> {
+        if self.contradicts(&message) {
+            let (index, term) = self.committed();
+            return Err(GroupError::Diverged { index, term });
+        }
+        let end = message.entries.last().map_or((message.index, message.log_term), |entry| (entry.index, entry.term));
+        let (from, term) = (message.from, message.term);
+        self.node.step(message)?;
+        let raft = &self.node.raft;
+        if self.is_recovering() && (raft.leader_id, raft.term) == (from, term) && raft.raft_log.match_term(end.0, end.1) {
+            let before = if self.agreed.0 == term { self.agreed.1 } else { 0 };
+            self.agreed = (term, before.max(end.0));
+        }
+        Ok(())
+    }
+
+    fn committed(&self) -> (u64, u64) {
+        let log = &self.node.raft.raft_log;
+        (log.committed, log.term(log.committed).unwrap_or_default())
+    }
+
+    /// Whether a leader's log is another than what is committed here, as far as its message tells. Consensus takes that for impossible, as it is as long as
+    /// nothing that was acknowledged is lost. Terms grow along a log, so that entries which are not here any more say something too.
+    fn contradicts(&self, message: &Message) -> bool {
+        let (committed, committed_term) = self.committed();
+        let start = self.node.store().truncated();
+        let is_other = |index: u64, term: u64| {
+            if index > committed {
+                term < committed_term
+            } else if index >= start.0 {
+                self.node.raft.raft_log.term(index).is_ok_and(|own| own != term)
+            } else {
+                term > start.1
+            }
+        };
+        is_other(message.index, message.log_term)
+            || message.entries.iter().any(|entry| is_other(entry.index, entry.term))
     }
 
     /// Asks all members for a sign of life: those that lag are sent what they lack, and all acknowledge the leader again.
@@ -264,6 +337,10 @@ impl<L: LogReader> Group<L> {
 
     /// What there is to do, if anything.
     pub fn ready(&mut self) -> Option<Step> {
+        if self.has_unknown_floor() && self.is_leader() {
+            // Whatever this replica may have lost, its log is the truth from now on.
+            self.set_floor((0, 0));
+        }
         if !self.node.has_ready() {
             return None;
         }
@@ -350,11 +427,38 @@ impl<L: LogReader> Group<L> {
         self.node.store().is_below_floor()
     }
 
+    /// Whether its log may have lost its end, and it is not known how far it went.
+    pub fn has_unknown_floor(&self) -> bool {
+        self.node.store().floor() == UNKNOWN_FLOOR
+    }
+
+    /// A leader that has forgotten what this replica acknowledged says where its own log ends: this replica has acknowledged no more than that.
+    pub fn learn_floor(&mut self, floor: (u64, u64)) {
+        if self.has_unknown_floor() && !self.is_leader() {
+            self.set_floor(floor);
+        }
+    }
+
+    fn set_floor(&mut self, floor: (u64, u64)) {
+        self.node.mut_store().set_floor(floor);
+        self.has_new_floor = true;
+    }
+
+    /// The floor that is to be written to the log; `None` if it says so already.
+    pub fn take_new_floor(&mut self) -> Option<(u64, u64)> {
+        std::mem::take(&mut self.has_new_floor).then(|| self.node.store().floor())
+    }
+
+    /// Index and term of the log's last entry.
+    pub fn last(&self) -> (u64, u64) {
+        let log = &self.node.raft.raft_log;
+        (log.last_index(), log.last_term())
+    }
+
     /// What is to be remembered of this replica when its log is removed: term and vote, and index and term of the last
     /// entry that it may have acknowledged.
     pub fn memory(&self) -> (HardState, (u64, u64)) {
-        let (log, floor) = (&self.node.raft.raft_log, self.node.store().floor());
-        let last = (log.last_index(), log.last_term());
+        let (last, floor) = (self.last(), self.node.store().floor());
         (self.node.raft.hard_state(), if is_behind(last, floor) { floor } else { last })
     }
 

@@ -25,7 +25,7 @@ pub use group::{
     Group, GroupError, GroupOptions, MemberChange, MemberProgress, Step, is_acknowledgement, is_from_leader,
     is_vote_request, may_come_from_a_peer, tells_nothing_new,
 };
-pub use log::{LogReader, Recovered};
+pub use log::{LogReader, Recovered, UNKNOWN_FLOOR};
 pub use raft::eraftpb::{ConfState, Entry, EntryType, HardState, Message, MessageType};
 pub use support::{
     Beat, DRIFT_PERMILLE, HEARTBEAT_NS, Heartbeat, LEASE_NS, SUPPORT_NS, Support, SupportChange, SupportTable,

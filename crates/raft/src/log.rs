@@ -33,8 +33,13 @@ pub struct Recovered {
     /// campaign. Term and vote it still knows. So a leader that it hears is of no earlier term than any that it acknowledged anything to, and was
     /// elected by others; that leader's log holds everything that was committed with its help. Once its own log reaches the floor again, or has an entry of a later term than
     /// that, it holds all of this too.
+    ///
+    /// [`UNKNOWN_FLOOR`]: the end of the log may be lost, and nobody knows how far it went.
     pub floor: (u64, u64),
 }
+
+/// The floor of a replica whose log may have lost its end: how far it has acknowledged is not known until a leader says how far that can be at most.
+pub const UNKNOWN_FLOOR: (u64, u64) = (u64::MAX, u64::MAX);
 
 /// The log as the consensus core sees it.
 pub(crate) struct LogView<L> {
@@ -84,6 +89,10 @@ impl<L: LogReader> LogView<L> {
 
     pub(crate) fn floor(&self) -> (u64, u64) {
         self.floor
+    }
+
+    pub(crate) fn set_floor(&mut self, floor: (u64, u64)) {
+        self.floor = floor;
     }
 
     /// Whether the durable log ends before what was acknowledged once.

@@ -333,3 +333,139 @@ fn entries_that_were_cut_while_they_were_to_be_read_are_lacking_and_others_must_
     assert_eq!(group.take_lacking(), [2].into());
     assert!(!group.has_fetches());
 }
+
+/// What a follower of a leader in term 3 hears.
+fn from_leader(kind: MessageType, index: u64, log_term: u64, commit: u64, entries: &[(u64, u64)]) -> Message {
+    let mut message = Message::default();
+    message.set_msg_type(kind);
+    (message.from, message.to, message.term) = (2, 1, 3);
+    (message.index, message.log_term, message.commit) = (index, log_term, commit);
+    for (index, term) in entries {
+        message.entries.push(Entry { index: *index, term: *term, ..Entry::default() });
+    }
+    message
+}
+
+/// A follower with a log of entries of these terms, beginning with the first, that knows the first `commit` to be committed.
+fn follower(terms: &[u64], commit: u64) -> (Group<TestLog>, TestLog) {
+    let log = TestLog::default();
+    let entries = (1..).zip(terms).map(|(index, term)| Entry { index, term: *term, ..Entry::default() });
+    log.entries.borrow_mut().extend(entries);
+    let last = terms.last().map_or((0, 0), |term| (terms.len() as u64, *term));
+    let hard_state = HardState { term: last.1, commit, ..HardState::default() };
+    let mut recovered = Recovered { hard_state, last, ..recovered() };
+    recovered.conf_state.voters = vec![1, 2, 3];
+    let mut group = Group::new(&options(), recovered, log.clone()).unwrap();
+    drive_members(&mut group, &log);
+    (group, log)
+}
+
+#[test]
+fn a_follower_that_is_told_of_commits_beyond_its_log_has_lost_its_end_and_says_so() {
+    let (mut group, log) = follower(&[1, 1], 1);
+    assert!(!group.is_recovering());
+    group.step(from_leader(MessageType::MsgHeartbeat, 0, 0, 5, &[])).unwrap();
+    drive_members(&mut group, &log);
+    assert!(group.is_recovering() && group.has_unknown_floor());
+    assert_eq!(group.take_new_floor(), Some(UNKNOWN_FLOOR), "to be remembered over restarts");
+    assert_eq!(group.commit_index(), 1, "what it holds may be of a log that was replaced");
+    // Its leader sends what it lacks, and says how far it may have acknowledged at most.
+    group.learn_floor((5, 3));
+    group.step(from_leader(MessageType::MsgAppend, 1, 1, 4, &[(2, 3), (3, 3), (4, 3)])).unwrap();
+    drive_members(&mut group, &log);
+    assert_eq!(group.commit_index(), 4);
+    assert!(group.is_recovering() && !group.has_unknown_floor());
+    group.step(from_leader(MessageType::MsgHeartbeat, 0, 0, 5, &[])).unwrap();
+    group.step(from_leader(MessageType::MsgAppend, 4, 3, 5, &[(5, 3)])).unwrap();
+    drive_members(&mut group, &log);
+    assert!(!group.is_recovering());
+    assert_eq!(group.commit_index(), 5);
+}
+
+#[test]
+fn a_log_that_has_lost_its_end_may_have_got_back_what_was_replaced_there_which_is_not_committed() {
+    // It had replaced its second entry by that of the leader in term 3, which counts on it.
+    let (group, log) = follower(&[1, 2], 1);
+    let recovered = Recovered { floor: UNKNOWN_FLOOR, ..recovered_from(&group, (2, 2), &[1, 2, 3]) };
+    let mut group = Group::new(&options(), recovered, log.clone()).unwrap();
+    group.step(from_leader(MessageType::MsgHeartbeat, 0, 0, 2, &[])).unwrap();
+    drive_members(&mut group, &log);
+    assert_eq!(group.commit_index(), 1, "the second entry is not the one that was committed");
+    group.step(from_leader(MessageType::MsgAppend, 1, 1, 2, &[(2, 3)])).unwrap();
+    drive_members(&mut group, &log);
+    assert_eq!(group.commit_index(), 2);
+    group.step(from_leader(MessageType::MsgAppend, 2, 3, 2, &[(3, 3)])).unwrap();
+    drive_members(&mut group, &log);
+    // What has matched since counts for heartbeats too.
+    group.step(from_leader(MessageType::MsgHeartbeat, 0, 0, 3, &[])).unwrap();
+    drive_members(&mut group, &log);
+    assert_eq!(group.commit_index(), 3);
+}
+
+fn recovered_from(group: &Group<TestLog>, last: (u64, u64), voters: &[u64]) -> Recovered {
+    let mut found = Recovered { hard_state: group.memory().0, last, ..recovered() };
+    found.conf_state.voters = voters.to_vec();
+    found
+}
+
+#[test]
+fn a_commit_index_beyond_what_a_crash_has_left_of_the_log_is_not_believed() {
+    let hard_state = HardState { term: 2, commit: 9, ..HardState::default() };
+    let log = TestLog::default();
+    log.entries.borrow_mut().push(Entry { index: 1, term: 2, ..Entry::default() });
+    let recovered = Recovered { hard_state, last: (1, 2), ..recovered() };
+    let group = Group::new(&options(), recovered, log).unwrap();
+    assert_eq!(group.commit_index(), 1);
+}
+
+#[test]
+fn a_leader_whose_log_contradicts_what_was_committed_here_is_noticed() {
+    let append = |index, log_term, entries: &[(u64, u64)]| from_leader(MessageType::MsgAppend, index, log_term, 0, entries);
+    let contradictions = [
+        ("another entry in the place of a committed one", append(1, 1, &[(2, 3)])),
+        ("the last committed one is another", append(2, 1, &[(3, 3)])),
+        ("an entry before it is another", append(1, 3, &[])),
+        ("its log goes on with terms that are less", append(3, 1, &[])),
+        ("an entry after it is of a lesser term", append(1, 1, &[(2, 2), (3, 1)])),
+    ];
+    for (why, message) in contradictions {
+        let (mut group, log) = follower(&[1, 2], 2);
+        let stepped = group.step(message);
+        assert!(matches!(stepped, Err(GroupError::Diverged { .. })), "{why}: {stepped:?}");
+        drive_members(&mut group, &log);
+        assert_eq!(group.commit_index(), 2);
+    }
+    // What is not in the log any more cannot be compared, but terms only grow.
+    let cut = Recovered { truncated: (5, 2), last: (5, 2), applied: 5, ..recovered_from(&follower(&[1], 1).0, (5, 2), &[1, 2, 3]) };
+    for (is_contradiction, message) in [(true, append(2, 1, &[(3, 3)])), (false, append(2, 1, &[(3, 2)])), (false, append(2, 1, &[]))] {
+        let mut group = Group::new(&options(), cut.clone(), TestLog::default()).unwrap();
+        assert_eq!(group.step(message).is_err(), is_contradiction);
+    }
+    for message in [append(2, 2, &[(3, 3)]), append(1, 1, &[(2, 2), (3, 2)]), append(0, 0, &[(1, 1)]), append(7, 2, &[])] {
+        let (mut group, _) = follower(&[1, 2], 2);
+        group.step(message).unwrap();
+    }
+}
+
+#[test]
+fn an_acknowledgement_of_more_than_the_leader_has_ever_had_counts_for_nothing() {
+    let (mut group, log) = leader_with_a_learner();
+    let last = group.last_index();
+    group.step(acknowledged(group.term(), last + 3)).unwrap();
+    drive_members(&mut group, &log);
+    assert_eq!(group.progress().next().unwrap().matched, 0);
+    group.step(acknowledged(group.term(), last)).unwrap();
+    assert_eq!(group.progress().next().unwrap().matched, last);
+}
+
+#[test]
+fn whoever_leads_with_a_log_that_may_have_lost_its_end_makes_it_the_truth() {
+    let log = TestLog::default();
+    let mut group = Group::new(&options(), Recovered { floor: UNKNOWN_FLOOR, ..recovered() }, log.clone()).unwrap();
+    assert!(group.is_recovering());
+    group.campaign().unwrap();
+    drive_members(&mut group, &log);
+    assert!(group.is_established_leader() && !group.is_recovering());
+    assert_eq!(group.take_new_floor(), Some((0, 0)));
+    assert_eq!(group.take_new_floor(), None);
+}
