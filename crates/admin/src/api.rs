@@ -45,6 +45,10 @@ pub enum Ask {
     History,
     /// What the node that is asked contributes to that: a [`History`].
     Outline,
+    /// How reading everything once gets on, on all nodes, after this was done: a list of [`NodeScrub`].
+    Scrub(ScrubOrder),
+    /// The same on the node that is asked: a [`NodeScrub`].
+    ScrubHere(ScrubOrder),
     /// Something that one node knows about itself.
     Node {
         /// Which; none: the node that is asked.
@@ -54,6 +58,44 @@ pub enum Ask {
     },
     /// Changes something: [`Done`].
     Change(Change),
+}
+
+/// What is to be done about reading everything once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "order", rename_all = "snake_case")]
+pub enum ScrubOrder {
+    /// Nothing.
+    Look,
+    /// It begins, from the beginning.
+    Begin {
+        /// Bytes per second and node; 0: as fast as it can.
+        rate_bytes: u64,
+    },
+    /// It ends.
+    Stop,
+}
+
+/// How reading everything once gets on on a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeScrub {
+    /// Which node.
+    pub node: NodeId,
+    /// It is under way.
+    pub is_running: bool,
+    /// It was asked for; otherwise the node has begun it by itself.
+    pub is_asked_for: bool,
+    /// Bytes per second at most; 0: as fast as it can.
+    pub rate_bytes: u64,
+    /// Bytes read so far.
+    pub bytes_read: u64,
+    /// Tablets read to their end.
+    pub tablets_read: usize,
+    /// Tablets that there are.
+    pub tablets: usize,
+    /// Those in which something was damaged.
+    pub damaged: Vec<TabletId>,
+    /// Why it ended before all was read, or why the node does not say, if so.
+    pub stopped: Option<String>,
 }
 
 /// What is asked of one node about itself.
@@ -447,6 +489,9 @@ pub struct ClusterStatus {
     /// Disks that refuse writes for want of space, or have failed.
     #[serde(default)]
     pub full_disks: usize,
+    /// Replicas that their nodes cannot use.
+    #[serde(default)]
+    pub set_aside: usize,
     /// What the balancer does.
     pub balancer: BalancerStatus,
     /// What an operator had better look at, worst first.
@@ -457,7 +502,7 @@ impl ClusterStatus {
     /// Whether losing one more replica could lose data, or some data cannot be reached or written. A node that is down and holds nothing (any more) is no
     /// risk.
     pub fn is_at_risk(&self) -> bool {
-        self.under_replicated + self.leaderless + self.unavailable + self.full_disks > 0
+        self.under_replicated + self.leaderless + self.unavailable + self.full_disks + self.set_aside > 0
     }
 }
 

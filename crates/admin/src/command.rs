@@ -4,7 +4,7 @@
 //! what it did, or fails with the reason why it did not. `status` ends with code 2 when data is at risk.
 
 use crate::api::{
-    ClusterStatus, Done, LogChange, LogStatus, MoveStatus, NodeStatus, TableStatus, TabletFilter, TabletPage,
+    ClusterStatus, Done, LogChange, LogStatus, MoveStatus, NodeScrub, NodeStatus, TableStatus, TabletFilter, TabletPage,
 };
 pub use crate::client::AdminError;
 use crate::client::Client;
@@ -119,6 +119,8 @@ pub enum AdminCommand {
         /// The id of either of the two.
         tablet: u64,
     },
+    /// Read everything that the nodes hold once, to find damage; shows how that gets on, and ends with code 2 if something is damaged.
+    Scrub(ScrubArguments),
     /// Put a node into a zone.
     SetZone {
         /// The node's id.
@@ -200,6 +202,23 @@ pub enum AdminCommand {
     },
 }
 
+/// How everything is read once.
+#[derive(Debug, Clone, clap::Args)]
+pub struct ScrubArguments {
+    /// Bytes per second and node; 0: as fast as it can.
+    #[arg(long, value_name = "SIZE", default_value = "50MB")]
+    pub rate: Size,
+    /// Only show how it gets on, or how the last one ended.
+    #[arg(long)]
+    pub status: bool,
+    /// End it.
+    #[arg(long, conflicts_with = "status")]
+    pub stop: bool,
+    /// Wait until it has ended.
+    #[arg(long)]
+    pub wait: bool,
+}
+
 /// What can be paused.
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
 pub enum Pausable {
@@ -226,11 +245,7 @@ pub fn run(arguments: &AdminArguments) -> Result<ExitCode, AdminError> {
     let reshape =
         |tablet: u64, what: &str, how: Value| change(&client, json, &format!("/api/v1/tablets/{tablet}/{what}"), &how);
     match &arguments.command {
-        AdminCommand::Status => {
-            let status: ClusterStatus = client.get("/api/v1/status")?;
-            show(json, &status, tables::status)?;
-            return Ok(if status.is_at_risk() { ExitCode::from(AT_RISK) } else { ExitCode::SUCCESS });
-        }
+        AdminCommand::Status => return status(&client, json),
         AdminCommand::Nodes => look(&client, json, "/api/v1/nodes", |nodes: &Vec<NodeStatus>| tables::nodes(nodes))?,
         AdminCommand::Tables => {
             look(&client, json, "/api/v1/tables", |found: &Vec<TableStatus>| tables::tables(found))?
@@ -261,6 +276,7 @@ pub fn run(arguments: &AdminArguments) -> Result<ExitCode, AdminError> {
         AdminCommand::Merge { tablet, into } => reshape(*tablet, "merge", json!({ "into": into }))?,
         AdminCommand::CancelSplit { tablet } => reshape(*tablet, "cancel-split", Value::Null)?,
         AdminCommand::CancelMerge { tablet } => reshape(*tablet, "cancel-merge", Value::Null)?,
+        AdminCommand::Scrub(arguments) => return scrub(&client, json, arguments),
         AdminCommand::SetZone { node, zone } => {
             change(&client, json, &format!("/api/v1/nodes/{node}/zone"), &json!({ "zone": zone }))?;
         }
@@ -340,6 +356,28 @@ fn set(client: &Client, json: bool, settings: &Value) -> Result<(), AdminError> 
     show(json, &done, |done| done.iter().map(|done| format!("{}\n", done.message)).collect())
 }
 
+fn status(client: &Client, json: bool) -> Result<ExitCode, AdminError> {
+    let status: ClusterStatus = client.get("/api/v1/status")?;
+    show(json, &status, tables::status)?;
+    Ok(if status.is_at_risk() { ExitCode::from(AT_RISK) } else { ExitCode::SUCCESS })
+}
+
+fn scrub(client: &Client, json: bool, arguments: &ScrubArguments) -> Result<ExitCode, AdminError> {
+    const PATH: &str = "/api/v1/scrub";
+    let mut found: Vec<NodeScrub> = match arguments {
+        ScrubArguments { status: true, .. } => client.get(PATH)?,
+        ScrubArguments { stop: true, .. } => client.post("/api/v1/scrub/stop", &Value::Null)?,
+        ScrubArguments { rate, .. } => client.post(PATH, &json!({ "rate_bytes": rate.0 }))?,
+    };
+    wait_until(arguments.wait, || {
+        found = client.get(PATH)?;
+        Ok(found.iter().all(|node| !node.is_running))
+    })?;
+    show(json, &found, |found| tables::scrub(found))?;
+    let is_damaged = found.iter().any(|node| !node.damaged.is_empty());
+    Ok(if is_damaged { ExitCode::from(AT_RISK) } else { ExitCode::SUCCESS })
+}
+
 fn one_table(client: &Client, json: bool, table: &str) -> Result<(), AdminError> {
     let (keyspace, name) = table.split_once('.').unwrap_or(("", table));
     look(client, json, &format!("/api/v1/tables/{}/{}", encoded(keyspace), encoded(name)), tables::table_detail)
@@ -385,7 +423,7 @@ pub(crate) fn encoded(text: &str) -> String {
     text.bytes().map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()
 }
 
-fn wait_until(wanted: bool, is_so: impl Fn() -> Result<bool, AdminError>) -> Result<(), AdminError> {
+fn wait_until(wanted: bool, mut is_so: impl FnMut() -> Result<bool, AdminError>) -> Result<(), AdminError> {
     while wanted && !is_so()? {
         #[allow(clippy::disallowed_methods, reason = "a command that a person waits for")]
         std::thread::sleep(LOOK_AGAIN);

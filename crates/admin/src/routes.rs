@@ -1,7 +1,7 @@
 //! The operations over HTTP (`docs/operate.md`): what is asked by path, query and JSON body becomes an [`Ask`].
 
 use crate::NodeView;
-use crate::api::{Ask, Change, Failure, FailureKind, TabletFilter};
+use crate::api::{Ask, Change, Failure, FailureKind, ScrubOrder, TabletFilter};
 use axum::body::Bytes;
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
@@ -29,6 +29,11 @@ pub(crate) fn operations() -> Router<NodeView> {
         .route("/api/v1/tablets/{tablet}/cancel-split", post(cancel_split))
         .route("/api/v1/tablets/{tablet}/cancel-merge", post(cancel_merge))
         .route("/api/v1/settings", post(settings))
+        .route(
+            "/api/v1/scrub",
+            get(|State(view): State<NodeView>| answer(view, Ask::Scrub(ScrubOrder::Look))).post(scrub),
+        )
+        .route("/api/v1/scrub/stop", post(|State(view): State<NodeView>| answer(view, Ask::Scrub(ScrubOrder::Stop))))
 }
 
 pub(crate) async fn answer(view: NodeView, ask: Ask) -> Response {
@@ -119,6 +124,19 @@ struct Into {
 async fn merge(State(view): State<NodeView>, Path(tablet): Path<u64>, body: Bytes) -> Response {
     match parsed::<Into>(&body) {
         Ok(Into { into }) => answer(view, Ask::Change(Change::Merge { tablet: TabletId(tablet), into })).await,
+        Err(failure) => failed(&failure),
+    }
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Rate {
+    rate_bytes: u64,
+}
+
+async fn scrub(State(view): State<NodeView>, body: Bytes) -> Response {
+    match parsed::<Rate>(&body) {
+        Ok(Rate { rate_bytes }) => answer(view, Ask::Scrub(ScrubOrder::Begin { rate_bytes })).await,
         Err(failure) => failed(&failure),
     }
 }

@@ -1,8 +1,8 @@
 //! Answers as people read them on a terminal.
 
 use crate::api::{
-    ClusterStatus, LogStatus, MoveStatus, NodeStatus, QueryActivity, ReplicaDetail, TableDetail, TableStatus,
-    TabletDetail, TabletEvent, TabletStatus,
+    ClusterStatus, LogStatus, MoveStatus, NodeScrub, NodeStatus, QueryActivity, ReplicaDetail, TableDetail,
+    TableStatus, TabletDetail, TabletEvent, TabletStatus,
 };
 use crate::pages::moment;
 use diorite_base::NodeId;
@@ -70,6 +70,33 @@ pub(crate) fn status(status: &ClusterStatus) -> String {
 pub(crate) fn logging(status: &LogStatus) -> String {
     let LogStatus { levels, slow_query, format } = status;
     format!("{:<12}{levels}\n{:<12}{slow_query}\n{:<12}{format}\n", "levels", "slow query", "format")
+}
+
+pub(crate) fn scrub(nodes: &[NodeScrub]) -> String {
+    let state = |node: &NodeScrub| match (&node.stopped, node.is_running, node.tablets) {
+        (_, true, _) => "running".to_owned(),
+        (Some(reason), ..) => reason.clone(),
+        (None, false, 0) => "none yet".to_owned(),
+        (None, false, _) => "done".to_owned(),
+    };
+    let damaged = |node: &NodeScrub| {
+        let ids: Vec<String> = node.damaged.iter().map(|tablet| tablet.0.to_string()).collect();
+        if ids.is_empty() { NOTHING.to_owned() } else { ids.join(" ") }
+    };
+    table(
+        ["node", "state", "tablets", "of", "read", "rate", "damaged"],
+        nodes.iter().map(|node| {
+            [
+                node.node.0.to_string(),
+                state(node),
+                node.tablets_read.to_string(),
+                node.tablets.to_string(),
+                size(node.bytes_read),
+                if node.rate_bytes == 0 { NOTHING.to_owned() } else { format!("{}/s", size(node.rate_bytes)) },
+                damaged(node),
+            ]
+        }),
+    )
 }
 
 pub(crate) fn nodes(nodes: &[NodeStatus]) -> String {
@@ -213,5 +240,6 @@ pub(crate) fn tablet_detail(found: &TabletDetail) -> String {
     let events = table(["time (UTC)", "node", "event"], found.events.iter().map(event));
     let reshaping = found.status.reshaping.as_ref();
     let reshaping = reshaping.map_or_else(String::new, |how| format!("tablet {}: {how}\n", found.status.tablet.0));
-    format!("{}{reshaping}\n{replicas}\n{events}", tablets(std::slice::from_ref(&found.status)))
+    let advice: String = found.advice.iter().map(|line| format!("{line}\n")).collect();
+    format!("{}{reshaping}\n{replicas}\n{advice}{events}", tablets(std::slice::from_ref(&found.status)))
 }

@@ -96,9 +96,13 @@ impl CatalogFollower {
     pub(crate) fn open(store: &Arc<Store>, node: NodeId) -> Result<Arc<Self>, StartError> {
         let (wake, woken) = sync_channel(1);
         let (evaluator, open) = open_catalog(wake.clone(), Members::default());
-        store
-            .open(vec![open])
-            .map_err(|error| StartError::Tablet { what: "the catalog".to_owned(), reason: error.to_string() })?;
+        store.open(vec![open]).map_err(|error| StartError::Tablet {
+            what: "the catalog".to_owned(),
+            reason: format!(
+                "{error}; without it the node does not know what else it holds. If other nodes are well, start this one anew with empty data directories and --join, and let `diorite admin \
+                 replace` make its replicas anew; a node that is alone needs its data directory as it was before"
+            ),
+        })?;
         let runtime = Handle::current();
         Ok(Arc::new_cyclic(|me| Self {
             me: Weak::clone(me),

@@ -267,6 +267,10 @@ pub struct StartOptions {
     #[arg(long, value_name = "SIZE", default_value = "256MiB")]
     pub replay_limit: Size,
 
+    /// Over how many days the node spreads reading everything that it holds once, to find damage while other replicas are well; 0: never by itself.
+    #[arg(long, value_name = "DAYS", default_value_t = 30)]
+    pub scrub_days: u64,
+
     /// Free bytes below which a disk refuses writes.
     #[arg(long, value_name = "SIZE", default_value = "512MiB")]
     pub disk_reserve: Size,

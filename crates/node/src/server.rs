@@ -347,6 +347,7 @@ async fn start_node(
     let transport = Arc::new(TcpTransport::new(transport, observer, Handle::current()));
     let sending = Arc::clone(&transport) as Arc<dyn Transport>;
     let store = Arc::new(start_store(options, directories, &identity, clock, &sending)?);
+    store.set_scrub_days(options.scrub_days);
     let catalog = CatalogFollower::open(&store, node)?;
     membership::check_replication_factor(&catalog.current(), options.rf)?;
     let source = Arc::clone(&catalog) as Arc<dyn CatalogSource>;

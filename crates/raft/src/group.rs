@@ -258,7 +258,8 @@ impl<L: LogReader> Group<L> {
         let (from, term) = (message.from, message.term);
         self.node.step(message)?;
         let raft = &self.node.raft;
-        if self.is_recovering() && (raft.leader_id, raft.term) == (from, term) && raft.raft_log.match_term(end.0, end.1) {
+        if self.is_recovering() && (raft.leader_id, raft.term) == (from, term) && raft.raft_log.match_term(end.0, end.1)
+        {
             let before = if self.agreed.0 == term { self.agreed.1 } else { 0 };
             self.agreed = (term, before.max(end.0));
         }

@@ -420,7 +420,8 @@ fn a_commit_index_beyond_what_a_crash_has_left_of_the_log_is_not_believed() {
 
 #[test]
 fn a_leader_whose_log_contradicts_what_was_committed_here_is_noticed() {
-    let append = |index, log_term, entries: &[(u64, u64)]| from_leader(MessageType::MsgAppend, index, log_term, 0, entries);
+    let append =
+        |index, log_term, entries: &[(u64, u64)]| from_leader(MessageType::MsgAppend, index, log_term, 0, entries);
     let contradictions = [
         ("another entry in the place of a committed one", append(1, 1, &[(2, 3)])),
         ("the last committed one is another", append(2, 1, &[(3, 3)])),
@@ -436,12 +437,21 @@ fn a_leader_whose_log_contradicts_what_was_committed_here_is_noticed() {
         assert_eq!(group.commit_index(), 2);
     }
     // What is not in the log any more cannot be compared, but terms only grow.
-    let cut = Recovered { truncated: (5, 2), last: (5, 2), applied: 5, ..recovered_from(&follower(&[1], 1).0, (5, 2), &[1, 2, 3]) };
-    for (is_contradiction, message) in [(true, append(2, 1, &[(3, 3)])), (false, append(2, 1, &[(3, 2)])), (false, append(2, 1, &[]))] {
+    let cut = Recovered {
+        truncated: (5, 2),
+        last: (5, 2),
+        applied: 5,
+        ..recovered_from(&follower(&[1], 1).0, (5, 2), &[1, 2, 3])
+    };
+    for (is_contradiction, message) in
+        [(true, append(2, 1, &[(3, 3)])), (false, append(2, 1, &[(3, 2)])), (false, append(2, 1, &[]))]
+    {
         let mut group = Group::new(&options(), cut.clone(), TestLog::default()).unwrap();
         assert_eq!(group.step(message).is_err(), is_contradiction);
     }
-    for message in [append(2, 2, &[(3, 3)]), append(1, 1, &[(2, 2), (3, 2)]), append(0, 0, &[(1, 1)]), append(7, 2, &[])] {
+    for message in
+        [append(2, 2, &[(3, 3)]), append(1, 1, &[(2, 2), (3, 2)]), append(0, 0, &[(1, 1)]), append(7, 2, &[])]
+    {
         let (mut group, _) = follower(&[1, 2], 2);
         group.step(message).unwrap();
     }

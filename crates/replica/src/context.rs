@@ -5,9 +5,12 @@ use crate::events::{Events, TabletEventKind};
 use crate::liveness::Liveness;
 use crate::planted::Planted;
 use crate::split::SplitListener;
+use crate::stall::LogProgress;
 use crate::store::{Durability, Reroute};
 use diorite_base::{Clock, NodeId, TabletId};
 use diorite_rpc::Transport;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -31,7 +34,26 @@ pub struct Context {
     pub(crate) splits: OnceLock<Arc<dyn SplitListener>>,
     /// Disks, by bit, on which something has failed that is to be looked into.
     suspect_disks: AtomicU64,
+    /// Disks, by bit, whose log makes no progress: nobody leads there.
+    pub(crate) stalled_disks: AtomicU64,
+    /// How the logs are getting on: of each core, in order.
+    pub(crate) log_progress: Mutex<Vec<Arc<LogProgress>>>,
+    /// Replicas that have failed since somebody looked last.
+    pub(crate) failed: Mutex<Vec<Failed>>,
+    /// Tablets whose leader is sought, and who has said to lead it with that much applied.
+    pub(crate) sought: Mutex<BTreeMap<TabletId, Option<(NodeId, u64)>>>,
     pub(crate) planted: Planted,
+}
+
+/// A replica that cannot go on.
+#[derive(Debug)]
+pub(crate) struct Failed {
+    pub(crate) tablet: TabletId,
+    pub(crate) reason: String,
+    /// What it has stored is damaged, or cannot be applied.
+    pub(crate) is_damage: bool,
+    /// A replica that has applied that much is not in the same state.
+    pub(crate) needed: u64,
 }
 
 /// Hears of members that need a copy of the data.
@@ -63,6 +85,10 @@ impl Context {
             copies: OnceLock::new(),
             splits: OnceLock::new(),
             suspect_disks: AtomicU64::new(0),
+            stalled_disks: AtomicU64::new(0),
+            log_progress: Mutex::default(),
+            failed: Mutex::default(),
+            sought: Mutex::default(),
             planted: Planted::default(),
         }
     }
@@ -103,6 +129,25 @@ impl Context {
         let bit = 1 << (disk % 64);
         self.suspect_disks.load(Ordering::Relaxed) & bit != 0
             && self.suspect_disks.fetch_and(!bit, Ordering::Relaxed) & bit != 0
+    }
+
+    /// How the log of another core gets on.
+    pub(crate) fn watched(&self) -> Arc<LogProgress> {
+        let progress = Arc::new(LogProgress::default());
+        self.log_progress.lock().push(Arc::clone(&progress));
+        progress
+    }
+
+    /// Whether the log of this disk makes no progress.
+    pub(crate) fn is_stalled(&self, disk: usize) -> bool {
+        self.stalled_disks.load(Ordering::Relaxed) & (1 << (disk % 64)) != 0
+    }
+
+    /// Takes what a node has said that leads a tablet, if that is sought.
+    pub(crate) fn found_leader(&self, tablet: TabletId, leader: NodeId, applied: u64) {
+        if let Some(found) = self.sought.lock().get_mut(&tablet) {
+            *found = Some((leader, applied));
+        }
     }
 
     /// Whether this node may vote and campaign: what it promised in a former life has lapsed.

@@ -13,18 +13,22 @@
 
 use crate::apply::{Applier, MembersChanged, Outcomes};
 use crate::catch_up::{LogAnswer, LogRead};
-use crate::context::Context;
+use crate::context::{Context, Failed};
 use crate::departed::Departed;
 use crate::events::TabletEventKind;
 use crate::liveness::SupportView;
+use crate::merge::is_step;
 use crate::prefetch::prefetch;
 use crate::replica::{Promise, Proposal, Replica, Waiter};
+use crate::stall::LogProgress;
 use crate::store::{Durability, Refused};
 use crate::wire::{self, Envelope};
 use ahash::AHashMap;
 use diorite_base::write::{KvError, Waited};
 use diorite_base::{GroupId, NodeId, TabletId};
-use diorite_raft::{ConfState, Entry, HardState, Message, Step, SupportChange, is_acknowledgement, tells_nothing_new};
+use diorite_raft::{
+    ConfState, Entry, EntryType, HardState, Message, Step, SupportChange, is_acknowledgement, tells_nothing_new,
+};
 use diorite_rpc::Lane;
 use diorite_storage::{Engine, Log, LogRecords, StorageError};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -64,6 +68,8 @@ impl Input {
 pub struct Core<E: Engine> {
     pub(crate) context: Arc<Context>,
     pub(crate) logs: Vec<Arc<E::Log>>,
+    /// Since when a log is being written, for those who watch that.
+    pub(crate) progress: Arc<LogProgress>,
     /// One batch of records per disk.
     pub(crate) records: Vec<<E::Log as Log>::Records>,
     /// Each in a place of its own, so that finding one touches nothing of the others.
@@ -105,6 +111,7 @@ impl<E: Engine> Core<E> {
     pub fn new(context: Arc<Context>, logs: Vec<Arc<E::Log>>) -> Self {
         Self {
             support: SupportView::new(Arc::clone(&context.liveness)),
+            progress: context.watched(),
             context,
             records: logs.iter().map(|_| Default::default()).collect(),
             logs,
@@ -145,12 +152,16 @@ impl<E: Engine> Core<E> {
         self.disturb(tablet);
         self.advance();
         self.apply_deferred(tablet);
+        if let Some(replica) = self.replicas.get_mut(&tablet).filter(|replica| replica.group.is_sole_voter()) {
+            // Nobody else knows what the end of its log was, if that is lost.
+            replica.group.learn_floor((0, 0));
+        }
         // Only now are the members known: the data may be of a time when there were fewer.
         let leads_alone =
             |replica: &&mut Box<Replica<E>>| replica.group.is_sole_voter() && !replica.group.is_recovering();
         if let Some(replica) = self.replicas.get_mut(&tablet).filter(leads_alone) {
             if let Err(error) = replica.group.campaign() {
-                replica.failure = Some(error.to_string());
+                self.fail(tablet, &StorageError::Corrupt(error.to_string()));
             }
         } else {
             self.begin_without_leader(tablet);
@@ -200,7 +211,7 @@ impl<E: Engine> Core<E> {
         let (state, floor) = replica.group.memory();
         let disk = replica.handle.disk;
         let retired = self.records[disk].retire(replica.group_id, &state, floor);
-        let failed = self.write_logs(true);
+        let failed = self.write_logs(Sync::InEveryMode);
         failed.iter().for_each(|(disk, error)| self.fail_disk(*disk, error));
         self.outcomes.deliver();
         self.tell_departed(tablet);
@@ -259,7 +270,7 @@ impl<E: Engine> Core<E> {
         self.restless.remove(&tablet);
         self.keep_promise(&replica);
         // A truncation that waits for the next write must not come after what the copy will write: it would take the log back behind it.
-        for (disk, error) in self.write_logs(false) {
+        for (disk, error) in self.write_logs(Sync::No) {
             self.fail_disk(disk, &error);
         }
         self.outcomes.deliver();
@@ -280,7 +291,8 @@ impl<E: Engine> Core<E> {
         match replica.group.truncate_to(index) {
             Ok(Some(term)) => {
                 replica.handle.log_start.store(index, Ordering::Release);
-                let written = self.records[replica.handle.disk].truncate_to(replica.group_id, index, term);
+                let is_end = replica.group.last_index() == index;
+                let written = self.records[replica.handle.disk].truncate_to(replica.group_id, index, term, is_end);
                 if let Err(error) = written {
                     tracing::warn!(%tablet, %error, "could not record a log truncation");
                 }
@@ -329,6 +341,7 @@ impl<E: Engine> Core<E> {
     pub fn turn(&mut self, input: &mut Input) {
         self.turned_ns = self.context.clock.monotonic_ns();
         self.turned_wall_us = self.context.clock.wall_us();
+        self.take_revocations();
         for change in input.changes.drain(..) {
             self.on_support_change(change);
         }
@@ -364,6 +377,7 @@ impl<E: Engine> Core<E> {
     pub fn tick(&mut self) {
         let now_ns = self.context.clock.monotonic_ns();
         self.turned_ns = now_ns;
+        self.take_revocations();
         while let Some((_, tablet)) = self.deferred.front().copied().filter(|(due_ns, _)| now_ns >= *due_ns) {
             self.deferred.pop_front();
             self.apply_deferred(tablet);
@@ -433,6 +447,7 @@ impl<E: Engine> Core<E> {
             if steps.is_empty() {
                 break;
             }
+            self.take_revocations();
             let mut durable = steps.drain(..);
             while let Some((tablet, step)) = durable.next() {
                 self.fetch_ahead(durable.as_slice().iter().map(|(tablet, _)| *tablet));
@@ -471,8 +486,8 @@ impl<E: Engine> Core<E> {
     }
 
     /// Collects the groups' steps and puts their log records into the batches, and what may be sent at once into the outbox.
-    fn gather(&mut self, due: &[TabletId], steps: &mut Vec<(TabletId, Step)>) -> bool {
-        let mut must_sync = false;
+    fn gather(&mut self, due: &[TabletId], steps: &mut Vec<(TabletId, Step)>) -> Sync {
+        let mut must_sync = Sync::No;
         for (place, tablet) in due.iter().copied().enumerate() {
             self.fetch_ahead(due[place + 1..].iter().copied());
             self.propose_fresh(tablet);
@@ -480,38 +495,55 @@ impl<E: Engine> Core<E> {
             if replica.failure.is_some() {
                 continue;
             }
-            let Some(mut step) = replica.group.ready() else {
+            let step = replica.group.ready();
+            let log = &mut self.records[replica.handle.disk];
+            let noted = replica.group.take_new_floor().map_or(Ok(()), |floor| {
+                must_sync = Sync::InEveryMode;
+                log.set_floor(replica.group_id, floor)
+            });
+            if let Err(error) = noted {
+                self.fail(tablet, &error);
+                continue;
+            }
+            let Some(mut step) = step else {
                 self.settle(tablet);
                 continue;
             };
-            let log = &mut self.records[replica.handle.disk];
             let appended = match &step.hard_state {
                 Some(state) => log.set_hard_state(replica.group_id, state),
                 None => Ok(()),
             }
             .and_then(|()| log.append(replica.group_id, &step.entries, step.commit));
             if let Err(error) = appended {
-                replica.failure = Some(error.to_string());
+                self.fail(tablet, &error);
                 continue;
             }
             note_logged(&self.context, replica, &step);
-            must_sync |= step.must_sync;
-            post(&mut self.outbox, replica, std::mem::take(&mut step.messages));
+            must_sync = must_sync.max(needed_sync(self.context.durability, replica.group_id, &step));
+            let is_stalled = self.context.is_stalled(replica.handle.disk);
+            post(&mut self.outbox, replica, std::mem::take(&mut step.messages), is_stalled);
             steps.push((tablet, step));
         }
         must_sync
     }
 
     /// Writes what was gathered; returns the disks on which that has failed, with the reason.
-    fn write_logs(&mut self, must_sync: bool) -> Vec<(usize, StorageError)> {
+    fn write_logs(&mut self, must_sync: Sync) -> Vec<(usize, StorageError)> {
         let mut failed = Vec::new();
-        let sync = must_sync && self.context.durability == Durability::Fsync && !self.context.planted.skip_fsync;
+        let is_wanted = match self.context.durability {
+            Durability::Fsync => must_sync >= Sync::UnlessPaced,
+            Durability::Interval(_) => must_sync >= Sync::InEveryMode,
+        };
+        let sync = is_wanted && !self.context.planted.skip_fsync;
         for (disk, (log, records)) in self.logs.iter().zip(&mut self.records).enumerate() {
             if records.is_empty() {
                 continue;
             }
             let started_ns = self.context.clock.monotonic_ns();
-            match log.write(records, sync) {
+            self.progress.begin(started_ns);
+            let written = log.write(records, sync);
+            self.progress.end();
+            match written {
                 Ok(bytes) => {
                     let elapsed_ns = self.context.clock.monotonic_ns() - started_ns;
                     self.context.counters.observe_log_write(bytes, elapsed_ns, sync);
@@ -585,7 +617,9 @@ impl<E: Engine> Core<E> {
                 true
             }
             Err(error) => {
-                self.fail(tablet, &error);
+                // Whoever may replace this replica has come past the entry at which it failed.
+                let needed = replica.applied.index + 1;
+                self.fail_at(tablet, &error, needed);
                 false
             }
         };
@@ -605,7 +639,7 @@ impl<E: Engine> Core<E> {
     /// Puts consensus messages of a replica into the outbox.
     pub(crate) fn post(&mut self, tablet: TabletId, messages: Vec<Message>) {
         if let Some(replica) = self.replicas.get(&tablet) {
-            post(&mut self.outbox, replica, messages);
+            post(&mut self.outbox, replica, messages, self.context.is_stalled(replica.handle.disk));
         }
     }
 
@@ -643,8 +677,23 @@ impl<E: Engine> Core<E> {
 
     /// The replica cannot go on. If it leads, another shall.
     pub(crate) fn fail(&mut self, tablet: TabletId, error: &StorageError) {
+        let applied = self.replicas.get(&tablet).map_or(0, |replica| replica.applied.index);
+        self.fail_at(tablet, error, applied);
+    }
+
+    /// What the replica has stored is damaged: it stops.
+    pub(crate) fn fail_damaged(&mut self, tablet: TabletId, reason: String) {
+        self.fail(tablet, &StorageError::Corrupt(reason));
+        self.touch(tablet);
+        self.advance();
+    }
+
+    /// The same; another replica is well if it has applied as much as `needed`.
+    fn fail_at(&mut self, tablet: TabletId, error: &StorageError, needed: u64) {
         self.release(tablet, None);
-        let Some(replica) = self.replicas.get_mut(&tablet) else { return };
+        let Some(replica) = self.replicas.get_mut(&tablet).filter(|replica| replica.failure.is_none()) else { return };
+        let failed = Failed { tablet, reason: error.to_string(), is_damage: error.is_damage(), needed };
+        self.context.failed.lock().push(failed);
         tracing::error!(%tablet, %error, "a tablet replica stops");
         self.context.note(tablet, TabletEventKind::Failed { reason: error.to_string() });
         replica.failure = Some(error.to_string());
@@ -653,6 +702,36 @@ impl<E: Engine> Core<E> {
         for waiter in replica.waiting.take_all() {
             self.outcomes.push(waiter, Err(KvError::Storage(error.to_string())));
         }
+    }
+}
+
+/// Whether what is written to the logs must be durable before anything else is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Sync {
+    No,
+    /// With `--durability interval` it is a little later.
+    UnlessPaced,
+    /// That would break more than an acknowledgement.
+    InEveryMode,
+}
+
+/// A lost vote would give a term two leaders, a lost change of members (or the end of a tablet, which others take over) two groups that each decide alone. The catalog's
+/// changes stand for both.
+fn needed_sync(durability: Durability, group: GroupId, step: &Step) -> Sync {
+    let decides = |entry: &Entry| {
+        entry.get_entry_type() != EntryType::EntryNormal || !entry.context.is_empty() || is_step(&entry.data)
+    };
+    let is_vital = || {
+        step.hard_state.is_some()
+            || (group == GroupId::CATALOG && !step.entries.is_empty())
+            || step.entries.iter().any(decides)
+    };
+    if durability != Durability::Fsync && is_vital() {
+        Sync::InEveryMode
+    } else if step.must_sync {
+        Sync::UnlessPaced
+    } else {
+        Sync::No
     }
 }
 
@@ -674,7 +753,12 @@ fn frame_to(outbox: &mut BTreeMap<NodeId, Vec<u8>>, to: NodeId) -> &mut Vec<u8> 
 }
 
 /// Puts consensus messages of a replica into the outbox.
-fn post<E: Engine>(outbox: &mut BTreeMap<NodeId, Vec<u8>>, replica: &Replica<E>, messages: Vec<Message>) {
+fn post<E: Engine>(
+    outbox: &mut BTreeMap<NodeId, Vec<u8>>,
+    replica: &Replica<E>,
+    messages: Vec<Message>,
+    is_stalled: bool,
+) {
     if messages.is_empty() {
         return;
     }
@@ -685,7 +769,8 @@ fn post<E: Engine>(outbox: &mut BTreeMap<NodeId, Vec<u8>>, replica: &Replica<E>,
         let to = message.to;
         let promise = replica.promise.filter(|promise| promise.leader == to && is_acknowledgement(&message));
         // A leader must not count on whoever cannot vote; this is also how it learns who can.
-        let epoch = promise.filter(|_| !replica.group.is_recovering()).map_or(0, |promise| promise.epoch);
+        let counts = !replica.group.is_recovering() && !is_stalled;
+        let epoch = promise.filter(|_| counts).map_or(0, |promise| promise.epoch);
         wire::put_message(frame_to(outbox, NodeId(to)), replica.group_id, (epoch, keep_from), &message);
     }
 }

@@ -41,6 +41,8 @@ pub struct StoreCounters {
     pub disk_moves: AtomicU64,
     /// Bytes that were copied for that.
     pub disk_move_bytes: AtomicU64,
+    /// Bytes that scrubs have read.
+    pub scrubbed_bytes: AtomicU64,
 }
 
 impl StoreCounters {
@@ -50,6 +52,10 @@ impl StoreCounters {
 
     pub(crate) fn copied_in(&self, bytes: u64) {
         self.copy_bytes_received.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub(crate) fn scrubbed(&self, bytes: u64) {
+        self.scrubbed_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
     pub(crate) fn moved_to_disk(&self, bytes: u64) {

@@ -12,6 +12,7 @@
 
 use crate::copy::Copies;
 use crate::handle::{TabletHandle, storage_error};
+use crate::stall::LogProgress;
 use crate::store::{Inner, OpenTablet};
 use crate::worker::Command;
 use diorite_base::write::KvError;
@@ -25,6 +26,8 @@ use std::sync::mpsc::sync_channel;
 pub(crate) struct Disk {
     pub(crate) directory: DataDirectory,
     pub(crate) log: RaftLog,
+    /// How the syncs of [`crate::Durability::Interval`] get on.
+    pub(crate) sync_progress: LogProgress,
     /// What the log may take, bytes; then it is cut even where other members lack entries.
     pub(crate) log_limit_bytes: u64,
     pub(crate) free_bytes: AtomicU64,
@@ -50,6 +53,7 @@ impl Disk {
         let log_limit_bytes = log_limit(log_bytes, total_bytes);
         Ok(Self {
             log: RaftLog::open(&directory.log(), log_limit_bytes)?,
+            sync_progress: LogProgress::default(),
             log_limit_bytes,
             directory,
             full: AtomicBool::new(free_bytes < reserve_bytes),
@@ -87,7 +91,8 @@ impl Inner {
         let holding = working.clone().filter(|disk| disks[*disk].directory.tablet(tablet.0).is_dir());
         let mut best: Option<((u64, u64), usize)> = None;
         for disk in holding {
-            let recovered = disks[disk].log.recover(GroupId::from(tablet)).map_err(storage_error)?;
+            // What cannot be read there is told when it is opened.
+            let recovered = disks[disk].log.recover(GroupId::from(tablet)).unwrap_or_default();
             let (index, term) = recovered.last_acknowledged();
             if best.is_none_or(|(most, _)| (term, index) > most) {
                 best = Some(((term, index), disk));

@@ -24,9 +24,11 @@ use crate::replica::{Promise, Replica};
 use crate::wire::Envelope;
 use diorite_base::{GroupId, NodeId, TabletId};
 use diorite_raft::{
-    Message, MessageType, SupportChange, is_acknowledgement, is_from_leader, is_vote_request, may_come_from_a_peer,
+    GroupError, Message, MessageType, SupportChange, is_acknowledgement, is_from_leader, is_vote_request,
+    may_come_from_a_peer,
 };
 use diorite_storage::{Engine, StorageError};
+use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 
 /// How much later the next replica campaigns, nanoseconds, so that votes are not split.
@@ -113,7 +115,7 @@ impl<E: Engine> Core<E> {
     }
 
     /// A member has lost its log. It is sent what it lacks, and its word counts from then on only.
-    fn on_lost(&mut self, from: NodeId, tablet: TabletId, index: u64) {
+    pub(crate) fn on_lost(&mut self, from: NodeId, tablet: TabletId, index: u64) {
         let now_ns = self.context.clock.monotonic_ns();
         let Some(replica) = self.replicas.get_mut(&tablet).filter(|replica| replica.group.is_leader()) else { return };
         replica.group.forget_progress(from.0, index);
@@ -131,12 +133,16 @@ impl<E: Engine> Core<E> {
             return;
         }
         replica.pinged_ns = now_ns;
-        let (group, lost) = (replica.group_id, Envelope::Lost { index: replica.group.last_index() });
+        let group = replica.group_id;
         let leader = replica.leader_elsewhere(me);
-        let told: Vec<NodeId> = match leader {
-            Some(leader) => vec![leader],
-            None => replica.members.voters.iter().copied().filter(|node| *node != me).collect(),
+        let told: BTreeSet<NodeId> = match leader {
+            Some(leader) => [leader].into(),
+            None => {
+                let voters = replica.members.voters.iter().copied().chain(replica.group.all_voters().map(NodeId));
+                voters.filter(|node| *node != me).collect()
+            }
         };
+        let Some(lost) = self.confession(tablet, now_ns) else { return };
         for node in told {
             self.post_envelope(node, group, &lost);
         }
@@ -159,6 +165,9 @@ impl<E: Engine> Core<E> {
     /// Takes what a replica on another node says.
     pub(crate) fn receive(&mut self, from: NodeId, group: GroupId, envelope: Envelope) {
         let tablet = TabletId(group.0);
+        if let Envelope::Position { index, .. } = envelope {
+            self.context.found_leader(tablet, from, index);
+        }
         // A replica that is not here (yet, or any more) is like one that is down.
         if self.replicas.get(&tablet).is_none_or(|replica| replica.failure.is_some()) {
             return;
@@ -175,6 +184,9 @@ impl<E: Engine> Core<E> {
             Envelope::Ask { asked_ns } => self.on_ask(from, tablet, asked_ns),
             Envelope::Position { asked_ns, index } => self.on_position(tablet, asked_ns, index),
             Envelope::Lost { index } => self.on_lost(from, tablet, index),
+            Envelope::Suspect { index } => self.on_suspect(from, tablet, index),
+            Envelope::Floor { term, index, last_term } => self.on_floor(from, tablet, term, (index, last_term)),
+            Envelope::Standing { index, term } => self.on_standing(from, tablet, (term, index)),
             Envelope::Prepared => self.on_prepared(from, tablet),
             Envelope::Opened => self.on_opened(from, tablet),
         }
@@ -182,7 +194,7 @@ impl<E: Engine> Core<E> {
     }
 
     fn receive_message(&mut self, tablet: TabletId, epoch: u64, keep_from: u64, message: Message) {
-        if is_vote_request(&message) && self.must_not_vote(tablet, message.from) {
+        if is_vote_request(&message) && self.must_not_vote(tablet, &message) {
             return;
         }
         let (from, term) = (message.from, message.term);
@@ -192,6 +204,10 @@ impl<E: Engine> Core<E> {
         let Some(replica) = self.replicas.get_mut(&tablet) else { return };
         let had_leader = replica.group.leader();
         if let Err(error) = replica.group.step(message) {
+            if matches!(error, GroupError::Diverged { .. }) {
+                self.fail(tablet, &StorageError::Corrupt(error.to_string()));
+                return;
+            }
             tracing::debug!(%tablet, from, %error, "a consensus message was not taken");
             return;
         }
@@ -230,10 +246,11 @@ impl<E: Engine> Core<E> {
     }
 
     /// Whether a promise, a lease, or ignorance of former promises forbids a vote for `candidate`.
-    fn must_not_vote(&self, tablet: TabletId, candidate: u64) -> bool {
+    fn must_not_vote(&self, tablet: TabletId, request: &Message) -> bool {
         let Some(replica) = self.replicas.get(&tablet) else { return true };
+        let candidate = request.from;
         !self.context.may_vote()
-            || (replica.group.is_recovering() && !self.context.planted.forget_floor)
+            || self.is_barred_from(replica, request)
             || replica.promise.is_some_and(|promise| promise.leader != candidate && self.stands(promise))
             || replica.handle.lease.begin(|| self.context.clock.monotonic_ns()).is_some()
     }
@@ -372,9 +389,12 @@ impl<E: Engine> Core<E> {
         let me = self.context.node;
         let may_campaign = self.context.may_vote() && !self.is_leaving && !self.clock_is_off;
         let Some(replica) = self.replicas.get(&tablet) else { return };
+        if self.context.is_stalled(replica.handle.disk) {
+            return;
+        }
         let is_bound = replica.promise.is_some_and(|promise| self.stands(promise));
         let is_voter = replica.group.all_voters().any(|voter| voter == me.0);
-        let has_forgotten = replica.group.is_recovering() && !self.context.planted.forget_floor;
+        let has_forgotten = self.is_barred_itself(replica, now_ns);
         if is_bound || !is_voter || !may_campaign || has_forgotten || now_ns < replica.campaign_ns {
             return;
         }
@@ -439,6 +459,8 @@ impl<E: Engine> Core<E> {
         self.publish_lease(tablet);
         let Some(replica) = self.replicas.get_mut(&tablet) else { return };
         let leader = replica.group.leader();
+        let led_term = if replica.group.is_leader() { replica.group.term() } else { 0 };
+        replica.handle.led_term.store(led_term, Ordering::Release);
         // While two sets decide, those who come cannot do without those who go.
         let members = replica.group.members();
         let voters = if replica.group.is_joint() { &members.voters_outgoing } else { &members.voters };

@@ -10,8 +10,8 @@ use diorite_base::{Clock, NodeId, TabletId};
 use diorite_storage::{PinnedValue, ScanRange, StorageError, Tablet, TabletData};
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// The leader is asked how far it is no more often than this, nanoseconds.
 const MIN_REFRESH_NS: u64 = 5_000_000;
@@ -51,6 +51,8 @@ pub struct TabletHandle<T = Tablet> {
     pub(crate) lease: LeaseSlot,
     /// The replica that leads, 0 if unknown.
     pub(crate) leader: AtomicU64,
+    /// The term in which this replica leads; 0: it does not.
+    pub(crate) led_term: AtomicU64,
     /// Of a follower: it holds all that was acknowledged before this monotonic time; 0 if that is not known.
     pub(crate) fresh_ns: AtomicU64,
     /// When the leader was last asked how far it is, for somebody who wants to read here.
@@ -80,6 +82,8 @@ pub struct TabletHandle<T = Tablet> {
     pub(crate) split: ArcSwapOption<SplitMark>,
     /// A read has failed since upkeep looked last.
     pub(crate) read_failed: AtomicBool,
+    /// What was read is damaged, if so.
+    pub(crate) damage: OnceLock<String>,
     pub(crate) reads: AtomicU64,
     pub(crate) writes: AtomicU64,
     /// Of some of both: their keys.
@@ -105,6 +109,7 @@ impl<T: TabletData> TabletHandle<T> {
             disk,
             lease: LeaseSlot::default(),
             leader: AtomicU64::new(0),
+            led_term: AtomicU64::new(0),
             fresh_ns: AtomicU64::new(0),
             refreshed_ns: AtomicU64::new(0),
             voters: ArcSwap::default(),
@@ -120,6 +125,7 @@ impl<T: TabletData> TabletHandle<T> {
             prepared: Mutex::default(),
             split: ArcSwapOption::empty(),
             read_failed: AtomicBool::new(false),
+            damage: OnceLock::new(),
             reads: AtomicU64::new(0),
             writes: AtomicU64::new(0),
             samples: KeySamples::default(),
@@ -326,7 +332,11 @@ impl TabletHandle {
     }
 
     /// Upkeep will look whether it is the disk.
-    fn failed_to_read(&self, error: StorageError) -> KvError {
+    pub(crate) fn failed_to_read(&self, error: StorageError) -> KvError {
+        if error.is_damage() {
+            // The first one found is as good as any.
+            let _ = self.damage.set(error.to_string());
+        }
         self.read_failed.store(true, Ordering::Relaxed);
         storage_error(error)
     }

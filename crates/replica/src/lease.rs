@@ -3,6 +3,7 @@
 use arc_swap::ArcSwapOption;
 use diorite_raft::Supporter;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The support of one set of voters.
 #[derive(Debug)]
@@ -95,11 +96,14 @@ pub(crate) enum LeaseChange {
 #[derive(Debug, Default)]
 pub(crate) struct LeaseSlot {
     lease: ArcSwapOption<Lease>,
+    /// The latest term whose lease somebody else than the worker has taken away.
+    revoked_term: AtomicU64,
 }
 
 impl LeaseSlot {
     /// Replaces the lease. With `None` every read that has begun and not ended fails.
     pub(crate) fn publish(&self, lease: Option<Lease>) -> LeaseChange {
+        let lease = lease.filter(|lease| !self.is_revoked(lease.term));
         let current = self.lease.load();
         let unchanged = match (&*current, &lease) {
             (None, None) => true,
@@ -112,9 +116,26 @@ impl LeaseSlot {
             _ => LeaseChange::Nothing,
         };
         if !unchanged {
+            let term = lease.as_ref().map(|lease| lease.term);
             self.lease.store(lease.map(Arc::new));
+            if term.is_some_and(|term| self.is_revoked(term)) {
+                // In between: whoever did that may have taken away the one before.
+                self.lease.store(None);
+            }
         }
         change
+    }
+
+    /// Takes the lease of `term` away, for ever, while the worker cannot; whether that was not so already.
+    pub(crate) fn revoke(&self, term: u64) -> bool {
+        let was_later = self.revoked_term.fetch_max(term, Ordering::SeqCst);
+        self.lease.rcu(|lease| lease.as_ref().filter(|lease| lease.term > term).cloned());
+        was_later < term
+    }
+
+    /// Whether it was.
+    pub(crate) fn is_revoked(&self, term: u64) -> bool {
+        term <= self.revoked_term.load(Ordering::SeqCst)
     }
 
     /// The term in which reads may begin now, if they may. The clock is asked only if time matters.

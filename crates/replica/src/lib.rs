@@ -14,6 +14,7 @@
 //! copy of another's files (`copy`). Left out: deciding who the members are.
 
 mod apply;
+mod aside;
 mod catch_up;
 mod clocks;
 mod context;
@@ -41,14 +42,18 @@ mod prefetch;
 mod queue;
 mod replica;
 mod samples;
+mod scrub;
 mod split;
 mod staleness;
+mod stall;
 mod store;
+mod suspects;
 mod upkeep;
 mod waiters;
 mod wire;
 mod worker;
 
+pub use aside::SetAside;
 pub use catch_up::{LogAnswer, LogRead};
 pub use clocks::CLOCK_LIMIT_US;
 pub use context::{Context, CopyRequests};
@@ -66,6 +71,7 @@ pub use merge::{
 #[doc(hidden)]
 pub use planted::Planted;
 pub use replica::{Members, Opening, Proposal, Replica};
+pub use scrub::ScrubStatus;
 pub use split::{Split, SplitListener, SplitMark, begin_as_copy, begin_from_log, keep_own};
 pub use store::{Durability, OnLoaded, OpenTablet, Refused, Reroute, Store, StoreOptions};
 pub use wire::{Envelope, envelopes};

@@ -10,9 +10,12 @@
 mod driver;
 mod reopen;
 
+use crate::entry::mutations;
 use diorite_base::TabletId;
 use diorite_base::bytes::{Malformed, Reader, put_slice, put_varint};
-use diorite_base::mutation::{EvaluationContext, EvaluationFailed, Evaluator, Mutation, TabletChanges, TabletView};
+use diorite_base::mutation::{
+    Body, EvaluationContext, EvaluationFailed, Evaluator, Mutation, TabletChanges, TabletView,
+};
 use diorite_storage::{AFTER_KEYS_ABOUT_TABLETS, AppliedState, absorbed_key, staged_key};
 pub use driver::{MergeAction, MergeDriver, Part, Superseded};
 use reopen::given_up;
@@ -370,6 +373,12 @@ impl Progress {
         // If it is repeated, what came after it must not be undone.
         if number <= self.parts { Err(MergeReply::Done) } else { Ok(()) }
     }
+}
+
+/// Whether an entry of the log is a step of a merge.
+pub(crate) fn is_step(payload: &[u8]) -> bool {
+    let first = mutations(payload).ok().and_then(|mut found| found.next()?.ok());
+    first.is_some_and(|mutation| matches!(mutation.body(), Body::Evaluated(program) if program.first() == Some(&MARK)))
 }
 
 /// Carries out the steps of merges, and leaves all else to the evaluator within.

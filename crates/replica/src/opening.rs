@@ -1,12 +1,13 @@
 //! Opening and closing the tablets of a store.
 //!
-//! Always true: a tablet is open once or not at all, and no replica is opened in the place of a former one while somebody still reads that one's files.
+//! Always true: a tablet is open once or not at all, and no replica is opened in the place of a former one while somebody still reads that one's files. One that cannot be opened is
+//! set aside (`aside`) and keeps no other from it.
 
 use crate::copy::wait_until_unused;
 use crate::handle::storage_error;
 use crate::replica::{Opening, Replica};
 use crate::split::keep_own;
-use crate::store::{Inner, OpenTablet, TabletMap};
+use crate::store::{Durability, Inner, OpenTablet, TabletMap};
 use crate::worker::Command;
 use diorite_base::write::KvError;
 use diorite_base::{GroupId, TabletId};
@@ -16,7 +17,10 @@ use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 
 impl Inner {
-    /// Opens tablets, making those that do not exist yet, and returns when all of them serve: what the log holds is applied.
+    /// Opens tablets, making those that do not exist yet, and returns when all of them serve: what the log holds is applied. Those that cannot be opened are set aside.
+    ///
+    /// # Errors
+    /// Those of a disk's log, and those of the catalog's replica: without it a node does not know what else it has.
     pub(crate) fn open(&self, wanted: Vec<OpenTablet>) -> Result<(), KvError> {
         let mut fresh: Vec<LogBatch> = self.disks.iter().map(|_| LogBatch::default()).collect();
         let mut counts = vec![0u64; self.disks.len()];
@@ -26,11 +30,17 @@ impl Inner {
         let mut placed = Vec::new();
         for open in wanted {
             let disk = self.place(open.tablet, &mut counts)?;
+            let group = GroupId::from(open.tablet);
+            let recovered = match self.disks[disk].log.recover(group) {
+                Ok(recovered) => recovered,
+                Err(error) => {
+                    self.set_unopened_aside(open.tablet, disk, &error);
+                    continue;
+                }
+            };
             self.move_memory(open.tablet, disk, &mut fresh[disk])?;
             let voters = open.founders.iter().map(|node| node.0).collect();
             let conf_state = ConfState { voters, ..ConfState::default() };
-            let group = GroupId::from(open.tablet);
-            let recovered = self.disks[disk].log.recover(group).map_err(storage_error)?;
             if open.floor.is_some() && !self.is_logged(open.tablet) {
                 self.discard_unlogged(open.tablet)?;
             }
@@ -56,7 +66,9 @@ impl Inner {
     /// Those that cannot be opened do not keep the others from it.
     fn start_replicas(&self, placed: Vec<(OpenTablet, usize)>) -> Result<(), KvError> {
         let (mut starting, mut errors) = (Vec::new(), Vec::new());
+        let is_catalog = |tablet: TabletId| GroupId::from(tablet) == GroupId::CATALOG;
         for (open, disk) in placed {
+            let tablet = open.tablet;
             match self.load(open, disk) {
                 Ok(replica) => {
                     let handle = Arc::clone(&replica.handle);
@@ -64,14 +76,17 @@ impl Inner {
                     self.queues[handle.worker].command(Command::Open(Box::new(replica), sender));
                     starting.push((handle, receiver));
                 }
-                Err(error) => errors.push(storage_error(error)),
+                Err(error) if is_catalog(tablet) => errors.push(storage_error(error)),
+                Err(error) => self.set_unopened_aside(tablet, disk, &error),
             }
         }
         let mut opened = Vec::new();
         for (handle, reply) in starting {
             match reply.recv() {
                 Ok(Ok(())) => opened.push(handle),
-                Ok(Err(error)) => errors.push(error),
+                Ok(Err(error)) if is_catalog(handle.tablet) => errors.push(error),
+                // It has said why, and upkeep sets it aside.
+                Ok(Err(_)) => opened.push(handle),
                 Err(_) => errors.push(KvError::Storage("the store is shutting down".to_owned())),
             }
         }
@@ -95,6 +110,15 @@ impl Inner {
         let path = self.disks[disk].directory.tablet(open.tablet.0);
         let data = Arc::new(Tablet::open(&self.shared, &path, open.values, open.compaction)?);
         data.set_gc_grace_s(open.gc_grace_s);
+        if self.context.durability != Durability::Fsync {
+            let log = self.disks[disk].log.clone();
+            // What is flushed must not go further than the log does after a loss of power.
+            data.set_before_flush(Box::new(move || {
+                if let Err(error) = log.sync() {
+                    tracing::error!(%error, "could not sync the raft log before a flush");
+                }
+            }));
+        }
         keep_own::<Rocks>(open.tablet, &data)?;
         Ok(data)
     }
@@ -121,6 +145,7 @@ impl Inner {
                     *is_closed = true;
                     continue;
                 }
+                self.close_aside(*tablet);
                 let Some(handle) = self.tablets.load().get(tablet).cloned() else { continue };
                 let (sender, receiver) = sync_channel(1);
                 self.queues[handle.worker].command(Command::Close(*tablet, sender));

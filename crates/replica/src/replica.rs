@@ -9,6 +9,7 @@ use crate::merge::{CLOSED, ends_tablet};
 use crate::prefetch::{prefetch, prefetch_range};
 use crate::split::SplitMark;
 use crate::store::Refused;
+use crate::suspects::Standings;
 use crate::waiters::{Waiters, Waiting};
 use diorite_base::mutation::{Body, Evaluator, Mutation, MutationRef};
 use diorite_base::write::{KvError, WriteSink};
@@ -197,6 +198,8 @@ pub struct Replica<E: Engine> {
     /// Entries after this one were proposed by leaders that had carried out the last change of the members: whoever holds one of them durably knows,
     /// after a restart too, that the change is committed, as commit indexes are written with entries.
     pub(crate) members_index: u64,
+    /// What others have said of their logs, if this one's may have lost its end.
+    pub(crate) standings: Standings,
 }
 
 /// Whether the data holds more than the log, or something else at the applied index.
@@ -337,6 +340,7 @@ impl<E: Engine> Replica<E> {
             reopening: None,
             position: None,
             members_index: applied.index,
+            standings: Standings::default(),
         })
     }
 
@@ -512,7 +516,7 @@ impl<E: Engine> Replica<E> {
         }
         let outcome = self.group.propose(payload.take()).map_err(|error| match error {
             GroupError::NotLeader => KvError::Overloaded("too much of the tablet's log waits for a quorum"),
-            GroupError::Broken(error) => KvError::Storage(error.to_string()),
+            broken @ (GroupError::Broken(_) | GroupError::Diverged { .. }) => KvError::Storage(broken.to_string()),
         });
         match outcome {
             Ok(index) => {

@@ -476,7 +476,7 @@ pub fn begin_from_log<R: LogReader, B: LogRecords>(
         entries.iter_mut().filter(|entry| entry.context.is_empty()).for_each(|entry| entry.data.clear());
     }
     records.restart_after(child, 0, held.index, held.term)?;
-    records.append(child, &entries, 0)?;
+    records.append(child, &entries, mark.index)?;
     let state = HardState { term: mark.term, commit: mark.index, ..HardState::default() };
     records.set_hard_state(child, &state)?;
     Ok(true)

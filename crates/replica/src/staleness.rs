@@ -7,7 +7,7 @@
 use crate::core::Core;
 use crate::replica::Replica;
 use crate::wire::Envelope;
-use diorite_base::{NodeId, TabletId};
+use diorite_base::{GroupId, NodeId, TabletId};
 use diorite_storage::Engine;
 use std::sync::atomic::Ordering;
 
@@ -21,6 +21,15 @@ impl<E: Engine> Core<E> {
             return;
         }
         self.post_envelope(leader, group, &Envelope::Ask { asked_ns });
+        self.advance();
+    }
+
+    /// Asks nodes how far the log is, for a tablet whose replica here cannot go on: whoever leads it answers.
+    pub(crate) fn seek(&mut self, tablet: TabletId, nodes: &[NodeId]) {
+        let asked_ns = self.context.clock.monotonic_ns();
+        for node in nodes {
+            self.post_envelope(*node, GroupId::from(tablet), &Envelope::Ask { asked_ns });
+        }
         self.advance();
     }
 

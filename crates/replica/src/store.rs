@@ -1,5 +1,6 @@
 //! The store: what the node holds, opens, submits to and reads from.
 
+use crate::aside::{Aside, SetAside};
 use crate::catch_up::read_back;
 use crate::context::{Context, CopyRequests};
 use crate::copy::{Copies, CopyStatus, DiskMoves, INCOMING, Installing, Openings, Requests, move_between_disks};
@@ -12,7 +13,9 @@ use crate::heart::{self, Heart};
 use crate::liveness::Liveness;
 use crate::queue::{Queue, QueueLimits};
 use crate::replica::{Members, Proposal};
+use crate::scrub::{self, Scrub, ScrubStatus};
 use crate::split::{Prepared, Split, SplitListener, SplitMark, Splits};
+use crate::stall::{self, Watch};
 use crate::upkeep::{self, MemoryGate};
 use crate::wire::{self, Envelope};
 use crate::worker::{Command, READS_AT_ONCE, Worker};
@@ -26,9 +29,10 @@ use diorite_raft::{Recovered, SupportChange};
 use diorite_rpc::{Lane, Transport};
 use diorite_storage::{
     CompactionStyle, DataDirectory, LOG_FILE_BYTES, LogBatch, LogRecords, Shared, StorageError, Tablet, Values,
+    machine_boot,
 };
 use parking_lot::Mutex;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Weak};
@@ -104,6 +108,10 @@ pub(crate) struct Inner {
     pub(crate) tablets: ArcSwap<TabletMap>,
     pub(crate) memory: MemoryGate,
     pub(crate) heart: Heart,
+    pub(crate) watch: Watch,
+    pub(crate) scrub: Scrub,
+    /// Replicas that cannot be used.
+    pub(crate) aside: Mutex<BTreeMap<TabletId, Aside>>,
     /// The log position at which the free space of the disks was last looked at.
     pub(crate) space_looked_at: AtomicU64,
     pub(crate) installing: Installing,
@@ -177,6 +185,7 @@ impl Store {
             directory.tidy(clock.wall_us())?;
             let log_bytes = shared.options().log_bytes;
             let disk = Disk::open(directory, log_bytes, options.disk_reserve_bytes)?;
+            begin_run(&disk, options.durability)?;
             if disk.log_limit_bytes < log_bytes {
                 // What is not flushed must fit into the log of a small disk as it does on a large one: what does not is cut off while others need it.
                 options.replay_bytes = options.replay_bytes.min((disk.log_limit_bytes / 2).max(LOG_FILE_BYTES));
@@ -196,6 +205,9 @@ impl Store {
             tablets: ArcSwap::default(),
             memory: MemoryGate::default(),
             heart: Heart::default(),
+            watch: Watch::default(),
+            scrub: Scrub::default(),
+            aside: Mutex::default(),
             space_looked_at: AtomicU64::new(0),
             installing: Installing::default(),
             disk_moves: DiskMoves::default(),
@@ -218,8 +230,7 @@ impl Store {
         threads.push(spawn("upkeep".to_owned(), move || upkeep::run(&for_upkeep, &copies_of_upkeep))?);
         let (for_moves, copies_of_moves) = (Arc::clone(&inner), Arc::clone(&copies));
         threads.push(spawn("disks".to_owned(), move || move_between_disks(&for_moves, &copies_of_moves))?);
-        let for_heart = Arc::clone(&inner);
-        threads.push(spawn("heartbeat".to_owned(), move || heart::run(&for_heart))?);
+        threads.extend(start_watching(&inner)?);
         let splits = Arc::new(Splits::default());
         let listener = Arc::clone(&splits) as Arc<dyn SplitListener>;
         inner.context.set_splits(listener);
@@ -234,10 +245,10 @@ impl Store {
     }
 
     /// Opens tablets, making those that do not exist yet, and returns when all of them serve: what the log holds is applied.
-    /// One that is open already stays so, and hears what is wanted of it.
+    /// One that is open already stays so, and hears what is wanted of it. One that cannot be opened is set aside ([`Store::set_aside`]).
     ///
     /// # Errors
-    /// Those of the disk, for one that could not be opened; the others are.
+    /// Those of the disk, and those of the catalog's replica.
     pub fn open(&self, wanted: Vec<OpenTablet>) -> Result<(), KvError> {
         let tablets: Vec<TabletId> = wanted.iter().map(|open| open.tablet).collect();
         self.inner.installing.begin(&tablets);
@@ -322,6 +333,31 @@ impl Store {
             }
         }
         Ok(())
+    }
+
+    /// The replicas of this node that cannot be used, and why, by tablet.
+    pub fn set_aside(&self) -> Vec<SetAside> {
+        self.inner.set_asides()
+    }
+
+    /// Reads everything that this node holds once, at so many bytes per second (0: as fast as it can); damage sets replicas aside.
+    pub fn scrub(&self, rate_bytes: u64) {
+        self.inner.scrub.begin(rate_bytes);
+    }
+
+    /// Ends that.
+    pub fn stop_scrub(&self) {
+        self.inner.scrub.stop();
+    }
+
+    /// How that gets on, or how the last one ended.
+    pub fn scrub_status(&self) -> ScrubStatus {
+        self.inner.scrub.status()
+    }
+
+    /// Over how many days the node spreads reading everything once by itself; 0: it does not.
+    pub fn set_scrub_days(&self, days: u64) {
+        self.inner.scrub.set_days(days);
     }
 
     /// A tablet replica of this node.
@@ -621,6 +657,8 @@ impl Store {
         }
         self.inner.memory.close();
         self.inner.heart.close();
+        self.inner.watch.close();
+        self.inner.scrub.close();
         for thread in self.threads.lock().drain(..) {
             // A thread that panicked has said so; the others still finish.
             let _ = thread.join();
@@ -652,7 +690,7 @@ impl Store {
             }
         }
         for disk in self.inner.working_disks() {
-            if let Err(error) = disk.log.sync() {
+            if let Err(error) = disk.log.sync().and_then(|()| disk.directory.end_run()) {
                 tracing::error!(%error, "could not sync the raft log at shutdown");
             }
         }
@@ -662,6 +700,34 @@ impl Store {
 impl Drop for Store {
     fn drop(&mut self) {
         self.stop();
+    }
+}
+
+/// Starts those that look after other nodes, the logs and what is stored.
+fn start_watching(inner: &Arc<Inner>) -> Result<[JoinHandle<()>; 3], StorageError> {
+    let (for_heart, for_watch, for_scrub) = (Arc::clone(inner), Arc::clone(inner), Arc::clone(inner));
+    Ok([
+        spawn("heartbeat".to_owned(), move || heart::run(&for_heart))?,
+        spawn("log-watch".to_owned(), move || stall::run(&for_watch))?,
+        spawn("scrub".to_owned(), move || scrub::run(&for_scrub))?,
+    ])
+}
+
+/// Notes that the log on the disk will end with what is not durable, if so, and finds out whether it has lost such an end.
+fn begin_run(disk: &Disk, durability: Durability) -> Result<(), StorageError> {
+    let boot = machine_boot();
+    if disk.directory.may_have_lost_writes(&boot)? {
+        let replicas = disk.log.forget_floors()?;
+        let path = disk.directory.path().display();
+        tracing::warn!(
+            %path,
+            replicas,
+            "the node did not stop in order, and the machine was started again: what was written last may be lost here; its replicas ask the others"
+        );
+    }
+    match durability {
+        Durability::Fsync => disk.directory.end_run(),
+        Durability::Interval(_) => disk.directory.begin_run(&boot),
     }
 }
 

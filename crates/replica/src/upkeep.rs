@@ -86,6 +86,7 @@ pub(crate) fn run(inner: &Inner, copies: &Copies) {
             sync_logs(inner);
         }
         inner.look_after_disks(copies);
+        inner.look_after_replicas(copies);
         flush_over_limits(inner, &mut pace);
         rounds += 1;
         let now_ns = inner.context.clock.monotonic_ns();
@@ -100,6 +101,7 @@ pub(crate) fn run(inner: &Inner, copies: &Copies) {
         if now_ns.saturating_sub(swept_ns) >= SWEEP_NS {
             swept_ns = now_ns;
             copies.sweep();
+            inner.sweep_aside();
         }
         inner.memory.workers.notify_all();
     }
@@ -134,9 +136,11 @@ fn is_crowded(disk: &Disk) -> bool {
 
 fn sync_logs(inner: &Inner) {
     for disk in inner.working_disks() {
+        disk.sync_progress.begin(inner.context.clock.monotonic_ns());
         if let Err(error) = disk.log.sync() {
             tracing::error!(%error, "could not sync the raft log");
         }
+        disk.sync_progress.end();
     }
 }
 

@@ -12,6 +12,9 @@
 //! append   (8): keep_from · to · from · term · log_term · index · commit · count, varints · entry*
 //!   entry  := term varint · length varint · data
 //! acknowledged (9): epoch · to · from · term · index · commit, varints
+//! suspect (10): index varint
+//! floor (11): term varint · index varint · last term varint
+//! standing (12): index varint · term varint
 //! ```
 //!
 //! Nearly all that is sent are entries and their acknowledgements. Those that say no more than an `append` or an `acknowledged` can tell, with entries without a
@@ -35,6 +38,9 @@ const PREPARED: u8 = 6;
 const OPENED: u8 = 7;
 const APPEND: u8 = 8;
 const ACKNOWLEDGED: u8 = 9;
+const SUSPECT: u8 = 10;
+const FLOOR: u8 = 11;
+const STANDING: u8 = 12;
 
 /// One message between replicas.
 #[derive(Debug, Clone)]
@@ -71,6 +77,27 @@ pub enum Envelope {
     Lost {
         /// The last entry that it holds.
         index: u64,
+    },
+    /// A replica whose log may have lost its end: what it has acknowledged is not known, what it holds after this is not certain.
+    Suspect {
+        /// The last entry that it holds for certain.
+        index: u64,
+    },
+    /// The leader's answer: the replica has acknowledged nothing after the end of this log.
+    Floor {
+        /// The term in which it leads.
+        term: u64,
+        /// The last entry of its log.
+        index: u64,
+        /// Its term.
+        last_term: u64,
+    },
+    /// The answer of one that does not lead: where its log ends.
+    Standing {
+        /// The last entry.
+        index: u64,
+        /// Its term.
+        term: u64,
     },
     /// The children of this tablet, which is to be split, are prepared at the sender.
     Prepared,
@@ -109,6 +136,19 @@ pub(crate) fn put_envelope(out: &mut Vec<u8>, group: GroupId, envelope: &Envelop
         Envelope::Lost { index } => {
             out.push(LOST);
             put_varint(out, *index);
+        }
+        Envelope::Suspect { index } => {
+            out.push(SUSPECT);
+            put_varint(out, *index);
+        }
+        Envelope::Floor { term, index, last_term } => {
+            out.push(FLOOR);
+            [*term, *index, *last_term].into_iter().for_each(|number| put_varint(out, number));
+        }
+        Envelope::Standing { index, term } => {
+            out.push(STANDING);
+            put_varint(out, *index);
+            put_varint(out, *term);
         }
         Envelope::Prepared => out.push(PREPARED),
         Envelope::Opened => out.push(OPENED),
@@ -219,6 +259,9 @@ pub fn envelopes(frame: &[u8]) -> Result<Vec<(GroupId, Envelope)>, Malformed> {
             ASK => Envelope::Ask { asked_ns: reader.varint()? },
             POSITION => Envelope::Position { asked_ns: reader.varint()?, index: reader.varint()? },
             LOST => Envelope::Lost { index: reader.varint()? },
+            SUSPECT => Envelope::Suspect { index: reader.varint()? },
+            FLOOR => Envelope::Floor { term: reader.varint()?, index: reader.varint()?, last_term: reader.varint()? },
+            STANDING => Envelope::Standing { index: reader.varint()?, term: reader.varint()? },
             PREPARED => Envelope::Prepared,
             OPENED => Envelope::Opened,
             APPEND => append(&mut reader)?,
@@ -244,6 +287,9 @@ mod tests {
             Envelope::Ask { asked_ns: 1 << 50 },
             Envelope::Position { asked_ns: 1 << 50, index: 12 },
             Envelope::Lost { index: 1 << 33 },
+            Envelope::Suspect { index: 1 << 34 },
+            Envelope::Floor { term: 3, index: 1 << 35, last_term: 2 },
+            Envelope::Standing { index: 1 << 36, term: 7 },
             Envelope::Prepared,
             Envelope::Opened,
         ];

@@ -8,8 +8,8 @@ use crate::replica::{Members, Replica};
 use crate::split::Split;
 use crate::store::Inner;
 use crate::upkeep;
-use diorite_base::TabletId;
 use diorite_base::write::KvError;
+use diorite_base::{NodeId, TabletId};
 use diorite_raft::HardState;
 use diorite_storage::{GroupReader, Rocks};
 use std::collections::VecDeque;
@@ -34,6 +34,10 @@ pub(crate) enum Command {
     Vacate(TabletId, SyncSender<Option<(HardState, (u64, u64))>>),
     /// Let go of this replica, whose disk has failed; answer what it must remember.
     Abandon(TabletId, SyncSender<Option<(HardState, (u64, u64))>>),
+    /// What this replica has stored is damaged: it stops.
+    Fail(TabletId, String),
+    /// Ask these nodes whether they lead this tablet, of which nothing may be open here.
+    Seek(TabletId, Vec<NodeId>),
     /// The tablet's data is durable up to this log index: the log may be cut there; if forced, even where other members lack entries.
     Flushed { tablet: TabletId, index: u64, force: bool },
     /// The members that the catalog wants.
@@ -141,6 +145,8 @@ impl Worker {
             Command::Abandon(tablet, reply) => {
                 let _ = reply.send(self.core.abandon(tablet));
             }
+            Command::Fail(tablet, reason) => self.core.fail_damaged(tablet, reason),
+            Command::Seek(tablet, nodes) => self.core.seek(tablet, &nodes),
             Command::Flushed { tablet, index, force } => self.core.truncate(tablet, index, force),
             Command::Refresh(tablet) => self.core.refresh(tablet),
             Command::TellPrepared(tablet) => self.core.tell_prepared(tablet),

@@ -147,6 +147,8 @@ pub struct Node {
     pub id: NodeId,
     /// The process, if it runs.
     pub life: Option<Life>,
+    /// Whether something that it had written to its log was lost since its last start.
+    pub has_lost_power: bool,
     /// Whether the process is stopped for a while.
     pub is_paused: bool,
     /// Whether it is to be paused during the next read, after that has taken its value or before, and for how long, nanoseconds.
@@ -163,13 +165,26 @@ impl Node {
     /// A node that was never started, and knows where tablets are wanted in the beginning. They hold real rows, or plain values.
     pub fn new(id: NodeId, quirks: Quirks, heard: BTreeMap<TabletId, Placement>, has_rows: bool) -> Self {
         let disk = Disk { semantics: has_rows.then(RowWorld::semantics), ..Disk::default() };
-        Self { id, life: None, is_paused: false, pauses_in_read: None, quirks, heard, disk, lives: 0 }
+        Self {
+            id,
+            life: None,
+            has_lost_power: false,
+            is_paused: false,
+            pauses_in_read: None,
+            quirks,
+            heard,
+            disk,
+            lives: 0,
+        }
     }
 
     /// Starts the process: it finds what its disk holds.
     pub fn start(&mut self, setting: &Setting, dice: &mut Dice) {
         assert!(self.life.is_none(), "a node has one process");
         self.lives += 1;
+        if std::mem::take(&mut self.has_lost_power) && setting.durability != Durability::Fsync {
+            self.disk.log.forget_floors();
+        }
         let (time, port) = (setting.time.clone(), setting.network.port(self.id));
         let Quirks { rate_error_ppm, wall_error_us, sync_us } = self.quirks;
         let local_ns = dice.milliseconds(0, 10_000);
@@ -269,6 +284,7 @@ impl Node {
         self.life = None;
         self.is_paused = false;
         self.pauses_in_read = None;
+        self.has_lost_power |= surviving < self.unsynced_batches();
         self.disk.log = self.disk.log.crash(surviving);
         for data in self.disk.tablets.values_mut() {
             *data = Arc::new(data.crash());

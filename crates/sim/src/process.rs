@@ -363,8 +363,14 @@ impl Cluster {
         let hard = self.dice.chance(self.scenario.hard_cuts);
         let after_ns = self.dice.range(1, self.scenario.flush_every_ns);
         self.schedule(now_ns + after_ns, node, Step::Flush(tablet));
-        let Some(life) = self.life(node) else { return };
+        let is_paced = self.scenario.sync_every_ms.is_some();
+        let Some(found) = self.nodes.get(&node) else { return };
+        let Some(life) = &found.life else { return };
         let Some(handle) = life.handles.get(&tablet) else { return };
+        if is_paced {
+            // What is flushed does not go further than the log does after a loss of power.
+            found.disk.log.sync();
+        }
         handle.data().flush();
         let flushed = handle.data().flushed_state().index;
         self.command(node, Command::Truncate(tablet, flushed, hard));

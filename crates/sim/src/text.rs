@@ -36,6 +36,11 @@ fn raft(envelope: &Envelope) -> String {
         Envelope::Prepared => "children prepared".to_owned(),
         Envelope::Opened => "opened".to_owned(),
         Envelope::Lost { index } => format!("lost all after {index}"),
+        Envelope::Suspect { index } => format!("suspects that it has lost what came after {index}"),
+        Envelope::Floor { term, index, last_term } => {
+            format!("leads in term {term}, log ends with {last_term}/{index}")
+        }
+        Envelope::Standing { index, term } => format!("log ends with {term}/{index}"),
         Envelope::Ask { asked_ns } => format!("ask for the position at {asked_ns}"),
         Envelope::Position { asked_ns, index } => format!("position {index} for {asked_ns}"),
         Envelope::Raft { epoch, message, .. } => format!(

@@ -1,7 +1,7 @@
 //! A data directory: whose it is, of which format, held by one process at a time.
 //!
-//! Layout: `DIORITE` (this file's [`Identity`] as JSON), `DISKS` (the node's directories, see `companions`), `LOCK`, `log/` (the Raft log), `tablets/<id>/` (one RocksDB each),
-//! `tablets/<id>.<purpose>/` (copies on their way).
+//! Layout: `DIORITE` (this file's [`Identity`] as JSON), `DISKS` (the node's directories, see `companions`), `LOCK`, `RUNNING` (while the log may end with what is not durable: the machine's
+//! boot), `log/` (the Raft log), `tablets/<id>/` (one RocksDB each), `tablets/<id>.<purpose>/` (copies on their way, and what was set aside).
 
 use crate::companions::{self, Companions};
 use crate::error::StorageError;
@@ -20,6 +20,10 @@ const MARKER: &str = "DIORITE";
 const PROBE: &str = "PROBE";
 /// What a tablet's directory is called while a copy takes its place.
 const OLD: &str = "old";
+/// What a tablet's directory is called that could not be used, until the tablet's replica is whole again.
+const ASIDE: &str = "aside";
+/// Says that the log may end with what is not durable, and under which boot of the machine.
+const RUNNING: &str = "RUNNING";
 /// What a tablet's directory is called while it is removed.
 const GONE: &str = "gone";
 /// What a tablet's directory is called while a copy is gathered in it.
@@ -177,11 +181,73 @@ impl DataDirectory {
             let place = self.tablets().join(id);
             if purpose == OLD && !place.is_dir() {
                 fs::rename(&path, &place).map_err(io)?;
-            } else if purpose != INCOMING || age_us(&path, now_us).map_err(io)? > STAGED_US {
+            } else if purpose != ASIDE && (purpose != INCOMING || age_us(&path, now_us).map_err(io)? > STAGED_US) {
                 fs::remove_dir_all(&path).map_err(io)?;
             }
         }
         Ok(())
+    }
+
+    /// Sets the files of a tablet, which nobody may have open, aside: they stay until [`Self::forget_aside`]. Durable when it returns. What was set aside before goes.
+    pub fn set_aside(&self, id: u64) -> Result<(), StorageError> {
+        let (place, aside) = (self.tablet(id), self.staged(id, ASIDE));
+        let io = |source| StorageError::Io { action: "cannot set aside", path: place.clone(), source };
+        if !place.is_dir() {
+            return Ok(());
+        }
+        if aside.is_dir() {
+            fs::remove_dir_all(&aside).map_err(io)?;
+        }
+        fs::rename(&place, &aside).map_err(io)?;
+        File::open(self.tablets()).and_then(|directory| directory.sync_all()).map_err(io)
+    }
+
+    /// Removes what was set aside of a tablet.
+    pub fn forget_aside(&self, id: u64) -> Result<(), StorageError> {
+        let aside = self.staged(id, ASIDE);
+        match fs::remove_dir_all(&aside) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(StorageError::Io { action: "cannot remove", path: aside, source: error })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The tablets of which files were set aside here.
+    pub fn aside_ids(&self) -> Result<Vec<u64>, StorageError> {
+        self.staged_ids(ASIDE)
+    }
+
+    /// Whether the log may have lost its end: the process that used it last did not end in order while not all of it was durable, and it was another boot of the machine
+    /// than `boot`. After a crash of the process alone everything written is there.
+    pub fn may_have_lost_writes(&self, boot: &str) -> Result<bool, StorageError> {
+        let path = self.path.join(RUNNING);
+        match fs::read_to_string(&path) {
+            Ok(found) => Ok(boot.is_empty() || found.trim() != boot),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
+            Err(error) if error.kind() == std::io::ErrorKind::InvalidData => Ok(true),
+            Err(source) => Err(StorageError::Io { action: "cannot read", path, source }),
+        }
+    }
+
+    /// From now on the log may end with what is not durable. Durable when it returns.
+    pub fn begin_run(&self, boot: &str) -> Result<(), StorageError> {
+        let path = self.path.join(RUNNING);
+        let io = |source| StorageError::Io { action: "cannot write", path: path.clone(), source };
+        let mut file = File::create(&path).map_err(io)?;
+        file.write_all(boot.as_bytes()).and_then(|()| file.sync_all()).map_err(io)?;
+        File::open(&self.path).and_then(|directory| directory.sync_all()).map_err(io)
+    }
+
+    /// All of the log is durable, and will be.
+    pub fn end_run(&self) -> Result<(), StorageError> {
+        let path = self.path.join(RUNNING);
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(StorageError::Io { action: "cannot remove", path, source: error })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The tablets of which something is staged here.
@@ -226,6 +292,11 @@ impl DataDirectory {
         })?;
         Ok((space.f_bavail * space.f_frsize, space.f_blocks * space.f_frsize))
     }
+}
+
+/// What tells this boot of the machine from its others; empty where the system does not say.
+pub fn machine_boot() -> String {
+    fs::read_to_string("/proc/sys/kernel/random/boot_id").map(|boot| boot.trim().to_owned()).unwrap_or_default()
 }
 
 /// Removes the directory of a tablet, which may be open, so that after a crash either all of it is there or nothing.

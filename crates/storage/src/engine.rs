@@ -51,8 +51,8 @@ pub trait LogRecords: Default + Send {
     fn set_hard_state(&mut self, group: GroupId, state: &HardState) -> Result<(), StorageError>;
     /// Records a group's voters and learners.
     fn set_conf_state(&mut self, group: GroupId, state: &ConfState) -> Result<(), StorageError>;
-    /// Drops a group's entries up to and including `index`, whose term is kept.
-    fn truncate_to(&mut self, group: GroupId, index: u64, term: u64) -> Result<(), StorageError>;
+    /// Drops a group's entries up to and including `index`, whose term is kept. `is_end`: the log holds none after it.
+    fn truncate_to(&mut self, group: GroupId, index: u64, term: u64, is_end: bool) -> Result<(), StorageError>;
     /// Drops all of a group's entries, of which the last is at `last`, and goes on after `index`, whose term is kept: the data holds everything up
     /// to there.
     fn restart_after(&mut self, group: GroupId, last: u64, index: u64, term: u64) -> Result<(), StorageError>;
@@ -61,6 +61,8 @@ pub trait LogRecords: Default + Send {
     /// Drops all of a group's records but what a replica that goes away must be remembered for, should it ever come back: its term and vote, and index
     /// and term of the last entry that it may have acknowledged.
     fn retire(&mut self, group: GroupId, state: &HardState, floor: (u64, u64)) -> Result<(), StorageError>;
+    /// Records how far a group's replica may have acknowledged ([`Recovered::floor`]).
+    fn set_floor(&mut self, group: GroupId, floor: (u64, u64)) -> Result<(), StorageError>;
     /// Whether there is nothing to write.
     fn is_empty(&self) -> bool;
 }

@@ -1,5 +1,6 @@
 //! Storage errors, sorted by what the operator or caller can do.
 
+use rust_rocksdb::ErrorKind;
 use std::path::PathBuf;
 use thiserror::Error;
 
@@ -46,6 +47,25 @@ pub enum StorageError {
     /// Stored bytes are not what this version wrote.
     #[error("corrupt: {0}")]
     Corrupt(String),
+}
+
+impl StorageError {
+    /// Whether what is stored is damaged or missing: to try again does not help, and other tablets on the disk may be well. Not so of what the system lacks at the moment:
+    /// space, memory, file descriptors.
+    pub fn is_damage(&self) -> bool {
+        match self {
+            Self::Corrupt(_) => true,
+            Self::Engine(error) => match error.kind() {
+                ErrorKind::Corruption => true,
+                ErrorKind::IOError => {
+                    let text = error.to_string();
+                    text.contains("No such file") || text.contains("Input/output error")
+                }
+                _ => false,
+            },
+            Self::InUse(_) | Self::Foreign { .. } | Self::NewerFormat { .. } | Self::Io { .. } | Self::Log(_) => false,
+        }
+    }
 }
 
 impl From<raft_engine::Error> for StorageError {

@@ -21,9 +21,10 @@ mod semantics;
 mod shared;
 mod tablet;
 
-pub use directory::{DataDirectory, Identity};
+pub use directory::{DataDirectory, Identity, machine_boot};
 pub use engine::{Engine, Log, LogRecords, Rocks, TabletBatch, TabletData};
 pub use error::StorageError;
+pub use listener::BeforeFlush;
 pub use memory::{Memory, MemoryBatch, MemoryLog, MemoryReader, MemoryRecords, MemoryTablet};
 pub use options::StorageOptions;
 pub use precedence::make_way;

@@ -3,15 +3,19 @@
 use crate::precedence::make_way;
 use crate::refolding::Refolding;
 use crate::shared::StorageCounters;
+use parking_lot::Mutex;
 use rust_rocksdb::event_listener::{
     BackgroundErrorRecoveryInfo, CompactionJobInfo, DBBackgroundErrorReason, DBWriteStallCondition, EventListener,
     FlushJobInfo, MutableStatus, WriteStallInfo,
 };
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+/// Called before a flush writes what it has gathered.
+pub type BeforeFlush = Box<dyn Fn() + Send + Sync>;
 
 /// What a tablet's background work has told.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct TabletEvents {
     /// Flushes finished since the tablet was opened.
     pub(crate) flushes: AtomicU64,
@@ -21,6 +25,9 @@ pub(crate) struct TabletEvents {
     pub(crate) failed: AtomicBool,
     /// What reads have spent on folding.
     pub(crate) refolding: Refolding,
+    /// That error.
+    pub(crate) failure: Mutex<Option<rust_rocksdb::Error>>,
+    pub(crate) before_flush: OnceLock<BeforeFlush>,
 }
 
 impl TabletEvents {
@@ -49,6 +56,10 @@ impl Listener {
 impl EventListener for Listener {
     fn on_flush_begin(&self, _: &FlushJobInfo) {
         make_way();
+        // What is to be written has been gathered by now.
+        if let Some(before_flush) = self.tablet.before_flush.get() {
+            before_flush();
+        }
         self.counters.flushes_running.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -84,6 +95,7 @@ impl EventListener for Listener {
     }
 
     fn on_background_error(&self, reason: DBBackgroundErrorReason, status: MutableStatus) {
+        *self.tablet.failure.lock() = status.result().as_ref().err().cloned();
         self.tablet.failed.store(true, Ordering::Release);
         self.counters.background_errors.fetch_add(1, Ordering::Relaxed);
         tracing::error!(?reason, status = ?status.result(), "rocksdb background error");
@@ -92,6 +104,7 @@ impl EventListener for Listener {
     fn on_error_recovery_end(&self, info: &BackgroundErrorRecoveryInfo) {
         if info.new_bg_error().result().is_ok() {
             self.tablet.failed.store(false, Ordering::Release);
+            *self.tablet.failure.lock() = None;
             tracing::info!("rocksdb recovered from its background error");
         }
     }

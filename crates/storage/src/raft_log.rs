@@ -1,19 +1,25 @@
 //! The Raft log of one data disk, shared by all its tablets, so that one fsync makes the entries of many groups durable.
 //!
-//! A group's records: its entries, the last one of each write with the commit index ([`RecordedEntry`]); `h` hard state; `c` configuration; `t` index and term of the last truncated entry; `f` of a
-//! replica that was here before, index and term of the last entry that it may have acknowledged.
+//! A group's records: its entries, the last one of each write with the commit index ([`RecordedEntry`]); `h` hard state; `c` configuration; `t` index and term of the last truncated entry, and one
+//! byte that says whether the log ended there (not in older logs); `f` of a replica that was here before, or that may have lost the end of its log, index and term of the last entry that it may
+//! have acknowledged.
+//!
+//! Always true: entries that were replaced or cut are not read back, whatever the engine has kept of them. It writes old entries anew into other files than what replaces and cuts them, and that may
+//! go with its file before they do. What replaces them stays as long as the log holds anything of it; where the log ends with what was cut, the record says so, and whatever follows must have
+//! been written later, with a commit index as high as that.
 
 use crate::engine::{Log, LogRecords};
 use crate::error::StorageError;
 use crate::log_files::LogFiles;
 use crate::recorded::RecordedEntry;
 use diorite_base::GroupId;
-use diorite_raft::{ConfState, Entry, HardState, LogReader, Recovered};
+use diorite_raft::{ConfState, Entry, HardState, LogReader, Recovered, UNKNOWN_FLOOR};
+use parking_lot::{Condvar, Mutex};
 use raft_engine::{Command, Config, LogBatch as EngineBatch, MessageExt, ReadableSize};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 const HARD_STATE: &[u8] = b"h";
 const CONF_STATE: &[u8] = b"c";
@@ -35,6 +41,22 @@ impl MessageExt for Entries {
 
     fn index(recorded: &RecordedEntry) -> u64 {
         recorded.entry.index
+    }
+}
+
+/// What is known of the entries that were cut.
+#[derive(Debug, Clone, Copy, Default)]
+struct Cut {
+    /// Index and term of the last one.
+    last: (u64, u64),
+    /// The log held no other.
+    was_all: bool,
+}
+
+impl Cut {
+    /// Whether the last entry that the engine holds was replaced or cut before this.
+    fn is_older(&self, recorded: &RecordedEntry) -> bool {
+        recorded.entry.term < self.last.1 || (self.was_all && recorded.commit < self.last.0)
     }
 }
 
@@ -68,13 +90,19 @@ impl LogRecords for LogBatch {
         Ok(self.inner.put_message(group.0, CONF_STATE.to_vec(), state)?)
     }
 
-    fn truncate_to(&mut self, group: GroupId, index: u64, term: u64) -> Result<(), StorageError> {
-        self.restart_after(group, index, index, term)
+    fn truncate_to(&mut self, group: GroupId, index: u64, term: u64, is_end: bool) -> Result<(), StorageError> {
+        let mut record = position((index, term));
+        record.push(u8::from(is_end));
+        self.inner.put(group.0, TRUNCATED.to_vec(), record)?;
+        self.inner.add_command(group.0, Command::Compact { index: index + 1 });
+        Ok(())
     }
 
     fn restart_after(&mut self, group: GroupId, last: u64, index: u64, term: u64) -> Result<(), StorageError> {
-        self.inner.put(group.0, TRUNCATED.to_vec(), position((index, term)))?;
-        self.inner.add_command(group.0, Command::Compact { index: last.max(index) + 1 });
+        self.truncate_to(group, index, term, true)?;
+        if last > index {
+            self.inner.add_command(group.0, Command::Compact { index: last + 1 });
+        }
         Ok(())
     }
 
@@ -85,6 +113,10 @@ impl LogRecords for LogBatch {
     fn retire(&mut self, group: GroupId, state: &HardState, floor: (u64, u64)) -> Result<(), StorageError> {
         self.remove(group);
         self.set_hard_state(group, state)?;
+        self.set_floor(group, floor)
+    }
+
+    fn set_floor(&mut self, group: GroupId, floor: (u64, u64)) -> Result<(), StorageError> {
         Ok(self.inner.put(group.0, FLOOR.to_vec(), position(floor))?)
     }
 
@@ -98,6 +130,16 @@ impl LogRecords for LogBatch {
 pub struct RaftLog {
     engine: Arc<Engine>,
     has_failed: Arc<AtomicBool>,
+    hang: Arc<Hang>,
+    syncs: Arc<AtomicU64>,
+}
+
+/// For tests: a disk that answers no write until it is let to.
+#[derive(Default)]
+struct Hang {
+    hangs: AtomicBool,
+    lock: Mutex<()>,
+    changed: Condvar,
 }
 
 impl RaftLog {
@@ -131,19 +173,26 @@ impl RaftLog {
                 source,
             })?;
         }
-        let log = Self { engine: Arc::new(engine), has_failed: Arc::default() };
+        let log =
+            Self { engine: Arc::new(engine), has_failed: Arc::default(), hang: Arc::default(), syncs: Arc::default() };
         log.cut_again()?;
         Ok(log)
     }
 
-    /// Drops entries that were cut and are here again: the engine writes old entries anew into other files than what cuts them, and a cut may go with its file before
-    /// they do. An entry after the end of such a log would leave a hole, which the engine does not take.
+    /// Drops entries that were replaced or cut and are here again, see the top of this module. An entry after the end of such a log would leave a hole, which the engine
+    /// does not take.
     fn cut_again(&self) -> Result<(), StorageError> {
         let mut batch = EngineBatch::default();
         for group in self.groups() {
-            let (truncated, _) = self.position(group, TRUNCATED)?;
-            if self.engine.first_index(group.0).is_some_and(|first| first <= truncated) {
-                batch.add_command(group.0, Command::Compact { index: truncated + 1 });
+            let cut = self.cut(group)?;
+            let (Some(first), Some(last)) = (self.engine.first_index(group.0), self.engine.last_index(group.0)) else {
+                continue;
+            };
+            if last > cut.last.0 && self.last_entry(group, &cut)?.is_none() {
+                tracing::warn!(%group, after = cut.last.0, last, "entries that were replaced are back in the raft log: they are dropped again");
+                batch.add_command(group.0, Command::Compact { index: last + 1 });
+            } else if first <= cut.last.0 {
+                batch.add_command(group.0, Command::Compact { index: cut.last.0 + 1 });
             }
         }
         // Not durable: the next start does it again.
@@ -159,7 +208,15 @@ impl RaftLog {
 
     /// Makes everything written so far durable.
     pub fn sync(&self) -> Result<(), StorageError> {
-        self.unless_failed(Engine::sync)
+        self.unless_failed(Engine::sync)?;
+        self.syncs.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// How often [`Self::sync`] has done so.
+    #[doc(hidden)]
+    pub fn syncs(&self) -> u64 {
+        self.syncs.load(Ordering::Relaxed)
     }
 
     /// Whether the disk is not written to any more: a write has failed, or [`Self::give_up`] was called.
@@ -172,10 +229,28 @@ impl RaftLog {
         self.has_failed.store(true, Ordering::Release);
     }
 
+    /// For tests: from now on every write waits until this is called with `false`.
+    #[doc(hidden)]
+    pub fn hang(&self, hangs: bool) {
+        let _held = self.hang.lock.lock();
+        self.hang.hangs.store(hangs, Ordering::Release);
+        self.hang.changed.notify_all();
+    }
+
+    fn wait_while_hanging(&self) {
+        let mut held = self.hang.lock.lock();
+        while self.hang.hangs.load(Ordering::Acquire) {
+            self.hang.changed.wait(&mut held);
+        }
+    }
+
     /// The engine panics where an fsync fails, so as to be used no more. It is not, and the other disks' logs know nothing of it.
     fn unless_failed<T>(&self, write: impl FnOnce(&Engine) -> raft_engine::Result<T>) -> Result<T, StorageError> {
         if self.has_failed() {
             return Err(StorageError::Log("its disk has failed".to_owned()));
+        }
+        if self.hang.hangs.load(Ordering::Relaxed) {
+            self.wait_while_hanging();
         }
         let outcome = match catch_unwind(AssertUnwindSafe(|| write(&self.engine))) {
             Ok(outcome) => outcome.map_err(StorageError::from),
@@ -189,14 +264,13 @@ impl RaftLog {
 
     /// What the log holds of a group, but for `applied`, which the state machine knows.
     pub fn recover(&self, group: GroupId) -> Result<Recovered, StorageError> {
-        let (truncated, floor) = (self.position(group, TRUNCATED)?, self.position(group, FLOOR)?);
+        let (cut, floor) = (self.cut(group)?, self.position(group, FLOOR)?);
+        let truncated = cut.last;
         let mut hard_state = self.engine.get_message::<HardState>(group.0, HARD_STATE)?.unwrap_or_default();
-        let last = match self.engine.last_index(group.0).filter(|&index| index > truncated.0) {
-            Some(index) => {
-                let recorded = self.engine.get_entry::<Entries>(group.0, index)?;
-                let recorded = recorded.ok_or_else(|| StorageError::Corrupt(format!("{group} lacks entry {index}")))?;
+        let last = match self.last_entry(group, &cut)? {
+            Some(recorded) => {
                 hard_state.commit = hard_state.commit.max(recorded.commit);
-                (index, recorded.entry.term)
+                (recorded.entry.index, recorded.entry.term)
             }
             None => truncated,
         };
@@ -208,6 +282,45 @@ impl RaftLog {
             applied: 0,
             floor,
         })
+    }
+
+    /// What a replica must remember whose log is of no use any more: term and vote, and how far it may have acknowledged.
+    ///
+    /// # Errors
+    /// If its term and vote cannot be read. How far it has acknowledged is not known then if its entries cannot.
+    pub fn memory(&self, group: GroupId) -> Result<(HardState, (u64, u64)), StorageError> {
+        let state = self.engine.get_message::<HardState>(group.0, HARD_STATE)?.unwrap_or_default();
+        let floor = self.recover(group).map_or(UNKNOWN_FLOOR, |recovered| recovered.last_acknowledged());
+        Ok((state, floor))
+    }
+
+    /// The last entry of the log; `None` if there is none after what was cut.
+    fn last_entry(&self, group: GroupId, cut: &Cut) -> Result<Option<RecordedEntry>, StorageError> {
+        let Some(index) = self.engine.last_index(group.0).filter(|&index| index > cut.last.0) else { return Ok(None) };
+        let recorded = self.engine.get_entry::<Entries>(group.0, index)?;
+        let recorded = recorded.ok_or_else(|| StorageError::Corrupt(format!("{group} lacks entry {index}")))?;
+        Ok(Some(recorded).filter(|recorded| !cut.is_older(recorded)))
+    }
+
+    /// What is known of the entries of a group that were cut.
+    fn cut(&self, group: GroupId) -> Result<Cut, StorageError> {
+        let was_all = self.engine.get(group.0, TRUNCATED).is_some_and(|value| value.get(16) == Some(&1));
+        Ok(Cut { last: self.position(group, TRUNCATED)?, was_all })
+    }
+
+    /// The end of the log may be lost, as when the power was lost before it was durable: how far the groups' replicas have acknowledged is not known any more. Durable when
+    /// it returns; returns how many there are. What is remembered of replicas that have left was written durably, and stays.
+    pub fn forget_floors(&self) -> Result<usize, StorageError> {
+        let mut batch = LogBatch::default();
+        let mut count = 0;
+        for group in self.groups() {
+            if self.engine.get(group.0, CONF_STATE).is_some() {
+                batch.set_floor(group, UNKNOWN_FLOOR)?;
+                count += 1;
+            }
+        }
+        self.write(&mut batch, true)?;
+        Ok(count)
     }
 
     /// An index and a term; `(0, 0)` if there is no such record.
@@ -226,6 +339,8 @@ impl RaftLog {
     /// Gives back files in which every record is obsolete. What has stayed in the oldest ones over about ten calls is written anew, entry by entry, which
     /// costs much: not to be called before another [`FILE_BYTES`] or so are written.
     pub fn purge(&self) -> Result<(), StorageError> {
+        // What has made records obsolete must not be lost once they are gone.
+        self.sync()?;
         self.engine.purge_expired_files()?;
         Ok(())
     }

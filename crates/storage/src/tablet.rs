@@ -7,7 +7,7 @@
 use crate::directory::remove_tablet;
 use crate::engine::{TabletBatch, TabletData};
 use crate::error::StorageError;
-use crate::listener::TabletEvents;
+use crate::listener::{BeforeFlush, TabletEvents};
 use crate::shared::{ExpiryRules, Shared};
 use diorite_base::bytes::Reader;
 use parking_lot::Mutex;
@@ -430,6 +430,44 @@ impl Tablet {
     /// Whether RocksDB has stopped background work because of an error.
     pub fn has_failed(&self) -> bool {
         self.events.failed.load(Ordering::Acquire)
+    }
+
+    /// The error because of which RocksDB has stopped background work.
+    pub fn background_error(&self) -> Option<StorageError> {
+        self.events.failure.lock().clone().map(StorageError::from)
+    }
+
+    /// Names what is called on the thread of every flush, after it has gathered what it will write and before it writes any of it. Once.
+    pub fn set_before_flush(&self, before_flush: BeforeFlush) {
+        if self.events.before_flush.set(before_flush).is_err() {
+            tracing::error!("something is done before flushes already");
+        }
+    }
+
+    /// Reads what is stored of keys from `start` on, past the block cache, until about `most_bytes` are read. Returns how many
+    /// that was, and where to go on; `None`: this was all.
+    ///
+    /// # Errors
+    /// A block that is not what was written, or cannot be read.
+    pub fn scrub(&self, start: &[u8], most_bytes: u64) -> Result<(u64, Option<Vec<u8>>), StorageError> {
+        let mut options = ReadOptions::default();
+        options.fill_cache(false);
+        options.set_verify_checksums(true);
+        options.set_readahead_size(256 << 10);
+        options.set_iterate_lower_bound(start);
+        let mut iterator: DBRawIterator<'_> = self.db.raw_iterator_opt(options);
+        iterator.seek_to_first();
+        let mut bytes = 0;
+        while let Some((key, value)) = iterator.item() {
+            bytes += (key.len() + value.len()) as u64;
+            if bytes >= most_bytes {
+                // The next longer key.
+                return Ok((bytes, Some([key, &[0]].concat())));
+            }
+            iterator.next();
+        }
+        iterator.status()?;
+        Ok((bytes, None))
     }
 
     /// Compacts everything, and waits for it.

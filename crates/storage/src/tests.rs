@@ -232,7 +232,7 @@ fn the_log_keeps_truncates_and_forgets() {
         batch.append(one, &(1..=10).map(|index| entry(index, 3)).collect::<Vec<_>>(), 8).unwrap();
         batch.append(two, &[entry(1, 1)], 0).unwrap();
         log.write(&mut batch, true).unwrap();
-        batch.truncate_to(one, 4, 3).unwrap();
+        batch.truncate_to(one, 4, 3, false).unwrap();
         batch.remove(two);
         log.write(&mut batch, true).unwrap();
     }
@@ -244,7 +244,7 @@ fn the_log_keeps_truncates_and_forgets() {
     assert_eq!(entries.iter().map(|entry| entry.index).collect::<Vec<_>>(), [5, 6, 7]);
     assert_eq!(log.recover(two).unwrap().last, (0, 0));
     let mut batch = LogBatch::default();
-    batch.truncate_to(one, 10, 3).unwrap();
+    batch.truncate_to(one, 10, 3, true).unwrap();
     log.write(&mut batch, true).unwrap();
     assert_eq!(log.recover(one).unwrap().last, (10, 3), "an empty log remembers where it ended");
 }
@@ -256,7 +256,7 @@ fn fill(log: &RaftLog, group: GroupId, from: u64) {
         let long = Entry { index, term: 1, data: vec![index as u8; 1 << 20].into(), ..Entry::default() };
         batch.append(group, &[long], 0).unwrap();
         if index > 2 {
-            batch.truncate_to(group, index - 2, 1).unwrap();
+            batch.truncate_to(group, index - 2, 1, false).unwrap();
         }
         log.write(&mut batch, false).unwrap();
         if index % 10 == 0 {
@@ -276,21 +276,53 @@ fn a_log_that_was_cut_to_its_end_goes_on_after_a_restart_whatever_was_purged() {
         log.write(&mut batch, true).unwrap();
         // Its entries are written anew, into other files than what cuts them afterwards.
         fill(&log, busy, 1);
-        batch.truncate_to(quiet, 8, 3).unwrap();
+        batch.truncate_to(quiet, 8, 3, false).unwrap();
         log.write(&mut batch, true).unwrap();
         batch.append(quiet, &(11..=12).map(|index| entry(index, 3)).collect::<Vec<_>>(), 0).unwrap();
         log.write(&mut batch, true).unwrap();
-        batch.truncate_to(quiet, 12, 3).unwrap();
+        batch.truncate_to(quiet, 12, 3, true).unwrap();
         log.write(&mut batch, true).unwrap();
         fill(&log, busy, 201);
     }
     let log = RaftLog::open(home.path(), 1 << 20).unwrap();
     assert_eq!(log.recover(quiet).unwrap().last, (12, 3));
     let mut batch = LogBatch::default();
-    batch.append(quiet, &[entry(13, 4)], 0).unwrap();
+    batch.append(quiet, &[entry(13, 4)], 12).unwrap();
     log.write(&mut batch, true).unwrap();
     assert_eq!(log.recover(quiet).unwrap().last, (13, 4));
     assert_eq!(log.reader(quiet).entries(13, 14, u64::MAX).unwrap(), [entry(13, 4)]);
+}
+
+#[test]
+fn entries_that_were_replaced_do_not_come_back_when_what_replaced_them_was_cut_and_purged() {
+    // The second leader's entry may be of a greater term than what it replaced, or of a lesser one that it had from an earlier leader.
+    for (term, restarts) in [(4, false), (2, false), (4, true), (2, true)] {
+        let home = tempfile::tempdir().unwrap();
+        let (quiet, busy) = (GroupId(1), GroupId(2));
+        {
+            let log = RaftLog::open(home.path(), 1 << 20).unwrap();
+            let mut batch = LogBatch::default();
+            batch.append(quiet, &(1..=10).map(|index| entry(index, 3)).collect::<Vec<_>>(), 5).unwrap();
+            log.write(&mut batch, true).unwrap();
+            fill(&log, busy, 1);
+            if restarts {
+                batch.restart_after(quiet, 10, 8, term).unwrap();
+            } else {
+                batch.append(quiet, &[entry(8, term)], 7).unwrap();
+                log.write(&mut batch, true).unwrap();
+                batch.truncate_to(quiet, 8, term, true).unwrap();
+            }
+            log.write(&mut batch, true).unwrap();
+            fill(&log, busy, 201);
+        }
+        let log = RaftLog::open(home.path(), 1 << 20).unwrap();
+        assert_eq!(log.recover(quiet).unwrap().last, (8, term), "restarted: {restarts}");
+        let mut batch = LogBatch::default();
+        batch.append(quiet, &[entry(9, 5)], 8).unwrap();
+        log.write(&mut batch, true).unwrap();
+        assert_eq!(log.recover(quiet).unwrap().last, (9, 5));
+        assert!(log.reader(quiet).entries(10, 11, u64::MAX).is_err());
+    }
 }
 
 #[test]
@@ -306,7 +338,7 @@ fn entries_that_are_cut_half_the_limit_behind_are_never_written_anew_and_the_log
             let long = Entry { index, term: 1, data: vec![index as u8; ENTRY as usize].into(), ..Entry::default() };
             batch.append(*group, &[long], 0).unwrap();
             if let Some(cut @ 1..) = index.checked_sub(LIMIT / 2 / ENTRY / 4) {
-                batch.truncate_to(*group, cut, 1).unwrap();
+                batch.truncate_to(*group, cut, 1, false).unwrap();
             }
         }
         log.write(&mut batch, false).unwrap();
@@ -393,7 +425,7 @@ fn a_replica_that_went_away_is_remembered_and_may_come_back_from_the_first_entry
         let log = RaftLog::open(home.path(), 64 << 20).unwrap();
         let mut batch = LogBatch::default();
         batch.append(group, &held(1..=10, 3), 0).unwrap();
-        batch.truncate_to(group, 4, 3).unwrap();
+        batch.truncate_to(group, 4, 3, false).unwrap();
         log.write(&mut batch, true).unwrap();
         batch.retire(group, &vote, (10, 3)).unwrap();
         log.write(&mut batch, true).unwrap();

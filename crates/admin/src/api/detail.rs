@@ -40,6 +40,9 @@ pub struct TabletDetail {
     pub replicas: Vec<ReplicaDetail>,
     /// What has happened to its replicas lately, the newest first.
     pub events: Vec<TabletEvent>,
+    /// What is wrong with its replicas, and how to get out of that, in words.
+    #[serde(default)]
+    pub advice: Vec<String>,
 }
 
 /// A replica, as it sees itself and its group.

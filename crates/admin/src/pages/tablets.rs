@@ -172,6 +172,9 @@ fn closer(tablet: &TabletDetail) -> Markup {
             ("Part of the ring", text(part_of_ring(status))),
         ])))
         (section("Replicas", listing::short(&replica_columns(), rows(tablet))))
+        @if !tablet.advice.is_empty() {
+            (section("What to do", html! { ul { @for line in &tablet.advice { li { (line) } } } }))
+        }
         (section("Events", listing::short(&event_columns(), tablet.events.clone())))
     }
 }

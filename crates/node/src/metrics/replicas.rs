@@ -80,6 +80,8 @@ impl Source {
             tables.add(handle.id(), handle.operations(), statistics.sst_bytes, leads);
         }
         out.gauge("tablets", "Tablet replicas here", None, store.tablets().len() as u64)?;
+        let set_aside = store.set_aside().len() as u64;
+        out.gauge("tablets_set_aside", "Tablet replicas here that cannot be used", None, set_aside)?;
         out.gauge("tablets_led", "Tablets whose leader is here", None, led)?;
         out.gauge("catalog_led", "1 where the catalog's leader is", None, catalog_led)?;
         self.totals(out, &total)?;

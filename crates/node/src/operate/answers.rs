@@ -20,6 +20,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+/// Replicas of a node that are set aside are named in warnings up to this many.
+const NAMED_REPLICAS: usize = 10;
+
 impl Operations {
     /// The answer to a question that changes nothing. Looking at a large cluster takes a while, so it is done where that holds up no requests.
     pub(super) async fn look_up(&self, ask: Ask) -> Answer {
@@ -82,6 +85,7 @@ pub(super) fn status(sight: &Sight) -> ClusterStatus {
         reads_per_second: live().filter_map(|report| report.activity.reads_per_second).sum(),
         writes_per_second: live().filter_map(|report| report.activity.writes_per_second).sum(),
         full_disks: full_disks(sight),
+        set_aside: sight.known.reports.values().map(|report| report.set_aside.len()).sum(),
         balancer: balancer(catalog, &progress),
         warnings: warnings(sight, unavailable),
     }
@@ -131,6 +135,13 @@ fn warnings(sight: &Sight, unavailable: usize) -> Vec<String> {
                 node.id,
                 node.address()
             ));
+        }
+        let set_aside = sight.known.reports.get(&node.id).map_or(&[][..], |report| &report.set_aside);
+        for (tablet, reason) in set_aside.iter().take(NAMED_REPLICAS) {
+            warnings.push(format!("node {} cannot use its replica of tablet {}: {reason}", node.id, tablet.0));
+        }
+        if let Some(more) = set_aside.len().checked_sub(NAMED_REPLICAS).filter(|more| *more > 0) {
+            warnings.push(format!("node {} cannot use {more} more of its replicas", node.id));
         }
         for disk in sight.known.reports.get(&node.id).into_iter().flat_map(|report| &report.disks) {
             if disk.has_failed {

@@ -6,7 +6,8 @@ use super::{Answer, Operations, unavailable};
 use diorite_admin::api::{
     Ask, Failure, FailureKind, ReplicaDetail, TabletDetail, TabletEvent, TabletFilter, TabletPage,
 };
-use diorite_base::TabletId;
+use diorite_base::{NodeId, TabletId};
+use diorite_replica::{SetAside, Store};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,7 +22,8 @@ impl Operations {
         let (store, node) = (Arc::clone(&self.store), self.node);
         // The replica's thread is waited for.
         let looking = self.runtime.spawn_blocking(move || {
-            let handle = store.handle(tablet)?;
+            let aside = store.set_aside().into_iter().find(|aside| aside.tablet == tablet);
+            let Some(handle) = store.handle(tablet) else { return Some(unopened(&store, node, &aside?)) };
             let state = store.describe(tablet)?;
             let (statistics, files) = (handle.data().statistics(), handle.data().files());
             let (reads, writes) = handle.operations();
@@ -47,7 +49,7 @@ impl Operations {
                 learners: state.learners,
                 matched: state.matched,
                 waiting_entries: state.waiting_entries,
-                failure: state.failure,
+                failure: state.failure.or(aside.map(|aside| aside.reason)),
                 bytes: handle.data().size_bytes(),
                 memtable_bytes: handle.data().memtable_bytes(),
                 sst_files: files.files,
@@ -82,6 +84,66 @@ impl Operations {
             replicas.iter_mut().flat_map(|replica| replica.events.iter().cloned()).collect();
         events.sort_by_key(|event| std::cmp::Reverse(event.unix_ms));
         events.truncate(EVENTS);
-        serde_json::to_value(TabletDetail { status, replicas, events }).map_err(strange)
+        let advice = advice(tablet, status.replicas.len(), &replicas);
+        serde_json::to_value(TabletDetail { status, replicas, events, advice }).map_err(strange)
     }
+}
+
+/// What is known of a replica that could not be opened.
+fn unopened(store: &Store, node: NodeId, aside: &SetAside) -> ReplicaDetail {
+    ReplicaDetail {
+        node,
+        tablet: aside.tablet,
+        disk: store.disks().get(aside.disk).map(|disk| disk.0.clone()).unwrap_or_default(),
+        failure: Some(aside.reason.clone()),
+        term: 0,
+        leader: None,
+        holds_lease: false,
+        lease_left_ms: None,
+        first_index: 0,
+        last_index: 0,
+        commit_index: 0,
+        applied_index: 0,
+        voters: Vec::new(),
+        outgoing: Vec::new(),
+        learners: Vec::new(),
+        matched: Vec::new(),
+        waiting_entries: 0,
+        bytes: 0,
+        memtable_bytes: 0,
+        sst_files: 0,
+        sst_bytes: 0,
+        content_bytes: None,
+        keys_estimate: 0,
+        reads: 0,
+        writes: 0,
+        events: Vec::new(),
+    }
+}
+
+/// What is wrong with the replicas of a tablet that can be told, and how to get out of it.
+pub(super) fn advice(tablet: TabletId, holders: usize, replicas: &[ReplicaDetail]) -> Vec<String> {
+    let failed: Vec<&ReplicaDetail> = replicas.iter().filter(|replica| replica.failure.is_some()).collect();
+    let mut advice: Vec<String> = failed
+        .iter()
+        .map(|replica| {
+            format!("node {}: {}", replica.node, replica.failure.as_deref().unwrap_or("the replica has stopped"))
+        })
+        .collect();
+    match failed.as_slice() {
+        [] => {}
+        [only] if holders == 1 => advice.push(format!(
+            "this is the tablet's only replica, so it cannot be made anew: put a copy of {}/tablets/{} from before the damage in its place while the node is stopped, or copy what can \
+             still be read (a range of tokens at a time) to another table and drop this one",
+            only.disk, tablet.0
+        )),
+        all if all.len() == holders && holders > 1 => advice.push(
+            "all replicas have failed, so none is made anew and nothing was removed. If they fail alike after the same applied index, the entry after it cannot be applied by this \
+             version: start the nodes with a version that can (their logs keep the entry). Otherwise bring back the files of one replica from before the damage, under \
+             tablets/ of its data directory while its node is stopped: it leads and the others are made anew from it"
+                .to_owned(),
+        ),
+        _ => advice.push("it is made anew from the replicas that are well, as soon as one of them leads".to_owned()),
+    }
+    advice
 }

@@ -22,6 +22,7 @@ mod knowledge;
 mod load;
 mod merge;
 mod report;
+mod scrub;
 mod settle;
 mod shrink;
 mod sight;
@@ -260,6 +261,7 @@ impl Operations {
         match ask {
             Ask::Replica { tablet } => self.replica_here(tablet).await,
             Ask::Outline => self.outline_here(),
+            Ask::ScrubHere(order) => self.scrub_here(order),
             Ask::Node { question, .. } => self.answer_of_itself(question),
             ask => self.answer_leading(ask).await,
         }
@@ -273,6 +275,7 @@ impl Operations {
         match ask {
             Ask::Change(change) => self.carry_out(change).await,
             Ask::Tablet { tablet } => self.tablet_everywhere(tablet).await,
+            Ask::Scrub(order) => self.scrub_everywhere(order).await,
             question => self.look_up(question).await,
         }
     }

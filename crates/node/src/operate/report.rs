@@ -66,6 +66,9 @@ pub(super) struct Report {
     /// Tablets of which its replica lacks data that it once held, or that a copy brings; ascending.
     #[serde(default)]
     pub(super) incomplete: Vec<TabletId>,
+    /// Tablets whose replica it cannot use, and why; ascending.
+    #[serde(default)]
+    pub(super) set_aside: Vec<(TabletId, String)>,
     /// Of tablets from this number on it had not heard.
     #[serde(default)]
     pub(super) next_tablet: Option<u64>,
@@ -190,7 +193,9 @@ pub(super) fn make(
     });
     let copies: Vec<_> = store.copies().into_iter().filter(|copy| copy.incoming).map(CopyReport::from).collect();
     let recovering = handles.values().filter(|handle| handle.is_recovering()).map(|handle| handle.id());
-    let incomplete: BTreeSet<_> = recovering.chain(copies.iter().map(|copy| copy.tablet)).collect();
+    let set_aside: Vec<_> = store.set_aside().into_iter().map(|aside| (aside.tablet, aside.reason)).collect();
+    let unusable = set_aside.iter().map(|(tablet, _)| *tablet);
+    let incomplete: BTreeSet<_> = recovering.chain(copies.iter().map(|copy| copy.tablet)).chain(unusable).collect();
     let others = catalog.nodes().map(|other| other.id).filter(|other| *other != node);
     Report {
         uptime_s,
@@ -205,6 +210,7 @@ pub(super) fn make(
         tablets,
         copies,
         incomplete: incomplete.into_iter().collect(),
+        set_aside,
         next_tablet: Some(catalog.identity().next_tablet().0),
         out_of_touch: others.filter(|other| !store.liveness().is_up(*other)).collect(),
         clock_is_off_us: store.liveness().clock_is_off_us(),

@@ -131,6 +131,7 @@ fn report(catalog: &Catalog, node: NodeId) -> Report {
         disks: (0..4).map(disk).collect(),
         tablets: tablets.collect(),
         copies: arriving.map(copy).collect(),
+        set_aside: Vec::new(),
         incomplete: Vec::new(),
         next_tablet: None,
         out_of_touch: Vec::new(),
@@ -235,7 +236,7 @@ fn closer(sight: &Sight, tablet: TabletId) -> Answer {
         events: Vec::new(),
     };
     let replicas = status.replicas.iter().map(|found| replica(found.node)).collect();
-    Ok(json!(TabletDetail { status, replicas, events: vec![event; 100] }))
+    Ok(json!(TabletDetail { status, replicas, events: vec![event; 100], advice: Vec::new() }))
 }
 
 struct Synthetic(Sight);

@@ -119,13 +119,15 @@ impl Copies {
     pub(super) fn reopen(&self, tablet: TabletId) -> Result<(), String> {
         let openings = self.openings.get().ok_or("this node takes no copies yet")?;
         let opening = openings.opening(tablet).ok_or("there is no such replica here any more")?;
-        self.inner.open(vec![opening]).map_err(|error| error.to_string())
+        self.inner.open(vec![opening]).map_err(|error| error.to_string())?;
+        let is_open = self.inner.tablets.load().contains_key(&tablet);
+        is_open.then_some(()).ok_or_else(|| "it could not be opened and is set aside".to_owned())
     }
 }
 
 impl Inner {
     /// Removes the data of a replica that is not open, and of its log all that it need not remember.
-    pub(super) fn discard(&self, tablet: TabletId, disk: usize) -> Result<(), StorageError> {
+    pub(crate) fn discard(&self, tablet: TabletId, disk: usize) -> Result<(), StorageError> {
         let (group, disk) = (GroupId::from(tablet), &self.disks[disk]);
         let recovered = disk.log.recover(group)?;
         let mut batch = LogBatch::default();

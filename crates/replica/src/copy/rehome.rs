@@ -404,7 +404,7 @@ impl Move<'_> {
         batch.retire(group, &memory.0, found.floor)?;
         batch.set_conf_state(group, &found.conf_state)?;
         if found.truncated.0 > 0 {
-            batch.truncate_to(group, found.truncated.0, found.truncated.1)?;
+            batch.truncate_to(group, found.truncated.0, found.truncated.1, found.truncated == found.last)?;
         }
         new.write(&mut batch, true)?;
         let (reader, mut next) = (old.reader(group), found.truncated.0 + 1);

@@ -101,7 +101,7 @@ fn placed_on(tablet: u64, founders: &[u64], voters: &[u64]) -> OpenTablet {
     OpenTablet { founders: nodes(founders), members, ..plain(tablet) }
 }
 
-fn of_three(tablet: u64) -> OpenTablet {
+pub(super) fn of_three(tablet: u64) -> OpenTablet {
     let nodes: Vec<_> = (1..=3).map(NodeId).collect();
     let members = Members { voters: nodes.clone(), learners: Vec::new() };
     OpenTablet { founders: nodes, members, ..plain(tablet) }
@@ -113,6 +113,7 @@ pub(super) struct Cluster {
     pub(super) stores: BTreeMap<u64, Arc<Store>>,
     /// By how many microseconds the clock of each node is behind that of the first, for each that comes later.
     behind_us: i64,
+    pub(super) durability: Durability,
 }
 
 impl Cluster {
@@ -122,16 +123,22 @@ impl Cluster {
 
     fn start_with_clocks(nodes: u64, behind_us: i64) -> Self {
         let homes = (0..nodes).map(|_| tempfile::tempdir().unwrap()).collect();
-        let mut cluster = Self { hub: Arc::default(), homes, stores: BTreeMap::new(), behind_us };
+        let mut cluster = Self::of(homes, behind_us, Durability::Fsync);
         (1..=nodes).for_each(|node| cluster.start_node(node));
         cluster
+    }
+
+    /// One whose nodes are not started yet.
+    pub(super) fn of(homes: Vec<tempfile::TempDir>, behind_us: i64, durability: Durability) -> Self {
+        Self { hub: Arc::default(), homes, stores: BTreeMap::new(), behind_us, durability }
     }
 
     pub(super) fn start_node(&mut self, node: u64) {
         let port = Port { node: NodeId(node), hub: Arc::clone(&self.hub) };
         let clock = Arc::new(Behind(SystemClock::new(), self.behind_us * (node as i64 - 1)));
         let home = self.homes[node as usize - 1].path();
-        let store = Arc::new(start_by(clock, &[home], LOG_BYTES, node, Arc::new(port)));
+        let store = start_durable(clock, &[home], LOG_BYTES, (node, self.durability), Arc::new(port));
+        let store = Arc::new(store);
         let others = (1..=self.homes.len() as u64).filter(|other| *other != node).map(NodeId);
         self.hub.stores.write().unwrap().insert(node, Arc::downgrade(&store));
         store.set_openings(Arc::new(Founded { node, hub: Arc::clone(&self.hub) }));

@@ -4,7 +4,7 @@ use crate::engine::{Log, LogRecords};
 use crate::error::StorageError;
 use crate::recorded::RecordedEntry;
 use diorite_base::GroupId;
-use diorite_raft::{ConfState, Entry, HardState, LogReader, Recovered};
+use diorite_raft::{ConfState, Entry, HardState, LogReader, Recovered, UNKNOWN_FLOOR};
 use parking_lot::Mutex;
 use protobuf::Message;
 use std::collections::{BTreeMap, VecDeque};
@@ -23,6 +23,7 @@ enum Record {
     Remove(GroupId),
     /// Drops everything but term, vote and what was acknowledged last.
     Retire(GroupId, HardState, (u64, u64)),
+    Floor(GroupId, (u64, u64)),
 }
 
 impl Record {
@@ -32,7 +33,7 @@ impl Record {
                 Record::Append(_, recorded) => recorded.iter().map(|recorded| recorded.compute_size() as usize).sum(),
                 Record::HardState(_, state) => state.compute_size() as usize,
                 Record::ConfState(_, state) => state.compute_size() as usize,
-                Record::Restart(..) | Record::Remove(_) | Record::Retire(..) => 0,
+                Record::Restart(..) | Record::Remove(_) | Record::Retire(..) | Record::Floor(..) => 0,
             }
     }
 }
@@ -63,7 +64,7 @@ impl LogRecords for MemoryRecords {
         Ok(())
     }
 
-    fn truncate_to(&mut self, group: GroupId, index: u64, term: u64) -> Result<(), StorageError> {
+    fn truncate_to(&mut self, group: GroupId, index: u64, term: u64, _: bool) -> Result<(), StorageError> {
         self.restart_after(group, index, index, term)
     }
 
@@ -78,6 +79,11 @@ impl LogRecords for MemoryRecords {
 
     fn retire(&mut self, group: GroupId, state: &HardState, floor: (u64, u64)) -> Result<(), StorageError> {
         self.records.push(Record::Retire(group, state.clone(), floor));
+        Ok(())
+    }
+
+    fn set_floor(&mut self, group: GroupId, floor: (u64, u64)) -> Result<(), StorageError> {
+        self.records.push(Record::Floor(group, floor));
         Ok(())
     }
 
@@ -148,6 +154,7 @@ impl Groups {
                     let kept = GroupRecords { hard_state: state.clone(), floor: *floor, ..GroupRecords::default() };
                     self.0.insert(*group, kept);
                 }
+                Record::Floor(group, floor) => self.0.entry(*group).or_default().floor = *floor,
             }
         }
     }
@@ -236,6 +243,15 @@ impl MemoryLog {
             for batch in contents.unsynced.drain(..) {
                 contents.durable.take(&batch);
             }
+        }
+    }
+
+    /// Notes of all groups that have members that the end of their logs may be lost, durably: see [`crate::RaftLog::forget_floors`].
+    pub fn forget_floors(&self) {
+        let contents = &mut *self.contents.lock();
+        for groups in [&mut contents.live, &mut contents.durable] {
+            let known = groups.0.values_mut().filter(|records| !records.conf_state.voters.is_empty());
+            known.for_each(|records| records.floor = UNKNOWN_FLOOR);
         }
     }
 

@@ -132,6 +132,7 @@ enum LogOperation {
     Restart(u64),
     Remove,
     Retire(u64),
+    Floor(u64),
     Write(bool),
 }
 
@@ -144,6 +145,7 @@ fn log_operation() -> impl Strategy<Value = LogOperation> {
         1 => (0..8u64).prop_map(LogOperation::Restart),
         1 => Just(LogOperation::Remove),
         1 => (1..9u64).prop_map(LogOperation::Retire),
+        1 => any::<u64>().prop_map(LogOperation::Floor),
         4 => any::<bool>().prop_map(LogOperation::Write),
     ]
 }
@@ -171,7 +173,7 @@ fn put(records: &mut impl LogRecords, group: GroupId, operation: &LogOperation, 
         }
         LogOperation::Truncate(ahead) => {
             let index = (position.truncated + ahead).min(position.last);
-            records.truncate_to(group, index, position.term).unwrap();
+            records.truncate_to(group, index, position.term, index == position.last).unwrap();
         }
         LogOperation::Restart(ahead) => {
             let index = position.truncated + ahead;
@@ -179,6 +181,7 @@ fn put(records: &mut impl LogRecords, group: GroupId, operation: &LogOperation, 
         }
         LogOperation::Remove => records.remove(group),
         LogOperation::Retire(term) => records.retire(group, &vote(*term), (position.last, *term)).unwrap(),
+        LogOperation::Floor(number) => records.set_floor(group, (*number, *number)).unwrap(),
         LogOperation::Write(_) => {}
     }
 }
@@ -198,7 +201,7 @@ impl Position {
             LogOperation::Remove | LogOperation::Retire(_) => {
                 *self = Position { term: self.term, ..Position::default() };
             }
-            LogOperation::Vote(_) | LogOperation::Voters(_) | LogOperation::Write(_) => {}
+            LogOperation::Vote(_) | LogOperation::Voters(_) | LogOperation::Floor(_) | LogOperation::Write(_) => {}
         }
     }
 }

@@ -1,0 +1,130 @@
+//! Replicas that cannot be used, and logs that hang: the node serves all others, and what can be made anew is.
+
+use super::cluster::{Cluster, of_three, wait_for};
+use super::*;
+use std::path::PathBuf;
+
+fn three_with(tablets: std::ops::Range<u64>) -> Cluster {
+    let cluster = Cluster::start(3);
+    for tablet in tablets {
+        (1..=3).for_each(|node| cluster.open(node, tablet, &[1, 2, 3], &[1, 2, 3]));
+        wait_for(|| cluster.leader(tablet) == Some(1));
+    }
+    cluster
+}
+
+fn directory(cluster: &Cluster, node: u64, name: &str) -> PathBuf {
+    cluster.homes[node as usize - 1].path().join("tablets").join(name)
+}
+
+fn files(cluster: &Cluster, node: u64, ends_with: &str) -> Vec<PathBuf> {
+    let found = std::fs::read_dir(directory(cluster, node, "1000")).unwrap().map(|file| file.unwrap().path());
+    found.filter(|path| path.to_string_lossy().ends_with(ends_with)).collect()
+}
+
+#[test]
+fn a_replica_that_cannot_be_opened_keeps_no_other_from_it_and_is_made_anew() {
+    let mut cluster = three_with(1_000..1_002);
+    (0..5).for_each(|_| cluster.add(1_000, 1));
+    cluster.add(1_001, 1);
+    wait_for(|| cluster.stored(3, 1_000, 1) == 5);
+    cluster.stores[&3].handle(TabletId(1_000)).unwrap().data().flush(true).unwrap();
+    cluster.stop_node(3);
+    std::fs::write(directory(&cluster, 3, "1000").join("CURRENT"), "MANIFEST-999999\n").unwrap();
+    cluster.start_node(3);
+    cluster.stores[&3].open(vec![of_three(1_000), of_three(1_001)]).unwrap();
+    let aside = cluster.stores[&3].set_aside();
+    assert_eq!(aside.iter().map(|aside| aside.tablet.0).collect::<Vec<_>>(), [1_000]);
+    assert!(!aside[0].reason.is_empty());
+    wait_for(|| cluster.stored(3, 1_001, 1) == 1);
+    // The others go on, and from them it is made anew; then its former files are not needed any more.
+    cluster.add(1_000, 1);
+    wait_for(|| cluster.stored(3, 1_000, 1) == 6);
+    wait_for(|| cluster.stores[&3].set_aside().is_empty());
+    wait_for(|| !directory(&cluster, 3, "1000.aside").exists());
+    cluster.stop_node(1);
+    cluster.add(1_000, 1);
+    assert_eq!(cluster.read(1_000, 1), 7);
+}
+
+#[test]
+fn damage_that_a_scrub_finds_is_repaired_from_the_others() {
+    let cluster = three_with(1_000..1_002);
+    for n in 0..8 {
+        let mut mutation = Mutation::blind(None);
+        mutation.push(OperationKind::Overwrite, false, &key(n), &[n as u8 + 1; 4_096]);
+        assert!(write_all(&cluster.stores[&1], vec![(1_000, mutation)])[0].is_ok());
+    }
+    let store = &cluster.stores[&3];
+    wait_for(|| cluster.stored(3, 1_000, 7) > 0);
+    store.handle(TabletId(1_000)).unwrap().data().flush(true).unwrap();
+    store.scrub(0);
+    wait_for(|| !store.scrub_status().is_running);
+    let status = store.scrub_status();
+    assert_eq!((status.tablets_read, status.tablets, status.damaged.len()), (2, 2, 0));
+    assert!(status.bytes_read > 8 * 4_096, "{status:?}");
+    assert!(store.set_aside().is_empty());
+    for path in files(&cluster, 3, ".sst") {
+        use std::os::unix::fs::FileExt;
+        let file = std::fs::OpenOptions::new().write(true).open(path).unwrap();
+        file.write_all_at(&[0x55; 512], 100).unwrap();
+    }
+    store.scrub(0);
+    wait_for(|| store.scrub_status().damaged == [TabletId(1_000)]);
+    let holds = |n: u64| {
+        let handle = store.handle(TabletId(1_000));
+        handle.and_then(|handle| handle.data().get(&key(n)).ok().flatten()).is_some_and(|value| value.len() == 4_096)
+    };
+    wait_for(|| (0..8).all(holds) && store.set_aside().is_empty());
+    store.scrub(0);
+    wait_for(|| !store.scrub_status().is_running);
+    assert!(store.scrub_status().damaged.is_empty(), "it was made anew");
+}
+
+#[test]
+fn an_entry_that_no_replica_can_apply_costs_none_of_them_its_files_and_no_other_tablet_anything() {
+    let cluster = three_with(1_000..1_002);
+    (0..3).for_each(|_| cluster.add(1_000, 1));
+    wait_for(|| (1..=3).all(|node| cluster.stored(node, 1_000, 1) == 3));
+    let outcome = write_all(&cluster.stores[&1], vec![(1_000, Mutation::evaluated(None, POISON))]);
+    assert!(outcome[0].is_err());
+    // The leader fails, then whoever leads next; the third never gets a quorum.
+    let failed = || (1..=3).filter(|node| !cluster.stores[node].set_aside().is_empty()).count();
+    wait_for(|| failed() >= 2);
+    cluster.add(1_001, 1);
+    let (_never, wait) = sync_channel::<()>(1);
+    // Longer than it takes to make one anew.
+    let _ = wait.recv_timeout(Duration::from_secs(4));
+    for node in 1..=3 {
+        assert!(cluster.stores[&node].set_aside().iter().all(|aside| !aside.is_rebuilding), "node {node}");
+        assert!(directory(&cluster, node, "1000").exists() && !directory(&cluster, node, "1000.aside").exists());
+    }
+    assert_eq!(cluster.read(1_001, 1), 1);
+}
+
+#[test]
+fn a_log_that_hangs_lets_others_lead_and_its_replicas_go_on_when_it_does() {
+    let cluster = three_with(1_000..1_004);
+    (1_000..1_004).for_each(|tablet| cluster.add(tablet, 1));
+    let log = &cluster.stores[&1].inner.disks[0].log;
+    log.hang(true);
+    // Something that has to be written there, of each thread.
+    let (sender, _outcomes) = sync_channel(8);
+    let sink: Arc<dyn WriteSink> = Arc::new(Waiting(Mutex::new(sender)));
+    for tablet in 1_000..1_004 {
+        cluster.stores[&1].submit(TabletId(tablet), add(2, 1), &sink, 0).unwrap();
+    }
+    cluster.stores[&1].kick();
+    wait_for(|| (1_000..1_004).all(|tablet| cluster.leader(tablet).is_some_and(|leader| leader != 1)));
+    (1_000..1_004).for_each(|tablet| cluster.add(tablet, 1));
+    for tablet in 1_000..1_004 {
+        let handle = cluster.stores[&1].handle(TabletId(tablet)).unwrap();
+        assert!(handle.get(Permit::Lease, &key(1)).is_err(), "it must not answer while another leads");
+    }
+    log.hang(false);
+    wait_for(|| (1_000..1_004).all(|tablet| cluster.stored(1, tablet, 1) == 2));
+    // It is preferred, so it leads again after a while.
+    wait_for(|| (1_000..1_004).all(|tablet| cluster.leader(tablet) == Some(1)));
+    (1_000..1_004).for_each(|tablet| cluster.add(tablet, 1));
+    assert!((1_000..1_004).all(|tablet| cluster.read(tablet, 1) == 3));
+}
