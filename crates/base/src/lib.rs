@@ -13,6 +13,7 @@ pub mod ids;
 pub mod limits;
 pub mod measure;
 pub mod mutation;
+pub mod program;
 pub mod random;
 pub mod text;
 pub mod write;

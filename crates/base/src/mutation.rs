@@ -21,6 +21,8 @@
 //! that it is taken even where space has run out.
 
 use crate::bytes::{Malformed, Reader, put_slice};
+use crate::limits;
+use crate::program::{ProvenProgram, Target, Unprovable};
 use std::fmt;
 
 const EVALUATED: u8 = 1;
@@ -53,10 +55,12 @@ pub struct Operation<'a> {
     pub value: &'a [u8],
 }
 
-/// A mutation under construction or on its way to the log.
+/// A mutation under construction or on its way to the log. That there is one says that replicas can apply it: its operations are whole, and its program,
+/// if it has one, was proven to decode.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Mutation {
     bytes: Vec<u8>,
+    target: Target,
 }
 
 impl fmt::Debug for Mutation {
@@ -72,25 +76,52 @@ impl Mutation {
     }
 
     /// A mutation whose effect `program` decides when it is applied.
-    pub fn evaluated(explicit_us: Option<i64>, program: &[u8]) -> Self {
-        let mut mutation = Self::with_header(EVALUATED, explicit_us, HEADER_BYTES + 8 + program.len());
-        mutation.bytes.extend_from_slice(program);
+    pub fn evaluated(explicit_us: Option<i64>, program: &ProvenProgram) -> Self {
+        let bytes = program.as_bytes();
+        let mut mutation = Self::with_header(EVALUATED, explicit_us, HEADER_BYTES + 8 + bytes.len());
+        mutation.target = program.target();
+        mutation.bytes.extend_from_slice(bytes);
         mutation
     }
 
-    /// A mutation as it came from another node: refused unless [`Self::blind`] or [`Self::evaluated`] could have made it.
-    pub fn decode(bytes: Vec<u8>) -> Result<Self, Malformed> {
-        let read = MutationRef::decode(&bytes)?;
-        if let Body::Blind(mut operations) = read.body() {
-            while !operations.reader.is_empty() {
-                let is_stamped = operations.reader.rest()[0] & STAMPED != 0;
-                let operation = operations.read()?;
-                if is_stamped && operation.value.len() < HEADER_BYTES {
-                    return Err(Malformed);
-                }
+    /// A mutation as it came from another node: refused unless [`Self::blind`] or [`Self::evaluated`] could have made it. `prove` reads its program, if it
+    /// has one.
+    pub fn decode(
+        bytes: Vec<u8>,
+        prove: impl FnOnce(&[u8]) -> Result<ProvenProgram, Unprovable>,
+    ) -> Result<Self, Unprovable> {
+        limits::check(&limits::MUTATION_BYTES, bytes.len(), || "a write".to_owned())?;
+        let target = Self::check_received(&bytes, prove)?;
+        Ok(Self { bytes, target })
+    }
+
+    fn check_received(
+        bytes: &[u8],
+        prove: impl FnOnce(&[u8]) -> Result<ProvenProgram, Unprovable>,
+    ) -> Result<Target, Unprovable> {
+        let malformed = |error: Malformed| Unprovable::Unreadable(error.to_string());
+        let read = MutationRef::decode(bytes).map_err(malformed)?;
+        let mut operations = match read.body() {
+            Body::Blind(operations) => operations,
+            Body::Evaluated(program) => return prove(program).map(|proven| proven.target()),
+        };
+        while !operations.reader.is_empty() {
+            let is_stamped = operations.reader.rest()[0] & STAMPED != 0;
+            let operation = operations.read().map_err(malformed)?;
+            if is_stamped && operation.value.len() < HEADER_BYTES {
+                return Err(malformed(Malformed));
             }
         }
-        Ok(Self { bytes })
+        Ok(Target::Rows)
+    }
+
+    /// Whether it may be proposed to a tablet of this kind: it is for such tablets, and not over the limit of a write.
+    #[inline]
+    pub fn check_for(&self, target: Target) -> Result<(), Unprovable> {
+        if self.target != target {
+            return Err(Unprovable::Unreadable(format!("it is for {:?}, not for {target:?}", self.target)));
+        }
+        Ok(limits::check(&limits::MUTATION_BYTES, self.bytes.len(), || "a write".to_owned())?)
     }
 
     fn with_header(flags: u8, explicit_us: Option<i64>, capacity: usize) -> Self {
@@ -100,7 +131,7 @@ impl Mutation {
         if let Some(explicit_us) = explicit_us {
             bytes.extend_from_slice(&explicit_us.to_le_bytes());
         }
-        Self { bytes }
+        Self { bytes, target: Target::Rows }
     }
 
     /// Adds an operation to a blind mutation. `stamped`: the value has a stamp slot.
@@ -302,6 +333,7 @@ pub trait Evaluator: Send + Sync + 'static {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::program::LoggedProgram;
     use proptest::prelude::*;
 
     #[test]
@@ -319,25 +351,63 @@ mod tests {
         assert_eq!(operations[1].value, &[8; 12]);
     }
 
+    /// Any bytes but none at all.
+    #[derive(Debug, PartialEq)]
+    struct Bytes(Vec<u8>);
+
+    impl LoggedProgram for Bytes {
+        const TARGET: Target = Target::Catalog;
+
+        fn check(&self) -> Result<(), limits::Exceeded> {
+            Ok(())
+        }
+
+        fn encode(&self) -> Vec<u8> {
+            self.0.clone()
+        }
+
+        fn decode(bytes: &[u8]) -> Result<Self, String> {
+            if bytes.is_empty() { Err("nothing".to_owned()) } else { Ok(Self(bytes.to_vec())) }
+        }
+    }
+
     #[test]
     fn a_program_comes_back_as_it_went_in() {
-        let mut mutation = Mutation::evaluated(None, b"program");
+        let program = ProvenProgram::new(&Bytes(b"program".to_vec())).expect("some bytes");
+        let mut mutation = Mutation::evaluated(None, &program);
         mutation.stamp(9);
         let read = MutationRef::decode(mutation.as_bytes()).expect("own encoding");
         assert!(matches!(read.body(), Body::Evaluated(b"program")));
+        let received = Mutation::decode(mutation.as_bytes().to_vec(), ProvenProgram::read::<Bytes>);
+        assert_eq!(received.as_ref(), Ok(&mutation));
+        assert!(mutation.check_for(Target::Catalog).is_ok());
+        assert!(mutation.check_for(Target::Rows).is_err(), "no tablet of rows evaluates it");
+    }
+
+    #[test]
+    fn what_cannot_be_read_or_is_too_large_is_no_mutation() {
+        assert!(ProvenProgram::new(&Bytes(Vec::new())).is_err());
+        let empty = [EVALUATED, 0, 0, 0, 0, 0, 0, 0, 0].to_vec();
+        assert!(Mutation::decode(empty, ProvenProgram::read::<Bytes>).is_err());
+        assert!(ProvenProgram::new(&Bytes(vec![1; limits::MAX_MUTATION_BYTES + 1])).is_err());
+        let mut large = Mutation::blind(None);
+        large.push(OperationKind::Merge, false, b"key", &vec![0; limits::MAX_MUTATION_BYTES]);
+        let told = large.check_for(Target::Rows).expect_err("too large").to_string();
+        assert!(told.contains("is over the limit of 16777216 bytes (MUTATION_BYTES)"), "{told}");
+        assert!(Mutation::decode(large.as_bytes().to_vec(), ProvenProgram::read::<Bytes>).is_err());
     }
 
     proptest! {
         #[test]
         fn what_another_node_sends_is_stamped_or_refused(bytes: Vec<u8>, short in 0usize..20, is_stamped: bool) {
-            if let Ok(mut mutation) = Mutation::decode(bytes) {
+            if let Ok(mut mutation) = Mutation::decode(bytes, ProvenProgram::read::<Bytes>) {
                 mutation.stamp(1);
             }
             let mut encoded = vec![0; HEADER_BYTES];
             encoded.push(1 | if is_stamped { STAMPED } else { 0 });
             put_slice(&mut encoded, b"key");
             put_slice(&mut encoded, &vec![0; short]);
-            let decoded = Mutation::decode(encoded);
+            let decoded = Mutation::decode(encoded, ProvenProgram::read::<Bytes>);
             prop_assert_eq!(decoded.is_ok(), !is_stamped || short >= HEADER_BYTES);
             if let Ok(mut mutation) = decoded {
                 mutation.stamp(1);

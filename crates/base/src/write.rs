@@ -1,6 +1,7 @@
 //! How the outcome of a read or write of a tablet is told: the error kinds, each named by what the caller may do, and the sink
 //! through which completed writes return in batches.
 
+use crate::program::Unprovable;
 use crate::{NodeId, TabletId};
 use thiserror::Error;
 
@@ -31,7 +32,7 @@ pub enum KvError {
     /// The disk is full; reads and deletes still work.
     #[error("disk full: {0}")]
     DiskFull(String),
-    /// The request is larger than this node accepts.
+    /// The request is over a limit, which the text names: nothing was done, and never will be.
     #[error("{0}")]
     TooLarge(String),
     /// The storage reported an error; the operator has to look.
@@ -51,6 +52,12 @@ impl KvError {
             | Self::TooLarge(_) => true,
             Self::Timeout(_) | Self::Storage(_) => false,
         }
+    }
+}
+
+impl From<Unprovable> for KvError {
+    fn from(error: Unprovable) -> Self {
+        KvError::TooLarge(error.to_string())
     }
 }
 

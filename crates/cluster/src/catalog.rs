@@ -17,6 +17,7 @@
 //! applies before it proposes a command. The rules here are those that another command, committed in between, could break.
 
 mod apply;
+mod bounds;
 mod changes;
 mod command;
 mod evaluator;
@@ -30,6 +31,7 @@ mod split;
 #[cfg(test)]
 mod tests;
 
+pub use bounds::Rules;
 pub use command::{
     Change, Command, EncodedCommandError, NewTablet, NodeDescription, Outcome, Rejection, SchemaChangeKind,
     SchemaEvent, SchemaTarget, Setting, SettledTablet,

@@ -5,6 +5,7 @@
 
 pub mod display;
 
+use diorite_base::limits::{self, Exceeded};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
@@ -99,5 +100,79 @@ impl CqlType {
                 | CqlType::Map(_, _, Frozen::No)
                 | CqlType::UserDefined(_, Frozen::No)
         )
+    }
+
+    /// The types that it is made of directly.
+    fn visit_inner(&self, visit: &mut dyn FnMut(&CqlType)) {
+        match self {
+            CqlType::List(inner, _) | CqlType::Set(inner, _) | CqlType::Vector(inner, _) => visit(inner),
+            CqlType::Map(key, value, _) => {
+                visit(key);
+                visit(value);
+            }
+            CqlType::Tuple(parts) => parts.iter().for_each(visit),
+            CqlType::UserDefined(user_type, _) => user_type.fields.iter().for_each(|(_, field)| visit(field)),
+            _ => {}
+        }
+    }
+
+    /// Whether it is within the limits of a type. Looks at no more of it than the limits allow, however much there is.
+    pub fn check_limits(&self) -> Result<(), Exceeded> {
+        let mut parts = 0;
+        self.check_within(1, &mut parts)
+    }
+
+    fn check_within(&self, depth: usize, parts: &mut usize) -> Result<(), Exceeded> {
+        check_part(depth, parts)?;
+        let mut outcome = Ok(());
+        self.visit_inner(&mut |inner| {
+            if outcome.is_ok() {
+                outcome = inner.check_within(depth + 1, parts);
+            }
+        });
+        outcome
+    }
+}
+
+/// Counts a part of a type.
+fn check_part(depth: usize, parts: &mut usize) -> Result<(), Exceeded> {
+    *parts += 1;
+    limits::check(&limits::TYPE_DEPTH, depth, || "a type".to_owned())?;
+    limits::check(&limits::TYPE_PARTS, *parts, || "a type".to_owned())
+}
+
+impl UserType {
+    /// Whether it is within the limits of a type, as [`CqlType::check_limits`] does.
+    pub fn check_limits(&self) -> Result<(), Exceeded> {
+        self.check_within(1, &mut 0)
+    }
+
+    /// The same of a part of a type, at this level of it and with so many parts before it, to which its own are added.
+    pub fn check_within(&self, depth: usize, parts: &mut usize) -> Result<(), Exceeded> {
+        check_part(depth, parts)?;
+        self.fields.iter().try_for_each(|(_, field)| field.check_within(depth + 1, parts))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use diorite_base::limits::{MAX_TYPE_DEPTH, MAX_TYPE_PARTS};
+
+    fn told(data_type: &CqlType) -> Result<(), &'static str> {
+        data_type.check_limits().map_err(|error| error.name)
+    }
+
+    #[test]
+    fn types_are_bounded_in_depth_and_parts() {
+        let nested = |depth| (1..depth).fold(CqlType::Int, |inner, _| CqlType::List(Arc::new(inner), Frozen::Yes));
+        assert_eq!(told(&nested(MAX_TYPE_DEPTH)), Ok(()));
+        assert_eq!(told(&nested(MAX_TYPE_DEPTH + 1)), Err("TYPE_DEPTH"));
+        let tuple = |parts| CqlType::Tuple(vec![CqlType::Int; parts].into());
+        assert_eq!(told(&tuple(MAX_TYPE_PARTS - 1)), Ok(()));
+        assert_eq!(told(&tuple(MAX_TYPE_PARTS)), Err("TYPE_PARTS"));
+        // A tree of pairs: few types, many parts.
+        let tree = (0..30).fold(CqlType::Int, |inner, _| CqlType::Tuple(vec![inner.clone(), inner].into()));
+        assert_eq!(told(&tree), Err("TYPE_PARTS"));
     }
 }

@@ -10,6 +10,7 @@ use crate::error::StartError;
 use crate::peers::{Notice, Peers};
 use arc_swap::ArcSwap;
 use diorite_base::mutation::{Evaluator, Mutation};
+use diorite_base::program::{ProvenProgram, Unprovable};
 use diorite_base::write::{KvError, Waited, WriteReply};
 use diorite_base::{GroupId, NodeId, TabletId};
 use diorite_cluster::catalog::{
@@ -61,6 +62,11 @@ pub(crate) const CATALOG_TABLET: TabletId = TabletId(GroupId::CATALOG.0);
 pub(crate) trait CatalogWriter: Send + Sync + 'static {
     /// Writes to [`CATALOG_TABLET`] and waits for the outcome.
     fn write(&self, mutation: Mutation) -> BoxFuture<'_, Result<WriteReply, KvError>>;
+}
+
+/// The write that asks the catalog for a change; none for what could not be read or is over a limit.
+pub(crate) fn as_mutation(command: &Command) -> Result<Mutation, Unprovable> {
+    Ok(Mutation::evaluated(None, &ProvenProgram::new(command)?))
 }
 
 /// This node's side of the catalog.
@@ -214,11 +220,11 @@ impl CatalogFollower {
         known.iter().rev().find(|(version, _)| *version <= served).map_or_else(Uuid::nil, |(_, schema)| *schema)
     }
 
-    /// Proposes an encoded command; returns the encoded outcome once this node serves its consequences, and all others that are up do or have
+    /// Proposes a command; returns the encoded outcome once this node serves its consequences, and all others that are up do or have
     /// been waited for.
-    pub(crate) async fn change(&self, command: Vec<u8>) -> Result<Vec<u8>, KvError> {
+    pub(crate) async fn change(&self, command: &Command) -> Result<Vec<u8>, KvError> {
         let writer = self.writer.get().ok_or(KvError::Unavailable(CATALOG_TABLET))?;
-        let reply = writer.write(Mutation::evaluated(None, &command)).await?;
+        let reply = writer.write(as_mutation(command)?).await?;
         let outcome = Outcome::decode(&reply).map_err(|error| KvError::Storage(error.to_string()))?;
         self.wait_until_served(outcome.version()).await?;
         let behind = self.peers.wait_until_served(outcome.version(), PATIENCE_ELSEWHERE).await;
@@ -235,7 +241,7 @@ impl CatalogFollower {
     /// Proposes a command and returns its outcome as soon as it is known, whoever serves it yet.
     pub(crate) async fn propose(&self, command: &Command) -> Result<Outcome, KvError> {
         let writer = self.writer.get().ok_or(KvError::Unavailable(CATALOG_TABLET))?;
-        let reply = writer.write(Mutation::evaluated(None, &command.encode())).await?;
+        let reply = writer.write(as_mutation(command)?).await?;
         Outcome::decode(&reply).map_err(|error| KvError::Storage(error.to_string()))
     }
 
@@ -509,7 +515,7 @@ impl CatalogFollower {
         loop {
             self.dropped.notified().await;
             while let Some(command) = self.forgettable() {
-                if let Err(error) = self.change(command.encode()).await {
+                if let Err(error) = self.change(&command).await {
                     tracing::warn!(%error, "could not tell the catalog that tablets are gone");
                     #[allow(clippy::disallowed_methods, reason = "a shell's timer: nobody says when to try again")]
                     tokio::time::sleep(TELL_AGAIN).await;

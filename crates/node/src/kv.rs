@@ -6,7 +6,7 @@ use crate::route::{CatalogSource, Router};
 use diorite_base::mutation::Mutation;
 use diorite_base::write::{KvError, WriteReply, WriteSink};
 use diorite_base::{Clock, NodeId, TabletId};
-use diorite_cluster::catalog::Catalog;
+use diorite_cluster::catalog::{Catalog, Command};
 use diorite_query::kv::{Fetch, Fetched, Kv, NodeInfo, Now, Replicas};
 use diorite_query::peers;
 use diorite_replica::Store;
@@ -84,7 +84,7 @@ impl Kv for NodeKv {
         self.catalog.served_version()
     }
 
-    async fn change_catalog(&self, command: Vec<u8>) -> Result<Vec<u8>, KvError> {
+    async fn change_catalog(&self, command: &Command) -> Result<Vec<u8>, KvError> {
         self.catalog.change(command).await
     }
 

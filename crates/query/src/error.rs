@@ -3,6 +3,8 @@
 //! Always true: what the client did wrong is `Invalid`, what it may retry says so by its kind. Left out: logging; the node does it once.
 
 use crate::kv::{Kv, Replicas};
+use diorite_base::limits::Exceeded;
+use diorite_base::program::Unprovable;
 use diorite_base::write::KvError;
 use diorite_base::{GroupId, TabletId};
 use diorite_cql::protocol::{Consistency, CqlError, ErrorKind, WriteType};
@@ -36,6 +38,16 @@ pub fn in_place(mut error: CqlError, place: impl std::fmt::Display) -> CqlError 
         error.message = format!("{} ({place})", error.message).into();
     }
     error
+}
+
+/// A write that may not be proposed.
+pub fn unprovable(error: Unprovable) -> CqlError {
+    CqlError::invalid(error.to_string())
+}
+
+/// Something over a limit.
+pub fn exceeded(error: Exceeded) -> CqlError {
+    CqlError::invalid(error.to_string())
 }
 
 /// Stored bytes that cannot be read: the operator has to look.

@@ -10,7 +10,7 @@ pub mod several;
 use diorite_base::mutation::Mutation;
 pub use diorite_base::write::{Completion, KvError, WriteReply, WriteSink};
 use diorite_base::{NodeId, TabletId};
-use diorite_cluster::catalog::Catalog;
+use diorite_cluster::catalog::{Catalog, Command};
 use several::Several;
 use std::future::Future;
 use std::ops::Deref;
@@ -206,9 +206,9 @@ pub trait Kv: Send + Sync + 'static {
         self.catalog().version()
     }
 
-    /// Proposes an encoded `catalog::Command` to the catalog's Raft group; returns the encoded `catalog::Outcome` once the change is applied
+    /// Proposes a command to the catalog's Raft group, if it is within the limits; returns the encoded `catalog::Outcome` once the change is applied
     /// and this node serves it (new tablets are open).
-    fn change_catalog(&self, command: Vec<u8>) -> impl Future<Output = Result<Vec<u8>, KvError>> + Send;
+    fn change_catalog(&self, command: &Command) -> impl Future<Output = Result<Vec<u8>, KvError>> + Send;
 
     /// This node.
     fn local_node(&self) -> NodeInfo;

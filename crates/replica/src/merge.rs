@@ -13,9 +13,11 @@ mod reopen;
 use crate::entry::mutations;
 use diorite_base::TabletId;
 use diorite_base::bytes::{Malformed, Reader, put_slice, put_varint};
+use diorite_base::limits::Exceeded;
 use diorite_base::mutation::{
     Body, EvaluationContext, EvaluationFailed, Evaluator, Mutation, TabletChanges, TabletView,
 };
+use diorite_base::program::{LoggedProgram, ProvenProgram, Target, Unprovable};
 use diorite_storage::{AFTER_KEYS_ABOUT_TABLETS, AppliedState, absorbed_key, staged_key};
 pub use driver::{MergeAction, MergeDriver, Part, Superseded};
 use reopen::given_up;
@@ -191,10 +193,26 @@ fn read_range(reader: &mut Reader<'_>) -> Result<KeyRange, Malformed> {
     Ok((reader.slice()?.to_vec(), reader.slice()?.to_vec()))
 }
 
+impl LoggedProgram for MergeStep {
+    const TARGET: Target = Target::Rows;
+
+    fn check(&self) -> Result<(), Exceeded> {
+        Ok(())
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        MergeStep::encode(self)
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Self, String> {
+        MergeStep::decode(bytes).map_err(|_| "a step of a merge is malformed".to_owned())
+    }
+}
+
 impl MergeStep {
-    /// The step as a write.
-    pub fn mutation(&self) -> Mutation {
-        Mutation::evaluated(None, &self.encode())
+    /// The step as a write; none of one that is over a limit.
+    pub fn mutation(&self) -> Result<Mutation, Unprovable> {
+        Ok(Mutation::evaluated(None, &ProvenProgram::new(self)?))
     }
 
     fn encode(&self) -> Vec<u8> {

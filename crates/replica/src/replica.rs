@@ -12,6 +12,7 @@ use crate::store::Refused;
 use crate::suspects::Standings;
 use crate::waiters::{Waiters, Waiting};
 use diorite_base::mutation::{Body, Evaluator, Mutation, MutationRef};
+use diorite_base::program::{Target, Unprovable};
 use diorite_base::write::{KvError, WriteSink};
 use diorite_base::{GroupId, HybridClock, NodeId, TabletId};
 use diorite_raft::{
@@ -45,9 +46,11 @@ pub struct Proposal {
 }
 
 impl Proposal {
-    /// A write of `tablet`, whose outcome goes to `sink` under `token`.
-    pub fn new(tablet: TabletId, mutation: Mutation, sink: Arc<dyn WriteSink>, token: u64) -> Self {
-        Self { tablet, mutation, waiter: Waiter { sink, token } }
+    /// A write of `tablet`, whose outcome goes to `sink` under `token`; none of what its replicas could not apply.
+    pub fn new(tablet: TabletId, mutation: Mutation, sink: Arc<dyn WriteSink>, token: u64) -> Result<Self, Unprovable> {
+        let target = if GroupId::from(tablet) == GroupId::CATALOG { Target::Catalog } else { Target::Rows };
+        mutation.check_for(target)?;
+        Ok(Self { tablet, mutation, waiter: Waiter { sink, token } })
     }
 
     /// The size of what is to be written.

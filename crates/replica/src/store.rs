@@ -24,7 +24,7 @@ use arc_swap::{ArcSwap, Guard};
 use diorite_base::bytes::Malformed;
 use diorite_base::mutation::{Evaluator, Mutation};
 use diorite_base::write::{KvError, WriteSink};
-use diorite_base::{Clock, GroupId, NodeId, TabletId, limits};
+use diorite_base::{Clock, GroupId, NodeId, TabletId};
 use diorite_raft::{Recovered, SupportChange};
 use diorite_rpc::{Lane, Transport};
 use diorite_storage::{
@@ -398,13 +398,8 @@ impl Store {
         sink: &Arc<dyn WriteSink>,
         token: u64,
     ) -> Result<(), KvError> {
-        if mutation.size_bytes() > limits::MAX_MUTATION_BYTES {
-            return Err(KvError::TooLarge(format!(
-                "a write of {} bytes is over the limit of {} bytes for one tablet",
-                mutation.size_bytes(),
-                limits::MAX_MUTATION_BYTES
-            )));
-        }
+        let frees_space = mutation.is_deletion();
+        let proposal = Proposal::new(tablet, mutation, Arc::clone(sink), token)?;
         let tablets = self.inner.tablets.load();
         let Some(handle) = tablets.get(&tablet) else {
             // Between two disks, or while a copy takes its place, its worker finds others for it.
@@ -412,15 +407,15 @@ impl Store {
                 return Err(KvError::NoSuchTablet(tablet));
             }
             let worker = (tablet.0 % self.inner.options.workers as u64) as usize;
-            return self.inner.queues[worker].submit(Proposal::new(tablet, mutation, Arc::clone(sink), token));
+            return self.inner.queues[worker].submit(proposal);
         };
         let disk = &self.inner.disks[handle.disk];
         // What frees space is taken to the end, and so is the catalog's little, without which no table could be dropped.
-        let frees_space = mutation.is_deletion() || tablet.0 == GroupId::CATALOG.0;
+        let frees_space = frees_space || tablet.0 == GroupId::CATALOG.0;
         if disk.full.load(Ordering::Relaxed) && !frees_space {
             return Err(disk_full(disk, self.inner.options.disk_reserve_bytes));
         }
-        self.inner.queues[handle.worker].submit(Proposal::new(tablet, mutation, Arc::clone(sink), token))
+        self.inner.queues[handle.worker].submit(proposal)
     }
 
     /// Takes a frame of another node on the control or the Raft lane.

@@ -13,9 +13,11 @@ mod splits;
 mod transfers;
 
 use super::*;
+use diorite_base::limits::Exceeded;
 use diorite_base::mutation::{
     EvaluationContext, EvaluationFailed, Evaluator, Mutation, OperationKind, TabletChanges, TabletView,
 };
+use diorite_base::program::{LoggedProgram, ProvenProgram, Target};
 use diorite_base::write::{Completion, KvError, WriteReply, WriteSink};
 use diorite_base::{Clock, GroupId, NodeId, SystemClock, TabletId};
 use diorite_rpc::{NoTransport, Transport};
@@ -54,6 +56,39 @@ const POISON: &[u8] = b"poison";
 
 /// The program is a key: doubles its counter, replies with what it was, and raises a flag.
 struct Doubler;
+
+/// The program of a [`Doubler`]: a key.
+#[derive(PartialEq)]
+struct Key(Vec<u8>);
+
+impl LoggedProgram for Key {
+    const TARGET: Target = Target::Rows;
+
+    fn check(&self) -> Result<(), Exceeded> {
+        Ok(())
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        self.0.clone()
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Self, String> {
+        Ok(Self(bytes.to_vec()))
+    }
+}
+
+fn evaluated(key: &[u8]) -> Mutation {
+    Mutation::evaluated(None, &ProvenProgram::new(&Key(key.to_vec())).unwrap())
+}
+
+fn program(n: u64) -> Mutation {
+    evaluated(&key(n))
+}
+
+/// What no replica can apply.
+fn poison() -> Mutation {
+    evaluated(POISON)
+}
 
 impl Evaluator for Doubler {
     fn evaluate(
@@ -241,12 +276,7 @@ fn an_evaluated_write_sees_what_came_before_it_and_only_that() {
     let home = tempfile::tempdir().unwrap();
     let store = start(home.path(), 1 << 30);
     open(&store, [1_000]);
-    let writes = vec![
-        (1_000, add(1, 3)),
-        (1_000, Mutation::evaluated(None, &key(1))),
-        (1_000, add(1, 1)),
-        (1_000, Mutation::evaluated(None, &key(1))),
-    ];
+    let writes = vec![(1_000, add(1, 3)), (1_000, program(1)), (1_000, add(1, 1)), (1_000, program(1))];
     let outcomes = write_all(&store, writes);
     assert_eq!(number(outcomes[1].as_ref().unwrap()), 3);
     assert_eq!(number(outcomes[3].as_ref().unwrap()), 7);
@@ -422,7 +452,7 @@ fn what_a_replica_has_gathered_before_it_failed_reaches_no_other_replica() {
     // Of the same thread, which takes every second tablet.
     open(&store, [1_002]);
     store.open(vec![OpenTablet { evaluator: Arc::new(Breaker), ..plain(1_000) }]).unwrap();
-    let failed = write_all(&store, vec![(1_000, Mutation::evaluated(None, &key(1)))]);
+    let failed = write_all(&store, vec![(1_000, program(1))]);
     assert!(matches!(failed[..], [Err(KvError::Storage(_))]), "{failed:?}");
     let written = write_all(&store, vec![(1_002, add(2, 5))]);
     assert!(written[0].is_ok(), "{written:?}");

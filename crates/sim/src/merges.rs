@@ -262,7 +262,7 @@ impl Cluster {
         let token = self.merges.next_token;
         self.merges.next_token += 1;
         let Some(life) = self.life(node) else { return };
-        life.submit(tablet, step.mutation(), token);
+        life.submit(tablet, step.mutation().expect("the rows here are small"), token);
         self.merges.waiting.insert(token, (drive, turn));
         self.wake(node);
     }

@@ -464,7 +464,8 @@ impl Life {
     /// Submits a write.
     pub fn submit(&mut self, tablet: TabletId, mutation: diorite_base::mutation::Mutation, token: u64) {
         let sink = Arc::clone(&self.sink) as Arc<dyn WriteSink>;
-        self.input.proposals.push(diorite_replica::Proposal::new(tablet, mutation, sink, token));
+        let proposal = diorite_replica::Proposal::new(tablet, mutation, sink, token);
+        self.input.proposals.push(proposal.expect("what clients ask here is within the limits"));
     }
 
     /// Members that need a copy of the data of a tablet, as was noticed since the last call.

@@ -4,9 +4,11 @@
 //! hold, each as 0, or 1 and a u64. Integers little-endian; a stored value is eight bytes.
 
 use diorite_base::bytes::{Malformed, Reader};
+use diorite_base::limits::Exceeded;
 use diorite_base::mutation::{
     EvaluationContext, EvaluationFailed, Evaluator, Mutation, OperationKind, TabletChanges, TabletView,
 };
+use diorite_base::program::{LoggedProgram, ProvenProgram, Target};
 
 const COMPARE_AND_SET: u8 = 1;
 const INCREMENT: u8 = 2;
@@ -48,25 +50,71 @@ pub fn put(number: u64, value: u64) -> Mutation {
 
 /// Sets `number` to `new` if it holds `expected`.
 pub fn compare_and_set(number: u64, expected: Value, new: Value) -> Mutation {
-    let mut program = vec![COMPARE_AND_SET];
-    program.extend_from_slice(&number.to_le_bytes());
-    put_value(&mut program, expected);
-    put_value(&mut program, new);
-    Mutation::evaluated(None, &program)
+    evaluated(&Program::CompareAndSet(number, expected, new))
 }
 
 /// Adds one to `number`, of which absence is 0.
 pub fn increment(number: u64) -> Mutation {
-    let mut program = vec![INCREMENT];
-    program.extend_from_slice(&number.to_le_bytes());
-    Mutation::evaluated(None, &program)
+    evaluated(&Program::Increment(number))
 }
 
 /// Removes `number`.
 pub fn delete(number: u64) -> Mutation {
-    let mut program = vec![DELETE];
-    program.extend_from_slice(&number.to_le_bytes());
-    Mutation::evaluated(None, &program)
+    evaluated(&Program::Delete(number))
+}
+
+fn evaluated(program: &Program) -> Mutation {
+    let proven = ProvenProgram::new(program).expect("small programs are within the limits");
+    Mutation::evaluated(None, &proven)
+}
+
+/// A program, decoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Program {
+    /// A key, what it must hold, and what it shall hold.
+    CompareAndSet(u64, Value, Value),
+    Increment(u64),
+    Delete(u64),
+}
+
+impl Program {
+    fn read(bytes: &[u8]) -> Result<Self, Malformed> {
+        let mut reader = Reader::new(bytes);
+        let (kind, number) = (reader.u8()?, reader.u64()?);
+        Ok(match kind {
+            COMPARE_AND_SET => Program::CompareAndSet(number, read_value(&mut reader)?, read_value(&mut reader)?),
+            INCREMENT => Program::Increment(number),
+            DELETE => Program::Delete(number),
+            _ => return Err(Malformed),
+        })
+    }
+}
+
+impl LoggedProgram for Program {
+    const TARGET: Target = Target::Rows;
+
+    fn check(&self) -> Result<(), Exceeded> {
+        Ok(())
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        let (kind, number) = match self {
+            Program::CompareAndSet(number, ..) => (COMPARE_AND_SET, number),
+            Program::Increment(number) => (INCREMENT, number),
+            Program::Delete(number) => (DELETE, number),
+        };
+        let mut program = vec![kind];
+        program.extend_from_slice(&number.to_le_bytes());
+        if let Program::CompareAndSet(_, expected, new) = self {
+            put_value(&mut program, *expected);
+            put_value(&mut program, *new);
+        }
+        program
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Self, String> {
+        Self::read(bytes).map_err(|error| error.to_string())
+    }
 }
 
 /// What a compare and set answered.
@@ -98,16 +146,13 @@ impl Evaluator for Programs {
         view: &dyn TabletView,
         changes: &mut dyn TabletChanges,
     ) -> Result<Vec<u8>, EvaluationFailed> {
-        let malformed = |_| EvaluationFailed("malformed program".to_owned());
-        let mut reader = Reader::new(program);
-        let kind = reader.u8().map_err(malformed)?;
-        let key = key(reader.u64().map_err(malformed)?);
+        let program = Program::decode(program).map_err(EvaluationFailed)?;
+        let (Program::CompareAndSet(number, ..) | Program::Increment(number) | Program::Delete(number)) = program;
+        let key = key(number);
         let found = view.get(&key)?.as_deref().and_then(decode);
         let mut reply = Vec::new();
-        match kind {
-            COMPARE_AND_SET => {
-                let expected = read_value(&mut reader).map_err(malformed)?;
-                let new = read_value(&mut reader).map_err(malformed)?;
+        match program {
+            Program::CompareAndSet(_, expected, new) => {
                 reply.push(u8::from(found == expected));
                 put_value(&mut reply, found);
                 match new {
@@ -116,9 +161,8 @@ impl Evaluator for Programs {
                     _ => {}
                 }
             }
-            INCREMENT => changes.put(&key, &(found.unwrap_or(0) + 1).to_le_bytes()),
-            DELETE => changes.delete(&key),
-            _ => return Err(malformed(Malformed)),
+            Program::Increment(_) => changes.put(&key, &(found.unwrap_or(0) + 1).to_le_bytes()),
+            Program::Delete(_) => changes.delete(&key),
         }
         Ok(reply)
     }

@@ -2,9 +2,11 @@
 //!
 //! Always true: a rejected or needless command leaves the snapshot as it was, version included.
 
+use super::bounds::{Rules, check_table, check_type};
 use super::command::{Command, Outcome, Rejection};
 use super::{Catalog, Placement};
 use diorite_base::limits::MAX_TABLETS_PER_TABLE;
+use diorite_base::program::LoggedProgram;
 use diorite_base::{NodeId, TableId, TabletId};
 use diorite_model::schema::{Keyspace, Table, TableEntry, TabletRange};
 use diorite_model::types::{CqlType, UserType};
@@ -26,8 +28,18 @@ pub(super) type Step = Result<Done, Rejected>;
 impl Catalog {
     /// The snapshot after `command` and the answer to it. What nodes have to do about it says [`Catalog::changes_since`].
     pub fn apply(&self, command: &Command) -> (Catalog, Outcome) {
+        self.apply_by(command, Rules::Limited)
+    }
+
+    /// Like [`Self::apply`], by the rules that the command was logged with.
+    pub fn apply_by(&self, command: &Command, rules: Rules) -> (Catalog, Outcome) {
         let mut next = self.clone();
-        let step = next.step(command);
+        let mut step = next.step(command, rules);
+        if let (Ok(Done::Changed), true) = (&step, command.is_definition())
+            && let Err(rejected) = next.check_loadable(self, rules)
+        {
+            step = Err(rejected);
+        }
         let version = self.identity.version + 1;
         next.identity.version = version;
         match step {
@@ -40,7 +52,10 @@ impl Catalog {
         }
     }
 
-    fn step(&mut self, command: &Command) -> Step {
+    fn step(&mut self, command: &Command, rules: Rules) -> Step {
+        if rules == Rules::Limited {
+            command.check()?;
+        }
         match command {
             Command::Bootstrap { cluster_id, name, replication_factor } => {
                 self.bootstrap(*cluster_id, name, *replication_factor)
@@ -74,7 +89,7 @@ impl Catalog {
             Command::DropTable { keyspace, name, if_exists } => self.drop_table(keyspace, name, *if_exists),
             Command::TruncateTable { keyspace, name } => self.truncate_table(keyspace, name),
             Command::CreateType { user_type, if_not_exists } => self.create_type(user_type, *if_not_exists),
-            Command::AlterType { expected, changed } => self.alter_type(expected, changed),
+            Command::AlterType { expected, changed } => self.alter_type(expected, changed, rules),
             Command::DropType { keyspace, name, if_exists } => self.drop_type(keyspace, name, *if_exists),
             Command::Roles { change } => self.change_roles(change),
         }
@@ -287,7 +302,7 @@ impl Catalog {
         Ok(Done::Changed)
     }
 
-    fn alter_type(&mut self, expected: &UserType, changed: &UserType) -> Step {
+    fn alter_type(&mut self, expected: &UserType, changed: &UserType, rules: Rules) -> Step {
         let (keyspace, name) = (&expected.keyspace, &expected.name);
         let Some(current) = self.user_type(keyspace, name) else { return Err(no_such_type(keyspace, name)) };
         if **current != *expected || (&changed.keyspace, &changed.name) != (keyspace, name) {
@@ -303,6 +318,9 @@ impl Catalog {
                 Arc::new(UserType { fields: fields.collect(), ..UserType::clone(&user_type) })
             };
             if next != user_type {
+                if rules == Rules::Limited {
+                    check_type(&next)?;
+                }
                 self.toggle_digest(&*user_type);
                 self.toggle_digest(&*next);
                 Arc::make_mut(&mut self.types).insert((keyspace.clone(), next.name.clone()), next);
@@ -315,6 +333,9 @@ impl Catalog {
                 column.data_type = with_type(&column.data_type, &changed);
             }
             if table != *entry.table {
+                if rules == Rules::Limited {
+                    check_table(&table)?;
+                }
                 table.version += 1;
                 self.replace_table(&entry, table);
             }

@@ -3,9 +3,12 @@
 //! Commands and outcomes travel as JSON in an envelope with a format number: `{"v":1,"command":{…}}`. A replica that meets a newer number
 //! stops instead of guessing, as its state would part from its peers'.
 
-use super::NodeState;
+use super::bounds::Rules;
 use super::merge::CancelledMerge;
 use super::roles::RoleCommand;
+use super::{NodeState, bounds};
+use diorite_base::limits::{self, Exceeded};
+use diorite_base::program::{LoggedProgram, Target};
 use diorite_base::{NodeId, TableId, TabletId};
 use diorite_model::schema::{Keyspace, Table};
 use diorite_model::types::UserType;
@@ -321,6 +324,9 @@ pub enum Command {
 #[derive(Serialize, Deserialize)]
 struct Envelope<T> {
     v: u32,
+    /// Whether it is judged by the limits when it is applied: absent from what was logged before there were any.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    limited: bool,
     command: T,
 }
 
@@ -341,18 +347,64 @@ pub enum EncodedCommandError {
 impl Command {
     /// The command as bytes for the log.
     pub fn encode(&self) -> Vec<u8> {
-        serde_json::to_vec(&Envelope { v: COMMAND_FORMAT, command: self }).expect("commands have string keys")
+        let envelope = Envelope { v: COMMAND_FORMAT, limited: true, command: self };
+        serde_json::to_vec(&envelope).expect("commands have string keys")
     }
 
     /// Reads a command back.
     pub fn decode(bytes: &[u8]) -> Result<Self, EncodedCommandError> {
+        Self::decode_logged(bytes).map(|(command, _)| command)
+    }
+
+    /// Reads a command of the log, with the rules that it is judged by.
+    pub fn decode_logged(bytes: &[u8]) -> Result<(Self, Rules), EncodedCommandError> {
         let malformed = |error: serde_json::Error| EncodedCommandError::Malformed(error.to_string());
         // The format is read before the command, whose shape a newer format may have changed.
         let envelope: Envelope<serde_json::Value> = serde_json::from_slice(bytes).map_err(malformed)?;
         if envelope.v > COMMAND_FORMAT {
             return Err(EncodedCommandError::Newer { found: envelope.v });
         }
-        serde_json::from_value(envelope.command).map_err(malformed)
+        let rules = if envelope.limited { Rules::Limited } else { Rules::Loadable };
+        Ok((serde_json::from_value(envelope.command).map_err(malformed)?, rules))
+    }
+}
+
+impl Command {
+    /// Whether it stores what a client wrote.
+    pub(super) fn is_definition(&self) -> bool {
+        matches!(
+            self,
+            Command::CreateKeyspace { .. }
+                | Command::AlterKeyspace { .. }
+                | Command::CreateTable { .. }
+                | Command::AlterTable { .. }
+                | Command::CreateType { .. }
+                | Command::AlterType { .. }
+                | Command::Roles { .. }
+        )
+    }
+}
+
+impl LoggedProgram for Command {
+    const TARGET: Target = Target::Catalog;
+
+    fn check(&self) -> Result<(), Exceeded> {
+        match self {
+            Command::CreateTable { table, .. } | Command::AlterTable { table } => bounds::check_table(table),
+            Command::CreateType { user_type, .. } => bounds::check_type(user_type),
+            Command::AlterType { changed, .. } => bounds::check_type(changed),
+            _ => Ok(()),
+        }
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        Command::encode(self)
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Self, String> {
+        limits::check(&limits::CATALOG_COMMAND_BYTES, bytes.len(), || "a change of the catalog".to_owned())
+            .map_err(|error| error.to_string())?;
+        Command::decode(bytes).map_err(|error| error.to_string())
     }
 }
 

@@ -73,8 +73,8 @@ impl Evaluator for CatalogEvaluator {
         changes: &mut dyn TabletChanges,
     ) -> Result<Vec<u8>, EvaluationFailed> {
         let before = self.published.load_full();
-        let command = match Command::decode(program) {
-            Ok(command) => command,
+        let (command, rules) = match Command::decode_logged(program) {
+            Ok(logged) => logged,
             // Every replica of this version turns it down alike.
             Err(EncodedCommandError::Malformed(message)) => {
                 let version = before.version();
@@ -82,7 +82,7 @@ impl Evaluator for CatalogEvaluator {
             }
             Err(newer @ EncodedCommandError::Newer { .. }) => return Err(EvaluationFailed(newer.to_string())),
         };
-        let (after, outcome) = before.apply(&command);
+        let (after, outcome) = before.apply_by(&command, rules);
         for (key, value) in after.puts_since(&before) {
             match value {
                 Some(value) => changes.put(&key, &value),

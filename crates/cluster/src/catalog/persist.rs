@@ -102,6 +102,25 @@ impl Catalog {
         }
     }
 
+    /// Whether a stored object that is read is the one that this snapshot has.
+    pub(super) fn holds(&self, key: &str, value: &[u8]) -> Result<bool, LoadError> {
+        fn all_same<K: Ord, V: PartialEq>(read: &Map<K, V>, known: &Map<K, V>) -> bool {
+            read.iter().all(|(id, object)| known.get(id) == Some(object))
+        }
+        if key == CLUSTER_KEY {
+            return Ok(load_identity(key, value)? == self.identity);
+        }
+        let mut read = Catalog::default();
+        read.load_object(key, value)?;
+        Ok(all_same(&read.keyspaces, &self.keyspaces)
+            && all_same(&read.types, &self.types)
+            && all_same(&read.tables, &self.tables)
+            && all_same(&read.nodes, &self.nodes)
+            && all_same(&read.tablets, &self.tablets)
+            && all_same(&read.dropped, &self.dropped)
+            && all_same(&read.roles, &self.roles))
+    }
+
     /// Fills in what follows from the objects.
     fn with_derived(mut self) -> Result<Self, LoadError> {
         let (keyspaces, types, tables) = (self.keyspaces.clone(), self.types.clone(), self.tables.clone());

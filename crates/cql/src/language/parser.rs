@@ -24,10 +24,10 @@ use super::keyword::Keyword;
 use super::lexer::{Kind, Lexer, Symbol, Token};
 
 /// How deep expressions, conditions and types may be nested.
-pub const MAX_DEPTH: usize = 100;
-
-/// The most markers of one request; the protocol numbers them in 16 bits.
-const MAX_MARKERS: usize = u16::MAX as usize;
+pub use diorite_base::limits::MAX_NESTING as MAX_DEPTH;
+use diorite_base::limits::{
+    self, Limit, MAX_BATCH_STATEMENTS, MAX_CONDITION_DEPTH, MAX_MARKERS, MAX_SELECTORS, MAX_STATEMENT_PARTS,
+};
 
 /// Errors are boxed: they are rare, and results pass through many hands.
 type Result<T> = std::result::Result<T, Box<ParseError>>;
@@ -49,6 +49,10 @@ struct Parser<'a> {
     depth: usize,
     /// Of the expression that was parsed last.
     height: usize,
+    /// Of the tree of the condition that was parsed last.
+    condition_height: usize,
+    /// How much of [`limits::STATEMENT_PARTS`] there is so far.
+    parts: usize,
 }
 
 /// A place to go back to. Markers are not part of it.
@@ -64,7 +68,17 @@ impl<'a> Parser<'a> {
         let mut lexer = Lexer::new(text);
         let current = lexer.next();
         let following = lexer.next();
-        Parser { text, lexer, current, following, markers: Vec::new(), depth: 0, height: 0 }
+        Parser {
+            text,
+            lexer,
+            current,
+            following,
+            markers: Vec::new(),
+            depth: 0,
+            height: 0,
+            condition_height: 0,
+            parts: 0,
+        }
     }
 
     /// The whole text.
@@ -216,6 +230,7 @@ impl<'a> Parser<'a> {
     fn comma_separated<T>(&mut self, mut item: impl FnMut(&mut Self) -> Result<T>) -> Result<Vec<T>> {
         let mut items = vec![item(self)?];
         while self.eat_symbol(Symbol::Comma) {
+            self.part()?;
             items.push(item(self)?);
         }
         Ok(items)
@@ -225,6 +240,7 @@ impl<'a> Parser<'a> {
     fn and_separated<T>(&mut self, mut item: impl FnMut(&mut Self) -> Result<T>) -> Result<Vec<T>> {
         let mut items = vec![item(self)?];
         while self.eat(Keyword::And) {
+            self.part()?;
             items.push(item(self)?);
         }
         Ok(items)
@@ -253,6 +269,7 @@ impl<'a> Parser<'a> {
         if self.depth == MAX_DEPTH {
             return Err(self.too_deep());
         }
+        self.part()?;
         self.depth += 1;
         let result = parse(self);
         self.depth -= 1;
@@ -263,6 +280,28 @@ impl<'a> Parser<'a> {
     fn raise(&mut self, other: usize) -> Result<()> {
         self.height = self.height.max(other) + 1;
         if self.height > MAX_DEPTH { Err(self.too_deep()) } else { Ok(()) }
+    }
+
+    /// Says how high the tree of a condition is.
+    fn stands(&mut self, height: usize) -> Result<()> {
+        self.condition_height = height;
+        self.within(&limits::CONDITION_DEPTH, height, MAX_CONDITION_DEPTH)
+    }
+
+    /// Counts a part of the statement, for each of which the tree takes some memory.
+    fn part(&mut self) -> Result<()> {
+        self.parts += 1;
+        self.within(&limits::STATEMENT_PARTS, self.parts, MAX_STATEMENT_PARTS)
+    }
+
+    /// Compares with a limit.
+    #[inline]
+    fn within(&self, limit: &Limit, found: usize, most: usize) -> Result<()> {
+        if found <= most {
+            return Ok(());
+        }
+        let (of, unit, name) = (limit.of.trim_end_matches('.'), limit.unit, limit.name);
+        Err(self.invalid(self.current, format!("more than {most} {unit} ({name}): {of}")))
     }
 
     #[cold]

@@ -97,10 +97,10 @@ impl Gatekeeper {
             .map_err(|error| Refusal::new(RefusalKind::Cluster, error))?;
         self.check_newcomer(&catalog, &node)?;
         let host = node.host_id;
-        let command = Command::RegisterNode { node }.encode();
+        let command = Command::RegisterNode { node };
         let registering = async {
             loop {
-                match self.catalog.change(command.clone()).await {
+                match self.catalog.change(&command).await {
                     Ok(reply) => return reply,
                     Err(error) => tracing::info!(%error, "could not register a node; trying again"),
                 }

@@ -20,7 +20,7 @@ pub(crate) use admission::Admission;
 use gate::{Gatekeeper, Inbox};
 pub(crate) use join::{Applicant, JOIN_PATIENCE, Joined, join};
 
-use crate::catalog::{CATALOG_TABLET, CatalogFollower, CatalogWriter};
+use crate::catalog::{CATALOG_TABLET, CatalogFollower, CatalogWriter, as_mutation};
 use crate::config::{NodeAddress, StartOptions};
 use crate::error::StartError;
 use crate::operate::Operations;
@@ -255,7 +255,7 @@ impl Membership {
 
     /// Returns the catalog's version that includes the command.
     async fn write(&self, command: &Command) -> Result<u64, KvError> {
-        let reply = self.router.write(CATALOG_TABLET, Mutation::evaluated(None, &command.encode())).await?;
+        let reply = self.router.write(CATALOG_TABLET, as_mutation(command)?).await?;
         match Outcome::decode(&reply) {
             Ok(Outcome::Rejected { message, .. }) => Err(KvError::Storage(message)),
             Ok(outcome) => Ok(outcome.version()),

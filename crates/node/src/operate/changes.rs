@@ -6,6 +6,7 @@ use super::growth::Tokens;
 use super::{Answer, Operations, unavailable};
 use diorite_admin::api::{Change, Done, Failure, FailureKind};
 use diorite_base::text::bytes;
+use diorite_base::write::KvError;
 use diorite_base::{NodeId, TabletId};
 use diorite_cluster::catalog::{CancelledMerge, Catalog, Command, Node, NodeState, Outcome, Rejection, Setting};
 use std::collections::BTreeMap;
@@ -20,7 +21,10 @@ impl Operations {
     pub(super) async fn carry_out(&self, change: Change) -> Answer {
         let catalog = self.catalog.current();
         let (command, message) = self.command_of(&catalog, change)?;
-        let reply = self.catalog.change(command.encode()).await.map_err(|error| unavailable(error.to_string()))?;
+        let reply = self.catalog.change(&command).await.map_err(|error| match error {
+            KvError::TooLarge(told) => refused(told),
+            error => unavailable(error.to_string()),
+        })?;
         match Outcome::decode(&reply) {
             Ok(Outcome::Rejected { rejection, message, .. }) => {
                 let kind = match rejection {

@@ -187,7 +187,7 @@ impl Operations {
     async fn write_step(&self, tablet: TabletId, step: &MergeStep) -> Result<MergeReply, Broken> {
         let mut tries = 0;
         loop {
-            match self.router.write(tablet, step.mutation()).await {
+            match self.router.write(tablet, step.mutation().map_err(KvError::from)?).await {
                 Ok(reply) => {
                     return MergeReply::decode(&reply).map_err(|_| Broken::Read("a reply is malformed".to_owned()));
                 }

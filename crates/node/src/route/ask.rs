@@ -3,12 +3,13 @@
 use super::parked::Release;
 use super::read::{self, Folding, Look};
 use super::request::{Asked, Outcomes, Request, Work};
+use super::serve::target_of;
 use super::wire::{FetchRef, Outcome, Parts};
 use super::{MAX_ATTEMPTS, Route, RouteCounters, Router};
 use diorite_base::bytes::{Malformed, Reader};
 use diorite_base::mutation::{Body, Mutation, MutationRef};
 use diorite_base::write::{KvError, Waited, WriteReply, WriteSink};
-use diorite_base::{NodeId, TabletId, limits};
+use diorite_base::{NodeId, TabletId};
 use diorite_model::key::token_of;
 use diorite_query::kv::{Fetch, Fetched, Now};
 use diorite_replica::{Leadership, Permit, Refused, Reroute, TabletHandle};
@@ -102,13 +103,7 @@ impl Router {
             RouteCounters::add(&self.counters.local, 1);
             return self.store.submit(tablet, mutation, sink, token);
         }
-        if mutation.size_bytes() > limits::MAX_MUTATION_BYTES {
-            return Err(KvError::TooLarge(format!(
-                "a write of {} bytes is over the limit of {} bytes for one tablet",
-                mutation.size_bytes(),
-                limits::MAX_MUTATION_BYTES
-            )));
-        }
+        mutation.check_for(target_of(tablet))?;
         self.ask(self.write_request(tablet, mutation, Arc::clone(sink), token))
     }
 

@@ -476,7 +476,7 @@ pub(crate) fn check_frame(input: &[u8]) {
                         }
                     }
                     wire::OperationRef::Write(mutation) => {
-                        if let Ok(mut mutation) = diorite_base::mutation::Mutation::decode(mutation.to_vec()) {
+                        if let Ok(mut mutation) = serve::checked(request.tablet, mutation) {
                             mutation.stamp(1);
                         }
                     }

@@ -67,7 +67,7 @@ pub async fn execute<K: Kv>(
 
 /// Has the catalog carry out a change of roles.
 pub async fn propose<K: Kv>(kv: &K, change: RoleCommand) -> Result<(), CqlError> {
-    let reply = kv.change_catalog(Command::Roles { change }.encode()).await;
+    let reply = kv.change_catalog(&Command::Roles { change }).await;
     let reply = reply.map_err(|error| catalog_error(kv, &error))?;
     match Outcome::decode(&reply).map_err(|error| CqlError::server(error.to_string()))? {
         Outcome::Rejected { rejection: Rejection::AlreadyExists | Rejection::Invalid, message, .. } => {

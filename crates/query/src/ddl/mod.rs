@@ -21,7 +21,7 @@ mod type_names;
 mod user_type;
 
 pub use names::{RESERVED_KEYSPACES, is_reserved_keyspace};
-pub use type_names::resolve_type;
+pub use type_names::{Mentioned, resolve_type};
 
 use crate::error::{catalog_error, invalid, not_supported};
 use crate::kv::Kv;
@@ -134,7 +134,7 @@ pub async fn execute<K: Kv>(
             Plan::Answer(response) => return Ok((response, Vec::new())),
             Plan::Propose { command, change, warnings } => (command, change, warnings),
         };
-        let reply = kv.change_catalog(command.encode()).await;
+        let reply = kv.change_catalog(&command).await;
         let reply = reply.map_err(|error| catalog_error(kv, &error))?;
         let outcome = Outcome::decode(&reply).map_err(|error| CqlError::server(error.to_string()))?;
         match outcome {

@@ -5,9 +5,9 @@
 use super::names::{check_column_name, check_name, keyspace_of, no_such_keyspace, no_such_table, writable_keyspace};
 use super::options::{DEFAULT_GC_GRACE_S, TableProperties, check_together};
 use super::type_names::mentions_duration;
-use super::{Context, Plan, resolve_type};
-use crate::error::{invalid, not_supported};
-use diorite_base::TableId;
+use super::{Context, Mentioned, Plan};
+use crate::error::{exceeded, invalid, not_supported};
+use diorite_base::{TableId, limits};
 use diorite_cluster::catalog::Command;
 use diorite_cql::language::ast::{CreateTable, Direction, QualifiedName};
 use diorite_cql::protocol::event::SchemaChangeType;
@@ -88,13 +88,15 @@ fn declared_types<'a>(
     keyspace: &str,
     create: &'a CreateTable,
 ) -> Result<BTreeMap<&'a String, CqlType>, CqlError> {
-    let mut types = BTreeMap::new();
+    limits::check(&limits::COLUMNS, create.columns.len(), || format!("table {}", create.name.name))
+        .map_err(exceeded)?;
+    let (mut types, mut mentioned) = (BTreeMap::new(), Mentioned::default());
     for column in &create.columns {
         check_column_name("Column", &column.name)?;
         if column.mask.is_some() {
             return Err(not_supported("a column mask (MASKED WITH)"));
         }
-        let data_type = resolve_type(context.catalog, keyspace, &column.data_type)?;
+        let data_type = mentioned.resolve(context.catalog, keyspace, &column.data_type)?;
         check_column_type(&data_type)?;
         if types.insert(&column.name, data_type).is_some() {
             let message = format!("Duplicate column '{}' declaration for table '{}'", column.name, create.name.name);
@@ -165,11 +167,13 @@ fn clustering_orders(create: &CreateTable) -> Result<Vec<Order>, CqlError> {
     if given.is_empty() {
         return Ok(vec![Order::Asc; key.len()]);
     }
-    for (index, (column, _)) in given.iter().enumerate() {
-        if given[..index].iter().any(|(earlier, _)| earlier == column) {
+    let names: BTreeSet<&String> = key.iter().collect();
+    let mut earlier = BTreeSet::new();
+    for (column, _) in given {
+        if !earlier.insert(column) {
             return Err(invalid(format!("Duplicate column '{column}' in CLUSTERING ORDER BY clause")));
         }
-        if !key.contains(column) {
+        if !names.contains(column) {
             return Err(invalid("Only clustering key columns can be defined in CLUSTERING ORDER directive"));
         }
     }
@@ -180,7 +184,7 @@ fn clustering_orders(create: &CreateTable) -> Result<Vec<Order>, CqlError> {
                 Direction::Ascending => Order::Asc,
                 Direction::Descending => Order::Desc,
             }),
-            Some((found, _)) if given.iter().any(|(later, _)| later == column) => {
+            Some((found, _)) if earlier.contains(column) => {
                 return Err(invalid(format!(
                     "The order of columns in the CLUSTERING ORDER directive must match that of the clustering \
                      columns ({column} must appear before {found})"

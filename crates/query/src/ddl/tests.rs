@@ -6,6 +6,7 @@
 use super::*;
 use crate::kv::{Fetch, Fetched, KvError, NodeInfo, Now, WriteReply, WriteSink};
 use diorite_base::mutation::Mutation;
+use diorite_base::program::ProvenProgram;
 use diorite_base::{NodeId, TabletId};
 use diorite_cluster::catalog::NodeDescription;
 use diorite_cql::language::ast::TypeName;
@@ -339,7 +340,7 @@ impl Kv for Contended {
         self.catalog.lock().clone()
     }
 
-    async fn change_catalog(&self, command: Vec<u8>) -> Result<Vec<u8>, KvError> {
+    async fn change_catalog(&self, command: &Command) -> Result<Vec<u8>, KvError> {
         let interfering = self.interference.lock().pop();
         if let Some(text) = interfering {
             let catalog = self.catalog();
@@ -349,7 +350,8 @@ impl Kv for Contended {
             };
             assert!(matches!(self.apply(&command), Outcome::Applied { .. }));
         }
-        Ok(self.apply(&Command::decode(&command).unwrap()).encode())
+        ProvenProgram::new(command)?;
+        Ok(self.apply(command).encode())
     }
 
     fn local_node(&self) -> NodeInfo {

@@ -3,16 +3,67 @@
 //! Always true: what comes out may be stored: collections within collections are frozen, counters stand alone, durations are not
 //! compared. Left out: what a column may be (key, static, counter), which the table's rules say.
 
-use crate::error::invalid;
+use crate::error::{exceeded, invalid};
 use crate::types::native_type;
+use diorite_base::limits::{self, Exceeded};
 use diorite_cluster::catalog::Catalog;
 use diorite_cql::language::ast::{QualifiedName, TypeName};
 use diorite_cql::protocol::CqlError;
 use diorite_model::types::{CqlType, Frozen};
 use std::sync::Arc;
 
+/// How many types the types of one definition are made of so far, those of fields of user-defined types included. A definition of a few bytes may name large
+/// ones many times.
+#[derive(Debug, Default)]
+pub struct Mentioned(usize);
+
+impl Mentioned {
+    /// Resolves the type name of a column or field.
+    pub fn resolve(&mut self, catalog: &Catalog, keyspace: &str, name: &TypeName) -> Result<CqlType, CqlError> {
+        let mut parts = 0;
+        measure(catalog, keyspace, name, 1, &mut parts).map_err(exceeded)?;
+        self.0 += parts;
+        limits::check(&limits::STATEMENT_PARTS, self.0, || "a definition".to_owned()).map_err(exceeded)?;
+        resolve(catalog, keyspace, name)
+    }
+}
+
 /// Resolves a type name used in `keyspace`.
 pub fn resolve_type(catalog: &Catalog, keyspace: &str, name: &TypeName) -> Result<CqlType, CqlError> {
+    Mentioned::default().resolve(catalog, keyspace, name)
+}
+
+/// Adds how many types a type name stands for, before any is made; stops at the limits of a type.
+fn measure(
+    catalog: &Catalog,
+    keyspace: &str,
+    name: &TypeName,
+    depth: usize,
+    parts: &mut usize,
+) -> Result<(), Exceeded> {
+    let inner = |name: &TypeName, parts: &mut usize| measure(catalog, keyspace, name, depth + 1, parts);
+    match name {
+        TypeName::Frozen(name) => return measure(catalog, keyspace, name, depth, parts),
+        TypeName::UserDefined(name) => {
+            return match catalog.user_type(keyspace, &name.name) {
+                Some(user_type) => user_type.check_within(depth, parts),
+                None => Ok(()),
+            };
+        }
+        TypeName::Native(_) | TypeName::Custom(_) => {}
+        TypeName::List(element) | TypeName::Set(element) | TypeName::Vector(element, _) => inner(element, parts)?,
+        TypeName::Map(key, value) => {
+            inner(key, parts)?;
+            inner(value, parts)?;
+        }
+        TypeName::Tuple(elements) => elements.iter().try_for_each(|element| inner(element, parts))?,
+    }
+    *parts += 1;
+    limits::check(&limits::TYPE_DEPTH, depth, || "a type".to_owned())?;
+    limits::check(&limits::TYPE_PARTS, *parts, || "a type".to_owned())
+}
+
+fn resolve(catalog: &Catalog, keyspace: &str, name: &TypeName) -> Result<CqlType, CqlError> {
     Ok(match name {
         TypeName::Native(native) => native_type(*native)?,
         TypeName::List(element) => CqlType::List(element_type(catalog, keyspace, element, name)?, Frozen::No),
@@ -61,7 +112,7 @@ fn resolve_frozen(catalog: &Catalog, keyspace: &str, name: &TypeName) -> Result<
         TypeName::List(element) => CqlType::List(resolve(element)?, Frozen::Yes),
         TypeName::Set(element) => CqlType::Set(resolve(element)?, Frozen::Yes),
         TypeName::Map(key, value) => CqlType::Map(resolve(key)?, resolve(value)?, Frozen::Yes),
-        other => freeze(resolve_type(catalog, keyspace, other)?),
+        other => freeze(self::resolve(catalog, keyspace, other)?),
     };
     match &resolved {
         CqlType::List(element, _) | CqlType::Set(element, _) | CqlType::Map(_, element, _)
@@ -98,7 +149,7 @@ fn element_type(
     element: &TypeName,
     collection: &TypeName,
 ) -> Result<Arc<CqlType>, CqlError> {
-    let resolved = resolve_type(catalog, keyspace, element)?;
+    let resolved = resolve(catalog, keyspace, element)?;
     let kind = match collection {
         TypeName::List(_) => "list",
         TypeName::Set(_) => "set",

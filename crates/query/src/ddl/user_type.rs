@@ -3,13 +3,15 @@
 //! Always true: a type's fields are only ever added to or renamed, so that stored values stay readable.
 
 use super::names::{check_column_name, check_name, no_such_keyspace, no_such_type, writable_keyspace};
-use super::{Context, Plan, resolve_type};
-use crate::error::invalid;
+use super::{Context, Mentioned, Plan, resolve_type};
+use crate::error::{exceeded, invalid};
+use diorite_base::limits;
 use diorite_cluster::catalog::Command;
-use diorite_cql::language::ast::{AlterType, CreateType, QualifiedName, TypeChange, TypeName};
+use diorite_cql::language::ast::{AlterType, CreateType, QualifiedName, TypeChange};
 use diorite_cql::protocol::event::SchemaChangeType;
 use diorite_cql::protocol::{CqlError, SchemaTarget};
 use diorite_model::types::{CqlType, Frozen, UserType};
+use std::collections::{HashMap, HashSet};
 
 pub(super) fn create(context: &Context<'_>, create: &CreateType) -> Result<Plan, CqlError> {
     let keyspace = writable_keyspace(context, &create.name)?;
@@ -24,13 +26,16 @@ pub(super) fn create(context: &Context<'_>, create: &CreateType) -> Result<Plan,
         }
         return Err(invalid(format!("A user type with name '{name}' already exists")));
     }
+    limits::check(&limits::TYPE_PARTS, create.fields.len(), || format!("type {name}")).map_err(exceeded)?;
+    let (mut known, mut mentioned) = (HashSet::with_capacity(create.fields.len()), Mentioned::default());
     let mut user_type = UserType { keyspace: keyspace.to_owned(), name: name.clone(), fields: Vec::new() };
     for (field, data_type) in &create.fields {
         check_column_name("Field", field)?;
-        if user_type.fields.iter().any(|(known, _)| known == field) {
+        if !known.insert(field) {
             return Err(invalid(format!("Duplicate field name '{field}' in type '{name}'")));
         }
-        let data_type = field_type(context, keyspace, name, field, data_type)?;
+        let data_type = mentioned.resolve(context.catalog, keyspace, data_type)?;
+        let data_type = field_type(name, field, data_type)?;
         user_type.fields.push((field.clone(), data_type));
     }
     let command = Command::CreateType { user_type, if_not_exists: create.if_not_exists };
@@ -41,14 +46,8 @@ fn target(keyspace: &str, name: &str) -> SchemaTarget {
     SchemaTarget::Type { keyspace: keyspace.to_owned(), name: name.to_owned() }
 }
 
-fn field_type(
-    context: &Context<'_>,
-    keyspace: &str,
-    name: &str,
-    field: &str,
-    data_type: &TypeName,
-) -> Result<CqlType, CqlError> {
-    match resolve_type(context.catalog, keyspace, data_type)? {
+fn field_type(name: &str, field: &str, data_type: CqlType) -> Result<CqlType, CqlError> {
+    match data_type {
         CqlType::Counter => Err(invalid(format!("A user type cannot contain counters: {name}.{field}"))),
         CqlType::UserDefined(_, Frozen::No) => {
             Err(invalid(format!("A user type cannot contain non-frozen UDTs: {name}.{field}")))
@@ -76,23 +75,30 @@ pub(super) fn alter(context: &Context<'_>, alter: &AlterType) -> Result<Plan, Cq
             }
             None => {
                 check_column_name("Field", field)?;
-                let data_type = field_type(context, keyspace, name, field, data_type)?;
+                let data_type = resolve_type(context.catalog, keyspace, data_type)?;
+                let data_type = field_type(name, field, data_type)?;
                 changed.fields.push((field.clone(), data_type));
             }
         },
         TypeChange::Rename { if_exists, fields } => {
+            let names = changed.fields.iter().map(|(name, _)| name.clone());
+            let mut positions: HashMap<String, usize> = names.zip(0..).collect();
             for (old, new) in fields {
                 check_column_name("Field", new)?;
-                match position(&changed.fields, old) {
+                match positions.get(old).copied() {
                     None if *if_exists => {}
                     None => {
                         let message = format!("Unknown field {old} in user type {keyspace}.{name}");
                         return Err(invalid(message));
                     }
-                    Some(_) if position(&changed.fields, new).is_some() => {
+                    Some(_) if positions.contains_key(new) => {
                         return Err(invalid(format!("Duplicate field name {new} in type {keyspace}.{name}")));
                     }
-                    Some(at) => changed.fields[at].0.clone_from(new),
+                    Some(at) => {
+                        positions.remove(old);
+                        positions.insert(new.clone(), at);
+                        changed.fields[at].0.clone_from(new);
+                    }
                 }
             }
         }

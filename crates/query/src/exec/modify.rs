@@ -4,7 +4,7 @@
 
 use super::keys::{clustering_ranges, partition_keys};
 use super::write::{Timing, expiry, explicit_timestamp, pack_row, path_steps};
-use crate::error::invalid;
+use crate::error::{invalid, unprovable};
 use crate::functions::Environment;
 use crate::plan::condition::{ColumnCondition, Condition, ConditionTree, Part, Test};
 use crate::plan::modify::{ModifyKind, ModifyPlan, Scope};
@@ -14,6 +14,7 @@ use crate::program::{ColumnTest, Program, ProgramOperation, RowCondition, RowTes
 use crate::table::TableContext;
 use diorite_base::limits::MAX_MUTATION_BYTES;
 use diorite_base::mutation::{Mutation, OperationKind};
+use diorite_base::program::ProvenProgram;
 use diorite_base::{TableId, TabletId};
 use diorite_cql::language::ast::ComparisonOperator;
 use diorite_cql::protocol::CqlError;
@@ -248,7 +249,7 @@ impl Writes {
             }
             pending.merge_repeated();
             let (part, table) = (pending.part.clone(), Arc::clone(&pending.table));
-            let (mutation, is_evaluated) = pending.mutation();
+            let (mutation, is_evaluated) = pending.mutation()?;
             if mutation.size_bytes() > MAX_MUTATION_BYTES {
                 return Err(invalid(format!(
                     "Mutation of {} bytes is too large for the maximum size of {MAX_MUTATION_BYTES} (table {})",
@@ -384,17 +385,17 @@ impl Pending {
         }
     }
 
-    fn mutation(&self) -> (Mutation, bool) {
+    fn mutation(&self) -> Result<(Mutation, bool), CqlError> {
         let is_blind = self.program.conditions.is_empty()
             && self.program.operations.iter().all(|operation| matches!(operation, ProgramOperation::Row { .. }));
         let mut mutation = match is_blind {
             true => self.blind(),
-            false => Mutation::evaluated(self.explicit_us, &self.program.encode()),
+            false => Mutation::evaluated(self.explicit_us, &ProvenProgram::new(&self.program).map_err(unprovable)?),
         };
         if self.deletes_only {
             mutation.mark_deletion();
         }
-        (mutation, !is_blind)
+        Ok((mutation, !is_blind))
     }
 
     fn blind(&self) -> Mutation {

@@ -8,6 +8,8 @@ use super::{
     TestTree, TestedPart, ValueTest,
 };
 use diorite_base::bytes::{Malformed, Reader, put_slice, put_varint};
+use diorite_base::limits::{self, Exceeded, MAX_CONDITION_DEPTH, MAX_TYPE_DEPTH};
+use diorite_base::program::{LoggedProgram, Target};
 use diorite_cql::language::ast::ComparisonOperator;
 use diorite_model::row::Expiry;
 use diorite_model::types::{CqlType, Frozen, UserType};
@@ -18,10 +20,6 @@ const VERSION: u8 = 1;
 const VERSION_WITH_DROPPED: u8 = 2;
 /// Programs with boolean expressions or places in documents; they may name dropped columns.
 const VERSION_WITH_TREES: u8 = 3;
-/// How deep boolean expressions may be nested.
-const MAX_TREE_DEPTH: usize = 128;
-const MAX_TYPE_DEPTH: usize = 32;
-
 const OPERATORS: [ComparisonOperator; 6] = [
     ComparisonOperator::Equal,
     ComparisonOperator::NotEqual,
@@ -240,7 +238,37 @@ impl Program {
     }
 }
 
+impl LoggedProgram for Program {
+    const TARGET: Target = Target::Rows;
+
+    fn check(&self) -> Result<(), Exceeded> {
+        self.conditions.iter().try_for_each(|condition| match &condition.test {
+            RowTest::Exists | RowTest::NotExists => Ok(()),
+            RowTest::Columns(columns) => columns.iter().try_for_each(|column| column.data_type.check_limits()),
+            RowTest::Tree(tree) => tree.check(1),
+        })
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        Program::encode(self)
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Self, String> {
+        Program::decode(bytes).map_err(|_| "a program is malformed, of a newer version or over a limit".to_owned())
+    }
+}
+
 impl TestTree {
+    fn check(&self, depth: usize) -> Result<(), Exceeded> {
+        limits::check(&limits::CONDITION_DEPTH, depth, || "a condition".to_owned())?;
+        match self {
+            TestTree::Column(test) => test.data_type.check_limits(),
+            TestTree::All(parts) | TestTree::Any(parts) => parts.iter().try_for_each(|part| part.check(depth + 1)),
+            TestTree::Not(inner) => inner.check(depth + 1),
+            TestTree::Exists => Ok(()),
+        }
+    }
+
     fn encode(&self, out: &mut Vec<u8>) {
         let mut all = |tag: u8, parts: &[TestTree]| {
             out.push(tag);
@@ -340,7 +368,7 @@ impl RowCondition {
             0 => RowTest::Exists,
             1 => RowTest::NotExists,
             2 => RowTest::Columns(read_list(reader, ColumnTest::decode)?),
-            3 => RowTest::Tree(TestTree::decode(reader, MAX_TREE_DEPTH)?),
+            3 => RowTest::Tree(TestTree::decode(reader, MAX_CONDITION_DEPTH)?),
             _ => return Err(Malformed),
         };
         Ok(Self { partition, row, test })

@@ -1,6 +1,7 @@
 //! What is too large is refused as `Invalid`, by a text that names the columns and the sizes; what just fits is taken.
 
 use super::Database;
+use crate::kv::Kv;
 use diorite_base::limits::{MAX_KEY_BYTES, MAX_MUTATION_BYTES};
 use diorite_cql::protocol::client::ClientResponse;
 use diorite_cql::protocol::error::ErrorCode;
@@ -125,4 +126,89 @@ fn names_of_columns_and_fields_have_64_kib_at_most() {
     let table = "t".repeat(49);
     let error = database.run(&format!("CREATE TABLE {table} (k int PRIMARY KEY)")).unwrap_err();
     assert_eq!(error.code(), ErrorCode::ConfigError);
+}
+
+/// `OR` and `AND` in turn, each within parentheses: a tree of two levels for each.
+fn nested_condition(parentheses: usize) -> String {
+    format!("{}v = 1{}", "v = 1 OR v = 2 AND (".repeat(parentheses), ")".repeat(parentheses))
+}
+
+#[test]
+fn what_can_be_written_can_be_applied_or_names_its_limit() {
+    let database = Database::with_keyspace();
+    database.run("CREATE TABLE t (k int PRIMARY KEY, v int)").unwrap();
+    database.run("INSERT INTO t (k, v) VALUES (1, 1)").unwrap();
+    let shallow = nested_condition(63);
+    database.run(&format!("UPDATE t SET v = 1 WHERE k = 1 IF {shallow}")).unwrap();
+    for parentheses in 64..90 {
+        let statement = format!("UPDATE t SET v = 1 WHERE k = 1 IF {}", nested_condition(parentheses));
+        let message = refused(database.run(&statement));
+        assert!(message.contains("128 levels (CONDITION_DEPTH)"), "{message}");
+    }
+    // Levels that are not written: a range is two comparisons, what does not exist is a negation.
+    for (last, fits) in [("v BETWEEN 1 AND 2", 62), ("NOT EXISTS", 62), ("NOT (v = 1 OR v = 2)", 61)] {
+        let nested = |parentheses| nested_condition(parentheses).replace("(v = 1)", &format!("({last} OR v = 3)"));
+        for parentheses in fits - 2..fits + 3 {
+            let statement = format!("UPDATE t SET v = 1 WHERE k = 1 IF {}", nested(parentheses));
+            if let Err(error) = database.run(&statement) {
+                assert_eq!(error.code(), ErrorCode::Invalid);
+                assert!(error.message.contains("(CONDITION_DEPTH)"), "{}", error.message);
+            }
+        }
+    }
+    assert_eq!(database.rows("SELECT v FROM t"), ["v=1"]);
+}
+
+#[test]
+fn types_are_bounded_wherever_they_are_named() {
+    let database = Database::with_keyspace();
+    let nested = |depth: usize| format!("{}int{}", "frozen<list<".repeat(depth - 1), ">>".repeat(depth - 1));
+    database.run(&format!("CREATE TABLE fits (k int PRIMARY KEY, v {})", nested(32))).unwrap();
+    database.run("UPDATE fits SET v = [] WHERE k = 1 IF v = null").unwrap();
+    database.run("CREATE TABLE t (k int PRIMARY KEY, v int)").unwrap();
+    let tuple = format!("tuple<{}int>", "int, ".repeat(65_535));
+    for statement in [
+        format!("CREATE TABLE u (k int PRIMARY KEY, v {})", nested(33)),
+        format!("ALTER TABLE t ADD w {}", nested(40)),
+        format!("CREATE TYPE p (f {})", nested(32)),
+        format!("SELECT ({}) v FROM t", nested(33)),
+    ] {
+        let message = refused(database.run(&statement));
+        assert!(message.contains("is over the limit of 32 levels (TYPE_DEPTH)"), "{message}");
+    }
+    for statement in [
+        format!("CREATE TABLE u (k int PRIMARY KEY, v {tuple})"),
+        format!("ALTER TABLE t ADD w {tuple}"),
+        format!("CREATE TYPE p (f {tuple})"),
+        format!("SELECT ({tuple}) (1) FROM t"),
+    ] {
+        let message = refused(database.run(&statement));
+        assert!(message.contains("is over the limit of 16384 types (TYPE_PARTS)"), "{message}");
+    }
+}
+
+#[test]
+fn types_that_are_joined_stay_within_the_limits() {
+    let database = Database::with_keyspace();
+    for chain in ["a", "b"] {
+        database.run(&format!("CREATE TYPE {chain}0 (f int)")).unwrap();
+        for n in 1..14 {
+            database.run(&format!("CREATE TYPE {chain}{n} (f frozen<{chain}{}>)", n - 1)).unwrap();
+        }
+    }
+    database.run("CREATE TABLE t (k int PRIMARY KEY, v frozen<a13>)").unwrap();
+    let before = database.kv.catalog();
+    let message = refused(database.run("ALTER TYPE a0 ADD g frozen<b13>"));
+    assert!(message.contains("CATALOG_DEPTH"), "{message}");
+    assert_eq!(database.kv.catalog(), before, "nothing was done");
+    database.run("ALTER TYPE a0 ADD g frozen<b5>").unwrap();
+    // A tree of pairs: a few bytes a level, twice the size each.
+    database.run("CREATE TYPE pair0 (f int)").unwrap();
+    let message = (1..20).find_map(|n| {
+        let below = n - 1;
+        let statement = format!("CREATE TYPE pair{n} (f frozen<pair{below}>, g frozen<pair{below}>)");
+        let outcome = database.run(&statement);
+        outcome.is_err().then(|| refused(outcome))
+    });
+    assert!(message.is_some_and(|message| message.contains("(TYPE_PARTS)")));
 }

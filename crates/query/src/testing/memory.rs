@@ -15,6 +15,7 @@ use diorite_base::mutation::{
     Body, EvaluationContext, EvaluationFailed, Evaluator, Mutation, MutationRef, OperationKind, TabletChanges,
     TabletView,
 };
+use diorite_base::program::ProvenProgram;
 use diorite_base::{NodeId, TabletId};
 use diorite_cluster::catalog::{Catalog, Command, NodeDescription};
 use diorite_model::entry;
@@ -404,14 +405,15 @@ impl Kv for MemoryKv {
         self.catalog.load_full()
     }
 
-    async fn change_catalog(&self, command: Vec<u8>) -> Result<Vec<u8>, KvError> {
+    async fn change_catalog(&self, command: &Command) -> Result<Vec<u8>, KvError> {
         if let Some((before, error)) = &mut *self.failing_change.lock() {
             match before.checked_sub(1) {
                 Some(left) => *before = left,
                 None => return Err(error.clone()),
             }
         }
-        let (catalog, outcome) = self.catalog.load().apply(&Command::decode(&command).unwrap());
+        let proven = ProvenProgram::new(command)?;
+        let (catalog, outcome) = self.catalog.load().apply(&Command::decode(proven.as_bytes()).unwrap());
         self.catalog.store(Arc::new(catalog));
         Ok(outcome.encode())
     }

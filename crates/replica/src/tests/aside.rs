@@ -86,7 +86,7 @@ fn an_entry_that_no_replica_can_apply_costs_none_of_them_its_files_and_no_other_
     let cluster = three_with(1_000..1_002);
     (0..3).for_each(|_| cluster.add(1_000, 1));
     wait_for(|| (1..=3).all(|node| cluster.stored(node, 1_000, 1) == 3));
-    let outcome = write_all(&cluster.stores[&1], vec![(1_000, Mutation::evaluated(None, POISON))]);
+    let outcome = write_all(&cluster.stores[&1], vec![(1_000, poison())]);
     assert!(outcome[0].is_err());
     // The leader fails, then whoever leads next; the third never gets a quorum.
     let failed = || (1..=3).filter(|node| !cluster.stores[node].set_aside().is_empty()).count();

@@ -17,7 +17,7 @@ fn a_closed_tablet_takes_nothing_and_answers_nothing_for_ever() {
     (1..=3).for_each(|node| cluster.open(node, TABLET, &[1, 2, 3], &[1, 2, 3]));
     wait_for(|| cluster.leader(TABLET) == Some(1));
     cluster.add(TABLET, 7);
-    let close = MergeStep::Close { tablet: TabletId(1_000), number: 1 }.mutation();
+    let close = MergeStep::Close { tablet: TabletId(1_000), number: 1 }.mutation().unwrap();
     let writes = vec![(TABLET, add(7, 1)), (TABLET, close), (TABLET, add(7, 1)), (TABLET, add(8, 1))];
     let outcomes = write_all(&cluster.stores[&1], writes);
     assert!(outcomes[..2].iter().all(Result::is_ok), "{outcomes:?}");

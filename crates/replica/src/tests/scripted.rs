@@ -189,7 +189,7 @@ impl Trio {
     fn submit(&mut self, node: u64, token: u64, mutation: Mutation) {
         let node = self.nodes.get_mut(&node).unwrap();
         let sink = Arc::clone(&node.outcomes) as Arc<dyn WriteSink>;
-        node.input.proposals.push(Proposal::new(TABLET, mutation, sink, token));
+        node.input.proposals.push(Proposal::new(TABLET, mutation, sink, token).unwrap());
         node.core.turn(&mut node.input);
     }
 
@@ -223,7 +223,7 @@ impl Trio {
 }
 
 fn close(number: u64) -> Mutation {
-    MergeStep::Close { tablet: TABLET, number }.mutation()
+    MergeStep::Close { tablet: TABLET, number }.mutation().unwrap()
 }
 
 fn replied(outcome: Option<Result<WriteReply, KvError>>) -> Option<MergeReply> {

@@ -150,7 +150,7 @@ impl Kv for SimKv {
         Arc::clone(&self.catalog.lock())
     }
 
-    async fn change_catalog(&self, command: Vec<u8>) -> Result<Vec<u8>, KvError> {
+    async fn change_catalog(&self, command: &Command) -> Result<Vec<u8>, KvError> {
         let command = Command::decode(&command).map_err(|_| KvError::Storage("a malformed command".to_owned()))?;
         let mut catalog = self.catalog.lock();
         let (changed, outcome) = catalog.apply(&command);

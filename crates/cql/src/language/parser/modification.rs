@@ -9,7 +9,7 @@ use super::super::ast::{
 };
 use super::super::keyword::Keyword;
 use super::super::lexer::Symbol;
-use super::{Parser, Result};
+use super::{MAX_BATCH_STATEMENTS, Parser, Result, limits};
 
 impl Parser<'_> {
     pub(super) fn insert(&mut self) -> Result<Insert> {
@@ -251,6 +251,8 @@ impl Parser<'_> {
     fn modifications(&mut self, expected: &str, last_word: Keyword) -> Result<Vec<Modification>> {
         let mut statements = Vec::new();
         while !self.at(last_word) {
+            self.part()?;
+            self.within(&limits::BATCH_STATEMENTS, statements.len() + 1, MAX_BATCH_STATEMENTS)?;
             statements.push(if self.at(Keyword::Insert) {
                 Modification::Insert(self.insert()?)
             } else if self.at(Keyword::Update) {

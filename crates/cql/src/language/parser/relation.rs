@@ -175,15 +175,23 @@ impl Parser<'_> {
                 return Ok(first);
             }
             let mut parts = Vec::new();
-            let add = |parts: &mut Vec<Predicate>, part| match part {
-                Predicate::Or(inner) => parts.extend(inner),
-                part => parts.push(part),
+            // The height of the highest part, where parts of the same kind are taken apart.
+            let add = |parts: &mut Vec<Predicate>, part, height: usize| match part {
+                Predicate::Or(inner) => {
+                    parts.extend(inner);
+                    height - 1
+                }
+                part => {
+                    parts.push(part);
+                    height
+                }
             };
-            add(&mut parts, first);
+            let mut height = add(&mut parts, first, parser.condition_height);
             while parser.eat(Keyword::Or) {
                 let part = parser.conjunction()?;
-                add(&mut parts, part);
+                height = height.max(add(&mut parts, part, parser.condition_height));
             }
+            parser.stands(height + 1)?;
             Ok(Predicate::Or(parts))
         })
     }
@@ -194,28 +202,40 @@ impl Parser<'_> {
             return Ok(first);
         }
         let mut parts = Vec::new();
-        let add = |parts: &mut Vec<Predicate>, part| match part {
-            Predicate::And(inner) => parts.extend(inner),
-            part => parts.push(part),
+        let add = |parts: &mut Vec<Predicate>, part, height: usize| match part {
+            Predicate::And(inner) => {
+                parts.extend(inner);
+                height - 1
+            }
+            part => {
+                parts.push(part);
+                height
+            }
         };
-        add(&mut parts, first);
+        let mut height = add(&mut parts, first, self.condition_height);
         while self.eat(Keyword::And) {
             let part = self.negation()?;
-            add(&mut parts, part);
+            height = height.max(add(&mut parts, part, self.condition_height));
         }
+        self.stands(height + 1)?;
         Ok(Predicate::And(parts))
     }
 
     fn negation(&mut self) -> Result<Predicate> {
         if self.eat(Keyword::Not) {
-            return Ok(match self.nested(Self::negation)? {
+            let negated = match self.nested(Self::negation)? {
                 Predicate::Exists => Predicate::NotExists,
                 Predicate::NotExists => Predicate::Exists,
                 predicate => Predicate::Not(Box::new(predicate)),
-            });
+            };
+            // What does not exist is planned as the negation of what does.
+            let below = if negated == Predicate::Exists { 0 } else { self.condition_height };
+            self.stands(below + 1)?;
+            return Ok(negated);
         }
         if self.at(Keyword::Exists) && !self.relation_follows() {
             self.bump();
+            self.stands(1)?;
             return Ok(Predicate::Exists);
         }
         let exists_in_parentheses = self.followed_by(Keyword::Exists);
@@ -225,7 +245,11 @@ impl Parser<'_> {
             self.expect_symbol(Symbol::RightParenthesis)?;
             return Ok(predicate);
         }
-        Ok(Predicate::Relation(Box::new(self.relation()?)))
+        let relation = self.relation()?;
+        // A range is planned as two comparisons.
+        self.stands(if matches!(relation, Relation::Between { .. }) { 2 } else { 1 })?;
+        self.part()?;
+        Ok(Predicate::Relation(Box::new(relation)))
     }
 
     /// Whether the word at hand is a column: something that can stand between a column and a value comes after it.

@@ -7,7 +7,7 @@ use super::super::ast::{
 };
 use super::super::keyword::Keyword;
 use super::super::lexer::{Kind, Symbol};
-use super::{Parser, Result};
+use super::{MAX_SELECTORS, Parser, Result, limits};
 
 impl Parser<'_> {
     pub(super) fn select(&mut self) -> Result<Statement> {
@@ -88,7 +88,10 @@ impl Parser<'_> {
         if self.eat_symbol(Symbol::Star) {
             return Ok(Selection::All);
         }
+        let mut count = 0;
         Ok(Selection::Selectors(self.comma_separated(|parser| {
+            count += 1;
+            parser.within(&limits::SELECTORS, count, MAX_SELECTORS)?;
             let expression = parser.selector_expression()?;
             let alias = if parser.eat(Keyword::As) { Some(parser.identifier("alias name")?) } else { None };
             Ok(Selector { expression, alias })

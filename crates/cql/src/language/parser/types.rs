@@ -89,6 +89,7 @@ impl Parser<'_> {
             _ => {
                 let mut elements = vec![first];
                 while self.eat_symbol(Symbol::Comma) {
+                    self.part()?;
                     elements.push(self.type_name()?);
                 }
                 TypeName::Tuple(elements)

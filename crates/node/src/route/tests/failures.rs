@@ -3,6 +3,7 @@
 use super::*;
 use crate::route::RouteLimits;
 use crate::route::wire;
+use diorite_base::program::ProvenProgram;
 use diorite_base::write::Waited;
 use proptest::prelude::*;
 use std::sync::atomic::Ordering;
@@ -229,9 +230,20 @@ async fn answers_to_a_former_run_of_the_process_are_not_taken_for_new_ones() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_write_that_replicas_could_not_apply_is_refused_before_it_is_logged() {
     let (cluster, tablet) = two(impatient()).await;
-    let router = cluster.router(2);
-    let nonsense = Mutation::evaluated(None, b"no program");
-    assert!(matches!(router.write(tablet, nonsense).await, Err(KvError::Storage(_))));
+    let command = ProvenProgram::new(&Command::RemoveNode { node: NodeId(9) }).unwrap();
+    // Led elsewhere, and here: either node refuses what the tablet's replicas do not evaluate.
+    for node in [2, 1] {
+        let command = Mutation::evaluated(None, &command);
+        assert!(matches!(cluster.router(node).write(tablet, command).await, Err(KvError::TooLarge(_))));
+    }
+    // A node of another version sends what no replica could read.
+    let mut frame = Vec::new();
+    wire::put_frame(&mut frame, wire::FrameKind::Requests, 5);
+    let mut nonsense = put(b"k", b"v").as_bytes()[..9].to_vec();
+    nonsense[0] = 1;
+    nonsense.extend_from_slice(b"no program");
+    wire::put_write(&mut frame, 1, tablet, &nonsense);
+    cluster.router(1).receive(NodeId(2), &frame);
     cluster.put(2, tablet, b"k", b"v").await.unwrap();
 }
 

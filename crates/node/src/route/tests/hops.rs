@@ -1,6 +1,7 @@
 //! Where requests go while all is well, and how they travel.
 
 use super::*;
+use diorite_base::program::ProvenProgram;
 use diorite_model::key;
 use diorite_query::kv::ScanRequest;
 use diorite_query::program::{PARTITION_DELETIONS, Program, ProgramOperation};
@@ -122,7 +123,8 @@ async fn one_visit_brings_the_header_of_a_partition_once_there_are_headers() {
     let delete = ProgramOperation::Delete { partition: prefix, range: None, explicit_us: None };
     let program = Program { operations: vec![delete], ..Program::default() };
     let router = cluster.router(2);
-    router.write(tablet, Mutation::evaluated(None, &program.encode())).await.unwrap();
+    let program = ProvenProgram::new(&program).unwrap();
+    router.write(tablet, Mutation::evaluated(None, &program)).await.unwrap();
     cluster.put(2, tablet, &row, b"row").await.unwrap();
     let before = count(&router.counters().forwarded);
     let fetched = cluster.fetch(2, tablet, fetch).await.unwrap();

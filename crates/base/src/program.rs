@@ -1,0 +1,126 @@
+//! The gate before the log: a program that replicas evaluate when they apply it becomes part of a [`Mutation`](crate::mutation::Mutation) only as a
+//! [`ProvenProgram`], which was encoded, decoded, found to have the same encoding again, and is within the limits.
+//!
+//! What is in the log is decoded by every replica, now and whenever it replays: a program that cannot be decoded would stop the tablet for ever, on all of
+//! them. So nothing gets there unproven, whether it was made here or came from another node, and whoever writes new code cannot forget it: there is no other way
+//! to a mutation with a program.
+//!
+//! Always true: the bytes of a [`ProvenProgram`] decode. Left out: what else the log holds. Row writes ([`crate::mutation::Mutation::push`]) have no
+//! structure to exceed; the entries of splits and member changes have a fixed shape.
+
+use crate::limits::{self, Exceeded};
+use thiserror::Error;
+
+/// Which tablets evaluate a program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Target {
+    /// Those that hold rows.
+    Rows,
+    /// The catalog's.
+    Catalog,
+}
+
+/// What replicas evaluate.
+pub trait LoggedProgram: Sized {
+    /// Which replicas.
+    const TARGET: Target;
+    /// Whether it is within the limits; the error names the one that it is not within.
+    fn check(&self) -> Result<(), Exceeded>;
+    /// The encoded form.
+    fn encode(&self) -> Vec<u8>;
+    /// Reads the encoded form, as replicas do. The error says what is wrong with it.
+    fn decode(bytes: &[u8]) -> Result<Self, String>;
+}
+
+/// Why a program may not be proposed.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum Unprovable {
+    /// It is over a limit.
+    #[error(transparent)]
+    Exceeds(#[from] Exceeded),
+    /// Replicas could not read it.
+    #[error("a write that replicas could not read is refused: {0}")]
+    Unreadable(String),
+}
+
+/// A program that replicas can decode.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProvenProgram {
+    bytes: Vec<u8>,
+    target: Target,
+}
+
+impl ProvenProgram {
+    /// Encodes a program and reads it again.
+    pub fn new<P: LoggedProgram>(program: &P) -> Result<Self, Unprovable> {
+        program.check()?;
+        let bytes = program.encode();
+        check_bytes(&bytes)?;
+        match P::decode(&bytes) {
+            Ok(read) if read.encode() == bytes => Ok(Self { bytes, target: P::TARGET }),
+            Ok(_) => Err(Unprovable::Unreadable("it reads back as another one".to_owned())),
+            Err(reason) => Err(Unprovable::Unreadable(reason)),
+        }
+    }
+
+    /// Takes a program that another node has encoded, if it can be read.
+    pub fn read<P: LoggedProgram>(bytes: &[u8]) -> Result<Self, Unprovable> {
+        check_bytes(bytes)?;
+        P::decode(bytes).map_err(Unprovable::Unreadable)?;
+        Ok(Self { bytes: bytes.to_vec(), target: P::TARGET })
+    }
+
+    /// The encoded form.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Which tablets evaluate it.
+    pub fn target(&self) -> Target {
+        self.target
+    }
+}
+
+fn check_bytes(bytes: &[u8]) -> Result<(), Exceeded> {
+    limits::check(&limits::MUTATION_BYTES, bytes.len(), || "a write".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Writes more than it reads.
+    #[derive(Debug, PartialEq)]
+    struct Depth(u8);
+
+    impl LoggedProgram for Depth {
+        const TARGET: Target = Target::Rows;
+
+        fn check(&self) -> Result<(), Exceeded> {
+            limits::check(&limits::NESTING, usize::from(self.0), || "a depth".to_owned())
+        }
+
+        fn encode(&self) -> Vec<u8> {
+            vec![self.0]
+        }
+
+        fn decode(bytes: &[u8]) -> Result<Self, String> {
+            match bytes {
+                [depth @ 0..=50] => Ok(Self(*depth)),
+                [51] => Ok(Self(50)),
+                _ => Err("too deep".to_owned()),
+            }
+        }
+    }
+
+    #[test]
+    fn only_what_reads_back_as_it_was_is_proven() {
+        assert!(ProvenProgram::new(&Depth(50)).is_ok());
+        let error = |depth| ProvenProgram::new(&Depth(depth)).expect_err("unprovable");
+        assert!(matches!(error(51), Unprovable::Unreadable(_)), "another one");
+        assert!(matches!(error(52), Unprovable::Unreadable(_)), "none");
+        assert!(matches!(error(101), Unprovable::Exceeds(_)), "over the limit");
+        assert!(ProvenProgram::read::<Depth>(&[7]).is_ok());
+        assert!(ProvenProgram::read::<Depth>(&[70]).is_err());
+    }
+}
