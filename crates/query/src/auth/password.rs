@@ -1,22 +1,22 @@
 //! Passwords: hashed with Argon2id, which takes memory as well as time, and kept in the PHC string format.
 //!
-//! Always true: a hash says all that checking it needs, so its cost may be raised without making the older ones useless. Left out: other formats; hashes that
-//! Cassandra made (bcrypt) are refused by name.
+//! Always true: a hash says all that checking it needs, so its cost may be raised without making the older ones useless; but it takes no more than the limits allow,
+//! or it is not checked at all: whoever may set a password must not choose how long a login keeps a processor or how much memory it takes. Left out: other formats;
+//! hashes that Cassandra made (bcrypt) are refused by name.
 
-use crate::error::invalid;
-use argon2::Argon2;
+use crate::error::{exceeded, invalid};
 use argon2::password_hash::{PasswordHash, PasswordHasher, PasswordVerifier, SaltString};
+use argon2::{Argon2, Params};
+use diorite_base::limits::{self, MAX_PASSWORD_BYTES};
 use diorite_base::random::{Random, SplitMix64};
 use diorite_cql::protocol::CqlError;
 
-/// The longest password: hashing takes time that grows with it.
-const MAX_BYTES: usize = 1_024;
+/// The algorithms that are understood.
+const ALGORITHMS: [&str; 3] = ["argon2d", "argon2i", "argon2id"];
 
 /// Hashes a password. Takes tens of milliseconds of a processor and 19 MiB.
 pub fn hash(password: &str) -> Result<String, CqlError> {
-    if password.len() > MAX_BYTES {
-        return Err(invalid(format!("a password has at most {MAX_BYTES} bytes")));
-    }
+    limits::check(&limits::PASSWORD_BYTES, password.len(), || "a password".to_owned()).map_err(exceeded)?;
     let mut random = SplitMix64::from_entropy();
     let mut salt = [0u8; 16];
     salt[..8].copy_from_slice(&random.next_u64().to_le_bytes());
@@ -28,16 +28,34 @@ pub fn hash(password: &str) -> Result<String, CqlError> {
 
 /// Whether a password is the one that was hashed. Takes as long as hashing.
 pub fn is_right(password: &str, hash: &str) -> bool {
-    let Ok(hash) = PasswordHash::new(hash) else { return false };
-    password.len() <= MAX_BYTES && Argon2::default().verify_password(password.as_bytes(), &hash).is_ok()
+    // One that was stored before there were limits, or by a damaged catalog, is looked at as well.
+    let Ok(hash) = parsed(hash) else { return false };
+    password.len() <= MAX_PASSWORD_BYTES && Argon2::default().verify_password(password.as_bytes(), &hash).is_ok()
 }
 
 /// Takes a hash that was made elsewhere, if it is of the kind that is understood here.
 pub fn check_hash(hash: &str) -> Result<(), CqlError> {
-    match PasswordHash::new(hash) {
-        Ok(parsed) if parsed.algorithm.as_str().starts_with("argon2") && parsed.hash.is_some() => Ok(()),
-        _ => Err(invalid("a hashed password must be an Argon2 hash in the PHC format ($argon2id$…)")),
+    parsed(hash).map(|_| ())
+}
+
+/// The parts of a hash that takes no more to check than the limits allow.
+fn parsed(hash: &str) -> Result<PasswordHash<'_>, CqlError> {
+    let what = |part: &'static str| move || format!("{part} of a hashed password");
+    limits::check(&limits::PASSWORD_HASH_BYTES, hash.len(), what("the text")).map_err(exceeded)?;
+    let unknown = || invalid("a hashed password must be an Argon2 hash in the PHC format ($argon2id$…)");
+    let parsed = PasswordHash::new(hash).map_err(|_| unknown())?;
+    if !ALGORITHMS.contains(&parsed.algorithm.as_str()) || parsed.hash.is_none() {
+        return Err(unknown());
     }
+    let cost = Params::try_from(&parsed).map_err(|_| unknown())?;
+    for (limit, found, part) in [
+        (&limits::PASSWORD_HASH_KIB, cost.m_cost(), "the memory (m)"),
+        (&limits::PASSWORD_HASH_PASSES, cost.t_cost(), "the time (t)"),
+        (&limits::PASSWORD_HASH_LANES, cost.p_cost(), "the parallelism (p)"),
+    ] {
+        limits::check(limit, found as usize, what(part)).map_err(exceeded)?;
+    }
+    Ok(parsed)
 }
 
 #[cfg(test)]
@@ -54,5 +72,28 @@ mod tests {
         assert!(check_hash(&hashed).is_ok());
         assert!(check_hash("$2a$10$JSJEMFm6GeaW9XxT5JIheuEtPvat6i7uKbnTcxX3c1wshIIsGyUtG").is_err());
         assert!(!is_right("sesame", "no hash"));
+    }
+
+    #[test]
+    fn a_hash_costs_no_more_than_the_limits_allow() {
+        let hashed = hash("sesame").unwrap();
+        let with = |cost: &str| hashed.replace("m=19456,t=2,p=1", cost);
+        for usual in ["m=19456,t=2,p=1", "m=65536,t=3,p=4", "m=47104,t=1,p=1", "m=65536,t=4,p=1"] {
+            assert!(check_hash(&with(usual)).is_ok(), "{usual}");
+        }
+        for (hostile, name) in [
+            ("m=19456,t=4294967295,p=1", "PASSWORD_HASH_PASSES"),
+            ("m=4294967295,t=1,p=1", "PASSWORD_HASH_KIB"),
+            ("m=65537,t=1,p=1", "PASSWORD_HASH_KIB"),
+            ("m=65536,t=1,p=9", "PASSWORD_HASH_LANES"),
+        ] {
+            let message = check_hash(&with(hostile)).unwrap_err().message;
+            assert!(message.contains(name), "{hostile}: {message}");
+            // Stored by an earlier version: nobody logs in with it, at once.
+            assert!(!is_right("sesame", &with(hostile)));
+        }
+        let long = format!("{hashed}{}", "A".repeat(512));
+        assert!(check_hash(&long).unwrap_err().message.contains("PASSWORD_HASH_BYTES"));
+        assert!(check_hash("$argon2x$v=19$m=8,t=1,p=1$c29tZXNhbHQ$c29tZWhhc2g").is_err());
     }
 }
