@@ -314,20 +314,31 @@ impl<K: Kv> QueryEngine<K> {
     async fn plan_text(
         &self,
         catalog: &Catalog,
+        session: Option<&Session>,
         keyspace: Option<&str>,
         text: &str,
         budget: &Budget,
     ) -> Result<Planned, CqlError> {
-        self.work(text.len(), || Self::plan_now(catalog, keyspace, text, budget)).await
+        self.work(text.len(), || Self::plan_now(catalog, session, keyspace, text, budget)).await
     }
 
-    fn plan_now(catalog: &Catalog, keyspace: Option<&str>, text: &str, budget: &Budget) -> Result<Planned, CqlError> {
+    /// Plans a text, if the session (absent: one that was allowed to before) may do what it says.
+    fn plan_now(
+        catalog: &Catalog,
+        session: Option<&Session>,
+        keyspace: Option<&str>,
+        text: &str,
+        budget: &Budget,
+    ) -> Result<Planned, CqlError> {
         let _parsed = budget.hold(parsed_bytes(text))?;
         let parsed = parse(text).map_err(|error| match error.kind {
             ParseErrorKind::Syntax => CqlError::syntax(error.to_string()),
             ParseErrorKind::Invalid => invalid(error.message.clone()),
         })?;
         budget.check()?;
+        if let Some(session) = session {
+            auth::check_parsed(catalog, session, keyspace, &parsed.statement)?;
+        }
         plan::plan(catalog, keyspace, &parsed)
     }
 
@@ -342,7 +353,7 @@ impl<K: Kv> QueryEngine<K> {
         let current = session.keyspace();
         let keyspace = query.parameters.keyspace.or(current.as_ref().map(|keyspace| keyspace.as_str()));
         let catalog = self.kv.catalog();
-        let planned = self.plan_text(&catalog, keyspace, query.statement, &request.budget).await?;
+        let planned = self.plan_text(&catalog, Some(session), keyspace, query.statement, &request.budget).await?;
         note.operation = Operation::of(&planned);
         self.name(note, running, self.activity.place(keyspace, query.statement));
         auth::check(&catalog, session, &planned)?;
@@ -371,7 +382,7 @@ impl<K: Kv> QueryEngine<K> {
                 return Ok(Reply::plain(Response::Prepared(Arc::clone(&current.reply))));
             }
         }
-        let planned = self.plan_text(&catalog, keyspace, prepare.statement, &request.budget).await?;
+        let planned = self.plan_text(&catalog, Some(session), keyspace, prepare.statement, &request.budget).await?;
         let had_others = planned.may_have_had_other_columns();
         let current = current_plan(id, planned, &catalog);
         let reply = Arc::clone(&current.reply);
@@ -402,7 +413,7 @@ impl<K: Kv> QueryEngine<K> {
         if current.planned.is_current(&catalog) {
             return Ok((statement, current));
         }
-        let planned = self.plan_text(&catalog, statement.keyspace.as_deref(), &statement.text, budget).await?;
+        let planned = self.plan_text(&catalog, None, statement.keyspace.as_deref(), &statement.text, budget).await?;
         let fresh = Arc::new(current_plan(statement.id, planned, &catalog));
         if fresh.reply.markers != current.reply.markers {
             // The client encodes values for the old markers: it has to learn the new ones.
@@ -670,7 +681,7 @@ impl<K: Kv> QueryEngine<K> {
                 BatchStatementSource::Text(text) => {
                     planned_bytes += text.len() + BATCH_STATEMENT_BYTES;
                     let is_much = planned_bytes > LONG_BYTES;
-                    let plan = || Self::plan_now(catalog, keyspace, text, budget);
+                    let plan = || Self::plan_now(catalog, Some(session), keyspace, text, budget);
                     planned_bytes = if is_much { 0 } else { planned_bytes };
                     Arc::new(if is_much { self.kv.run_long(plan).await } else { plan() }?)
                 }

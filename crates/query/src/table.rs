@@ -13,6 +13,9 @@ use std::sync::Arc;
 /// The table option that lets followers answer.
 pub const FOLLOWER_STALENESS: &str = "follower_read_staleness_ms";
 
+/// Up to this many columns are looked through when one is looked for.
+const FEW_COLUMNS: usize = 16;
+
 /// Where the rows of a table are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
@@ -32,6 +35,8 @@ pub struct TableContext {
     clustering_columns: usize,
     static_columns: usize,
     positions: Vec<usize>,
+    /// The positions by name, for tables of many columns.
+    names: Vec<u32>,
     has_dropped_columns: bool,
     staleness_ms: Option<u32>,
 }
@@ -45,7 +50,13 @@ impl TableContext {
             positions.resize(positions.len().max(id + 1), usize::MAX);
             positions[id] = position;
         }
+        let mut names: Vec<u32> = Vec::new();
+        if definition.columns.len() > FEW_COLUMNS {
+            names = (0..).take(definition.columns.len()).collect();
+            names.sort_unstable_by_key(|at| definition.columns[*at as usize].name.as_str());
+        }
         Self {
+            names,
             has_dropped_columns: positions.contains(&usize::MAX),
             positions,
             layout: KeyLayout::new(&definition),
@@ -136,7 +147,12 @@ impl TableContext {
 
     /// The position of a column.
     pub fn position(&self, name: &str) -> Option<usize> {
-        self.definition.columns.iter().position(|column| column.name == name)
+        let columns = &self.definition.columns;
+        if self.names.is_empty() {
+            return columns.iter().position(|column| column.name == name);
+        }
+        let found = self.names.binary_search_by(|at| columns[*at as usize].name.as_str().cmp(name));
+        found.ok().map(|at| self.names[at] as usize)
     }
 
     /// Whether the column at a position is static.

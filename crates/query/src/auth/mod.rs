@@ -20,8 +20,9 @@ use crate::plan::{Plan, Planned};
 use crate::session::Session;
 use crate::table::TableContext;
 use diorite_cluster::catalog::{Catalog, RoleCommand};
-use diorite_cql::language::ast::{DroppedObject, Permission, QualifiedName, Statement};
+use diorite_cql::language::ast::{Condition, DroppedObject, Modification, Permission, QualifiedName, Statement};
 use diorite_cql::protocol::CqlError;
+use std::collections::BTreeSet;
 
 /// All keyspaces.
 pub const ALL_KEYSPACES: &str = "data";
@@ -120,6 +121,64 @@ pub fn needed_by(planned: &Planned) -> Vec<Needed> {
         Plan::Use(_) | Plan::Definition(_) => {}
     }
     needed
+}
+
+/// What is done with a table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Access {
+    Read,
+    Write,
+}
+
+/// The keyspace and name of a table.
+fn qualified<'n>(name: &'n QualifiedName, keyspace: Option<&'n str>) -> (&'n str, &'n str) {
+    (name.keyspace.as_deref().or(keyspace).unwrap_or_default(), &name.name)
+}
+
+/// Checks what a statement that reads or writes rows names, before it is planned: whoever may not see a table does not have work done on it, nor is told what
+/// columns it has. What does not exist is told by whoever plans.
+pub fn check_parsed(
+    catalog: &Catalog,
+    session: &Session,
+    keyspace: Option<&str>,
+    statement: &Statement,
+) -> Result<(), CqlError> {
+    if session.is_trusted(catalog.version()) {
+        return Ok(());
+    }
+    let mut named = BTreeSet::new();
+    let mut write = |name, condition: &Option<Condition>| {
+        named.insert((qualified(name, keyspace), Access::Write));
+        // A condition tells what is stored.
+        if condition.is_some() {
+            named.insert((qualified(name, keyspace), Access::Read));
+        }
+    };
+    match statement {
+        Statement::Insert(insert) => write(&insert.table, &insert.condition),
+        Statement::Update(update) => write(&update.table, &update.condition),
+        Statement::Delete(delete) => write(&delete.table, &delete.condition),
+        Statement::Batch(batch) => batch.statements.iter().for_each(|modification| match modification {
+            Modification::Insert(insert) => write(&insert.table, &insert.condition),
+            Modification::Update(update) => write(&update.table, &update.condition),
+            Modification::Delete(delete) => write(&delete.table, &delete.condition),
+        }),
+        Statement::Select(select) => {
+            named.insert((qualified(&select.from, keyspace), Access::Read));
+        }
+        _ => {}
+    }
+    for ((keyspace, table), access) in named {
+        let permission = match access {
+            Access::Read if READABLE.contains(&keyspace) => continue,
+            Access::Read => Permission::Select,
+            Access::Write => Permission::Modify,
+        };
+        if catalog.table(keyspace, table).is_some() {
+            require(catalog, session, &Needed { permission, resource: table_resource(keyspace, table) })?;
+        }
+    }
+    Ok(())
 }
 
 /// Checks a planned statement, and remembers that it was allowed.

@@ -4,7 +4,7 @@
 //! the type of the place. Left out: operators on columns ([`super::selector`]), and carrying them out ([`crate::functions::arithmetic`]).
 
 use super::Planner;
-use super::term::{Call, Known, Receiver, Term, check_result};
+use super::term::{Call, Receiver, Term, check_result};
 use crate::error::invalid;
 use crate::functions::{Function, arithmetic};
 use crate::types::is_assignable;
@@ -13,27 +13,8 @@ use diorite_cql::protocol::CqlError;
 use diorite_model::types::CqlType;
 
 impl Planner<'_> {
-    /// The type of an operand without knowing what it is for; constants have the type that Cassandra prefers for them.
-    pub(super) fn operand_type(&mut self, operand: &Expression) -> Result<Option<CqlType>, CqlError> {
-        Ok(match operand {
-            Expression::Literal(literal) => preferred_type(literal),
-            Expression::Negate(inner) => self.operand_type(inner)?,
-            Expression::Arithmetic { operator, left, right } => {
-                match (self.operand_type(left)?, self.operand_type(right)?) {
-                    (Some(left), Some(right)) => arithmetic::result_type(*operator, &left, &right),
-                    _ => None,
-                }
-            }
-            Expression::Tuple(inner) if inner.len() == 1 => self.operand_type(&inner[0])?,
-            other => match self.known_type(other)? {
-                Known::Exactly(known) => Some(known),
-                Known::Anything | Known::Tried => None,
-            },
-        })
-    }
-
     pub(super) fn negated_term(&mut self, operand: &Expression, receiver: &Receiver<'_>) -> Result<Term, CqlError> {
-        let data_type = self.operand_type(operand)?.unwrap_or_else(|| receiver.data_type.clone().into_owned());
+        let data_type = self.operand(operand)?.data_type.unwrap_or_else(|| receiver.data_type.clone().into_owned());
         let data_type = if is_assignable(&receiver.data_type, &data_type) {
             data_type
         } else {
@@ -53,8 +34,9 @@ impl Planner<'_> {
         right: &Expression,
         receiver: &Receiver<'_>,
     ) -> Result<Term, CqlError> {
-        let types = (self.operand_type(left)?, self.operand_type(right)?);
-        let (Some(mut left_type), Some(mut right_type)) = types else {
+        let (one, other) = (self.operand(left)?, self.operand(right)?);
+        let is_flexible = one.is_flexible && other.is_flexible;
+        let (Some(mut left_type), Some(mut right_type)) = (one.data_type, other.data_type) else {
             let symbol = arithmetic::symbol(operator);
             return Err(invalid(format!(
                 "Ambiguous '{symbol}' operation with a bind marker: use type hint to disambiguate, example '(int) ?'"
@@ -63,7 +45,7 @@ impl Planner<'_> {
         let Some(mut result) = arithmetic::result_type(operator, &left_type, &right_type) else {
             return Err(arithmetic::unsupported(operator, &left_type, &right_type));
         };
-        if !is_assignable(&receiver.data_type, &result) && is_flexible(left) && is_flexible(right) {
+        if !is_assignable(&receiver.data_type, &result) && is_flexible {
             let wanted = receiver.data_type.clone().into_owned();
             let (left_wanted, right_wanted) = match right_type {
                 CqlType::Duration => (wanted.clone(), CqlType::Duration),
@@ -99,15 +81,4 @@ pub fn preferred_type(literal: &Literal) -> Option<CqlType> {
         Literal::Uuid(_) => CqlType::Uuid,
         Literal::Duration(_) => CqlType::Duration,
     })
-}
-
-/// Whether a term is made of constants only, which may take another type than the preferred one.
-fn is_flexible(expression: &Expression) -> bool {
-    match expression {
-        Expression::Literal(_) => true,
-        Expression::Negate(inner) => is_flexible(inner),
-        Expression::Arithmetic { left, right, .. } => is_flexible(left) && is_flexible(right),
-        Expression::Tuple(inner) => inner.len() == 1 && is_flexible(&inner[0]),
-        _ => false,
-    }
 }

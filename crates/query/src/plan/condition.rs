@@ -6,8 +6,9 @@
 use super::Planner;
 use super::restrictions::Values;
 use super::term::{Receiver, Term};
-use crate::error::{invalid, not_supported};
+use crate::error::{exceeded, invalid, not_supported};
 use crate::functions::document::Step;
+use diorite_base::limits;
 use diorite_cql::language::ast::{self, ComparisonOperator, ConditionTest, Operand, Predicate, Relation, Target};
 use diorite_cql::protocol::CqlError;
 use diorite_model::schema::{Column, ColumnKind};
@@ -119,7 +120,9 @@ impl Planner<'_> {
             ConditionTest::NotExists => return Ok(Condition::NotExists),
             ConditionTest::If(predicate) => predicate,
         };
-        let Some(relations) = predicate.conjuncts() else { return self.condition_tree(predicate).map(Condition::Tree) };
+        let Some(relations) = predicate.conjuncts() else {
+            return self.condition_tree(predicate, 1).map(Condition::Tree);
+        };
         let mut columns = Vec::with_capacity(relations.len());
         for relation in relations {
             columns.extend(self.column_conditions(relation)?);
@@ -127,7 +130,13 @@ impl Planner<'_> {
         Ok(Condition::Columns(columns))
     }
 
-    fn condition_tree(&mut self, predicate: &Predicate) -> Result<ConditionTree, CqlError> {
+    /// Plans a condition that stands at this level of the tree.
+    fn condition_tree(&mut self, predicate: &Predicate, depth: usize) -> Result<ConditionTree, CqlError> {
+        let is_two = matches!(predicate, Predicate::NotExists)
+            || matches!(predicate, Predicate::Relation(relation) if matches!(**relation, Relation::Between { .. }));
+        let lowest = if is_two { depth + 1 } else { depth };
+        limits::check(&limits::CONDITION_DEPTH, lowest, || "a condition".to_owned()).map_err(exceeded)?;
+        let below = depth + 1;
         Ok(match predicate {
             Predicate::Relation(relation) => {
                 let mut parts: Vec<ConditionTree> = self
@@ -138,18 +147,20 @@ impl Planner<'_> {
                 if parts.len() == 1 { parts.remove(0) } else { ConditionTree::All(parts) }
             }
             Predicate::And(parts) => {
-                ConditionTree::All(parts.iter().map(|part| self.condition_tree(part)).collect::<Result<_, _>>()?)
+                ConditionTree::All(parts.iter().map(|part| self.condition_tree(part, below)).collect::<Result<_, _>>()?)
             }
             Predicate::Or(parts) => {
-                ConditionTree::Any(parts.iter().map(|part| self.condition_tree(part)).collect::<Result<_, _>>()?)
+                ConditionTree::Any(parts.iter().map(|part| self.condition_tree(part, below)).collect::<Result<_, _>>()?)
             }
-            Predicate::Not(inner) => ConditionTree::Not(Box::new(self.condition_tree(inner)?)),
+            Predicate::Not(inner) => ConditionTree::Not(Box::new(self.condition_tree(inner, below)?)),
             Predicate::Exists => ConditionTree::Exists,
             Predicate::NotExists => ConditionTree::Not(Box::new(ConditionTree::Exists)),
         })
     }
 
     fn column_conditions(&mut self, relation: &Relation) -> Result<Vec<ColumnCondition>, CqlError> {
+        self.budget.step()?;
+        self.budget.charge(size_of::<ColumnCondition>())?;
         let one = |condition: ColumnCondition| Ok(vec![condition]);
         match relation {
             Relation::Compare { left, operator, right } => {

@@ -4,6 +4,7 @@
 //! neither waits nor reads data. Left out: choosing between ways to execute (there is one), secondary indexes, transactions, grouping, JSON.
 
 mod arithmetic;
+pub mod budget;
 pub mod condition;
 pub mod modify;
 pub mod operation;
@@ -14,6 +15,11 @@ pub mod select;
 pub mod selection;
 mod selector;
 pub mod term;
+#[cfg(test)]
+mod tests;
+mod typing;
+
+pub use budget::Budget;
 
 use crate::error::{invalid, not_supported};
 use crate::hot::{HotPlan, hot_plan};
@@ -27,8 +33,10 @@ use diorite_cql::protocol::{ColumnSpec, CqlError, ResultMetadata, TypeOption};
 use diorite_model::types::CqlType;
 use modify::ModifyPlan;
 use select::SelectPlan;
+use std::collections::HashMap;
 use std::sync::Arc;
 use term::{Receiver, Term};
+use typing::Typing;
 
 /// What a statement was planned to.
 #[derive(Debug)]
@@ -73,6 +81,8 @@ pub struct Planned {
     pub hot: Option<HotPlan>,
     /// `USING TIMEOUT`: how long it may take, nanoseconds.
     pub timeout_ns: Option<u64>,
+    /// What planning it took.
+    pub cost: Budget,
 }
 
 impl Planned {
@@ -117,10 +127,24 @@ pub struct Planner<'a> {
     /// The table of the statement being planned.
     pub(crate) table: Option<Arc<TableContext>>,
     tables: Vec<Arc<TableContext>>,
+    /// The places in `tables`, by keyspace and name.
+    table_places: HashMap<(String, String), usize>,
+    budget: Budget,
+    typing: Typing,
 }
 
 /// Plans `parsed`; unqualified names belong to `keyspace`.
 pub fn plan(catalog: &Catalog, keyspace: Option<&str>, parsed: &Parsed) -> Result<Planned, CqlError> {
+    plan_within(catalog, keyspace, parsed, Budget::default())
+}
+
+/// Plans `parsed` with no more steps and memory than that.
+pub fn plan_within(
+    catalog: &Catalog,
+    keyspace: Option<&str>,
+    parsed: &Parsed,
+    budget: Budget,
+) -> Result<Planned, CqlError> {
     let mut planner = Planner {
         catalog,
         keyspace,
@@ -128,6 +152,9 @@ pub fn plan(catalog: &Catalog, keyspace: Option<&str>, parsed: &Parsed) -> Resul
         markers: vec![None; parsed.markers.len()],
         table: None,
         tables: Vec::new(),
+        table_places: HashMap::new(),
+        budget,
+        typing: Typing::default(),
     };
     let mut result = None;
     let mut partition_key_indexes = Vec::new();
@@ -168,7 +195,7 @@ pub fn plan(catalog: &Catalog, keyspace: Option<&str>, parsed: &Parsed) -> Resul
     let timeout_ns = timeout_ns(&parsed.statement)?;
     // What has a time limit of its own goes the way where limits are kept.
     let hot = hot_plan(&plan, marker_count).filter(|_| timeout_ns.is_none());
-    Ok(Planned { plan, marker_count, markers, result, tables: planner.tables, hot, timeout_ns })
+    Ok(Planned { plan, marker_count, markers, result, tables: planner.tables, hot, timeout_ns, cost: planner.budget })
 }
 
 /// How long a statement says that it may take. What a batch says counts; its statements may not say anything else.
@@ -227,10 +254,9 @@ impl Planner<'_> {
         let keyspace = name.keyspace.as_deref().or(self.keyspace).ok_or_else(|| {
             invalid("No keyspace has been specified. USE a keyspace, or explicitly specify keyspace.tablename")
         })?;
-        if let Some(known) =
-            self.tables.iter().find(|known| known.table().keyspace == keyspace && known.table().name == name.name)
-        {
-            self.table = Some(Arc::clone(known));
+        self.budget.step()?;
+        if let Some(at) = self.table_places.get(&(keyspace.to_owned(), name.name.clone())) {
+            self.table = Some(Arc::clone(&self.tables[*at]));
             return Ok(());
         }
         let context = if let Some(entry) = self.catalog.table(keyspace, &name.name) {
@@ -243,6 +269,7 @@ impl Planner<'_> {
             return Err(invalid(format!("table {} does not exist", name.name)));
         };
         let context = Arc::new(context);
+        self.table_places.insert((keyspace.to_owned(), name.name.clone()), self.tables.len());
         self.tables.push(Arc::clone(&context));
         self.table = Some(context);
         Ok(())
@@ -257,7 +284,7 @@ impl Planner<'_> {
     }
 
     /// Meets a marker: from now on its type is known.
-    pub fn marker(&mut self, index: u16, receiver: &Receiver<'_>) -> Term {
+    pub fn marker(&mut self, index: u16, receiver: &Receiver<'_>) -> Result<Term, CqlError> {
         let (keyspace, table) = match &self.table {
             Some(context) => (context.table().keyspace.clone(), context.table().name.clone()),
             None => (String::new(), String::new()),
@@ -267,8 +294,10 @@ impl Planner<'_> {
             Some(name) => name.clone(),
             None => receiver.name.to_string(),
         };
+        // Once here and once in what the client is told.
+        self.budget.charge(2 * (keyspace.len() + table.len() + name.len() + size_of::<MarkerSlot>()))?;
         self.markers[usize::from(index)] = Some(MarkerSlot { keyspace, table, name, data_type: data_type.clone() });
-        Term::Marker { index, data_type }
+        Ok(Term::Marker { index, data_type })
     }
 
     fn bind_markers(&self, partition_key_indexes: Vec<u16>) -> Result<BindMarkers, CqlError> {
@@ -300,6 +329,8 @@ impl Planner<'_> {
         };
         let mut statements = Vec::with_capacity(batch.statements.len());
         for statement in &batch.statements {
+            self.budget.step()?;
+            self.budget.charge(size_of::<ModifyPlan>())?;
             statements.push(match statement {
                 Modification::Insert(insert) => self.insert(insert)?,
                 Modification::Update(update) => self.update(update)?,

@@ -14,6 +14,7 @@ use crate::table::{Source, TableContext};
 use diorite_cql::language::ast::{self, InsertSource, JsonDefault};
 use diorite_cql::protocol::CqlError;
 use diorite_model::types::CqlType;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 /// What a statement writes to.
@@ -151,13 +152,13 @@ impl Planner<'_> {
         let key_columns = self.context().key_columns();
         let mut keys: Vec<Option<Term>> = vec![None; key_columns];
         let mut operations: Vec<Operation> = Vec::with_capacity(columns.len());
-        let mut seen = Vec::with_capacity(columns.len());
+        let mut seen = HashSet::with_capacity(columns.len());
         for (name, value) in columns.iter().zip(values) {
+            self.budget.charge(size_of::<Operation>())?;
             let at = self.column_position(name)?;
-            if seen.contains(&at) {
+            if !seen.insert(at) {
                 return Err(invalid(format!("The column names contains duplicates: {name}")));
             }
-            seen.push(at);
             let column = self.context().column(at).clone();
             match keys.get_mut(at) {
                 Some(key) => *key = Some(self.term(value, &Receiver::new(&column.name, &column.data_type))?),
@@ -187,10 +188,10 @@ impl Planner<'_> {
         value: &ast::Expression,
         default: JsonDefault,
     ) -> Result<ModifyPlan, CqlError> {
-        let json = self.term(value, &Receiver::new("[json]", &CqlType::Text))?;
+        let json = Arc::new(self.term(value, &Receiver::new("[json]", &CqlType::Text))?);
         let context = self.shared_context();
         let columns: Arc<[String]> = context.table().columns.iter().map(|column| column.name.clone()).collect();
-        let known = match &json {
+        let known = match &*json {
             Term::Constant(Some(text)) => Some(document::parse_row(text, columns.iter().map(String::as_str))?),
             Term::Constant(None) => return Err(invalid("Got null for INSERT JSON values")),
             _ => None,
@@ -199,6 +200,8 @@ impl Planner<'_> {
         let mut keys: Vec<Option<Term>> = Vec::with_capacity(context.key_columns());
         let mut operations = Vec::new();
         for (at, column) in context.table().columns.iter().enumerate() {
+            self.budget.step()?;
+            self.budget.charge(size_of::<Operation>() + size_of::<JsonColumn>() + column.name.len())?;
             if column.data_type == CqlType::Counter {
                 return Err(invalid("INSERT statements are not allowed on counter tables, use UPDATE instead"));
             }
@@ -209,7 +212,7 @@ impl Planner<'_> {
                     Member::Absent => Some(Term::NULL),
                 },
                 None => Some(Term::JsonColumn(Box::new(JsonColumn {
-                    json: json.clone(),
+                    json: Arc::clone(&json),
                     name: column.name.clone(),
                     data_type: column.data_type.clone(),
                     columns: Arc::clone(&columns),
@@ -271,6 +274,8 @@ impl Planner<'_> {
         let using = self.using(update.using.timestamp.as_ref(), update.using.ttl.as_ref())?;
         let mut operations = Vec::with_capacity(update.assignments.len());
         for assignment in &update.assignments {
+            self.budget.step()?;
+            self.budget.charge(size_of::<Operation>())?;
             operations.push(self.assignment(assignment)?);
         }
         self.check_assignments(&operations)?;
@@ -300,12 +305,11 @@ impl Planner<'_> {
 
     /// Whole-column assignments stand alone; element assignments may be many.
     fn check_assignments(&self, operations: &[Operation]) -> Result<(), CqlError> {
-        for (at, operation) in operations.iter().enumerate() {
-            let is_whole = |change: &Change| matches!(change, Change::Set(_) | Change::Count(..));
-            let conflict = operations[..at].iter().any(|other| {
-                other.column == operation.column && (is_whole(&other.change) || is_whole(&operation.change))
-            });
-            if conflict {
+        // Of each column whether it was assigned as a whole.
+        let mut assigned: HashMap<usize, bool> = HashMap::with_capacity(operations.len());
+        for operation in operations {
+            let is_whole = matches!(operation.change, Change::Set(_) | Change::Count(..));
+            if assigned.insert(operation.column, is_whole).is_some_and(|before| before || is_whole) {
                 return Err(invalid(format!(
                     "Multiple incompatible setting of column {}",
                     self.context().column(operation.column).name
@@ -341,6 +345,8 @@ impl Planner<'_> {
         let using = self.using(delete.timestamp.as_ref(), None)?;
         let mut operations = Vec::with_capacity(delete.targets.len());
         for target in &delete.targets {
+            self.budget.step()?;
+            self.budget.charge(size_of::<Operation>())?;
             operations.push(self.deletion(target)?);
         }
         let restrictions = self.restrictions(&delete.where_clause, WhereOf::Delete)?;
@@ -452,11 +458,6 @@ fn answer_as(status_row: bool, condition: Option<&ast::Condition>) -> AnswerAs {
 /// The columns a failed condition shows: `None` for all.
 pub fn condition_columns(condition: &Condition) -> Option<Vec<usize>> {
     let columns = condition.columns()?;
-    let mut positions: Vec<usize> = Vec::with_capacity(columns.len());
-    for column in columns {
-        if !positions.contains(&column.column) {
-            positions.push(column.column);
-        }
-    }
-    Some(positions)
+    let mut seen = HashSet::new();
+    Some(columns.into_iter().map(|column| column.column).filter(|column| seen.insert(*column)).collect())
 }

@@ -112,6 +112,8 @@ impl Planner<'_> {
 
     /// Plans one relation as a predicate.
     pub fn row_relation(&mut self, relation: &Relation) -> Result<RowPredicate, CqlError> {
+        self.budget.step()?;
+        self.budget.charge(size_of::<RowPredicate>())?;
         Ok(match relation {
             Relation::Compare { left, operator, right } => {
                 let (of, data_type, name) = self.compared(left)?;

@@ -13,6 +13,7 @@ use diorite_cql::language::ast::{ComparisonOperator, Expression, InValues, Opera
 use diorite_cql::protocol::CqlError;
 use diorite_model::schema::ColumnKind;
 use diorite_model::types::{CqlType, Frozen};
+use std::collections::HashSet;
 use std::sync::Arc;
 
 /// A restriction of one column, of several together, or of the token.
@@ -107,6 +108,8 @@ fn slice(operator: ComparisonOperator, value: TupleTerm) -> RuleKind {
 impl Planner<'_> {
     /// Resolves a relation. `BETWEEN` gives two rules.
     pub fn rules(&mut self, relation: &Relation) -> Result<Vec<Rule>, CqlError> {
+        self.budget.step()?;
+        self.budget.charge(size_of::<Rule>())?;
         match relation {
             relation if needs_predicate(relation) || self.is_other_element(relation) => {
                 let predicate = self.row_relation(relation)?;
@@ -239,7 +242,8 @@ impl Planner<'_> {
     ) -> Result<Rule, CqlError> {
         let context = self.context();
         let partition_key: Vec<&str> = context.table().partition_key().map(|column| column.name.as_str()).collect();
-        if let Some(other) = columns.iter().find(|name| !partition_key.contains(&name.as_str())) {
+        let known: HashSet<&str> = partition_key.iter().copied().collect();
+        if let Some(other) = columns.iter().find(|name| !known.contains(name.as_str())) {
             self.column_position(other)?;
             return Err(invalid(format!(
                 "The token() function must contains only partition key components, not {other}"
@@ -374,7 +378,7 @@ impl Planner<'_> {
                     let element = tuple_type(&compared, self);
                     let list = CqlType::List(Arc::new(element), Frozen::Yes);
                     let receiver = Receiver::owned(format!("in({})", columns.join(",")), list);
-                    TupleValues::List(self.marker(*index, &receiver))
+                    TupleValues::List(self.marker(*index, &receiver)?)
                 }
             };
             let kind = RuleKind::InTuples(values);
@@ -401,7 +405,7 @@ impl Planner<'_> {
             }
             InValues::Marker(index) => {
                 let list = CqlType::List(Arc::new(data_type.clone()), Frozen::Yes);
-                Values::List(self.marker(*index, &Receiver::owned(format!("in({name})"), list)))
+                Values::List(self.marker(*index, &Receiver::owned(format!("in({name})"), list))?)
             }
         })
     }

@@ -11,6 +11,7 @@ use crate::error::invalid;
 use diorite_cql::language::ast::{ComparisonOperator, Relation};
 use diorite_cql::protocol::CqlError;
 use diorite_model::types::CqlType;
+use std::collections::{HashMap, HashSet};
 
 /// What Cassandra says when a query would have to look at more than it returns.
 pub const ALLOW_FILTERING_MESSAGE: &str = "Cannot execute this query as it might involve data filtering and thus may have unpredictable performance. If you want to execute this query despite the performance unpredictability, use ALLOW FILTERING";
@@ -179,13 +180,13 @@ impl WhereOf {
 impl Planner<'_> {
     /// Plans a `WHERE` clause.
     pub fn restrictions(&mut self, relations: &[Relation], of: WhereOf) -> Result<Restrictions, CqlError> {
-        let mut rules: Vec<Rule> = Vec::with_capacity(relations.len());
+        let mut rules = Rules::default();
         let mut predicates = Vec::new();
         for relation in relations {
             for rule in self.rules(relation)? {
                 match rule.kind {
                     RuleKind::Predicate(_) => predicates.push(rule),
-                    _ => merge_rule(&mut rules, rule, self)?,
+                    _ => rules.add(rule, self)?,
                 }
             }
         }
@@ -202,7 +203,7 @@ impl Planner<'_> {
             has_clustering_in: false,
         };
         let (mut partition, mut clustering, mut others) = (Vec::new(), Vec::new(), Vec::new());
-        for rule in rules {
+        for rule in rules.all {
             if let RuleKind::Equal(_) | RuleKind::EqualTuple(_) = rule.kind {
                 plan.equal_columns.extend(rule.first..rule.first + rule.columns);
             }
@@ -261,8 +262,9 @@ impl Planner<'_> {
                 _ => rest.push(rule),
             }
         }
+        let restricted: HashSet<usize> = rest.iter().map(|rule| rule.first).collect();
         let missing: Vec<&str> = (0..count)
-            .filter(|&at| keys[at].is_none() && rest.iter().all(|rule| rule.first != at))
+            .filter(|&at| keys[at].is_none() && !restricted.contains(&at))
             .map(|at| context.column(at).name.as_str())
             .collect();
         if !of.is_select() {
@@ -448,17 +450,37 @@ fn push_filters(rule: Rule, filters: &mut Vec<Filter>) {
     }
 }
 
-/// Adds a rule, together with an earlier one on the same columns where the two make a range.
-fn merge_rule(rules: &mut Vec<Rule>, rule: Rule, planner: &Planner<'_>) -> Result<(), CqlError> {
-    let overlaps = |known: &Rule| {
-        known.is_token == rule.is_token
-            && known.first < rule.first + rule.columns
-            && rule.first < known.first + known.columns
-    };
-    let Some(known) = rules.iter_mut().find(|known| overlaps(known)) else {
-        rules.push(rule);
-        return Ok(());
-    };
+/// The rules of a `WHERE`.
+#[derive(Default)]
+struct Rules {
+    all: Vec<Rule>,
+    /// The first rule that is about a column, or (`true`) about a column as part of the token.
+    first: HashMap<(bool, usize), usize>,
+}
+
+impl Rules {
+    /// Adds a rule, together with an earlier one on the same columns where the two make a range.
+    fn add(&mut self, rule: Rule, planner: &Planner<'_>) -> Result<(), CqlError> {
+        let (is_token, columns) = (rule.is_token, rule.first..rule.first + rule.columns);
+        let known = columns.clone().filter_map(|column| self.first.get(&(is_token, column)).copied()).min();
+        match known {
+            Some(known) => {
+                if let Some(other) = merge_rule(&mut self.all[known], rule, planner)? {
+                    self.all.push(other);
+                }
+            }
+            None => self.all.push(rule),
+        }
+        let at = known.unwrap_or(self.all.len() - 1);
+        for column in columns {
+            self.first.entry((is_token, column)).or_insert(at);
+        }
+        Ok(())
+    }
+}
+
+/// Adds a rule to an earlier one on the same columns, or gives it back if it has to stand beside that.
+fn merge_rule(known: &mut Rule, rule: Rule, planner: &Planner<'_>) -> Result<Option<Rule>, CqlError> {
     let name = || match rule.is_token {
         true => "token".to_owned(),
         false => planner.context().column(rule.first).name.clone(),
@@ -480,16 +502,16 @@ fn merge_rule(rules: &mut Vec<Rule>, rule: Rule, planner: &Planner<'_>) -> Resul
                 *old = new.or(old.take());
             }
             known.columns = known.columns.max(rule.columns);
-            Ok(())
+            Ok(None)
         }
         (RuleKind::Contains(terms), RuleKind::Contains(new))
         | (RuleKind::ContainsKey(terms), RuleKind::ContainsKey(new)) => {
             terms.extend(new);
-            Ok(())
+            Ok(None)
         }
         (RuleKind::Entry(entries), RuleKind::Entry(new)) => {
             entries.extend(new);
-            Ok(())
+            Ok(None)
         }
         (RuleKind::Contains(_) | RuleKind::ContainsKey(_) | RuleKind::Entry(_), kind)
         | (_, kind @ (RuleKind::Contains(_) | RuleKind::ContainsKey(_) | RuleKind::Entry(_))) => {
@@ -503,8 +525,7 @@ fn merge_rule(rules: &mut Vec<Rule>, rule: Rule, planner: &Planner<'_>) -> Resul
                     planner.context().column(other.first).name
                 )));
             }
-            rules.push(other);
-            Ok(())
+            Ok(Some(other))
         }
         (RuleKind::Equal(_) | RuleKind::EqualTuple(_), _) | (_, RuleKind::Equal(_) | RuleKind::EqualTuple(_)) => {
             Err(invalid(format!("{} cannot be restricted by more than one relation if it includes an Equal", name())))

@@ -5,8 +5,10 @@
 
 use super::Planner;
 use super::term::Term;
+use crate::error::exceeded;
 use crate::functions::Function;
 use crate::types::type_option;
+use diorite_base::limits;
 use diorite_cql::language::ast::{self, MetadataKind};
 use diorite_cql::protocol::{ColumnSpec, CqlError, NativeType, ResultMetadata};
 use diorite_model::types::CqlType;
@@ -135,6 +137,7 @@ impl Planner<'_> {
                 }
             }
             ast::Selection::Selectors(selectors) => {
+                limits::check(&limits::SELECTORS, selectors.len(), || "a selection".to_owned()).map_err(exceeded)?;
                 for selector in selectors {
                     let mut planned = self.selector(&selector.expression, None, &mut aggregates)?;
                     if let Some(alias) = &selector.alias {
@@ -143,6 +146,12 @@ impl Planner<'_> {
                     named.push(planned);
                 }
             }
+        }
+        for named in &named {
+            named.data_type.check_limits().map_err(exceeded)?;
+            self.budget.step()?;
+            let of_table = context.table().keyspace.len() + context.table().name.len();
+            self.budget.charge(size_of::<Named>() + size_of::<ColumnSpec>() + 2 * named.name.len() + of_table)?;
         }
         let mut reads = vec![false; context.table().columns.len()];
         named.iter().for_each(|named| mark_reads(&named.selector, &mut reads));

@@ -18,21 +18,23 @@ use std::sync::Arc;
 /// The aggregates met so far.
 type Aggregates = Vec<Aggregate>;
 
-/// Whether an expression has no type of its own.
-fn needs_type(expression: &Expression) -> bool {
-    match expression {
-        Expression::Literal(_) | Expression::Marker(_) => true,
-        Expression::Tuple(parts) if parts.len() == 1 => needs_type(&parts[0]),
-        Expression::List(parts) | Expression::Set(parts) => parts.iter().all(needs_type),
-        Expression::Map(entries) => entries.iter().all(|(key, value)| needs_type(key) && needs_type(value)),
-        Expression::UserType(_) => true,
-        _ => false,
-    }
-}
-
 impl Planner<'_> {
     /// Plans an expression that stands where `wanted` is expected, or anywhere.
     pub(super) fn selector(
+        &mut self,
+        expression: &Expression,
+        wanted: Option<&CqlType>,
+        aggregates: &mut Aggregates,
+    ) -> Result<Named, CqlError> {
+        self.budget.step()?;
+        self.typing.enter();
+        let named = self.find_selector(expression, wanted, aggregates);
+        self.typing.leave();
+        self.budget.charge(size_of::<Selector>())?;
+        named
+    }
+
+    fn find_selector(
         &mut self,
         expression: &Expression,
         wanted: Option<&CqlType>,
@@ -136,7 +138,7 @@ impl Planner<'_> {
         let symbol = arithmetic::symbol(operator);
         let mut operand = |planner: &mut Self, operand: &Expression| {
             let wanted = literal_type(operand);
-            if wanted.is_none() && needs_type(operand) {
+            if wanted.is_none() && planner.needs_type(operand)? {
                 return Err(invalid(format!(
                     "Ambiguous '{symbol}' operation with args {} and {}: use type hint to disambiguate, example '(int) ?'",
                     text(left),
@@ -200,17 +202,17 @@ impl Planner<'_> {
         if generic::is_generic(&lower.replace('_', "")) && is_system {
             return self.selected_generic(&lower, arguments, aggregates);
         }
-        let candidates = self.candidates(name, arguments)?;
-        let fitting_count = candidates.iter().filter(|candidate| candidate.arguments.len() == arguments.len()).count();
-        for candidate in &candidates {
-            if candidate.arguments.len() != arguments.len() {
-                continue;
-            }
-            let is_only = fitting_count == 1;
-            let Some(planned) = self.call_arguments(candidate, arguments, aggregates, is_only)? else { continue };
-            return Ok(called(&lower, candidate, planned));
+        let mut candidates = self.candidates(name, arguments)?;
+        candidates.retain(|candidate| candidate.arguments.len() == arguments.len());
+        let planned = match candidates.as_slice() {
+            [] => None,
+            [only] => self.call_arguments(only, arguments, aggregates)?.map(|planned| (only, planned)),
+            several => self.overloaded_arguments(several, arguments, aggregates)?,
+        };
+        match planned {
+            Some((chosen, planned)) => Ok(called(&lower, chosen, planned)),
+            None => Err(invalid(format!("Invalid call to function {}, none of its type signatures match", name.name))),
         }
-        Err(invalid(format!("Invalid call to function {}, none of its type signatures match", name.name)))
     }
 
     /// A function whose types depend on those of its arguments: what has a type of its own is planned first.
@@ -222,7 +224,7 @@ impl Planner<'_> {
     ) -> Result<Named, CqlError> {
         let mut planned: Vec<Option<Named>> = Vec::with_capacity(arguments.len());
         for argument in arguments {
-            planned.push(match needs_type(argument) {
+            planned.push(match self.needs_type(argument)? {
                 true => None,
                 false => Some(self.selector(argument, None, aggregates)?),
             });
@@ -252,27 +254,60 @@ impl Planner<'_> {
         Ok(called(name, &signature, complete))
     }
 
-    /// Plans the arguments of a call, or finds that they do not fit the overload.
+    /// Plans the arguments of a function of one overload, or finds that they do not fit it.
     fn call_arguments(
         &mut self,
         overload: &Signature,
         arguments: &[Expression],
         aggregates: &mut Aggregates,
-        is_only: bool,
     ) -> Result<Option<Vec<Named>>, CqlError> {
         let mut planned = Vec::with_capacity(arguments.len());
         for (argument, wanted) in arguments.iter().zip(&overload.arguments) {
-            let named = match self.selector(argument, Some(wanted), aggregates) {
-                Ok(named) => named,
-                Err(error) if is_only || !needs_type(argument) => return Err(error),
-                Err(_) => return Ok(None),
-            };
+            let named = self.selector(argument, Some(wanted), aggregates)?;
             if !is_assignable(wanted, &named.data_type) {
                 return Ok(None);
             }
             planned.push(named);
         }
         Ok(Some(planned))
+    }
+
+    /// Plans the arguments of a function of several overloads, and finds the first that takes them. What has a type of its own is planned once, whichever takes
+    /// it; what has none is a constant or a marker, and tried.
+    fn overloaded_arguments<'c>(
+        &mut self,
+        overloads: &'c [Signature],
+        arguments: &[Expression],
+        aggregates: &mut Aggregates,
+    ) -> Result<Option<(&'c Signature, Vec<Named>)>, CqlError> {
+        let mut planned: Vec<Option<Named>> = Vec::with_capacity(arguments.len());
+        for (at, argument) in arguments.iter().enumerate() {
+            // It takes any type, so the first.
+            let is_any = matches!(argument, Expression::Function { name, .. } if is_from_json(&name.name));
+            let wanted = is_any.then(|| &overloads[0].arguments[at]);
+            planned.push(match self.needs_type(argument)? {
+                true => None,
+                false => Some(self.selector(argument, wanted, aggregates)?),
+            });
+        }
+        'overloads: for overload in overloads {
+            let mut tried: Vec<Option<Named>> = Vec::with_capacity(arguments.len());
+            for ((named, argument), wanted) in planned.iter().zip(arguments).zip(&overload.arguments) {
+                let tries = match named {
+                    Some(named) if is_assignable(wanted, &named.data_type) => None,
+                    Some(_) => continue 'overloads,
+                    None => match self.selector(argument, Some(wanted), aggregates) {
+                        Ok(named) if is_assignable(wanted, &named.data_type) => Some(named),
+                        _ => continue 'overloads,
+                    },
+                };
+                tried.push(tries);
+            }
+            let complete: Vec<Named> =
+                planned.into_iter().zip(tried).filter_map(|(own, tried)| own.or(tried)).collect();
+            return Ok(Some((overload, complete)));
+        }
+        Ok(None)
     }
 
     fn selected_aggregate(
@@ -449,13 +484,40 @@ impl Planner<'_> {
         })
     }
 
-    /// The same type for all parts: that of the first which has one of its own, or else the one that is preferred for the first.
-    fn common_type(&mut self, parts: &[&Expression], whole: &Expression) -> Result<CqlType, CqlError> {
-        match parts.iter().find(|part| !needs_type(part)) {
-            // Planned once more by the caller, with what it counts.
-            Some(part) => self.selector(part, None, &mut Vec::new()).map(|named| named.data_type),
-            None => parts.first().and_then(|part| literal_type(part)).ok_or_else(|| cannot_infer(whole)),
+    /// The same type for all parts: that of the first which has one of its own, or else the one that is preferred for the first. The part that told it is planned
+    /// by that, and comes with its place.
+    fn common_type(
+        &mut self,
+        parts: &[&Expression],
+        whole: &Expression,
+        aggregates: &mut Aggregates,
+    ) -> Result<(CqlType, Option<(usize, Named)>), CqlError> {
+        for (at, part) in parts.iter().enumerate() {
+            if !self.needs_type(part)? {
+                let named = self.selector(part, None, aggregates)?;
+                return Ok((named.data_type.clone(), Some((at, named))));
+            }
         }
+        let preferred = parts.first().and_then(|part| literal_type(part));
+        preferred.map(|data_type| (data_type, None)).ok_or_else(|| cannot_infer(whole))
+    }
+
+    /// Parts of one type, one of which may be planned already.
+    fn parts(
+        &mut self,
+        parts: &[&Expression],
+        wanted: &CqlType,
+        mut planned: Option<(usize, Named)>,
+        aggregates: &mut Aggregates,
+    ) -> Result<Vec<Named>, CqlError> {
+        let mut all = Vec::with_capacity(parts.len());
+        for (number, part) in parts.iter().enumerate() {
+            all.push(match planned.take_if(|(at, _)| *at == number) {
+                Some((_, named)) => named,
+                None => self.part(part, Some(wanted), aggregates)?,
+            });
+        }
+        Ok(all)
     }
 
     /// A collection, tuple or user type made of other selectors.
@@ -465,7 +527,7 @@ impl Planner<'_> {
         wanted: Option<&CqlType>,
         aggregates: &mut Aggregates,
     ) -> Result<Named, CqlError> {
-        if needs_type(expression) {
+        if self.needs_type(expression)? {
             let Some(wanted) = wanted else { return Err(cannot_infer(expression)) };
             let term = self.term(expression, &Receiver::new("[selection]", wanted))?;
             return Ok(Named { selector: Selector::Term(term), data_type: wanted.clone(), name: text(expression) });
@@ -514,16 +576,14 @@ impl Planner<'_> {
         whole: &Expression,
         aggregates: &mut Aggregates,
     ) -> Result<Named, CqlError> {
-        let element = match wanted {
+        let elements: Vec<&Expression> = elements.iter().collect();
+        let (element, planned) = match wanted {
             Some(CqlType::List(element, _) | CqlType::Set(element, _) | CqlType::Vector(element, _)) => {
-                CqlType::clone(element)
+                (CqlType::clone(element), None)
             }
-            _ => self.common_type(&elements.iter().collect::<Vec<_>>(), whole)?,
+            _ => self.common_type(&elements, whole, aggregates)?,
         };
-        let mut parts = Vec::with_capacity(elements.len());
-        for part in elements {
-            parts.push(self.part(part, Some(&element), aggregates)?);
-        }
+        let parts = self.parts(&elements, &element, planned, aggregates)?;
         let element = Arc::new(element);
         let data_type = match wanted {
             Some(CqlType::Vector(_, dimension)) if usize::from(*dimension) == elements.len() => {
@@ -543,19 +603,15 @@ impl Planner<'_> {
         whole: &Expression,
         aggregates: &mut Aggregates,
     ) -> Result<Named, CqlError> {
-        let (key, value) = match wanted {
-            Some(CqlType::Map(key, value, _)) => (CqlType::clone(key), CqlType::clone(value)),
-            _ => {
-                let keys: Vec<&Expression> = entries.iter().map(|(key, _)| key).collect();
-                let values: Vec<&Expression> = entries.iter().map(|(_, value)| value).collect();
-                (self.common_type(&keys, whole)?, self.common_type(&values, whole)?)
-            }
+        let (keys, values): (Vec<&Expression>, Vec<&Expression>) =
+            entries.iter().map(|(key, value)| (key, value)).unzip();
+        let ((key, one_key), (value, one_value)) = match wanted {
+            Some(CqlType::Map(key, value, _)) => ((CqlType::clone(key), None), (CqlType::clone(value), None)),
+            _ => (self.common_type(&keys, whole, aggregates)?, self.common_type(&values, whole, aggregates)?),
         };
-        let mut parts = Vec::with_capacity(entries.len() * 2);
-        for (entry_key, entry_value) in entries {
-            parts.push(self.part(entry_key, Some(&key), aggregates)?);
-            parts.push(self.part(entry_value, Some(&value), aggregates)?);
-        }
+        let keys = self.parts(&keys, &key, one_key, aggregates)?;
+        let values = self.parts(&values, &value, one_value, aggregates)?;
+        let parts = keys.into_iter().zip(values).flat_map(|(key, value)| [key, value]).collect();
         let data_type = CqlType::Map(Arc::new(key), Arc::new(value), Frozen::Yes);
         let shown = |names: &[String]| {
             let pairs: Vec<String> = names.chunks(2).map(|pair| pair.join(": ")).collect();

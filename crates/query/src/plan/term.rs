@@ -7,6 +7,7 @@ use crate::error::{in_place, invalid, not_supported, value_error};
 use crate::functions::document::{self, JsonRow, Member, Step};
 use crate::functions::{Environment, Function, Signature, generic, overloads};
 use crate::plan::Planner;
+use crate::plan::typing::Known;
 use crate::steps;
 use crate::types::{is_assignable, native_type};
 use diorite_base::account::Held;
@@ -16,6 +17,7 @@ use diorite_model::types::CqlType;
 use diorite_model::value::literal::{self, LiteralError};
 use diorite_model::value::{self, collection};
 use std::borrow::Cow;
+use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
 use std::sync::Arc;
 
@@ -64,7 +66,7 @@ pub enum Term {
 #[derive(Debug, Clone)]
 pub struct JsonColumn {
     /// The text.
-    pub json: Term,
+    pub json: Arc<Term>,
     /// The column's name.
     pub name: String,
     /// Its type.
@@ -126,6 +128,18 @@ pub struct Bound<'a> {
 impl Term {
     /// A constant null.
     pub const NULL: Term = Term::Constant(None);
+
+    /// The memory that it takes, without the terms in it.
+    fn own_bytes(&self) -> usize {
+        size_of::<Self>()
+            + match self {
+                Term::Constant(bytes) => bytes.as_ref().map_or(0, |bytes| bytes.len()),
+                Term::Marker { .. } => 0,
+                Term::Call(_) => size_of::<Call>(),
+                Term::Compound(_) => size_of::<Compound>(),
+                Term::JsonColumn(column) => size_of::<JsonColumn>() + column.name.len(),
+            }
+    }
 
     /// The marker, if it is nothing else.
     pub fn as_marker(&self) -> Option<u16> {
@@ -279,22 +293,22 @@ impl Compound {
     }
 }
 
-/// The type of an expression as far as it is known without knowing what it is for.
-pub(super) enum Known {
-    /// Exactly this type.
-    Exactly(CqlType),
-    /// Any type.
-    Anything,
-    /// Decided by trying.
-    Tried,
-}
-
 impl Planner<'_> {
     /// Plans `expression` as a value for `receiver`.
     pub fn term(&mut self, expression: &Expression, receiver: &Receiver<'_>) -> Result<Term, CqlError> {
+        self.budget.step()?;
+        self.typing.enter();
+        let term = self.find_term(expression, receiver);
+        self.typing.leave();
+        let term = term?;
+        self.budget.charge(term.own_bytes())?;
+        Ok(term)
+    }
+
+    fn find_term(&mut self, expression: &Expression, receiver: &Receiver<'_>) -> Result<Term, CqlError> {
         match expression {
             Expression::Literal(literal) => constant(literal, receiver),
-            Expression::Marker(index) => Ok(self.marker(*index, receiver)),
+            Expression::Marker(index) => self.marker(*index, receiver),
             Expression::List(elements) => self.list_term(elements, receiver),
             Expression::Set(elements) => self.set_term(elements, receiver),
             Expression::Map(entries) => self.map_term(entries, receiver),
@@ -399,14 +413,17 @@ impl Planner<'_> {
                 receiver.name, receiver.data_type
             )));
         };
-        if let Some((unknown, _)) = fields.iter().find(|(name, _)| user.fields.iter().all(|(known, _)| known != name)) {
+        let known: HashSet<&str> = user.fields.iter().map(|(name, _)| name.as_str()).collect();
+        if let Some((unknown, _)) = fields.iter().find(|(name, _)| !known.contains(name.as_str())) {
             return Err(invalid(format!("Unknown field '{unknown}' in value of user defined type {}", user.name)));
         }
+        // Of several values of one field the last counts.
+        let given: HashMap<&str, &Expression> = fields.iter().map(|(name, value)| (name.as_str(), value)).collect();
         let mut parts = Vec::with_capacity(user.fields.len());
         for (name, data_type) in &user.fields {
-            let given = fields.iter().rfind(|(field, _)| field == name);
-            parts.push(match given {
-                Some((_, expression)) => {
+            self.budget.step()?;
+            parts.push(match given.get(name.as_str()).copied() {
+                Some(expression) => {
                     self.term(expression, &Receiver::new(format!("{}.{name}", receiver.name), data_type))?
                 }
                 None => Term::NULL,
@@ -447,7 +464,7 @@ impl Planner<'_> {
         receiver: &Receiver<'_>,
     ) -> Result<Term, CqlError> {
         let to = native_type(to)?;
-        let Known::Exactly(from) = self.known_type(value)? else {
+        let Known::Exactly(from) = self.known_type(value, &to)? else {
             return Err(invalid("CAST of a value whose type is not known: use a type hint"));
         };
         if !crate::functions::is_castable(&from, &to) {
@@ -485,7 +502,7 @@ impl Planner<'_> {
             return Ok(Term::Call(Box::new(Call { function, arguments: vec![text] })));
         }
         let candidates = self.candidates(name, arguments)?;
-        let chosen = self.choose(name, candidates, arguments, Some(&receiver.data_type))?;
+        let chosen = self.choose(name, candidates, arguments, &receiver.data_type)?;
         check_result(&name.name, &chosen.returns, receiver)?;
         let mut terms = Vec::with_capacity(arguments.len());
         for (at, (argument, data_type)) in arguments.iter().zip(&chosen.arguments).enumerate() {
@@ -512,7 +529,10 @@ impl Planner<'_> {
             }]);
         }
         if generic::is_generic(&lower.replace('_', "")) {
-            let types = arguments.iter().map(|argument| self.operand_type(argument)).collect::<Result<Vec<_>, _>>()?;
+            let mut types = Vec::with_capacity(arguments.len());
+            for argument in arguments {
+                types.push(self.operand(argument)?.data_type);
+            }
             return Ok(vec![generic::resolve(&lower, &types)?]);
         }
         let found = overloads(&lower);
@@ -528,17 +548,17 @@ impl Planner<'_> {
         name: &ast::QualifiedName,
         candidates: Vec<Signature>,
         arguments: &[Expression],
-        wanted: Option<&CqlType>,
+        wanted: &CqlType,
     ) -> Result<Signature, CqlError> {
+        let may_fit = |candidate: &&Signature| candidate.arguments.len() == arguments.len();
+        let is_only = candidates.iter().filter(may_fit).count() == 1;
         let mut fitting = Vec::new();
-        for candidate in &candidates {
-            if candidate.arguments.len() == arguments.len() && self.fits(candidate, arguments)? {
+        for candidate in candidates.iter().filter(may_fit) {
+            if self.fits(candidate, arguments, is_only)? {
                 fitting.push(candidate);
             }
         }
-        if fitting.len() > 1
-            && let Some(wanted) = wanted
-        {
+        if fitting.len() > 1 {
             fitting.retain(|candidate| is_assignable(wanted, &candidate.returns));
         }
         let list = |signatures: &[Signature]| {
@@ -571,12 +591,16 @@ impl Planner<'_> {
         }
     }
 
-    fn fits(&mut self, candidate: &Signature, arguments: &[Expression]) -> Result<bool, CqlError> {
+    /// Whether an overload takes the arguments. What is more than a constant is not planned to find that out, as it would be planned once more if it does: whether
+    /// it fits the only overload is seen then, and of several none takes anything but plain values.
+    fn fits(&mut self, candidate: &Signature, arguments: &[Expression], is_only: bool) -> Result<bool, CqlError> {
         for (argument, data_type) in arguments.iter().zip(&candidate.arguments) {
-            let fits = match self.known_type(argument)? {
+            self.budget.step()?;
+            let fits = match self.known_type(argument, data_type)? {
                 Known::Exactly(known) => is_assignable(data_type, &known),
                 Known::Anything => true,
-                Known::Tried => self.term(argument, &Receiver::new("", data_type)).is_ok(),
+                Known::Tried if is_only && !matches!(argument, Expression::Literal(_)) => true,
+                Known::Tried => self.is_plain_value(argument, data_type)?,
             };
             if !fits {
                 return Ok(false);
@@ -585,21 +609,13 @@ impl Planner<'_> {
         Ok(true)
     }
 
-    pub(super) fn known_type(&mut self, expression: &Expression) -> Result<Known, CqlError> {
-        Ok(match expression {
-            Expression::Marker(_) | Expression::Literal(Literal::Null) => Known::Anything,
-            Expression::TypeHint { hint, .. } => Known::Exactly(self.resolve_type(hint)?),
-            Expression::Cast { to, .. } => Known::Exactly(native_type(*to)?),
-            Expression::Literal(Literal::Integer(_)) => Known::Tried,
-            Expression::Function { name, arguments } => {
-                let candidates = self.candidates(name, arguments)?;
-                match self.choose(name, candidates, arguments, None) {
-                    Ok(chosen) => Known::Exactly(chosen.returns),
-                    Err(_) => Known::Tried,
-                }
-            }
-            _ => Known::Tried,
-        })
+    /// Whether an expression that is made of constants can be a value of a type.
+    fn is_plain_value(&mut self, expression: &Expression, data_type: &CqlType) -> Result<bool, CqlError> {
+        let is_constant = match expression {
+            Expression::Literal(_) => true,
+            other => self.operand(other)?.is_flexible,
+        };
+        Ok(is_constant && self.term(expression, &Receiver::new("", data_type)).is_ok())
     }
 }
 

@@ -4,6 +4,7 @@
 
 use crate::clock::TrueTime;
 use diorite_base::mutation::Mutation;
+use diorite_base::program::ProvenProgram;
 use diorite_base::{Clock, NodeId, TabletId};
 use diorite_cluster::catalog::{Catalog, Command, NodeDescription};
 use diorite_query::exec::source::scan_entries;
@@ -151,9 +152,9 @@ impl Kv for SimKv {
     }
 
     async fn change_catalog(&self, command: &Command) -> Result<Vec<u8>, KvError> {
-        let command = Command::decode(&command).map_err(|_| KvError::Storage("a malformed command".to_owned()))?;
+        ProvenProgram::new(command)?;
         let mut catalog = self.catalog.lock();
-        let (changed, outcome) = catalog.apply(&command);
+        let (changed, outcome) = catalog.apply(command);
         *catalog = Arc::new(changed);
         Ok(outcome.encode())
     }
