@@ -1,6 +1,7 @@
 //! A full disk refuses writes with a clear error, still answers reads, and takes writes again when there is room.
 
 use crate::client::{Client, count, make_table};
+use crate::failing_disk::skip;
 use crate::server::Server;
 use diorite_cql::protocol::client::ClientResponse;
 use diorite_cql::protocol::{ErrorCode, Value};
@@ -21,7 +22,7 @@ fn a_full_disk_refuses_writes_and_loses_nothing() {
     let home = tempfile::tempdir().unwrap();
     let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=256m", "tmpfs"]).arg(home.path()).output();
     if !mounted.is_ok_and(|mounted| mounted.status.success()) {
-        eprintln!("skipped: mounting a small disk needs root");
+        skip("mounting a small disk needs root");
         return;
     }
     let _disk = Disk(home.path());

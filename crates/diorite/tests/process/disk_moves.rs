@@ -1,6 +1,7 @@
 //! Replicas move between the disks of a node while it serves: here to one that was added, of another size.
 
 use crate::client::{Client, count};
+use crate::failing_disk::skip;
 use crate::server::{PATIENCE, Server};
 use diorite_base::random::{Random, SplitMix64};
 use diorite_cql::protocol::Value;
@@ -70,7 +71,7 @@ fn replicas_move_to_a_disk_that_was_added_while_rows_are_written() {
     let home = tempfile::tempdir().unwrap();
     let disk = |name: &str, megabytes| Disk::new(Path::new(home.path()).join(name), megabytes);
     let (Some(small), Some(large)) = (disk("small", 512), disk("large", 853)) else {
-        eprintln!("skipped: mounting disks needs root");
+        skip("mounting disks needs root");
         return;
     };
     let limits = ["--disk-reserve", "4MiB", "--memory-limit", "256MiB", "--replay-limit", "16MiB"];

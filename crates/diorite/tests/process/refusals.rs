@@ -1,6 +1,7 @@
 //! A node that must not start says why in one line, and damages nothing.
 
 use crate::client::{Client, count, make_table};
+use crate::failing_disk::skip;
 use crate::server::{Server, fresh_address, refusal};
 use std::fs;
 use std::process::Command;
@@ -75,7 +76,7 @@ fn a_directory_on_a_read_only_disk() {
     let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "ro,size=1m", "tmpfs"]).arg(&disk).output();
     if !mounted.is_ok_and(|mounted| mounted.status.success()) {
         // Read-only permissions do not stop root, which CI runs as, so only a mount makes the case.
-        eprintln!("skipped: mounting a read-only disk needs root");
+        skip("mounting a read-only disk needs root");
         return;
     }
     let said = refusal(&fresh_address(), &disk.join("data"), &[]);

@@ -2,7 +2,7 @@
 //! that serves and from one that is gone.
 
 use crate::client::Client;
-use crate::failing_disk::Disk;
+use crate::failing_disk::{Disk, skip};
 use crate::server::{PATIENCE, Server, command, fresh_address, fresh_addresses, get_within};
 use serde_json::Value;
 use std::io::{Read, Write};
@@ -83,7 +83,7 @@ fn a_failed_disk_is_a_risk_and_named() {
     // The catalog goes where there is most room.
     let (Some(first), Some(second)) = (Disk::new(home.path(), "large", 320), Disk::new(home.path(), "small", 280))
     else {
-        eprintln!("skipped: a file system that can fail needs root and loop devices");
+        skip("a file system that can fail needs root and loop devices");
         return;
     };
     let second_data = second.path.join("data");
