@@ -9,6 +9,7 @@ pub mod account;
 pub mod bytes;
 pub mod clock;
 pub mod connections;
+pub mod horizon;
 pub mod ids;
 pub mod limits;
 pub mod measure;
@@ -19,4 +20,6 @@ pub mod text;
 pub mod write;
 
 pub use clock::{Clock, HybridClock, SystemClock, TrustedClock};
+pub use clock::{Clock, HybridClock, SystemClock};
+pub use horizon::Horizon;
 pub use ids::{GroupId, NodeId, TableId, TabletId};

@@ -1,6 +1,6 @@
 //! Times the hot path: key encoding, row encoding, reading, merging. `cargo run --release -p diorite-model --example timing`
 
-use diorite_base::{Clock, SystemClock, TableId};
+use diorite_base::{Clock, Horizon, SystemClock, TableId};
 use diorite_model::entry::{compact, fold, merge};
 use diorite_model::key::{DecodedKey, KeyLayout, push_row};
 use diorite_model::row::{LiveContent, LiveRow, Marker, NOTHING_DELETED, RowWriter, UNSTAMPED, list_path_append};
@@ -91,7 +91,7 @@ fn main() {
         merge(black_box(&older), black_box(&newer), &mut out).expect("own encoding");
     });
     time(&clock, "compact plain row", || {
-        black_box(compact(black_box(&older), 9, 9));
+        black_box(compact(black_box(&older), Horizon { now_s: 9, rows_s: 9, ranges_s: 9 }));
     });
     time_folding(&clock, "fold 20,000 entries of a map", 20_000, |writer, at, at_us| {
         writer.begin_complex(2, None);

@@ -1,25 +1,28 @@
 //! Partition headers: the deletion of a partition and of ranges of its rows, format version 1.
 //!
 //! ```text
-//! header   := flags u8 · base timestamp i64 · [deletion] · [count varint · (deletion · start slice · end slice)*]
+//! header   := flags u8 · base timestamp i64 · [horizon u32] · [deletion] · [count varint · (deletion · start slice · end slice)*]
 //! deletion := as in `row`;  slice := length varint · bytes
 //! ```
 //!
 //! Always true: ranges are `[start, end)` over key bytes after the row-kind byte, ascending and disjoint, neighbours with equal deletions
 //! joined, none older than the partition's own deletion. [`fold`] is a union in which the later deletion wins wherever two overlap:
 //! associative, commutative, idempotent. The base timestamp is the same stamp slot as a row's.
+//! A header with a horizon was written with timestamps older than that: what is past it in what came before is gone, stored or not.
 //! Left out: deletions of single rows, which are in the rows themselves.
 
 #[cfg(test)]
 mod tests;
 
 use crate::entry::{Compaction, FORMAT_DELETIONS, FORMAT_MASK};
-use crate::row::{Deletion, NOTHING_DELETED, push_deletion, read_deletion};
+use crate::row::{self, Deletion, NOTHING_DELETED, push_deletion, read_deletion};
 use diorite_base::bytes::{Malformed, Reader, put_slice, put_varint};
+use diorite_base::horizon::{first_us, is_past};
 use std::collections::BTreeMap;
 
 const PARTITION: u8 = 0x01;
 const RANGES: u8 = 0x02;
+const BOUNDED: u8 = 0x04;
 
 /// A deleted range of clustering keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,7 +58,7 @@ impl DeletionsWriter {
     /// Appends the packed form. What carries `base_us` (often [`crate::row::UNSTAMPED`]) stores no timestamp of its own.
     pub fn finish(self, base_us: i64, out: &mut Vec<u8>) {
         let ranges = self.ranges.iter().map(|(start, end, deletion)| Range { start, end, deletion: *deletion });
-        pack(self.partition, &disjoint(self.partition, ranges), base_us, out);
+        pack(self.partition, &disjoint(self.partition, ranges), base_us, 0, out);
     }
 }
 
@@ -63,6 +66,8 @@ impl DeletionsWriter {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Deletions<'a> {
     base_us: i64,
+    /// What came before it is gone if it is past this; 0 if it says nothing.
+    horizon_s: u32,
     partition: Option<Deletion>,
     ranges: Vec<Range<'a>>,
 }
@@ -72,10 +77,11 @@ impl<'a> Deletions<'a> {
     pub fn decode(value: &'a [u8]) -> Result<Self, Malformed> {
         let mut reader = Reader::new(value);
         let flags = reader.u8()?;
-        if flags & FORMAT_MASK != FORMAT_DELETIONS || flags & !(FORMAT_MASK | PARTITION | RANGES) != 0 {
+        if flags & FORMAT_MASK != FORMAT_DELETIONS || flags & !(FORMAT_MASK | PARTITION | RANGES | BOUNDED) != 0 {
             return Err(Malformed);
         }
         let base_us = reader.i64()?;
+        let horizon_s = if flags & BOUNDED != 0 { reader.u32()? } else { 0 };
         let partition = if flags & PARTITION != 0 { Some(read_deletion(&mut reader, base_us)?) } else { None };
         let count = if flags & RANGES != 0 { reader.varint()? } else { 0 };
         let mut ranges: Vec<Range<'a>> = Vec::new();
@@ -89,7 +95,7 @@ impl<'a> Deletions<'a> {
             }
             ranges.push(range);
         }
-        if reader.is_empty() { Ok(Self { base_us, partition, ranges }) } else { Err(Malformed) }
+        if reader.is_empty() { Ok(Self { base_us, horizon_s, partition, ranges }) } else { Err(Malformed) }
     }
 
     /// The deletion of the whole partition.
@@ -102,17 +108,25 @@ impl<'a> Deletions<'a> {
         &self.ranges
     }
 
-    /// The timestamp up to which the row with these key bytes after the row-kind byte is deleted, or [`NOTHING_DELETED`].
-    pub fn deletion_for(&self, clustering: &[u8]) -> i64 {
+    /// The timestamp up to which the row with these key bytes after the row-kind byte is deleted, or [`NOTHING_DELETED`]. `row` is its value: if it was
+    /// written with timestamps from before a horizon, what is past that is not over it, stored or not.
+    pub fn deletion_for(&self, clustering: &[u8], row: &[u8]) -> i64 {
         let after = self.ranges.partition_point(|range| range.start <= clustering);
         let range = after.checked_sub(1).map(|at| &self.ranges[at]).filter(|range| clustering < range.end);
-        range.map_or(NOTHING_DELETED, |range| range.deletion.timestamp_us).max(self.static_deletion())
+        over(range.map(|range| range.deletion), row).max(self.static_deletion(row))
     }
 
     /// The same for the static row: only the partition deletion counts.
-    pub fn static_deletion(&self) -> i64 {
-        self.partition.map_or(NOTHING_DELETED, |deletion| deletion.timestamp_us)
+    pub fn static_deletion(&self, row: &[u8]) -> i64 {
+        over(self.partition, row)
     }
+}
+
+/// The timestamp up to which a deletion hides a row with this value, or [`NOTHING_DELETED`]: see [`Deletions::deletion_for`].
+pub fn over(deletion: Option<Deletion>, row: &[u8]) -> i64 {
+    let Some(deletion) = deletion else { return NOTHING_DELETED };
+    let horizon_s = row::horizon(row).map_or(0, |horizon| horizon.ranges_s);
+    if is_past(horizon_s, deletion.timestamp_us, deletion.local_s) { NOTHING_DELETED } else { deletion.timestamp_us }
 }
 
 /// Sweeps over overlapping ranges and yields disjoint ones, each with the latest deletion over it.
@@ -144,10 +158,15 @@ fn disjoint<'a>(partition: Option<Deletion>, ranges: impl Iterator<Item = Range<
     result
 }
 
-fn pack(partition: Option<Deletion>, ranges: &[Range<'_>], base_us: i64, out: &mut Vec<u8>) {
-    let flags = if partition.is_some() { PARTITION } else { 0 } | if ranges.is_empty() { 0 } else { RANGES };
+fn pack(partition: Option<Deletion>, ranges: &[Range<'_>], base_us: i64, horizon_s: u32, out: &mut Vec<u8>) {
+    let flags = if partition.is_some() { PARTITION } else { 0 }
+        | if ranges.is_empty() { 0 } else { RANGES }
+        | if horizon_s == 0 { 0 } else { BOUNDED };
     out.push(FORMAT_DELETIONS | flags);
     out.extend_from_slice(&base_us.to_le_bytes());
+    if horizon_s != 0 {
+        out.extend_from_slice(&horizon_s.to_le_bytes());
+    }
     if let Some(deletion) = partition {
         push_deletion(deletion, base_us, out);
     }
@@ -167,14 +186,15 @@ pub fn fold(values: &[&[u8]], out: &mut Vec<u8>) -> Result<(), Malformed> {
     let base_us = headers.iter().map(|header| header.base_us).max().ok_or(Malformed)?;
     let partition = headers.iter().filter_map(|header| header.partition).max();
     let ranges = disjoint(partition, headers.iter().flat_map(|header| &header.ranges).copied());
-    pack(partition, &ranges, base_us, out);
+    let horizon_s = headers.iter().map(|header| header.horizon_s).max().unwrap_or(0);
+    pack(partition, &ranges, base_us, horizon_s, out);
     Ok(())
 }
 
 /// See [`crate::entry::compact`]. The rows that a purged deletion covers must have been removed before, or with it.
-pub fn compact(value: &[u8], purge_tombstones_before_s: u32) -> Compaction {
+pub fn compact(value: &[u8], ranges_s: u32) -> Compaction {
     let Ok(header) = Deletions::decode(value) else { return Compaction::Keep };
-    let stays = |deletion: &Deletion| deletion.local_s >= purge_tombstones_before_s;
+    let stays = |deletion: &Deletion| !is_past(ranges_s, deletion.timestamp_us, deletion.local_s);
     let partition = header.partition.filter(stays);
     let ranges: Vec<_> = header.ranges.iter().filter(|range| stays(&range.deletion)).copied().collect();
     if partition.is_none() && ranges.is_empty() {
@@ -184,6 +204,37 @@ pub fn compact(value: &[u8], purge_tombstones_before_s: u32) -> Compaction {
         return Compaction::Keep;
     }
     let mut out = Vec::with_capacity(value.len());
-    pack(partition, &ranges, header.base_us, &mut out);
+    pack(partition, &ranges, header.base_us, header.horizon_s, &mut out);
     Compaction::Replace(out)
+}
+
+/// The horizon of a header.
+pub(crate) fn horizon_s(value: &[u8]) -> Option<u32> {
+    if value.first()? & BOUNDED == 0 {
+        return None;
+    }
+    Reader::new(value.get(9..)?).u32().ok()
+}
+
+/// A header that holds a timestamp from before the horizon, with it; `None` if it holds none.
+pub(crate) fn bounded(value: &[u8], ranges_s: u32) -> Result<Option<Vec<u8>>, Malformed> {
+    let header = Deletions::decode(value)?;
+    let mut all = header.partition.iter().chain(header.ranges.iter().map(|range| &range.deletion));
+    if header.horizon_s != 0 || all.all(|deletion| deletion.timestamp_us >= first_us(ranges_s)) {
+        return Ok(None);
+    }
+    let mut out = Vec::with_capacity(value.len() + 4);
+    pack(header.partition, &header.ranges, header.base_us, ranges_s, &mut out);
+    Ok(Some(out))
+}
+
+/// A header whose deletions are never past any horizon: rows that they hide may be stored.
+pub(crate) fn lasting(value: &[u8]) -> Result<Vec<u8>, Malformed> {
+    let mut header = Deletions::decode(value)?;
+    let last = |deletion: &mut Deletion| deletion.local_s = u32::MAX;
+    header.partition.iter_mut().for_each(last);
+    header.ranges.iter_mut().for_each(|range| last(&mut range.deletion));
+    let mut out = Vec::with_capacity(value.len());
+    pack(header.partition, &header.ranges, header.base_us, header.horizon_s, &mut out);
+    Ok(out)
 }

@@ -52,7 +52,7 @@ pub fn rows(input: &[u8]) {
 /// Reads everything a stored value holds; whether it is well formed.
 fn read(value: &[u8]) -> bool {
     if let Ok(deletions) = deletions::Deletions::decode(value) {
-        let _ = (deletions.static_deletion(), deletions.deletion_for(b"\x01"));
+        let _ = (deletions.static_deletion(b""), deletions.deletion_for(b"\x01", b""));
         return true;
     }
     let Ok(reader) = row::RowReader::new(value) else { return false };

@@ -1,12 +1,14 @@
-//! Packed rows: every cell of a row in one value, format version 1.
+//! Packed rows: every cell of a row in one value, format versions 1 and 2.
 //!
 //! ```text
-//! row      := flags u8 · base timestamp i64 · [marker] · [deletion] · cell*      (cells in ascending column id)
+//! row      := flags u8 · base timestamp i64 · [horizon] · [marker] · [deletion] · cell*      (cells in ascending column id)
+//! horizon  := now u32 · rows u32 · ranges u32                                     version 2 only
 //! marker   := flags u8 · [timestamp i64] · [ttl u32 · expiry u32]
 //! deletion := flags u8 · [timestamp i64] · local deletion time u32
 //! cell     := column varint · flags u8 · content
 //! content  := [timestamp i64] · [ttl u32 · expiry u32] · length varint · bytes      a value
 //!           | [timestamp i64] · local deletion time u32                             a tombstone
+//!           | [timestamp i64] · ttl u32 · expiry u32                                a value that has expired
 //!           | [timestamp i64] · sum i64                                             a counter
 //!           | [deletion] · length u32 · element*                                    a multi-cell column
 //! element  := length varint · path · flags u8 · (a value or a tombstone)            (in ascending path order)
@@ -14,6 +16,8 @@
 //!
 //! Always true: integers are little-endian; what carries the base timestamp stores none of its own (the base is the *stamp slot*, bytes
 //! 1..9, which the leader fills in); the flags of the row say what occurs anywhere in it, so that plain rows are known by one byte.
+//! A row of version 2 was written with timestamps older than what its tablet's log had decided on: whatever is past that horizon in what came
+//! before it is gone, stored or not ([`crate::entry::fold`] sees to that), and so are deletions of ranges over it.
 //! [`merge`] is associative, commutative and idempotent but for counters, whose changes are added in log order, each once.
 //! Left out: which columns exist; cells of dropped columns are carried along until the row is rewritten.
 
@@ -27,7 +31,10 @@ mod reader;
 mod tests;
 mod writer;
 
-use crate::entry::FORMAT_ROW;
+use crate::entry::{FORMAT_BOUNDED_ROW, FORMAT_MASK, FORMAT_ROW};
+use diorite_base::Horizon;
+use diorite_base::bytes::{Malformed, Reader};
+use diorite_base::horizon::first_us;
 
 pub use compaction::compact;
 pub use folding::fold;
@@ -116,4 +123,64 @@ pub struct Marker {
 #[inline]
 pub fn is_plain(value: &[u8]) -> bool {
     value.first().is_some_and(|flags| flags & !row_flag::MARKER == FORMAT_ROW)
+}
+
+/// How long a horizon is.
+const HORIZON_BYTES: usize = 12;
+
+fn push_horizon(horizon: Horizon, out: &mut Vec<u8>) {
+    for second in [horizon.now_s, horizon.rows_s, horizon.ranges_s] {
+        out.extend_from_slice(&second.to_le_bytes());
+    }
+}
+
+/// The horizon up to which what came before a row is gone.
+pub(crate) fn horizon(value: &[u8]) -> Option<Horizon> {
+    if value.first()? & FORMAT_MASK != FORMAT_BOUNDED_ROW {
+        return None;
+    }
+    let mut reader = Reader::new(value.get(9..)?);
+    let mut second = || reader.u32().ok();
+    Some(Horizon { now_s: second()?, rows_s: second()?, ranges_s: second()? })
+}
+
+/// Whether a row may hold what hides other data, or will.
+pub(crate) fn may_delete(value: &[u8]) -> bool {
+    const DELETES: u8 = row_flag::DELETION | row_flag::EXPIRING | row_flag::TOMBSTONE;
+    value.first().is_some_and(|flags| flags & DELETES != 0)
+}
+
+/// A row of version 1 that holds a timestamp from before the horizon, as one of version 2; `None` if it holds none.
+pub(crate) fn bounded(value: &[u8], horizon: Horizon) -> Result<Option<Vec<u8>>, Malformed> {
+    let reader = RowReader::new(value)?;
+    if value.first().is_some_and(|flags| flags & FORMAT_MASK == FORMAT_BOUNDED_ROW)
+        || oldest_us(&reader)?.is_none_or(|oldest_us| oldest_us >= first_us(horizon.rows_s))
+    {
+        return Ok(None);
+    }
+    let mut out = Vec::with_capacity(value.len() + HORIZON_BYTES);
+    out.extend_from_slice(&value[..9]);
+    out[0] |= FORMAT_BOUNDED_ROW;
+    push_horizon(horizon, &mut out);
+    out.extend_from_slice(&value[9..]);
+    Ok(Some(out))
+}
+
+/// The least timestamp in a row.
+fn oldest_us(reader: &RowReader<'_>) -> Result<Option<i64>, Malformed> {
+    let mut oldest_us = reader.marker().map(|marker| marker.timestamp_us);
+    let mut see = |timestamp_us: i64| oldest_us = Some(oldest_us.map_or(timestamp_us, |least| least.min(timestamp_us)));
+    reader.deletion().iter().for_each(|deletion| see(deletion.timestamp_us));
+    for cell in reader.cells() {
+        let cell = cell?;
+        let Content::Complex(complex) = cell.content else {
+            see(cell.timestamp_us);
+            continue;
+        };
+        complex.deletion.iter().for_each(|deletion| see(deletion.timestamp_us));
+        for element in complex.elements() {
+            see(element?.timestamp_us);
+        }
+    }
+    Ok(oldest_us)
 }

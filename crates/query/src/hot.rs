@@ -332,7 +332,7 @@ impl<K: Kv> QueryEngine<K> {
             key::push_header(&mut header);
             if let Some(found) = now(&header)? {
                 let deletions = Deletions::decode(&found).map_err(|_| Declined)?;
-                deleted_us = deletions.deletion_for(&key[partition_len + 1..]);
+                deleted_us = deletions.deletion_for(&key[partition_len + 1..], &value);
             }
         }
         Ok(Some((value, deleted_us)))

@@ -3,7 +3,11 @@
 use super::*;
 use crate::entry;
 use crate::testing::steps_of;
+use diorite_base::Horizon;
 use proptest::prelude::*;
+
+/// The value of a row that says nothing of a horizon.
+const ROW: &[u8] = b"";
 
 #[derive(Debug, Clone)]
 struct Header {
@@ -52,8 +56,8 @@ proptest! {
         let (one, both) = (a.encode(), merged(&a.encode(), &b.encode()));
         let (one, both) = (Deletions::decode(&one).unwrap(), Deletions::decode(&both).unwrap());
         for key in &keys {
-            prop_assert_eq!(one.deletion_for(key), a.over(key));
-            prop_assert_eq!(both.deletion_for(key), a.over(key).max(b.over(key)));
+            prop_assert_eq!(one.deletion_for(key, ROW), a.over(key));
+            prop_assert_eq!(both.deletion_for(key, ROW), a.over(key).max(b.over(key)));
         }
         prop_assert_eq!(both.partition(), a.partition.max(b.partition));
         for pair in both.ranges().windows(2) {
@@ -90,7 +94,7 @@ proptest! {
         let packed = a.encode();
         let before = Deletions::decode(&packed).unwrap();
         let old = |deletion: &Deletion| deletion.local_s < purge_before_s;
-        match entry::compact(&packed, 100, purge_before_s) {
+        match entry::compact(&packed, Horizon { now_s: 100, rows_s: 100, ranges_s: purge_before_s }) {
             Compaction::Keep => prop_assert!(!before.ranges().iter().any(|range| old(&range.deletion)) && !before.partition().is_some_and(|deletion| old(&deletion))),
             Compaction::Remove => prop_assert!(before.ranges().iter().all(|range| old(&range.deletion)) && before.partition().is_none_or(|deletion| old(&deletion))),
             Compaction::Replace(smaller) => {
@@ -107,11 +111,11 @@ proptest! {
         let mut damaged = a.encode();
         let place = at.index(damaged.len());
         damaged[place] = to;
-        if let Some(first) = bytes.first_mut() { *first = 0x80 | (*first & 0x03) }
+        if let Some(first) = bytes.first_mut() { *first = 0x80 | (*first & 0x07) }
         for value in [&bytes, &damaged] {
             let _ = entry::merge(value, &damaged, &mut Vec::new());
-            let _ = entry::compact(value, 5, 3);
-            if let Ok(header) = Deletions::decode(value) { let _ = header.deletion_for(&bytes); }
+            let _ = entry::compact(value, Horizon { now_s: 5, rows_s: 3, ranges_s: 3 });
+            if let Ok(header) = Deletions::decode(value) { let _ = header.deletion_for(&bytes, &damaged); }
         }
     }
 }
@@ -128,7 +132,7 @@ fn the_stamp_slot_dates_a_header() {
     let header = Deletions::decode(&packed).unwrap();
     assert_eq!(header.ranges().len(), 1);
     assert_eq!(
-        [&b"a"[..], b"c", b"d", b""].map(|key| header.deletion_for(key)),
+        [&b"a"[..], b"c", b"d", b""].map(|key| header.deletion_for(key, ROW)),
         [9, 9, NOTHING_DELETED, NOTHING_DELETED]
     );
 }

@@ -1,27 +1,29 @@
-//! What compaction does with a whole row: expired cells become tombstones, tombstones old enough are purged, shadowed data goes.
+//! What compaction does with a whole row: values that have expired go but for their place, deletions past the horizon and all that is shadowed go.
 //!
-//! Always true: nothing a reader could see changes, at `now_s` or later. An expired cell becomes a tombstone of the time it was written
-//! (as in Cassandra), because it still has to win over older cells that may arrive until the grace period ends. Nothing is allocated
-//! for a row that stays as it is; malformed rows stay as they are.
+//! Always true: nothing a reader could see changes, at the horizon's `now_s` or later, whatever is written to the row afterwards: a value that
+//! has expired still wins over what it has won over until its place is past the horizon, and what is written with older timestamps then says so
+//! itself ([`super::bounded`]). Compacting at one horizon and then at a later one gives what the later one gives. Nothing is allocated for a
+//! row that stays as it is; malformed rows stay as they are.
 
 use super::merging::{write_element, write_simple};
 use super::reader::{Complex, Content, Element};
-use super::{Deletion, NOTHING_DELETED, RowReader, RowWriter};
+use super::{Deletion, Expiry, NOTHING_DELETED, RowReader, RowWriter, horizon as horizon_of};
 use crate::entry::Compaction;
 use crate::schema::ColumnId;
+use diorite_base::Horizon;
 use diorite_base::bytes::Malformed;
 
 /// See [`crate::entry::compact`].
-pub fn compact(value: &[u8], now_s: u32, purge_tombstones_before_s: u32) -> Compaction {
+pub fn compact(value: &[u8], horizon: Horizon) -> Compaction {
     let Ok(reader) = RowReader::new(value) else { return Compaction::Keep };
     let deletion_us = reader.deletion().map_or(NOTHING_DELETED, |deletion| deletion.timestamp_us);
-    let pass = Pass { now_s, purge_before_s: purge_tombstones_before_s, shadow_us: deletion_us };
+    let pass = Pass { horizon, shadow_us: deletion_us };
     match pass.has_work(&reader) {
         Ok(true) => {}
         Ok(false) | Err(Malformed) => return Compaction::Keep,
     }
     let mut out = Vec::with_capacity(value.len());
-    match pass.rewrite(&reader, &mut out) {
+    match pass.rewrite(&reader, horizon_of(value), &mut out) {
         Ok(true) => Compaction::Replace(out),
         Ok(false) => Compaction::Remove,
         Err(Malformed) => Compaction::Keep,
@@ -30,8 +32,7 @@ pub fn compact(value: &[u8], now_s: u32, purge_tombstones_before_s: u32) -> Comp
 
 #[derive(Clone, Copy)]
 struct Pass {
-    now_s: u32,
-    purge_before_s: u32,
+    horizon: Horizon,
     /// What carries this timestamp or less is deleted.
     shadow_us: i64,
 }
@@ -40,13 +41,13 @@ struct Pass {
 enum Fate {
     Keep,
     Drop,
-    /// Expired: goes on as a tombstone of this second.
-    Bury(u32),
+    /// Expired: only its place stays.
+    Empty(Expiry),
 }
 
 impl Pass {
     fn purges(&self, deletion: Deletion) -> bool {
-        deletion.local_s < self.purge_before_s
+        self.horizon.is_past_in_row(deletion.timestamp_us, deletion.local_s)
     }
 
     fn fate(&self, timestamp_us: i64, content: Content<'_>) -> Fate {
@@ -54,15 +55,17 @@ impl Pass {
             return Fate::Drop;
         }
         match content {
-            Content::Value(_, Some(expiry)) if !expiry.is_live(self.now_s) => {
-                match expiry.at_s.saturating_sub(expiry.ttl_s) {
-                    written_s if written_s < self.purge_before_s => Fate::Drop,
-                    written_s => Fate::Bury(written_s),
-                }
-            }
-            Content::Tombstone(local_s) if local_s < self.purge_before_s => Fate::Drop,
+            Content::Value(_, Some(expiry)) | Content::Expired(expiry) if self.outlives(timestamp_us, expiry) => Fate::Drop,
+            Content::Value(_, Some(expiry)) if !expiry.is_live(self.horizon.now_s) => Fate::Empty(expiry),
+            Content::Tombstone(local_s) if self.horizon.is_past_in_row(timestamp_us, local_s) => Fate::Drop,
             _ => Fate::Keep,
         }
+    }
+
+    /// Whether what was to expire has, and was written before the horizon.
+    fn outlives(&self, timestamp_us: i64, expiry: Expiry) -> bool {
+        let written_s = expiry.at_s.saturating_sub(expiry.ttl_s);
+        !expiry.is_live(self.horizon.now_s) && self.horizon.is_past_in_row(timestamp_us, written_s)
     }
 
     /// The pass over the elements of one multi-cell column.
@@ -74,7 +77,7 @@ impl Pass {
     fn keeps_marker(&self, reader: &RowReader<'_>) -> bool {
         reader.marker().is_some_and(|marker| {
             marker.timestamp_us > self.shadow_us
-                && marker.expiry.is_none_or(|expiry| expiry.is_live(self.now_s) || expiry.at_s >= self.purge_before_s)
+                && marker.expiry.is_none_or(|expiry| !self.outlives(marker.timestamp_us, expiry))
         })
     }
 
@@ -119,8 +122,13 @@ impl Pass {
     }
 
     /// Returns whether anything is left.
-    fn rewrite(&self, reader: &RowReader<'_>, out: &mut Vec<u8>) -> Result<bool, Malformed> {
-        let mut writer = RowWriter::new(out, reader.base_us());
+    fn rewrite(
+        &self,
+        reader: &RowReader<'_>,
+        horizon: Option<Horizon>,
+        out: &mut Vec<u8>,
+    ) -> Result<bool, Malformed> {
+        let mut writer = RowWriter::bounded(out, reader.base_us(), horizon);
         if let Some(marker) = reader.marker().filter(|_| self.keeps_marker(reader)) {
             writer.marker(marker);
         }
@@ -136,9 +144,7 @@ impl Pass {
             match self.fate(cell.timestamp_us, cell.content) {
                 Fate::Keep => write_simple(&mut writer, cell, true),
                 Fate::Drop => {}
-                Fate::Bury(local_s) => {
-                    writer.tombstone(cell.column, Deletion { timestamp_us: cell.timestamp_us, local_s });
-                }
+                Fate::Empty(expiry) => writer.expired(cell.column, cell.timestamp_us, expiry),
             }
         }
         Ok(!writer.is_empty())
@@ -157,7 +163,7 @@ impl Pass {
             match inner.fate(timestamp_us, content) {
                 Fate::Keep => write_element(writer, element),
                 Fate::Drop => {}
-                Fate::Bury(local_s) => writer.element_tombstone(path, Deletion { timestamp_us, local_s }),
+                Fate::Empty(expiry) => writer.element_expired(path, timestamp_us, expiry),
             }
         }
         writer.end_complex();

@@ -5,7 +5,7 @@
 //! row that was written one element at a time is read in `n log n`.
 //! Left out: many more rows than the heap should hold at once ([`crate::entry::fold`] folds those in groups).
 
-use super::merging::{Placed, later_element, merge_markers, survivor, write_element, write_simple};
+use super::merging::{Placed, later_element, latest_horizon, merge_markers, survivor, write_element, write_simple};
 use super::reader::{Cell, Complex, Content, Element};
 use super::{Deletion, NOTHING_DELETED, RowReader, RowWriter};
 use crate::schema::ColumnId;
@@ -21,7 +21,7 @@ pub fn fold(values: &[&[u8]], out: &mut Vec<u8>) -> Result<(), Malformed> {
     let deletion = rows.iter().filter_map(RowReader::deletion).max();
     let shadow_us = deletion.map_or(NOTHING_DELETED, |deletion| deletion.timestamp_us);
     let marker = rows.iter().fold(None, |best, row| merge_markers(best, row.marker()));
-    let mut folding = Folding { writer: RowWriter::new(out, base_us), shadow_us };
+    let mut folding = Folding { writer: RowWriter::bounded(out, base_us, latest_horizon(values.iter().copied())), shadow_us };
     if let Some(marker) = marker.filter(|marker| marker.timestamp_us > shadow_us) {
         folding.writer.marker(marker);
     }

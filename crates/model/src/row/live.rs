@@ -47,7 +47,7 @@ impl Sight {
                 expiry: None,
                 content: LiveContent::Complex(live),
             }),
-            Content::Value(..) | Content::Counter(..) | Content::Tombstone(_) => None,
+            Content::Value(..) | Content::Counter(..) | Content::Tombstone(_) | Content::Expired(_) => None,
         })
     }
 }

@@ -6,19 +6,21 @@
 //! value; then the later deletion or expiry; then the smaller TTL; then the greater bytes.
 
 use super::reader::{Cell, Cells, Complex, Content, Element, Elements};
-use super::{Deletion, Expiry, Marker, NOTHING_DELETED, RowReader, RowWriter, row_flag};
+use super::{Deletion, Expiry, Marker, NOTHING_DELETED, RowReader, RowWriter, horizon as horizon_of, row_flag};
 use crate::schema::ColumnId;
+use diorite_base::Horizon;
 use diorite_base::bytes::Malformed;
 use std::cmp::{Ordering, Reverse};
 
 /// Appends the merge of two packed rows to `out`; `newer` came later in the log (which only counters care about).
 pub fn merge(older: &[u8], newer: &[u8], out: &mut Vec<u8>) -> Result<(), Malformed> {
+    let horizon = latest_horizon([older, newer]);
     let (older, newer) = (RowReader::new(older)?, RowReader::new(newer)?);
     let base_us = older.base_us().max(newer.base_us());
     let deletion = older.deletion().max(newer.deletion());
     let shadow_us = deletion.map_or(NOTHING_DELETED, |deletion| deletion.timestamp_us);
     let mut merged = Merging {
-        writer: RowWriter::new(out, base_us),
+        writer: RowWriter::bounded(out, base_us, horizon),
         shadow_us,
         older_at_base: older.base_us() == base_us,
         newer_at_base: newer.base_us() == base_us,
@@ -31,6 +33,11 @@ pub fn merge(older: &[u8], newer: &[u8], out: &mut Vec<u8>) -> Result<(), Malfor
         merged.writer.deletion(deletion);
     }
     merged.cells(older.cells(), newer.cells())
+}
+
+/// The latest of the horizons of rows.
+pub(super) fn latest_horizon<'a>(values: impl IntoIterator<Item = &'a [u8]>) -> Option<Horizon> {
+    values.into_iter().filter_map(horizon_of).reduce(Horizon::max)
 }
 
 pub(super) fn merge_markers(one: Option<Marker>, other: Option<Marker>) -> Option<Marker> {
@@ -48,12 +55,22 @@ fn compare(a: (i64, Content<'_>), b: (i64, Content<'_>)) -> Ordering {
         (Content::Tombstone(a), Content::Tombstone(b)) => a.cmp(&b),
         (Content::Tombstone(_), _) => Ordering::Greater,
         (_, Content::Tombstone(_)) => Ordering::Less,
-        (Content::Value(a, a_expiry), Content::Value(b, b_expiry)) => {
-            let rank = |expiry: Option<Expiry>| expiry.map(|expiry| (expiry.at_s, Reverse(expiry.ttl_s)));
-            rank(a_expiry).cmp(&rank(b_expiry)).then_with(|| a.cmp(b))
-        }
-        _ => Ordering::Equal,
+        _ => match (value_rank(a.1), value_rank(b.1)) {
+            (Some(a), Some(b)) => a.cmp(&b),
+            _ => Ordering::Equal,
+        },
     })
+}
+
+/// The order of values of one timestamp. One that has expired stands where it stood, but for its bytes, which decide only between such that
+/// expire together.
+fn value_rank(content: Content<'_>) -> Option<(Option<(u32, Reverse<u32>)>, Option<&[u8]>)> {
+    let rank = |expiry: Expiry| (expiry.at_s, Reverse(expiry.ttl_s));
+    match content {
+        Content::Value(bytes, expiry) => Some((expiry.map(rank), Some(bytes))),
+        Content::Expired(expiry) => Some((Some(rank(expiry)), None)),
+        _ => None,
+    }
 }
 
 /// A simple cell, and whether its row has the base of the result.
@@ -206,7 +223,7 @@ pub(super) fn write_simple(writer: &mut RowWriter<'_>, cell: Cell<'_>, at_base: 
     if at_base {
         let row_flags = match content {
             Content::Value(_, None) => 0,
-            Content::Value(_, Some(_)) => row_flag::EXPIRING,
+            Content::Value(_, Some(_)) | Content::Expired(_) => row_flag::EXPIRING,
             Content::Tombstone(_) => row_flag::TOMBSTONE,
             Content::Counter(..) => row_flag::COUNTER,
             Content::Complex(_) => unreachable!("multi-cell columns are written element by element"),
@@ -216,6 +233,7 @@ pub(super) fn write_simple(writer: &mut RowWriter<'_>, cell: Cell<'_>, at_base: 
     match content {
         Content::Value(value, expiry) => writer.cell(column, timestamp_us, expiry, value),
         Content::Tombstone(local_s) => writer.tombstone(column, Deletion { timestamp_us, local_s }),
+        Content::Expired(expiry) => writer.expired(column, timestamp_us, expiry),
         Content::Counter(sum, reset) => writer.push_counter(column, timestamp_us, sum, reset),
         Content::Complex(_) => unreachable!("multi-cell columns are written element by element"),
     }
@@ -227,6 +245,7 @@ pub(super) fn write_element(writer: &mut RowWriter<'_>, element: Element<'_>) {
     match content {
         Content::Tombstone(local_s) => writer.element_tombstone(path, Deletion { timestamp_us, local_s }),
         Content::Value(value, expiry) => writer.element(path, timestamp_us, expiry, value),
+        Content::Expired(expiry) => writer.element_expired(path, timestamp_us, expiry),
         Content::Counter(..) | Content::Complex(_) => unreachable!("elements hold values and tombstones"),
     }
 }

@@ -3,8 +3,8 @@
 //! Always true: no allocation; every length is checked; columns and paths that do not ascend are malformed, so that what merges rows may
 //! rely on their order.
 
-use super::{Deletion, Expiry, Marker, flag, row_flag};
-use crate::entry::{FORMAT_MASK, FORMAT_ROW};
+use super::{Deletion, Expiry, HORIZON_BYTES, Marker, flag, row_flag};
+use crate::entry::{FORMAT_BOUNDED_ROW, FORMAT_MASK, FORMAT_ROW};
 use crate::schema::ColumnId;
 use diorite_base::bytes::{Malformed, Reader};
 
@@ -23,10 +23,14 @@ impl<'a> RowReader<'a> {
     pub fn new(value: &'a [u8]) -> Result<Self, Malformed> {
         let mut reader = Reader::new(value);
         let flags = reader.u8()?;
-        if flags & FORMAT_MASK != FORMAT_ROW {
+        let format = flags & FORMAT_MASK;
+        if format != FORMAT_ROW && format != FORMAT_BOUNDED_ROW {
             return Err(Malformed);
         }
         let base_us = reader.i64()?;
+        if format == FORMAT_BOUNDED_ROW {
+            reader.take(HORIZON_BYTES)?;
+        }
         let marker = if flags & row_flag::MARKER != 0 {
             let flags = reader.u8()?;
             if flags & !(flag::OWN_TIMESTAMP | flag::EXPIRES) != 0 {
@@ -107,6 +111,8 @@ pub enum Content<'a> {
     Value(&'a [u8], Option<Expiry>),
     /// Deleted, at this second.
     Tombstone(u32),
+    /// A value that had expired when compaction came by. It stands where the value stood against all others, and nobody sees it.
+    Expired(Expiry),
     /// A counter's sum, and whether it stands for the whole: what came before is gone.
     Counter(i64, bool),
     /// A multi-cell column.
@@ -160,16 +166,13 @@ impl<'a> Cells<'a> {
 #[inline]
 fn read_simple<'a>(reader: &mut Reader<'a>, flags: u8, base_us: i64) -> Result<(i64, Content<'a>), Malformed> {
     let timestamp_us = read_timestamp(reader, flags, base_us)?;
-    let content = if flags & flag::TOMBSTONE != 0 {
-        Content::Tombstone(reader.u32()?)
-    } else {
-        let expiry = read_expiry(reader, flags)?;
-        Content::Value(reader.slice()?, expiry)
+    let expiry = read_expiry(reader, flags)?;
+    let content = match expiry {
+        Some(expiry) if flags & flag::TOMBSTONE != 0 => Content::Expired(expiry),
+        None if flags & flag::TOMBSTONE != 0 => Content::Tombstone(reader.u32()?),
+        expiry => Content::Value(reader.slice()?, expiry),
     };
-    let known = match content {
-        Content::Tombstone(_) => flag::OWN_TIMESTAMP | flag::TOMBSTONE,
-        _ => flag::OWN_TIMESTAMP | flag::EXPIRES,
-    };
+    let known = flag::OWN_TIMESTAMP | flag::TOMBSTONE | flag::EXPIRES;
     if flags & !known == 0 { Ok((timestamp_us, content)) } else { Err(Malformed) }
 }
 

@@ -3,9 +3,10 @@
 //! Always true: the result is canonical (nothing stores a timestamp that equals the base, the flags are exact), so equal rows over the
 //! same base have equal bytes.
 
-use super::{Deletion, Expiry, Marker, flag, row_flag};
-use crate::entry::FORMAT_ROW;
+use super::{Deletion, Expiry, Marker, flag, push_horizon, row_flag};
+use crate::entry::{FORMAT_BOUNDED_ROW, FORMAT_ROW};
 use crate::schema::ColumnId;
+use diorite_base::Horizon;
 use diorite_base::bytes::{put_slice, put_varint};
 
 /// Appends a packed row to a buffer. Call in this order: marker, deletion, cells in strictly ascending column id.
@@ -13,6 +14,8 @@ use diorite_base::bytes::{put_slice, put_varint};
 pub struct RowWriter<'a> {
     out: &'a mut Vec<u8>,
     start: usize,
+    /// Where what the row holds begins.
+    body_at: usize,
     base_us: i64,
     next_column: u64,
     complex: OpenComplex,
@@ -33,7 +36,19 @@ impl<'a> RowWriter<'a> {
         let start = out.len();
         out.push(FORMAT_ROW);
         out.extend_from_slice(&base_us.to_le_bytes());
-        Self { out, start, base_us, next_column: 0, complex: OpenComplex::default() }
+        let body_at = out.len();
+        Self { out, start, body_at, base_us, next_column: 0, complex: OpenComplex::default() }
+    }
+
+    /// As [`Self::new`], of a row that says up to which horizon what came before it is gone, if it does.
+    pub(super) fn bounded(out: &'a mut Vec<u8>, base_us: i64, horizon: Option<Horizon>) -> Self {
+        let mut writer = Self::new(out, base_us);
+        if let Some(horizon) = horizon {
+            writer.out[writer.start] = FORMAT_BOUNDED_ROW;
+            push_horizon(horizon, writer.out);
+            writer.body_at = writer.out.len();
+        }
+        writer
     }
 
     /// The timestamp just before the base, for the deletion that precedes the elements of an overwritten collection.
@@ -43,7 +58,7 @@ impl<'a> RowWriter<'a> {
 
     /// Whether nothing has been written but the header.
     pub fn is_empty(&self) -> bool {
-        self.out.len() == self.start + 9
+        self.out.len() == self.body_at
     }
 
     #[inline]
@@ -110,6 +125,12 @@ impl<'a> RowWriter<'a> {
         self.out.extend_from_slice(&deletion.local_s.to_le_bytes());
     }
 
+    /// Adds a value that has expired.
+    pub(super) fn expired(&mut self, column: ColumnId, timestamp_us: i64, expiry: Expiry) {
+        self.push_column(column);
+        self.push_head(flag::TOMBSTONE, timestamp_us, Some(expiry));
+    }
+
     /// Adds a counter change.
     pub fn counter(&mut self, column: ColumnId, timestamp_us: i64, delta: i64) {
         self.push_counter(column, timestamp_us, delta, false);
@@ -155,6 +176,12 @@ impl<'a> RowWriter<'a> {
     pub fn element_tombstone(&mut self, path: &[u8], deletion: Deletion) {
         put_slice(self.out, path);
         self.push_tombstone(deletion);
+    }
+
+    /// Adds an element that has expired.
+    pub(super) fn element_expired(&mut self, path: &[u8], timestamp_us: i64, expiry: Expiry) {
+        put_slice(self.out, path);
+        self.push_head(flag::TOMBSTONE, timestamp_us, Some(expiry));
     }
 
     /// Ends a multi-cell column; one that holds nothing is taken back.

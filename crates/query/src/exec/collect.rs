@@ -298,7 +298,7 @@ impl<'p> Collector<'p> {
         }
         let header = self.header.clone();
         let deleted_us = match &header {
-            Some(header) => Deletions::decode(header).map_err(corrupt)?.static_deletion(),
+            Some(header) => Deletions::decode(header).map_err(corrupt)?.static_deletion(value),
             None => NOTHING_DELETED,
         };
         let live = LiveRow::new(value, self.now_s, deleted_us).map_err(corrupt)?;
@@ -359,7 +359,7 @@ impl<'p> Collector<'p> {
         if self.is_partition_done {
             return Ok(Step::More);
         }
-        let deleted_us = deletions.map_or(NOTHING_DELETED, |found| found.deletion_for(&key[partition_len + 1..]));
+        let deleted_us = deletions.map_or(NOTHING_DELETED, |found| found.deletion_for(&key[partition_len + 1..], value));
         let live = LiveRow::new(value, self.now_s, deleted_us).map_err(corrupt)?;
         if !self.plan.table.row_exists(&live).map_err(corrupt)? {
             return Ok(Step::More);

@@ -207,7 +207,7 @@ impl Run<'_> {
         let mut outcome = Ok(None);
         self.stored.view.scan(&start, &end, &mut |key, value| {
             let row = &key[partition.len()..];
-            let deleted_us = header.deletion_for(row);
+            let deleted_us = header.deletion_for(row, value);
             let judged = self.stored.exists(value, deleted_us).map_err(damaged);
             let judged =
                 judged.map(|exists| exists.then(|| SeenRow { key: row.to_vec(), deleted_us, value: value.to_vec() }));

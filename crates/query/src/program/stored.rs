@@ -8,9 +8,9 @@ use super::StoredValue;
 use crate::steps;
 use diorite_base::mutation::{EvaluationFailed, TabletView};
 use diorite_model::Malformed;
-use diorite_model::deletions::Deletions;
+use diorite_model::deletions::{self, Deletions};
 use diorite_model::key;
-use diorite_model::row::{LiveContent, LiveRow, NOTHING_DELETED};
+use diorite_model::row::{Deletion, LiveContent, LiveRow};
 use diorite_model::types::CqlType;
 use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
@@ -26,28 +26,29 @@ pub(super) fn damaged(_: Malformed) -> EvaluationFailed {
 
 /// The deletions of a partition, decoded.
 pub(super) struct Header {
-    static_us: i64,
-    /// Start, end and timestamp; ascending and disjoint.
-    ranges: Vec<(Vec<u8>, Vec<u8>, i64)>,
+    partition: Option<Deletion>,
+    /// Start, end and deletion; ascending and disjoint.
+    ranges: Vec<(Vec<u8>, Vec<u8>, Deletion)>,
 }
 
 impl Header {
     fn decode(stored: Option<&[u8]>) -> Result<Self, Malformed> {
         let deletions = stored.map(Deletions::decode).transpose()?.unwrap_or_default();
         let owned = deletions.ranges().iter();
-        let owned = owned.map(|range| (range.start.to_vec(), range.end.to_vec(), range.deletion.timestamp_us));
-        Ok(Self { static_us: deletions.static_deletion(), ranges: owned.collect() })
+        let owned = owned.map(|range| (range.start.to_vec(), range.end.to_vec(), range.deletion));
+        Ok(Self { partition: deletions.partition(), ranges: owned.collect() })
     }
 
-    /// The timestamp up to which the row with this key (from the row-kind byte on) is deleted.
-    pub fn deletion_for(&self, row: &[u8]) -> i64 {
-        let Some((&kind, clustering)) = row.split_first() else { return self.static_us };
+    /// The timestamp up to which the row with this key (from the row-kind byte on) and value is deleted.
+    pub fn deletion_for(&self, row: &[u8], value: &[u8]) -> i64 {
+        let static_us = deletions::over(self.partition, value);
+        let Some((&kind, clustering)) = row.split_first() else { return static_us };
         if kind != key::RowKind::Regular as u8 {
-            return self.static_us;
+            return static_us;
         }
         let after = self.ranges.partition_point(|(start, ..)| start.as_slice() <= clustering);
         let range = after.checked_sub(1).map(|at| &self.ranges[at]).filter(|(_, end, _)| clustering < end.as_slice());
-        range.map_or(NOTHING_DELETED, |(.., timestamp_us)| *timestamp_us).max(self.static_us)
+        deletions::over(range.map(|(.., deletion)| *deletion), value).max(static_us)
     }
 }
 
@@ -205,7 +206,7 @@ impl<'v> Stored<'v> {
 
     fn read(&self, partition: &[u8], row: &[u8], row_key: &[u8]) -> Result<Option<Found>, EvaluationFailed> {
         let Some(value) = self.view.get(row_key)? else { return Ok(None) };
-        let deleted_us = self.header(partition)?.deletion_for(row);
+        let deleted_us = self.header(partition)?.deletion_for(row, &value);
         let exists = self.exists(&value, deleted_us).map_err(damaged)?;
         let now_s = self.now_s;
         Ok(exists.then(|| Found { value, deleted_us, now_s, columns: RefCell::default(), lists: RefCell::default() }))

@@ -1,0 +1,45 @@
+//! What the log of a tablet has decided about time: up to when values have expired, and which deletions nothing may depend on any more.
+//!
+//! Always true: a horizon is a function of the log, so it is the same at every replica that has applied the same entries; it only grows. A
+//! deletion is past it only if both the second at which it was made and its timestamp are, so that no write with a newer timestamp can tell
+//! whether it is still stored. Left out: how the log moves it (`replica::apply`) and what is done with it (`model::entry`).
+
+/// Seconds since the epoch, all of them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Horizon {
+    /// The time of the newest entry: what expires by then has expired.
+    pub now_s: u32,
+    /// Deletions within rows that are older may be gone.
+    pub rows_s: u32,
+    /// The same for deletions of partitions and ranges.
+    pub ranges_s: u32,
+}
+
+impl Horizon {
+    /// The later of both, by each of its times.
+    pub fn max(self, other: Self) -> Self {
+        Self {
+            now_s: self.now_s.max(other.now_s),
+            rows_s: self.rows_s.max(other.rows_s),
+            ranges_s: self.ranges_s.max(other.ranges_s),
+        }
+    }
+
+    /// Whether a deletion within a row may be gone.
+    #[inline]
+    pub fn is_past_in_row(self, timestamp_us: i64, local_s: u32) -> bool {
+        is_past(self.rows_s, timestamp_us, local_s)
+    }
+}
+
+/// Whether a deletion is older than `before_s` by both its times.
+#[inline]
+pub fn is_past(before_s: u32, timestamp_us: i64, local_s: u32) -> bool {
+    local_s < before_s && timestamp_us < first_us(before_s)
+}
+
+/// The first microsecond of a second.
+#[inline]
+pub fn first_us(second: u32) -> i64 {
+    i64::from(second) * 1_000_000
+}
