@@ -20,6 +20,5 @@ pub mod text;
 pub mod write;
 
 pub use clock::{Clock, HybridClock, SystemClock, TrustedClock};
-pub use clock::{Clock, HybridClock, SystemClock};
 pub use horizon::Horizon;
 pub use ids::{GroupId, NodeId, TableId, TabletId};

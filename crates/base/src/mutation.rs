@@ -8,7 +8,8 @@
 //! Layout, integers little-endian, lengths LEB128:
 //!
 //! ```text
-//! mutation := flags u8 (EVALUATED 1, EXPLICIT 2, DELETION 4) · stamp i64 · [explicit i64, if flags & EXPLICIT] · body
+//! mutation := flags u8 (EVALUATED 1, EXPLICIT 2, DELETION 4, TIME 8) · stamp i64 · [explicit i64, if flags & EXPLICIT]
+//!           · [grace u32, if flags & TIME] · body
 //! body     := program bytes, if flags & EVALUATED
 //!           | operation*
 //! operation:= kind u8 · key length · key · value length · value
@@ -18,8 +19,10 @@
 //! order. An operation whose kind has [`STAMPED`] carries a value with a *stamp slot*: its bytes 1..9 are set to the same stamp.
 //! `explicit` is the greatest timestamp that the client itself gave (`USING TIMESTAMP`); the tablet remembers the greatest ever
 //! seen, because a whole-row write may replace what is stored only if it is newer than that. `DELETION` says that all it does is delete, so
-//! that it is taken even where space has run out.
+//! that it is taken even where space has run out. `TIME` is a leader's own ([`time_passes`]): it writes nothing, and lets the tablet know the time and
+//! its table's `gc_grace_seconds`, which must come from the log.
 
+use crate::Horizon;
 use crate::bytes::{Malformed, Reader, put_slice};
 use crate::limits;
 use crate::program::{ProvenProgram, Target, Unprovable};
@@ -28,6 +31,7 @@ use std::fmt;
 const EVALUATED: u8 = 1;
 const EXPLICIT: u8 = 2;
 const DELETION: u8 = 4;
+const TIME: u8 = 8;
 const STAMP_AT: usize = 1;
 const HEADER_BYTES: usize = 9;
 
@@ -101,6 +105,9 @@ impl Mutation {
     ) -> Result<Target, Unprovable> {
         let malformed = |error: Malformed| Unprovable::Unreadable(error.to_string());
         let read = MutationRef::decode(bytes).map_err(malformed)?;
+        if read.gc_grace_s.is_some() {
+            return Err(malformed(Malformed));
+        }
         let mut operations = match read.body() {
             Body::Blind(operations) => operations,
             Body::Evaluated(program) => return prove(program).map(|proven| proven.target()),
@@ -193,6 +200,14 @@ impl Mutation {
     }
 }
 
+/// A mutation that writes nothing: it is `stamp_us`, and `gc_grace_seconds` is this. For leaders alone; none is taken from elsewhere.
+pub fn time_passes(stamp_us: i64, gc_grace_s: u32) -> Vec<u8> {
+    let mut bytes = vec![TIME];
+    bytes.extend_from_slice(&stamp_us.to_le_bytes());
+    bytes.extend_from_slice(&gc_grace_s.to_le_bytes());
+    bytes
+}
+
 /// A mutation read back from the log.
 #[derive(Clone, Copy, Debug)]
 pub struct MutationRef<'a> {
@@ -201,6 +216,8 @@ pub struct MutationRef<'a> {
     pub stamp_us: i64,
     /// The greatest client-given timestamp in it, microseconds.
     pub explicit_us: Option<i64>,
+    /// `gc_grace_seconds` of the table, of a mutation that says what time it is.
+    pub gc_grace_s: Option<u32>,
     body: &'a [u8],
 }
 
@@ -218,12 +235,13 @@ impl<'a> MutationRef<'a> {
     pub fn decode(bytes: &'a [u8]) -> Result<Self, Malformed> {
         let mut reader = Reader::new(bytes);
         let flags = reader.u8()?;
-        if flags & !(EVALUATED | EXPLICIT | DELETION) != 0 {
+        if flags & !(EVALUATED | EXPLICIT | DELETION | TIME) != 0 {
             return Err(Malformed);
         }
         let stamp_us = reader.i64()?;
         let explicit_us = if flags & EXPLICIT != 0 { Some(reader.i64()?) } else { None };
-        Ok(Self { flags, stamp_us, explicit_us, body: reader.rest() })
+        let gc_grace_s = if flags & TIME != 0 { Some(reader.u32()?) } else { None };
+        Ok(Self { flags, stamp_us, explicit_us, gc_grace_s, body: reader.rest() })
     }
 
     /// Whether it must read the tablet to be applied.
@@ -328,6 +346,19 @@ pub trait Evaluator: Send + Sync + 'static {
         view: &dyn TabletView,
         changes: &mut dyn TabletChanges,
     ) -> Result<Vec<u8>, EvaluationFailed>;
+
+    /// What is to be merged in the place of `value`, if that is not `value` itself: it has timestamps from before the horizon, so deletions that are past that
+    /// must not matter to it, whether they are still stored or not.
+    fn bounded(&self, value: &[u8], horizon: Horizon) -> Option<Vec<u8>> {
+        let _ = (value, horizon);
+        None
+    }
+
+    /// What stands for a value that was written to another tablet, if that is not `value` itself.
+    fn taken_over(&self, value: &[u8]) -> Option<Vec<u8>> {
+        let _ = value;
+        None
+    }
 }
 
 #[cfg(test)]

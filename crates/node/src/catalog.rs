@@ -25,7 +25,7 @@ use diorite_query::program::TabletEvaluator;
 use diorite_replica::{
     ChildOpening, Leadership, Members, Merging, OpenTablet, Openings, PeerListener, Split, SplitMark, Store,
 };
-use diorite_storage::{CompactionStyle, ScanRange, Values, make_way};
+use diorite_storage::{CompactionStyle, ScanRange, UNKNOWN_GRACE_S, Values, make_way};
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -343,7 +343,7 @@ impl CatalogFollower {
                 let entry = newest.table_by_id(table.id);
                 for range in entry.iter().flat_map(|entry| &entry.tablets) {
                     if let Some(handle) = self.store.handle(range.tablet) {
-                        handle.data().set_gc_grace_s(table.gc_grace_s);
+                        handle.set_gc_grace_s(table.gc_grace_s);
                     }
                 }
             }
@@ -668,7 +668,8 @@ fn open_catalog(wake: SyncSender<()>, members: Members) -> (Arc<CatalogEvaluator
     let open = OpenTablet {
         tablet: CATALOG_TABLET,
         evaluator: Arc::clone(&evaluator) as Arc<dyn Evaluator>,
-        gc_grace_s: 0,
+        // Its objects are only ever replaced.
+        gc_grace_s: UNKNOWN_GRACE_S,
         founders: CATALOG_FOUNDERS.to_vec(),
         members,
         floor: None,

@@ -1,7 +1,8 @@
 //! Ties the row model to storage: what merging and expiry mean.
 
-use diorite_model::entry;
-use diorite_storage::{CompactionTime, CompactionVerdict, ValueSemantics};
+use diorite_base::Horizon;
+use diorite_model::{entry, row};
+use diorite_storage::{CompactionVerdict, ValueSemantics};
 
 /// Rows and partition headers, as the `model` crate defines them.
 pub(crate) struct RowSemantics;
@@ -13,15 +14,25 @@ impl ValueSemantics for RowSemantics {
         Some(folded)
     }
 
-    fn compact(&self, _key: &[u8], value: &[u8], time: &CompactionTime) -> CompactionVerdict {
-        // A partition header may go only when the rows under it are gone: its program removes them when no client's timestamp can be newer,
-        // otherwise they may still be there, and the filter, which sees one entry at a time, cannot tell.
-        let must_stay = time.has_explicit_timestamps && entry::is_header(value);
-        let purge_before_s = if must_stay { 0 } else { time.purge_before_s };
-        match entry::compact(value, time.now_s, purge_before_s) {
+    fn fold_apart(&self, operands: &[&[u8]]) -> Option<Vec<u8>> {
+        if !entry::can_fold_apart(operands.iter().copied()) {
+            return None;
+        }
+        self.fold(None, &mut operands.iter().copied())
+    }
+
+    fn compact(&self, _key: &[u8], value: &[u8], horizon: &Horizon) -> CompactionVerdict {
+        match entry::compact(value, *horizon) {
             entry::Compaction::Keep => CompactionVerdict::Keep,
             entry::Compaction::Remove => CompactionVerdict::Remove,
             entry::Compaction::Replace(value) => CompactionVerdict::Replace(value),
         }
     }
+
+    fn awaits_time(&self, value: &[u8]) -> bool {
+        entry::is_header(value) || !row::is_plain(value)
+    }
 }
+
+#[cfg(test)]
+mod tests;

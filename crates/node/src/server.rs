@@ -461,7 +461,7 @@ fn start_store(
         replay_bytes,
         disk_reserve_bytes: options.disk_reserve.0,
     };
-    let shared = Shared::new(storage, Arc::new(RowSemantics), Arc::clone(clock))?;
+    let shared = Shared::new(storage, Arc::new(RowSemantics))?;
     Ok(Store::start(store, shared, directories, Arc::clone(clock), Arc::clone(transport))?)
 }
 

@@ -4,15 +4,17 @@
 //! replaying from that index, and nothing is applied twice. An evaluated mutation sees everything before it in the log.
 
 use crate::entry::mutations;
-use crate::handle::TabletHandle;
 use crate::merge::{CLOSED, REOPEN, Reopening};
 use crate::replica::{Replica, Waiter};
 use crate::samples::KeySamples;
 use crate::split::{SPLIT, Split, SplitMark, keep_part};
 use crate::waiters::Fate;
 use ahash::AHashMap;
+use diorite_base::Horizon;
+use diorite_base::bytes::Malformed;
 use diorite_base::mutation::{
-    Body, EvaluationContext, EvaluationFailed, MutationRef, OperationKind, TabletChanges, TabletView,
+    Body, EvaluationContext, EvaluationFailed, Evaluator, MutationRef, OperationKind, Operations, TabletChanges,
+    TabletView,
 };
 use diorite_base::write::{Completion, KvError, WriteReply, WriteSink};
 use diorite_raft::{Entry, EntryType};
@@ -47,13 +49,17 @@ impl Outcomes {
     }
 }
 
-/// The tablet as an evaluated mutation reads it; which one of all mutations it is.
-struct View<'a, T>(&'a TabletHandle<T>, u64);
+/// The tablet as an evaluated mutation reads it; where some of its keys are kept, and which one of all mutations it is.
+struct View<'a, T> {
+    data: &'a Arc<T>,
+    samples: &'a KeySamples,
+    nth: u64,
+}
 
 impl<T: TabletData> TabletView for View<'_, T> {
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, EvaluationFailed> {
-        self.0.samples.offer(self.1, key);
-        let found = self.0.data.get(key).map_err(|error| EvaluationFailed(error.to_string()))?;
+        self.samples.offer(self.nth, key);
+        let found = self.data.get(key).map_err(|error| EvaluationFailed(error.to_string()))?;
         Ok(found.map(|value| value.to_vec()))
     }
 
@@ -64,8 +70,8 @@ impl<T: TabletData> TabletView for View<'_, T> {
         visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
     ) -> Result<(), EvaluationFailed> {
         let range = ScanRange { start, end, reverse: false, expected_entries: 0 };
-        self.0.samples.offer(self.1, start);
-        self.0.data.scan(&range, visit).map_err(|error| EvaluationFailed(error.to_string()))?;
+        self.samples.offer(self.nth, start);
+        self.data.scan(&range, visit).map_err(|error| EvaluationFailed(error.to_string()))?;
         Ok(())
     }
 }
@@ -74,6 +80,81 @@ impl<T: TabletData> TabletView for View<'_, T> {
 struct Changes<'a, B> {
     batch: &'a mut B,
     state: &'a mut AppliedState,
+    bounds: Bounds<'a>,
+}
+
+/// What is merged in the place of values with timestamps from before the horizon; nothing if there are only such that the log has given.
+#[derive(Clone, Copy)]
+struct Bounds<'a>(Option<(&'a dyn Evaluator, Horizon)>);
+
+impl<'a> Bounds<'a> {
+    fn of(mutation: &MutationRef<'_>, state: &AppliedState, evaluator: &'a dyn Evaluator) -> Self {
+        Self(mutation.explicit_us.map(|_| (evaluator, state.horizon)))
+    }
+
+    fn merge(self, batch: &mut impl TabletBatch, key: &[u8], value: &[u8]) {
+        match self.0.and_then(|(evaluator, horizon)| evaluator.bounded(value, horizon)) {
+            Some(bounded) => batch.merge(key, &bounded),
+            None => batch.merge(key, value),
+        }
+    }
+}
+
+/// Puts a blind mutation into a batch; `see` is told each key. `state` has taken the mutation's stamps in.
+fn write_rows(
+    operations: Operations<'_>,
+    stamp_us: i64,
+    (state, bounds): (&AppliedState, Bounds<'_>),
+    batch: &mut impl TabletBatch,
+    see: &mut dyn FnMut(&[u8]),
+) -> Result<(), Malformed> {
+    for operation in operations {
+        let operation = operation?;
+        see(operation.key);
+        if operation.kind == OperationKind::Overwrite && stamp_us > state.newest_explicit_us {
+            batch.put(operation.key, operation.value);
+        } else {
+            bounds.merge(batch, operation.key, operation.value);
+        }
+    }
+    Ok(())
+}
+
+/// Applies one mutation as an entry of its own to data that no replica holds, as a replica would; returns the reply.
+///
+/// # Errors
+/// If the mutation is malformed or cannot be evaluated, or the data cannot be read or written.
+pub fn apply_alone<T: TabletData>(
+    data: &Arc<T>,
+    evaluator: &dyn Evaluator,
+    (index, term): (u64, u64),
+    mutation: &[u8],
+) -> Result<WriteReply, StorageError> {
+    let corrupt = |_| StorageError::Corrupt(format!("entry {index}"));
+    let mutation = MutationRef::decode(mutation).map_err(corrupt)?;
+    let mut state = AppliedState { index, term, ..data.applied_state()? };
+    state.advance(mutation.stamp_us, mutation.explicit_us, mutation.gc_grace_s);
+    let (mut batch, bounds) = (T::Batch::default(), Bounds::of(&mutation, &state, evaluator));
+    let reply = match mutation.body() {
+        Body::Blind(operations) => {
+            write_rows(operations, mutation.stamp_us, (&state, bounds), &mut batch, &mut |_| {}).map_err(corrupt)?;
+            WriteReply::default()
+        }
+        Body::Evaluated(program) => {
+            let context = context_of(&mutation, &state);
+            let samples = KeySamples::default();
+            let view = View { data, samples: &samples, nth: index };
+            let mut changes = Changes { batch: &mut batch, state: &mut state, bounds };
+            let evaluated = evaluator.evaluate(program, context, &view, &mut changes);
+            evaluated.map_err(|failed| StorageError::Corrupt(failed.to_string()))?
+        }
+    };
+    data.apply(&mut batch, &state)?;
+    Ok(reply)
+}
+
+fn context_of(mutation: &MutationRef<'_>, state: &AppliedState) -> EvaluationContext {
+    EvaluationContext { stamp_us: mutation.stamp_us, newest_explicit_us: state.newest_explicit_us }
 }
 
 impl<B: TabletBatch> TabletChanges for Changes<'_, B> {
@@ -82,7 +163,7 @@ impl<B: TabletBatch> TabletChanges for Changes<'_, B> {
     }
 
     fn merge(&mut self, key: &[u8], value: &[u8]) {
-        self.batch.merge(key, value);
+        self.bounds.merge(self.batch, key, value);
     }
 
     fn delete(&mut self, key: &[u8]) {
@@ -188,27 +269,19 @@ impl<E: Engine> Applier<E> {
         let corrupt = |_| StorageError::Corrupt(format!("entry {} of {group}", entry.index));
         for mutation in mutations(&entry.data).map_err(corrupt)? {
             let mutation = mutation.map_err(corrupt)?;
-            state.newest_stamp_us = state.newest_stamp_us.max(mutation.stamp_us);
-            if let Some(explicit_us) = mutation.explicit_us {
-                state.newest_explicit_us = state.newest_explicit_us.max(explicit_us);
-            }
+            state.advance(mutation.stamp_us, mutation.explicit_us, mutation.gc_grace_s);
             self.mutations = self.mutations.wrapping_add(1);
             match mutation.body() {
                 Body::Blind(operations) => {
-                    let mut is_sampled = KeySamples::wants(self.mutations);
-                    for operation in operations {
-                        let operation = operation.map_err(corrupt)?;
+                    let (nth, mut is_sampled) = (self.mutations, KeySamples::wants(self.mutations));
+                    let mut see = |key: &[u8]| {
                         if std::mem::take(&mut is_sampled) {
-                            replica.handle.samples.keep(self.mutations, operation.key);
+                            replica.handle.samples.keep(nth, key);
                         }
-                        let replaces =
-                            operation.kind == OperationKind::Overwrite && mutation.stamp_us > state.newest_explicit_us;
-                        if replaces {
-                            self.batch.put(operation.key, operation.value);
-                        } else {
-                            self.batch.merge(operation.key, operation.value);
-                        }
-                    }
+                    };
+                    let bounds = Bounds::of(&mutation, state, &*replica.evaluator);
+                    write_rows(operations, mutation.stamp_us, (state, bounds), &mut self.batch, &mut see)
+                        .map_err(corrupt)?;
                 }
                 Body::Evaluated(program) => {
                     // What came before must be visible to it, under its own applied index.
@@ -230,15 +303,11 @@ impl<E: Engine> Applier<E> {
         state: &mut AppliedState,
         outcomes: &mut Outcomes,
     ) -> Result<(), StorageError> {
-        let context = EvaluationContext { stamp_us: mutation.stamp_us, newest_explicit_us: state.newest_explicit_us };
+        let (context, bounds) = (context_of(mutation, state), Bounds::of(mutation, state, &*replica.evaluator));
+        let view = View { data: &replica.handle.data, samples: &replica.handle.samples, nth: self.mutations };
         let reply = replica
             .evaluator
-            .evaluate(
-                program,
-                context,
-                &View(&replica.handle, self.mutations),
-                &mut Changes { batch: &mut self.batch, state: &mut *state },
-            )
+            .evaluate(program, context, &view, &mut Changes { batch: &mut self.batch, state: &mut *state, bounds })
             .map_err(|failed| StorageError::Corrupt(failed.to_string()))?;
         let after = AppliedState { index: entry.index, term: entry.term, ..*state };
         self.write(replica, &after, outcomes)?;

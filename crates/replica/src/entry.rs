@@ -4,7 +4,7 @@
 //! an entry is always applied in one atomic batch. An empty payload is the entry that a new leader appends.
 
 use diorite_base::bytes::{Malformed, Reader, put_slice};
-use diorite_base::mutation::{Mutation, MutationRef};
+use diorite_base::mutation::{Mutation, MutationRef, time_passes};
 
 const VERSION: u8 = 1;
 
@@ -17,11 +17,20 @@ pub(crate) struct Payload {
 impl Payload {
     /// Adds a mutation.
     pub(crate) fn push(&mut self, mutation: &Mutation) {
+        self.push_bytes(mutation.as_bytes());
+    }
+
+    /// Adds that time passes: a mutation of the leader's own, which may stand beside any other.
+    pub(crate) fn push_time(&mut self, stamp_us: i64, gc_grace_s: u32) {
+        self.push_bytes(&time_passes(stamp_us, gc_grace_s));
+    }
+
+    fn push_bytes(&mut self, mutation: &[u8]) {
         if self.bytes.is_empty() {
-            self.bytes.reserve(mutation.size_bytes() + 64);
+            self.bytes.reserve(mutation.len() + 64);
             self.bytes.push(VERSION);
         }
-        put_slice(&mut self.bytes, mutation.as_bytes());
+        put_slice(&mut self.bytes, mutation);
     }
 
     /// The encoded size so far.

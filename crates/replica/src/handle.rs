@@ -7,10 +7,10 @@ use crate::split::SplitMark;
 use arc_swap::{ArcSwap, ArcSwapOption};
 use diorite_base::write::KvError;
 use diorite_base::{Clock, NodeId, TabletId};
-use diorite_storage::{PinnedValue, ScanRange, StorageError, Tablet, TabletData};
+use diorite_storage::{PinnedValue, ScanRange, StorageError, Tablet, TabletData, UNKNOWN_GRACE_S};
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// The leader is asked how far it is no more often than this, nanoseconds.
@@ -64,6 +64,8 @@ pub struct TabletHandle<T = Tablet> {
     /// The index of the last entry that was dropped from the log.
     pub(crate) log_start: AtomicU64,
     pub(crate) flags: AtomicU64,
+    /// `gc_grace_seconds` of its table, as the catalog says: the leader sees to it that the log does, too.
+    pub(crate) gc_grace_s: AtomicU32,
     /// Log bytes appended since start, of this tablet.
     pub(crate) logged_bytes: AtomicU64,
     /// `logged_bytes` as it was when the last flush began.
@@ -116,6 +118,7 @@ impl<T: TabletData> TabletHandle<T> {
             settled: ArcSwapOption::default(),
             log_start: AtomicU64::new(0),
             flags: AtomicU64::new(flags),
+            gc_grace_s: AtomicU32::new(UNKNOWN_GRACE_S),
             logged_bytes: AtomicU64::new(0),
             flushed_bytes: AtomicU64::new(0),
             oldest_unflushed: AtomicU64::new(u64::MAX),
@@ -200,6 +203,11 @@ impl<T: TabletData> TabletHandle<T> {
         let voters = self.settled.load_full()?;
         self.finish_read(term).ok()?;
         Some(voters.to_vec())
+    }
+
+    /// How long deletions are to be kept.
+    pub fn set_gc_grace_s(&self, gc_grace_s: u32) {
+        self.gc_grace_s.store(gc_grace_s, Ordering::Relaxed);
     }
 
     /// How it was split, if it was.

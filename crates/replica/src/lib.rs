@@ -37,6 +37,7 @@ mod liveness;
 mod members;
 mod merge;
 mod opening;
+mod passing;
 mod planted;
 mod prefetch;
 mod queue;
@@ -53,6 +54,7 @@ mod waiters;
 mod wire;
 mod worker;
 
+pub use apply::apply_alone;
 pub use aside::SetAside;
 pub use catch_up::{LogAnswer, LogRead};
 pub use clocks::CLOCK_LIMIT_US;

@@ -11,13 +11,13 @@ mod driver;
 mod reopen;
 
 use crate::entry::mutations;
-use diorite_base::TabletId;
 use diorite_base::bytes::{Malformed, Reader, put_slice, put_varint};
 use diorite_base::limits::Exceeded;
 use diorite_base::mutation::{
     Body, EvaluationContext, EvaluationFailed, Evaluator, Mutation, TabletChanges, TabletView,
 };
 use diorite_base::program::{LoggedProgram, ProvenProgram, Target, Unprovable};
+use diorite_base::{Horizon, TabletId};
 use diorite_storage::{AFTER_KEYS_ABOUT_TABLETS, AppliedState, absorbed_key, staged_key};
 pub use driver::{MergeAction, MergeDriver, Part, Superseded};
 use reopen::given_up;
@@ -416,12 +416,18 @@ impl<E: Evaluator> Evaluator for Merging<E> {
         }
         let step = MergeStep::decode(program)
             .map_err(|_| EvaluationFailed("a step of a merge is malformed or of a newer version".to_owned()))?;
-        Ok(carry_out(step, view, changes)?.encode())
+        let taken_over = |value: Vec<u8>| self.0.taken_over(&value).unwrap_or(value);
+        Ok(carry_out(step, &taken_over, view, changes)?.encode())
+    }
+
+    fn bounded(&self, value: &[u8], horizon: Horizon) -> Option<Vec<u8>> {
+        self.0.bounded(value, horizon)
     }
 }
 
 fn carry_out(
     step: MergeStep,
+    taken_over: &dyn Fn(Vec<u8>) -> Vec<u8>,
     view: &dyn TabletView,
     changes: &mut dyn TabletChanges,
 ) -> Result<MergeReply, EvaluationFailed> {
@@ -444,7 +450,7 @@ fn carry_out(
                 return Ok(reply);
             }
             instead_of.map_or(Ok(()), |range| delete_rows(&range, view, changes))?;
-            rows.iter().for_each(|(key, value)| changes.put(key, value));
+            rows.into_iter().for_each(|(key, value)| changes.put(&key, &taken_over(value)));
             Progress { parts: number, ..progress }.put(from, changes);
             MergeReply::Done
         }
@@ -454,7 +460,7 @@ fn carry_out(
                 return Ok(reply);
             }
             instead_of.map_or(Ok(()), |range| delete_rows(&range, view, changes))?;
-            let pieces = take_piece(progress.pieces, &key, piece, is_last, view, changes)?;
+            let pieces = take_piece(progress.pieces, &key, (piece, is_last), taken_over, view, changes)?;
             Progress { parts: number, pieces, ..progress }.put(from, changes);
             MergeReply::Done
         }
@@ -524,8 +530,8 @@ fn delete_rows(
 fn take_piece(
     held: u32,
     key: &[u8],
-    piece: Vec<u8>,
-    is_last: bool,
+    (piece, is_last): (Vec<u8>, bool),
+    taken_over: &dyn Fn(Vec<u8>) -> Vec<u8>,
     view: &dyn TabletView,
     changes: &mut dyn TabletChanges,
 ) -> Result<u32, EvaluationFailed> {
@@ -540,7 +546,7 @@ fn take_piece(
         changes.delete(&staged_key(before));
     }
     row.extend_from_slice(&piece);
-    changes.put(key, &row);
+    changes.put(key, &taken_over(row));
     Ok(0)
 }
 

@@ -102,14 +102,15 @@ impl Inner {
         }
         let worker = (open.tablet.0 % self.options.workers as u64) as usize;
         let opening = Opening { tablet: open.tablet, members: open.members, evaluator: open.evaluator };
-        Replica::recover(&self.context, opening, data, &self.disks[disk].log, (worker, disk))
+        let replica = Replica::recover(&self.context, opening, data, &self.disks[disk].log, (worker, disk))?;
+        replica.handle.set_gc_grace_s(open.gc_grace_s);
+        Ok(replica)
     }
 
     /// Opens a tablet's data, as it is its own.
     pub(crate) fn open_data(&self, open: &OpenTablet, disk: usize) -> Result<Arc<Tablet>, StorageError> {
         let path = self.disks[disk].directory.tablet(open.tablet.0);
         let data = Arc::new(Tablet::open(&self.shared, &path, open.values, open.compaction)?);
-        data.set_gc_grace_s(open.gc_grace_s);
         if self.context.durability != Durability::Fsync {
             let log = self.disks[disk].log.clone();
             // What is flushed must not go further than the log does after a loss of power.

@@ -146,6 +146,8 @@ pub struct Replica<E: Engine> {
     pub(crate) members: Members,
     /// Writes of this turn, not proposed yet.
     pub(crate) fresh: Vec<Proposal>,
+    /// In which term the log was last told which `gc_grace_seconds`.
+    pub(crate) told_grace: (u64, u32),
     /// Waiters of proposed entries.
     pub(crate) waiting: Waiters,
     /// Whether it is in the core's list of replicas to look at in this turn.
@@ -342,6 +344,7 @@ impl<E: Engine> Replica<E> {
             ending: None,
             reopening: None,
             position: None,
+            told_grace: (0, 0),
             members_index: applied.index,
             standings: Standings::default(),
         })
@@ -475,6 +478,9 @@ impl<E: Engine> Replica<E> {
         let mut payload = Payload::default();
         let mut waiters = Vec::new();
         let mut fresh = std::mem::take(&mut self.fresh);
+        if !fresh.is_empty() {
+            self.tell_grace(&mut payload, wall_us);
+        }
         for mut proposal in fresh.drain(..) {
             proposal.mutation.stamp(self.stamps.stamp(wall_us));
             let program = program_of(&proposal.mutation);

@@ -13,16 +13,17 @@ mod splits;
 mod transfers;
 
 use super::*;
+use crate::worker::Command;
 use diorite_base::limits::Exceeded;
 use diorite_base::mutation::{
     EvaluationContext, EvaluationFailed, Evaluator, Mutation, OperationKind, TabletChanges, TabletView,
 };
 use diorite_base::program::{LoggedProgram, ProvenProgram, Target};
 use diorite_base::write::{Completion, KvError, WriteReply, WriteSink};
-use diorite_base::{Clock, GroupId, NodeId, SystemClock, TabletId};
+use diorite_base::{Clock, GroupId, Horizon, NodeId, SystemClock, TabletId};
 use diorite_rpc::{NoTransport, Transport};
 use diorite_storage::{
-    CompactionStyle, CompactionTime, CompactionVerdict, DataDirectory, Shared, StorageOptions, ValueSemantics, Values,
+    CompactionStyle, CompactionVerdict, DataDirectory, Shared, StorageOptions, UNKNOWN_GRACE_S, ValueSemantics, Values,
 };
 use std::path::Path;
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -46,7 +47,7 @@ impl ValueSemantics for Sums {
         Some(sum.to_le_bytes().to_vec())
     }
 
-    fn compact(&self, _: &[u8], _: &[u8], _: &CompactionTime) -> CompactionVerdict {
+    fn compact(&self, _: &[u8], _: &[u8], _: &Horizon) -> CompactionVerdict {
         CompactionVerdict::Keep
     }
 }
@@ -143,7 +144,7 @@ fn start_durable(
     transport: Arc<dyn Transport>,
 ) -> Store {
     let storage = StorageOptions { log_bytes: LOG_BYTES, ..StorageOptions::for_memory(256 << 20, 2) };
-    let shared = Shared::new(storage, Arc::new(Sums), Arc::clone(&clock)).unwrap();
+    let shared = Shared::new(storage, Arc::new(Sums)).unwrap();
     let directory = |home: &&Path| {
         let mut directory = DataDirectory::open(home).unwrap();
         if directory.identity().is_none() {
@@ -305,6 +306,39 @@ fn a_whole_row_replaces_unless_a_client_gave_a_greater_timestamp() {
     assert_eq!(read(&store, 1_000, 1), 20, "merged");
     write_all(&store, vec![overwrite(None)]);
     assert_eq!(read(&store, 1_000, 1), 30, "merged from then on");
+}
+
+#[test]
+fn the_log_says_what_time_it_is_and_how_long_deletions_stay() {
+    let home = tempfile::tempdir().unwrap();
+    let store = start(home.path(), 1 << 30);
+    open(&store, [1_000]);
+    let handle = store.handle(TabletId(1_000)).unwrap();
+    let state = || handle.data().applied_state().unwrap();
+    assert_eq!(state().gc_grace_s, UNKNOWN_GRACE_S, "nothing costs an entry of its own");
+    write_all(&store, vec![(1_000, add(1, 1))]);
+    assert_eq!(state().gc_grace_s, 0, "it went with the first write");
+    let Horizon { now_s, rows_s, ranges_s } = state().horizon;
+    assert!(now_s > 0 && (rows_s, ranges_s) == (now_s, now_s));
+    handle.set_gc_grace_s(77);
+    write_all(&store, vec![(1_000, add(1, 1))]);
+    assert_eq!(state().gc_grace_s, 77);
+    // A leader that is not written to says it by itself.
+    handle.set_gc_grace_s(0);
+    let before = state();
+    store.inner.queues[handle.worker].command(Command::PassTime(TabletId(1_000)));
+    // Answered after that has been written.
+    store.describe(TabletId(1_000)).unwrap();
+    let after = state();
+    assert_eq!((after.index, after.gc_grace_s), (before.index + 1, 0));
+    assert!(after.newest_stamp_us > before.newest_stamp_us && after.horizon.rows_s >= before.horizon.now_s);
+    assert_eq!(read(&store, 1_000, 1), 2);
+    drop(handle);
+    drop(store);
+    let store = start(home.path(), 1 << 30);
+    open(&store, [1_000]);
+    let replayed = store.handle(TabletId(1_000)).unwrap().data().applied_state().unwrap();
+    assert_eq!((replayed.horizon, replayed.gc_grace_s), (after.horizon, after.gc_grace_s));
 }
 
 #[test]

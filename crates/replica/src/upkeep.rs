@@ -2,6 +2,7 @@
 //! durable, watch the free space, look after disks on which something has failed.
 //!
 //! A tablet is also flushed when reads have folded the operands of a key again and again: that makes one of them (`Tablet::wants_flush_for_reads`).
+//! Tablets that hold what expires and are not written to learn the time ([`passing`]).
 //! The tablet whose unflushed writes are oldest is flushed first: that frees the log. Tablets that have been written to since the same moment are flushed
 //! one after another, not together ([`FlushPace`]). One thread, woken ten times a second or when a worker waits for memory.
 
@@ -9,6 +10,7 @@ use crate::copy::Copies;
 use crate::disks::Disk;
 use crate::flush_pace::FlushPace;
 use crate::handle::TabletHandle;
+use crate::passing;
 use crate::store::{Durability, Inner};
 use crate::worker::Command;
 use ahash::AHashMap;
@@ -27,6 +29,9 @@ const CROWDED_NS: u64 = 500_000_000;
 
 /// How often it looks for copies that were not finished, nanoseconds.
 const SWEEP_NS: u64 = 10_000_000_000;
+
+/// In how many rounds it is looked once for idle tablets that should know the time.
+const TIME_ROUNDS: u64 = 600;
 
 #[derive(Default)]
 struct GateState {
@@ -103,6 +108,9 @@ pub(crate) fn run(inner: &Inner, copies: &Copies) {
             copies.sweep();
             inner.sweep_aside();
         }
+        if rounds.is_multiple_of(TIME_ROUNDS) {
+            pass_time(inner);
+        }
         inner.memory.workers.notify_all();
     }
 }
@@ -166,6 +174,24 @@ fn flush_over_limits(inner: &Inner, pace: &mut FlushPace) {
             break;
         }
         excess = excess.saturating_sub(begin_flush(inner, handle));
+    }
+}
+
+/// Lets idle tablets that hold what expires know the time.
+fn pass_time(inner: &Inner) {
+    let now_s = u32::try_from(inner.context.clock.wall_us() / 1_000_000).unwrap_or(u32::MAX);
+    for handle in inner.tablets.load().values() {
+        match passing::due(handle, now_s) {
+            Ok(due) => {
+                if due.entry {
+                    inner.queues[handle.worker].command(Command::PassTime(handle.tablet));
+                }
+                if due.flush {
+                    begin_flush(inner, handle);
+                }
+            }
+            Err(error) => tracing::warn!(tablet = %handle.tablet, %error, "could not read the applied state"),
+        }
     }
 }
 

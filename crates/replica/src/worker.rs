@@ -28,6 +28,8 @@ pub(crate) enum Command {
     Close(TabletId, SyncSender<Result<(), KvError>>),
     /// Let go of this replica, whose data a copy will replace.
     Detach(TabletId, SyncSender<Result<(), KvError>>),
+    /// Let this tablet's log know the time, if it is led here.
+    PassTime(TabletId),
     /// Let another replica lead.
     Yield(TabletId),
     /// Let go of this replica, which is about to be moved to another disk; answer what it must remember.
@@ -138,6 +140,7 @@ impl Worker {
                 self.core.detach(tablet);
                 let _ = reply.send(Ok(()));
             }
+            Command::PassTime(tablet) => self.core.pass_time(tablet),
             Command::Yield(tablet) => self.core.give_way(tablet),
             Command::Vacate(tablet, reply) => {
                 let _ = reply.send(self.core.vacate(tablet));

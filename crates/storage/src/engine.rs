@@ -1,7 +1,8 @@
 //! What the replica layer needs of a storage engine. RocksDB with raft-engine is one; the memory engine, whose crashes can be staged, is another.
 
+use crate::applied::AppliedState;
 use crate::error::StorageError;
-use crate::tablet::{AppliedState, ScanRange};
+use crate::tablet::ScanRange;
 use diorite_base::GroupId;
 use diorite_raft::{ConfState, Entry, HardState, LogReader, Recovered};
 use std::ops::Deref;

@@ -5,10 +5,12 @@
 //! after a crash is exactly the prefix of the Raft log that its [`AppliedState`] names. Values are opaque; what merging and expiry mean
 //! comes in through [`ValueSemantics`]. Nothing here knows CQL. Left out: replication, and deciding when to flush.
 
+mod applied;
 pub mod companions;
 mod directory;
 mod engine;
 mod error;
+mod expiry;
 mod listener;
 mod log_files;
 mod memory;
@@ -21,6 +23,7 @@ mod semantics;
 mod shared;
 mod tablet;
 
+pub use applied::{AppliedState, UNKNOWN_GRACE_S};
 pub use directory::{DataDirectory, Identity, machine_boot};
 pub use engine::{Engine, Log, LogRecords, Rocks, TabletBatch, TabletData};
 pub use error::StorageError;
@@ -30,11 +33,11 @@ pub use options::StorageOptions;
 pub use precedence::make_way;
 pub use raft_log::{FILE_BYTES as LOG_FILE_BYTES, GroupReader, LogBatch, RaftLog};
 pub use rust_rocksdb::statistics::Ticker;
-pub use semantics::{CompactionTime, CompactionVerdict, ValueSemantics};
+pub use semantics::{CompactionVerdict, ValueSemantics};
 pub use shared::{Shared, StorageCounters};
 pub use tablet::{
-    AFTER_ALL_KEYS, AFTER_KEYS_ABOUT_TABLETS, AppliedState, Batch, CompactionStyle, MEMBERS_KEY, PinnedValue,
-    SPLIT_KEY, ScanRange, Tablet, TabletFiles, TabletStatistics, Values, absorbed_key, staged_key,
+    AFTER_ALL_KEYS, AFTER_KEYS_ABOUT_TABLETS, Batch, CompactionStyle, MEMBERS_KEY, PinnedValue, SPLIT_KEY, ScanRange,
+    Tablet, TabletFiles, TabletStatistics, Values, absorbed_key, staged_key,
 };
 
 #[cfg(test)]

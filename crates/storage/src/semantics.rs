@@ -1,5 +1,7 @@
 //! The seam through which the row model tells storage what merging and expiry mean.
 
+use diorite_base::Horizon;
+
 /// What compaction does with an entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CompactionVerdict {
@@ -13,21 +15,21 @@ pub enum CompactionVerdict {
 
 /// The meaning of values. Called from RocksDB's threads: must not block or panic.
 pub trait ValueSemantics: Send + Sync + 'static {
-    /// Folds `operands`, oldest first, onto `existing`. `None` if they are malformed, which RocksDB reports as corruption.
+    /// Folds `operands`, oldest first, onto `existing`, or onto nothing if nothing is stored. `None` if they are malformed, which RocksDB
+    /// reports as corruption.
     fn fold<'a>(&self, existing: Option<&'a [u8]>, operands: &mut dyn Iterator<Item = &'a [u8]>) -> Option<Vec<u8>>;
 
-    /// Judges a whole entry during compaction.
-    fn compact(&self, key: &[u8], value: &[u8], time: &CompactionTime) -> CompactionVerdict;
-}
+    /// Folds neighbouring operands, oldest first, into one, whatever is stored below them. `None` if that cannot be done: they stay apart.
+    fn fold_apart(&self, operands: &[&[u8]]) -> Option<Vec<u8>> {
+        self.fold(None, &mut operands.iter().copied())
+    }
 
-/// What a compaction knows of time. Seconds since the epoch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct CompactionTime {
-    /// Now.
-    pub now_s: u32,
-    /// Tombstones created before may be dropped.
-    pub purge_before_s: u32,
-    /// Whether clients have written timestamps of their own to this tablet. If so, a deletion of many entries may still have to hide some
-    /// that are stored.
-    pub has_explicit_timestamps: bool,
+    /// Judges a whole entry during compaction, by the time that the log has decided on.
+    fn compact(&self, key: &[u8], value: &[u8], horizon: &Horizon) -> CompactionVerdict;
+
+    /// Whether a later horizon may leave less of a value, although nothing is written to it.
+    fn awaits_time(&self, value: &[u8]) -> bool {
+        let _ = value;
+        false
+    }
 }

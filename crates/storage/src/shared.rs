@@ -2,21 +2,18 @@
 //! options made from them.
 
 use crate::error::StorageError;
+use crate::expiry::{Expiry, ExpiryFilterFactory};
 use crate::listener::{Listener, TabletEvents};
 use crate::options::StorageOptions;
-use crate::semantics::{CompactionTime, CompactionVerdict, ValueSemantics};
-use crate::tablet::{CompactionStyle, Values, is_about_the_tablet};
-use diorite_base::Clock;
-use rust_rocksdb::compaction_filter::{CompactionFilter, Decision};
-use rust_rocksdb::compaction_filter_factory::{CompactionFilterContext, CompactionFilterFactory};
+use crate::semantics::ValueSemantics;
+use crate::tablet::{CompactionStyle, Values};
 use rust_rocksdb::statistics::{StatsLevel, Ticker};
 use rust_rocksdb::{
     BlockBasedIndexType, BlockBasedOptions, Cache, DBCompactionStyle, DBCompressionType, DataBlockIndexType, Env,
     LogLevel, MergeOperands, Options, ReadOptions, ReadTier, UniversalCompactOptions, WriteBufferManager, WriteOptions,
 };
-use std::ffi::CStr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 
 /// Levels of a tablet; universal compaction uses the upper ones as slots for sorted runs.
 const LEVELS: i32 = 7;
@@ -51,29 +48,15 @@ pub struct Shared {
     cache: Cache,
     write_buffers: WriteBufferManager,
     semantics: Arc<dyn ValueSemantics>,
-    clock: Arc<dyn Clock>,
     counters: Arc<StorageCounters>,
     pub(crate) write_options: WriteOptions,
     pub(crate) read_cached: ReadOptions,
     pub(crate) read_any: ReadOptions,
 }
 
-/// What a tablet's compaction filter must know; the tablet keeps it current.
-#[derive(Debug)]
-pub(crate) struct ExpiryRules {
-    /// `gc_grace_seconds`
-    pub(crate) gc_grace_s: AtomicU32,
-    /// The greatest client-given timestamp seen, `i64::MIN` if none.
-    pub(crate) newest_explicit_us: AtomicI64,
-}
-
 impl Shared {
     /// Makes the caches, pools and limits.
-    pub fn new(
-        options: StorageOptions,
-        semantics: Arc<dyn ValueSemantics>,
-        clock: Arc<dyn Clock>,
-    ) -> Result<Arc<Self>, StorageError> {
+    pub fn new(options: StorageOptions, semantics: Arc<dyn ValueSemantics>) -> Result<Arc<Self>, StorageError> {
         let cache = Cache::new_hyper_clock_cache(options.cache_bytes, 0);
         let write_buffers =
             WriteBufferManager::new_write_buffer_manager_with_cache(options.memtable_limit_bytes, false, cache.clone());
@@ -88,7 +71,6 @@ impl Shared {
             cache,
             write_buffers,
             semantics,
-            clock,
             counters: Arc::default(),
             write_options,
             read_cached,
@@ -127,7 +109,7 @@ impl Shared {
         values: Values,
         compaction: CompactionStyle,
         events: &Arc<TabletEvents>,
-        rules: &Arc<ExpiryRules>,
+        expiry: &Arc<Expiry>,
     ) -> Options {
         let mut options = self.base.clone();
         options.add_event_listener(Listener {
@@ -142,16 +124,20 @@ impl Shared {
         if values == Values::Plain {
             return options;
         }
-        let (semantics, events) = (Arc::clone(&self.semantics), Arc::clone(events));
+        let (full, apart) = (Arc::clone(&self.semantics), Arc::clone(&self.semantics));
+        let events = Arc::clone(events);
         let merge = move |_: &[u8], existing: Option<&[u8]>, operands: &MergeOperands| {
             events.refolding.note(operands.len(), operands.iter());
-            semantics.fold(existing, &mut operands.iter())
+            full.fold(existing, &mut operands.iter())
         };
-        options.set_merge_operator_associative(c"diorite.rows.1", merge);
+        let partial = move |_: &[u8], _: Option<&[u8]>, operands: &MergeOperands| {
+            apart.fold_apart(&operands.iter().collect::<Vec<_>>())
+        };
+        options.set_merge_operator(c"diorite.rows.1", merge, partial);
         options.set_compaction_filter_factory(ExpiryFilterFactory {
             semantics: Arc::clone(&self.semantics),
-            clock: Arc::clone(&self.clock),
-            rules: Arc::clone(rules),
+            expiry: Arc::clone(expiry),
+            style: compaction,
         });
         options
     }
@@ -240,61 +226,4 @@ fn table_options(options: &StorageOptions, cache: &Cache) -> BlockBasedOptions {
     table.set_data_block_hash_ratio(0.75);
     table.set_format_version(6);
     table
-}
-
-struct ExpiryFilterFactory {
-    semantics: Arc<dyn ValueSemantics>,
-    clock: Arc<dyn Clock>,
-    rules: Arc<ExpiryRules>,
-}
-
-impl CompactionFilterFactory for ExpiryFilterFactory {
-    type Filter = ExpiryFilter;
-
-    fn create(&mut self, _: CompactionFilterContext) -> ExpiryFilter {
-        let now_s = u32::try_from(self.clock.wall_us() / 1_000_000).unwrap_or(u32::MAX);
-        let grace_s = self.rules.gc_grace_s.load(Ordering::Relaxed);
-        let time = CompactionTime {
-            now_s,
-            purge_before_s: now_s.saturating_sub(grace_s),
-            has_explicit_timestamps: self.rules.newest_explicit_us.load(Ordering::Acquire) != i64::MIN,
-        };
-        ExpiryFilter { semantics: Arc::clone(&self.semantics), time, replacement: Vec::new() }
-    }
-
-    fn name(&self) -> &CStr {
-        c"diorite.expiry.1"
-    }
-}
-
-/// Drops what has expired from whole entries; merge operands are left for the merge.
-pub(crate) struct ExpiryFilter {
-    semantics: Arc<dyn ValueSemantics>,
-    time: CompactionTime,
-    /// The last replacement handed to RocksDB, kept until the next call.
-    replacement: Vec<u8>,
-}
-
-impl CompactionFilter for ExpiryFilter {
-    fn filter(&mut self, _level: u32, key: &[u8], value: &[u8]) -> Decision {
-        if is_about_the_tablet(key) {
-            return Decision::Keep;
-        }
-        match self.semantics.compact(key, value, &self.time) {
-            CompactionVerdict::Keep => Decision::Keep,
-            CompactionVerdict::Remove => Decision::Remove,
-            CompactionVerdict::Replace(value) => {
-                self.replacement = value;
-                // SAFETY: RocksDB's C interface copies the new value into its own string before it calls the filter again or
-                // destroys it, and `replacement` is not touched until then; the slice is never used longer than that.
-                let replacement =
-                    unsafe { std::slice::from_raw_parts(self.replacement.as_ptr(), self.replacement.len()) };
-                Decision::Change(replacement)
-            }
-        }
-    }
-
-    fn name(&self) -> &CStr {
-        c"diorite.expiry.1"
-    }
 }

@@ -4,12 +4,13 @@
 //! [`AppliedState`] it leads to. Keys of the data are at least eight bytes long (they start with a token), so the one-byte
 //! [`META_KEY`] never meets one.
 
+use crate::applied::AppliedState;
 use crate::directory::remove_tablet;
 use crate::engine::{TabletBatch, TabletData};
 use crate::error::StorageError;
+use crate::expiry::Expiry;
 use crate::listener::{BeforeFlush, TabletEvents};
-use crate::shared::{ExpiryRules, Shared};
-use diorite_base::bytes::Reader;
+use crate::shared::Shared;
 use parking_lot::Mutex;
 use rust_rocksdb::checkpoint::Checkpoint;
 use rust_rocksdb::{
@@ -17,7 +18,7 @@ use rust_rocksdb::{
 };
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 /// Where the applied state is kept; sorts before all data.
@@ -59,51 +60,6 @@ const SCAN_FILL_ENTRIES: usize = 1_000;
 /// Whether the key is not one of the data.
 pub(crate) fn is_about_the_tablet(key: &[u8]) -> bool {
     [META_KEY, MEMBERS_KEY, SPLIT_KEY].contains(&key) || matches!(key, [0, 3, _, _, _, _, _] | [0, 4, _, _, _, _])
-}
-
-/// How far the Raft log has been applied to a tablet, and what the log has said so far about the tablet as a whole.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct AppliedState {
-    /// Index of the last applied entry.
-    pub index: u64,
-    /// Its term.
-    pub term: u64,
-    /// The greatest client-given timestamp applied, microseconds; `i64::MIN` if none.
-    pub newest_explicit_us: i64,
-    /// The greatest server timestamp applied, microseconds; a new leader's clock starts above it.
-    pub newest_stamp_us: i64,
-    /// Flag bits raised by evaluated mutations.
-    pub flags: u64,
-}
-
-impl Default for AppliedState {
-    fn default() -> Self {
-        Self { index: 0, term: 0, newest_explicit_us: i64::MIN, newest_stamp_us: 0, flags: 0 }
-    }
-}
-
-impl AppliedState {
-    fn encode(&self) -> [u8; 40] {
-        let mut bytes = [0; 40];
-        bytes[..8].copy_from_slice(&self.index.to_le_bytes());
-        bytes[8..16].copy_from_slice(&self.term.to_le_bytes());
-        bytes[16..24].copy_from_slice(&self.newest_explicit_us.to_le_bytes());
-        bytes[24..32].copy_from_slice(&self.newest_stamp_us.to_le_bytes());
-        bytes[32..].copy_from_slice(&self.flags.to_le_bytes());
-        bytes
-    }
-
-    fn decode(bytes: &[u8]) -> Result<Self, StorageError> {
-        let corrupt = |_| StorageError::Corrupt("applied state".to_owned());
-        let mut reader = Reader::new(bytes);
-        Ok(Self {
-            index: reader.u64().map_err(corrupt)?,
-            term: reader.u64().map_err(corrupt)?,
-            newest_explicit_us: reader.i64().map_err(corrupt)?,
-            newest_stamp_us: reader.i64().map_err(corrupt)?,
-            flags: reader.u64().map_err(corrupt)?,
-        })
-    }
 }
 
 /// Changes to be written together.
@@ -187,7 +143,7 @@ pub struct Tablet {
     directory: PathBuf,
     shared: Arc<Shared>,
     events: Arc<TabletEvents>,
-    rules: Arc<ExpiryRules>,
+    expiry: Arc<Expiry>,
     files: Mutex<FilesKept>,
     doomed: AtomicBool,
     /// The sizes of the files when they were last looked at, and how much background work there had been.
@@ -262,22 +218,21 @@ impl Tablet {
         compaction: CompactionStyle,
     ) -> Result<Self, StorageError> {
         let events = Arc::new(TabletEvents::default());
-        let rules =
-            Arc::new(ExpiryRules { gc_grace_s: AtomicU32::new(864_000), newest_explicit_us: AtomicI64::new(i64::MIN) });
-        let db = DB::open(&shared.tablet_options(values, compaction, &events, &rules), directory)?;
+        let expiry = Arc::<Expiry>::default();
+        let db = DB::open(&shared.tablet_options(values, compaction, &events, &expiry), directory)?;
         let tablet = Self {
             db,
             directory: directory.to_owned(),
             shared: Arc::clone(shared),
             events,
-            rules,
+            expiry,
             files: Mutex::default(),
             doomed: AtomicBool::new(false),
             seen: Mutex::default(),
             open: Arc::new(()),
         };
-        let state = tablet.applied_state()?;
-        tablet.rules.newest_explicit_us.store(state.newest_explicit_us, Ordering::Release);
+        // RocksDB has no log of its own, so what it opens with has reached the disk.
+        tablet.expiry.note_durable(tablet.applied_state()?);
         Ok(tablet)
     }
 
@@ -290,7 +245,9 @@ impl Tablet {
     pub fn flushed_state(&self) -> Result<AppliedState, StorageError> {
         let mut options = ReadOptions::default();
         options.set_read_tier(ReadTier::Persisted);
-        self.read_state(&options)
+        let state = self.read_state(&options)?;
+        self.expiry.note_durable(state);
+        Ok(state)
     }
 
     fn read_state(&self, options: &ReadOptions) -> Result<AppliedState, StorageError> {
@@ -303,14 +260,13 @@ impl Tablet {
     /// Writes `batch` and the state it leads to, atomically.
     pub fn apply(&self, batch: &mut Batch, state: &AppliedState) -> Result<(), StorageError> {
         batch.inner.put(META_KEY, state.encode());
-        self.rules.newest_explicit_us.store(state.newest_explicit_us, Ordering::Release);
         self.db.write_opt(&batch.inner, &self.shared.write_options)?;
         Ok(())
     }
 
-    /// Tells compaction how long to keep tombstones.
-    pub fn set_gc_grace_s(&self, gc_grace_s: u32) {
-        self.rules.gc_grace_s.store(gc_grace_s, Ordering::Relaxed);
+    /// Whether the last compactions have left something that time alone would let go.
+    pub fn awaits_time(&self) -> bool {
+        self.expiry.awaits_time()
     }
 
     /// Reads from memory only. `None`: the disk would have to be asked.
@@ -472,6 +428,9 @@ impl Tablet {
 
     /// Compacts everything, and waits for it.
     pub fn compact(&self) {
+        if let Err(error) = self.flushed_state() {
+            tracing::warn!(directory = %self.directory.display(), %error, "could not read the flushed state");
+        }
         self.db.compact_range(None::<&[u8]>, None::<&[u8]>);
     }
 

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use super::*;
-use diorite_base::{Clock, GroupId, SystemClock};
+use diorite_base::{Clock, GroupId, Horizon, SystemClock};
 use diorite_raft::{Entry, LogReader};
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ impl ValueSemantics for Sums {
         Some(sum.to_le_bytes().to_vec())
     }
 
-    fn compact(&self, _: &[u8], value: &[u8], _: &CompactionTime) -> CompactionVerdict {
+    fn compact(&self, _: &[u8], value: &[u8], _: &Horizon) -> CompactionVerdict {
         match number(value) {
             0 => CompactionVerdict::Remove,
             1_000 => CompactionVerdict::Replace(1u64.to_le_bytes().to_vec()),
@@ -38,8 +38,7 @@ impl ValueSemantics for Sums {
 }
 
 fn shared() -> Arc<Shared> {
-    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-    Shared::new(StorageOptions::for_memory(256 << 20, 2), Arc::new(Sums), clock).unwrap()
+    Shared::new(StorageOptions::for_memory(256 << 20, 2), Arc::new(Sums)).unwrap()
 }
 
 fn open(shared: &Arc<Shared>, path: &std::path::Path) -> Arc<Tablet> {

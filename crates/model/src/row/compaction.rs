@@ -55,7 +55,9 @@ impl Pass {
             return Fate::Drop;
         }
         match content {
-            Content::Value(_, Some(expiry)) | Content::Expired(expiry) if self.outlives(timestamp_us, expiry) => Fate::Drop,
+            Content::Value(_, Some(expiry)) | Content::Expired(expiry) if self.outlives(timestamp_us, expiry) => {
+                Fate::Drop
+            }
             Content::Value(_, Some(expiry)) if !expiry.is_live(self.horizon.now_s) => Fate::Empty(expiry),
             Content::Tombstone(local_s) if self.horizon.is_past_in_row(timestamp_us, local_s) => Fate::Drop,
             _ => Fate::Keep,
@@ -122,12 +124,7 @@ impl Pass {
     }
 
     /// Returns whether anything is left.
-    fn rewrite(
-        &self,
-        reader: &RowReader<'_>,
-        horizon: Option<Horizon>,
-        out: &mut Vec<u8>,
-    ) -> Result<bool, Malformed> {
+    fn rewrite(&self, reader: &RowReader<'_>, horizon: Option<Horizon>, out: &mut Vec<u8>) -> Result<bool, Malformed> {
         let mut writer = RowWriter::bounded(out, reader.base_us(), horizon);
         if let Some(marker) = reader.marker().filter(|_| self.keeps_marker(reader)) {
             writer.marker(marker);

@@ -21,7 +21,8 @@ pub fn fold(values: &[&[u8]], out: &mut Vec<u8>) -> Result<(), Malformed> {
     let deletion = rows.iter().filter_map(RowReader::deletion).max();
     let shadow_us = deletion.map_or(NOTHING_DELETED, |deletion| deletion.timestamp_us);
     let marker = rows.iter().fold(None, |best, row| merge_markers(best, row.marker()));
-    let mut folding = Folding { writer: RowWriter::bounded(out, base_us, latest_horizon(values.iter().copied())), shadow_us };
+    let mut folding =
+        Folding { writer: RowWriter::bounded(out, base_us, latest_horizon(values.iter().copied())), shadow_us };
     if let Some(marker) = marker.filter(|marker| marker.timestamp_us > shadow_us) {
         folding.writer.marker(marker);
     }

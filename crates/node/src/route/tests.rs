@@ -149,7 +149,7 @@ fn catalog(nodes: u64, replication_factor: u32, tablets: u32) -> Catalog {
 fn start_store(home: &std::path::Path, node: u64, transport: Arc<dyn Transport>) -> Arc<Store> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let storage = StorageOptions::for_memory(64 << 20, 2);
-    let shared = Shared::new(storage, Arc::new(RowSemantics), Arc::clone(&clock)).unwrap();
+    let shared = Shared::new(storage, Arc::new(RowSemantics)).unwrap();
     let mut directory = DataDirectory::open(home).unwrap();
     directory.claim(Uuid::from_u128(9), node, Uuid::from_u128(u128::from(node))).unwrap();
     let options = StoreOptions {

@@ -359,7 +359,8 @@ impl<'p> Collector<'p> {
         if self.is_partition_done {
             return Ok(Step::More);
         }
-        let deleted_us = deletions.map_or(NOTHING_DELETED, |found| found.deletion_for(&key[partition_len + 1..], value));
+        let deleted_us =
+            deletions.map_or(NOTHING_DELETED, |found| found.deletion_for(&key[partition_len + 1..], value));
         let live = LiveRow::new(value, self.now_s, deleted_us).map_err(corrupt)?;
         if !self.plan.table.row_exists(&live).map_err(corrupt)? {
             return Ok(Step::More);

@@ -9,13 +9,14 @@ use super::{
     ColumnTest, ListEdit, PARTITION_DELETIONS, Program, ProgramOperation, ProgramReply, RowCondition, RowTest, Seen,
     SeenRow, StoredValue, TestTree, document,
 };
+use diorite_base::Horizon;
 use diorite_base::limits::MAX_EDIT_BYTES;
 use diorite_base::mutation::{EvaluationContext, EvaluationFailed, Evaluator, TabletChanges, TabletView};
 use diorite_model::Malformed;
 use diorite_model::deletions::DeletionsWriter;
-use diorite_model::key;
 use diorite_model::row::{Deletion, RowWriter};
 use diorite_model::types::CqlType;
+use diorite_model::{entry, key};
 use std::rc::Rc;
 
 /// Up to this many rows are removed key by key, more by one range deletion.
@@ -38,6 +39,14 @@ impl Evaluator for TabletEvaluator {
         let now_s = crate::exec::evaluate::now_seconds(context.stamp_us);
         let run = Run { context, stored: Stored::new(view, now_s, &program.dropped_columns) };
         Ok(run.program(&program, changes)?.encode())
+    }
+
+    fn bounded(&self, value: &[u8], horizon: Horizon) -> Option<Vec<u8>> {
+        entry::bounded(value, horizon)
+    }
+
+    fn taken_over(&self, value: &[u8]) -> Option<Vec<u8>> {
+        entry::taken_over(value)
     }
 }
 

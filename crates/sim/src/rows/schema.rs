@@ -4,9 +4,9 @@ use super::kv::SimKv;
 use super::same::Said;
 use crate::clock::TrueTime;
 use crate::dice::Dice;
-use diorite_base::TabletId;
 use diorite_base::account::Meter;
 use diorite_base::random::SplitMix64;
+use diorite_base::{Horizon, TabletId};
 use diorite_cql::protocol::client::{
     ClientRequest, ClientResponse, Parameters, RequestHead, decode_response, encode_request,
 };
@@ -17,7 +17,7 @@ use diorite_model::entry;
 use diorite_query::budget::Budget;
 use diorite_query::engine::{Answered, EngineConfig, OwnedRequest};
 use diorite_query::{QueryEngine, Session};
-use diorite_storage::{CompactionTime, CompactionVerdict, ValueSemantics};
+use diorite_storage::{CompactionVerdict, ValueSemantics};
 use std::collections::BTreeMap;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -162,10 +162,15 @@ impl ValueSemantics for Rows {
         Some(folded)
     }
 
-    fn compact(&self, _: &[u8], value: &[u8], time: &CompactionTime) -> CompactionVerdict {
-        let must_stay = time.has_explicit_timestamps && entry::is_header(value);
-        let purge_before_s = if must_stay { 0 } else { time.purge_before_s };
-        match entry::compact(value, time.now_s, purge_before_s) {
+    fn fold_apart(&self, operands: &[&[u8]]) -> Option<Vec<u8>> {
+        if !entry::can_fold_apart(operands.iter().copied()) {
+            return None;
+        }
+        self.fold(None, &mut operands.iter().copied())
+    }
+
+    fn compact(&self, _: &[u8], value: &[u8], horizon: &Horizon) -> CompactionVerdict {
+        match entry::compact(value, *horizon) {
             entry::Compaction::Keep => CompactionVerdict::Keep,
             entry::Compaction::Remove => CompactionVerdict::Remove,
             entry::Compaction::Replace(value) => CompactionVerdict::Replace(value),

@@ -3,7 +3,8 @@
 //! Always true: a crash leaves what a disk would. A [`MemoryTablet`] comes back as of its last flush, data and applied state together; a
 //! [`MemoryLog`] comes back with everything that was synced and a prefix of the batches written since, each whole or not at all, as
 //! raft-engine's checksums leave them. Nothing here waits, reads a clock or draws a random number: when a crash happens, how much of
-//! the log's tail survives it and how long a write takes is the simulation's to decide. Left out: bytes on a disk, expiry during compaction.
+//! the log's tail survives it and how long a write takes is the simulation's to decide.
+//! Compaction is its owner's to ask for, too, of any of the keys. Left out: bytes on a disk.
 
 mod log;
 mod tablet;

@@ -1,9 +1,10 @@
 //! A tablet replica's data in memory, and the copy of it that a crash leaves.
 
+use crate::applied::AppliedState;
 use crate::engine::{TabletBatch, TabletData};
 use crate::error::StorageError;
-use crate::semantics::ValueSemantics;
-use crate::tablet::{AppliedState, ScanRange, is_about_the_tablet};
+use crate::semantics::{CompactionVerdict, ValueSemantics};
+use crate::tablet::{ScanRange, is_about_the_tablet};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -56,6 +57,8 @@ struct Contents {
 struct Copies {
     live: Contents,
     flushed: Contents,
+    /// What is live and not flushed.
+    unflushed: Vec<Change>,
 }
 
 /// A tablet replica's data. Merge operands are folded as they come.
@@ -74,6 +77,31 @@ impl MemoryTablet {
     pub fn flush(&self) {
         let mut copies = self.copies.lock();
         copies.flushed = copies.live.clone();
+        copies.unflushed.clear();
+    }
+
+    /// Compacts what is flushed of the keys that are chosen, as RocksDB does it with files: at the horizon of the flushed state. What was applied since
+    /// stands above that.
+    ///
+    /// # Errors
+    /// If a value is malformed.
+    pub fn compact(&self, chosen: &mut dyn FnMut(&[u8]) -> bool) -> Result<(), StorageError> {
+        let Some(semantics) = &self.semantics else { return Ok(()) };
+        let mut copies = self.copies.lock();
+        let mut values = Values::new();
+        for (key, value) in &copies.flushed.values {
+            let is_chosen = !is_about_the_tablet(key) && chosen(key);
+            let verdict = is_chosen.then(|| semantics.compact(key, value, &copies.flushed.state.horizon));
+            match verdict {
+                None | Some(CompactionVerdict::Keep) => values.insert(key.clone(), Arc::clone(value)),
+                Some(CompactionVerdict::Remove) => None,
+                Some(CompactionVerdict::Replace(less)) => values.insert(key.clone(), less.into()),
+            };
+        }
+        let mut live = values.clone();
+        copies.unflushed.iter().try_for_each(|change| self.change(&mut live, change))?;
+        (copies.flushed.values, copies.live.values) = (values, live);
+        Ok(())
     }
 
     /// The state that a crash now would leave.
@@ -84,14 +112,14 @@ impl MemoryTablet {
     /// The tablet as it is found after a crash. Who still holds this one sees it as before, as a process that is not yet dead would.
     pub fn crash(&self) -> Self {
         let flushed = self.copies.lock().flushed.clone();
-        let copies = Copies { live: flushed.clone(), flushed };
+        let copies = Copies { live: flushed.clone(), flushed, unflushed: Vec::new() };
         Self { copies: Mutex::new(copies), semantics: self.semantics.clone() }
     }
 
     /// A copy of what is applied now, durable as a whole.
     pub fn checkpoint(&self) -> Self {
         let live = self.copies.lock().live.clone();
-        let copies = Copies { live: live.clone(), flushed: live };
+        let copies = Copies { live: live.clone(), flushed: live, unflushed: Vec::new() };
         Self { copies: Mutex::new(copies), semantics: self.semantics.clone() }
     }
 
@@ -150,6 +178,7 @@ impl TabletData for MemoryTablet {
             batch.changes.iter().try_for_each(|change| self.change(&mut copies.live.values, change))?;
         }
         copies.live.state = *state;
+        copies.unflushed.append(&mut batch.changes);
         Ok(())
     }
 

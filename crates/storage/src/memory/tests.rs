@@ -2,13 +2,14 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use super::*;
+use crate::applied::AppliedState;
 use crate::engine::{Log, LogRecords, TabletBatch, TabletData};
-use crate::tablet::{AppliedState, MEMBERS_KEY, ScanRange};
+use crate::tablet::{MEMBERS_KEY, ScanRange};
 use crate::{
-    Batch, CompactionStyle, CompactionTime, CompactionVerdict, LogBatch, RaftLog, Shared, StorageError, StorageOptions,
-    Tablet, ValueSemantics, Values,
+    Batch, CompactionStyle, CompactionVerdict, LogBatch, RaftLog, Shared, StorageError, StorageOptions, Tablet,
+    ValueSemantics, Values,
 };
-use diorite_base::{Clock, GroupId, SystemClock};
+use diorite_base::{GroupId, Horizon};
 use diorite_raft::{ConfState, Entry, HardState, LogReader};
 use proptest::prelude::*;
 use std::sync::Arc;
@@ -29,7 +30,7 @@ impl ValueSemantics for Concatenation {
         Some(value)
     }
 
-    fn compact(&self, _: &[u8], _: &[u8], _: &CompactionTime) -> CompactionVerdict {
+    fn compact(&self, _: &[u8], _: &[u8], _: &Horizon) -> CompactionVerdict {
         CompactionVerdict::Keep
     }
 }
@@ -306,8 +307,7 @@ fn scan(tablet: &impl TabletData, start: &[u8], end: &[u8], reverse: bool, limit
 
 fn tablets_agree(values: Values) {
     let home = tempfile::tempdir().unwrap();
-    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-    let shared = Shared::new(StorageOptions::for_memory(256 << 20, 2), Arc::new(Concatenation), clock).unwrap();
+    let shared = Shared::new(StorageOptions::for_memory(256 << 20, 2), Arc::new(Concatenation)).unwrap();
     let real = Arc::new(Tablet::open(&shared, home.path(), values, CompactionStyle::SizeTiered).unwrap());
     let semantics: Option<Arc<dyn ValueSemantics>> = match values {
         Values::Rows => Some(Arc::new(Concatenation)),

@@ -104,7 +104,8 @@ fn seen(steps: &[Step], works: &[Vec<Work>], ahead_s: u32) -> [super::View; 2] {
         }
         works.iter().for_each(|work| stored.work(work, ahead_s));
     }
-    let shown = |row: &[u8]| if row.is_empty() { super::View::default() } else { view(row, horizon.now_s, NOTHING_DELETED) };
+    let shown =
+        |row: &[u8]| if row.is_empty() { super::View::default() } else { view(row, horizon.now_s, NOTHING_DELETED) };
     let mut folded = Vec::new();
     if !stored.all().is_empty() {
         fold(None, stored.all(), &mut folded).unwrap();

@@ -1,0 +1,267 @@
+//! Random logs: what clients may write, and what happens between their writes.
+
+use diorite_base::bytes::put_slice;
+use diorite_cql::language::ast::ComparisonOperator;
+use diorite_model::key;
+use diorite_model::row::{Deletion, Expiry, Marker, RowWriter, list_path_append};
+use diorite_model::types::CqlType;
+use diorite_query::program::{
+    ColumnTest, ListEdit, Program, ProgramOperation, RowCondition, RowTest, TestedPart, ValueTest,
+};
+use proptest::prelude::*;
+
+/// Columns: a value, a list, a counter, a static value.
+const VALUE: u32 = 1;
+const LIST: u32 = 2;
+const COUNTER: u32 = 3;
+const STATIC: u32 = 4;
+
+/// Token and partition column of a partition.
+pub(super) const PARTITION_BYTES: usize = 9;
+
+/// Bits of a mutation's flags, and kinds of operations.
+const EVALUATED: u8 = 1;
+const EXPLICIT: u8 = 2;
+const OVERWRITE: u8 = 1;
+const MERGE: u8 = 2;
+
+/// What happens next.
+#[derive(Debug, Clone)]
+pub(super) enum Action {
+    Write(Write),
+    Pass(u8),
+    Grace(u32),
+    Flush,
+    Compact(u8),
+    Crash,
+}
+
+/// One write of a client.
+#[derive(Debug, Clone)]
+pub(super) struct Write {
+    partition: u8,
+    row: u8,
+    /// How many seconds before the time of the log its timestamp is, if the client gives one.
+    explicit_ago_s: Option<i8>,
+    ttl_s: Option<u8>,
+    /// How far the clock of the node that planned it is behind, seconds.
+    behind_s: u8,
+    kind: Kind,
+}
+
+#[derive(Debug, Clone)]
+enum Kind {
+    Insert(u8),
+    SetValue(u8),
+    SetStatic(u8),
+    DeleteValue,
+    DeleteRow,
+    ReplaceList(Vec<u8>),
+    AppendList(u8),
+    Count(i8),
+    DeleteCounter,
+    DeleteRange(Option<(u8, u8)>),
+    SetElement(u8, Option<u8>),
+    RemoveElements(u8),
+    If(Option<u8>, u8),
+    IfNotExists(u8),
+}
+
+fn kind() -> impl Strategy<Value = Kind> {
+    let value = || 0u8..3;
+    prop_oneof![
+        3 => value().prop_map(Kind::Insert),
+        3 => value().prop_map(Kind::SetValue),
+        1 => value().prop_map(Kind::SetStatic),
+        2 => Just(Kind::DeleteValue),
+        2 => Just(Kind::DeleteRow),
+        2 => prop::collection::vec(value(), 0..3).prop_map(Kind::ReplaceList),
+        2 => value().prop_map(Kind::AppendList),
+        2 => any::<i8>().prop_map(Kind::Count),
+        1 => Just(Kind::DeleteCounter),
+        2 => prop::option::of((0u8..3, 0u8..4)).prop_map(Kind::DeleteRange),
+        1 => (0u8..3, prop::option::of(value())).prop_map(|(at, value)| Kind::SetElement(at, value)),
+        1 => value().prop_map(Kind::RemoveElements),
+        2 => (prop::option::of(value()), value()).prop_map(|(old, new)| Kind::If(old, new)),
+        1 => value().prop_map(Kind::IfNotExists),
+    ]
+}
+
+fn write(gives_timestamps: bool) -> BoxedStrategy<Write> {
+    let explicit = prop::option::of(prop_oneof![3 => 0i8..3, 2 => 0i8..40, 1 => -9i8..0]);
+    let explicit = explicit.prop_map(move |ago_s| ago_s.filter(|_| gives_timestamps));
+    let ttl = prop::option::weighted(0.4, 1u8..15);
+    (0u8..2, 0u8..3, explicit, ttl, 0u8..3, kind())
+        .prop_map(|(partition, row, explicit_ago_s, ttl_s, behind_s, kind)| Write {
+            partition,
+            row,
+            explicit_ago_s,
+            ttl_s,
+            behind_s,
+            kind,
+        })
+        .boxed()
+}
+
+fn some(count: usize, gives_timestamps: bool) -> BoxedStrategy<Vec<Action>> {
+    let action = prop_oneof![
+        10 => write(gives_timestamps).prop_map(Action::Write),
+        3 => (1u8..12).prop_map(Action::Pass),
+        1 => prop::sample::select(vec![0u32, 3, 5, 20]).prop_map(Action::Grace),
+        3 => Just(Action::Flush),
+        2 => (1u8..4).prop_map(Action::Compact),
+        1 => Just(Action::Crash),
+    ];
+    prop::collection::vec(action, 1..count).boxed()
+}
+
+/// Up to `count` actions. In a third of the cases no client gives timestamps, in another they begin to halfway.
+pub(super) fn actions(count: usize) -> impl Strategy<Value = Vec<Action>> {
+    let halves = move |first, second| {
+        let both = (some(count / 2, first), some(count / 2, second));
+        both.prop_map(|(first, second)| [first, second].concat())
+    };
+    prop_oneof![halves(false, false), halves(false, true), halves(true, true)]
+}
+
+fn partition(number: u8) -> Vec<u8> {
+    let mut key = (0x8000_0000_0000_0000u64 + u64::from(number)).to_be_bytes().to_vec();
+    key.push(number);
+    assert_eq!(key.len(), PARTITION_BYTES);
+    key
+}
+
+fn row(number: u8) -> Vec<u8> {
+    let mut row = Vec::new();
+    key::push_row(&mut row);
+    row.push(number);
+    row
+}
+
+/// The row that [`value_that_expires_after`] writes.
+pub(super) fn key_of_first_row() -> Vec<u8> {
+    [partition(0), row(0)].concat()
+}
+
+fn plain(kind: Kind, ttl_s: Option<u8>) -> Write {
+    Write { partition: 0, row: 0, explicit_ago_s: None, ttl_s, behind_s: 0, kind }
+}
+
+/// A row that lives for so long.
+pub(super) fn value_that_expires_after(ttl_s: u8) -> Write {
+    plain(Kind::Insert(1), Some(ttl_s))
+}
+
+/// Sets the value if it is that of [`value_that_expires_after`].
+pub(super) fn conditional_write() -> Write {
+    plain(Kind::If(Some(1), 2), None)
+}
+
+/// What a write carries.
+enum Body {
+    /// A packed row; whether it is the whole row.
+    Row(Vec<u8>, bool),
+    Program(Program),
+}
+
+impl Write {
+    /// The write as it stands in the log, stamped.
+    pub(super) fn entry(&self, stamp_us: i64) -> Vec<u8> {
+        // Counters and conditions take no timestamps.
+        let takes_none =
+            matches!(self.kind, Kind::Count(_) | Kind::DeleteCounter | Kind::If(..) | Kind::IfNotExists(_));
+        let ago_s = self.explicit_ago_s.filter(|_| !takes_none);
+        let explicit_us = ago_s.map(|ago_s| stamp_us - i64::from(ago_s) * 1_000_000);
+        let body = self.body(stamp_us, explicit_us);
+        let evaluated = if matches!(body, Body::Program(_)) { EVALUATED } else { 0 };
+        let mut entry = vec![evaluated | if explicit_us.is_some() { EXPLICIT } else { 0 }];
+        entry.extend_from_slice(&stamp_us.to_le_bytes());
+        explicit_us.iter().for_each(|explicit_us| entry.extend_from_slice(&explicit_us.to_le_bytes()));
+        match body {
+            Body::Program(program) => entry.extend_from_slice(&program.encode()),
+            Body::Row(value, is_whole) => {
+                let mut key = partition(self.partition);
+                match self.kind {
+                    Kind::SetStatic(_) => key::push_static(&mut key),
+                    _ => key.extend_from_slice(&row(self.row)),
+                }
+                entry.push(if is_whole && explicit_us.is_none() { OVERWRITE } else { MERGE });
+                put_slice(&mut entry, &key);
+                put_slice(&mut entry, &value);
+            }
+        }
+        entry
+    }
+
+    fn body(&self, stamp_us: i64, explicit_us: Option<i64>) -> Body {
+        let at_us = explicit_us.unwrap_or(stamp_us);
+        let local_s = (stamp_us / 1_000_000) as u32 - u32::from(self.behind_s);
+        let expiry = self.ttl_s.map(|ttl_s| Expiry { ttl_s: ttl_s.into(), at_s: local_s + u32::from(ttl_s) });
+        let deletion = Deletion { timestamp_us: at_us, local_s };
+        let mut packed = Vec::new();
+        let mut writer = RowWriter::new(&mut packed, at_us);
+        match &self.kind {
+            Kind::Insert(value) => {
+                writer.marker(Marker { timestamp_us: at_us, expiry });
+                writer.cell(VALUE, at_us, expiry, &[*value]);
+            }
+            Kind::SetValue(value) => writer.cell(VALUE, at_us, expiry, &[*value]),
+            Kind::SetStatic(value) => writer.cell(STATIC, at_us, expiry, &[*value]),
+            Kind::DeleteValue => writer.tombstone(VALUE, deletion),
+            Kind::DeleteRow => writer.deletion(deletion),
+            Kind::ReplaceList(values) => {
+                let before = Deletion { timestamp_us: writer.before_base(), local_s };
+                writer.begin_complex(LIST, Some(before));
+                for (at, value) in (0..).zip(values) {
+                    writer.element(&list_path_append(stamp_us, 1, at), at_us, expiry, &[*value]);
+                }
+                writer.end_complex();
+            }
+            Kind::AppendList(value) => {
+                writer.begin_complex(LIST, None);
+                writer.element(&list_path_append(stamp_us, 1, 0), at_us, expiry, &[*value]);
+                writer.end_complex();
+            }
+            Kind::Count(delta) => writer.counter(COUNTER, at_us, i64::from(*delta)),
+            Kind::DeleteCounter => writer.tombstone(COUNTER, deletion),
+            _ => return Body::Program(self.program(at_us, explicit_us, expiry)),
+        }
+        Body::Row(packed, matches!(self.kind, Kind::Insert(_)))
+    }
+
+    fn program(&self, at_us: i64, explicit_us: Option<i64>, expiry: Option<Expiry>) -> Program {
+        let key = [partition(self.partition), row(self.row)].concat();
+        let list = |edit| {
+            let (key, column) = (key.clone(), LIST);
+            ProgramOperation::List { key, partition_len: PARTITION_BYTES, column, edit, explicit_us, expiry }
+        };
+        let set = |value: u8| {
+            let mut packed = Vec::new();
+            RowWriter::new(&mut packed, at_us).cell(VALUE, at_us, expiry, &[value]);
+            ProgramOperation::Row { is_overwrite: false, is_stamped: true, key: key.clone(), value: packed }
+        };
+        let equals = |old: &Option<u8>| {
+            let test = ValueTest::Compare(ComparisonOperator::Equal, old.map(|old| vec![old]));
+            let data_type = CqlType::Blob;
+            let test = ColumnTest { column: VALUE, is_static: false, data_type, part: TestedPart::Whole, test };
+            RowTest::Columns(vec![test])
+        };
+        let (operation, test) = match &self.kind {
+            Kind::DeleteRange(range) => {
+                let range = range.map(|(start, end)| (vec![start.min(end)], vec![start.max(end) + 1]));
+                (ProgramOperation::Delete { partition: partition(self.partition), range, explicit_us }, None)
+            }
+            Kind::SetElement(at, value) => (list(ListEdit::Set(i32::from(*at), value.map(|value| vec![value]))), None),
+            Kind::RemoveElements(value) => (list(ListEdit::Remove(vec![vec![*value]])), None),
+            Kind::If(old, new) => (set(*new), Some(equals(old))),
+            Kind::IfNotExists(new) => (set(*new), Some(RowTest::NotExists)),
+            _ => unreachable!("the others are rows"),
+        };
+        let condition = |test| RowCondition { partition: partition(self.partition), row: row(self.row), test };
+        Program {
+            conditions: test.map(condition).into_iter().collect(),
+            operations: vec![operation],
+            dropped_columns: Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! The compaction filter: what it knows of time, and when.
+//!
+//! Always true: a compaction knows no later time than an entry that can still be applied, or replayed, on what it leaves: that of the applied
+//! state that has reached the disk. Deletions within rows it drops only at the horizon of the newest entry among the files that it merges, so
+//! that every write above them is either newer than what is dropped or says itself that it does not depend on it
+//! (`docs/decisions/2026-11-23-time-comes-from-the-log.md`). No clock is read here.
+//! Left out: what values mean ([`ValueSemantics`]).
+
+use crate::applied::AppliedState;
+use crate::semantics::{CompactionVerdict, ValueSemantics};
+use crate::tablet::{CompactionStyle, META_KEY, is_about_the_tablet};
+use diorite_base::Horizon;
+use parking_lot::Mutex;
+use rust_rocksdb::compaction_filter::{CompactionFilter, Decision};
+use rust_rocksdb::compaction_filter_factory::{CompactionFilterContext, CompactionFilterFactory};
+use std::ffi::CStr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// What a tablet's compaction filter must know; the tablet keeps it current.
+#[derive(Debug, Default)]
+pub(crate) struct Expiry {
+    /// A state that has reached the disk, not necessarily the newest.
+    durable: Mutex<AppliedState>,
+    /// The last compactions have left something that time alone would let go.
+    awaits_time: AtomicBool,
+}
+
+impl Expiry {
+    /// Notes that this state has reached the disk.
+    pub(crate) fn note_durable(&self, state: AppliedState) {
+        let mut durable = self.durable.lock();
+        if state.index >= durable.index {
+            *durable = state;
+        }
+    }
+
+    /// Whether something waits for time to pass.
+    pub(crate) fn awaits_time(&self) -> bool {
+        self.awaits_time.load(Ordering::Relaxed)
+    }
+}
+
+pub(crate) struct ExpiryFilterFactory {
+    pub(crate) semantics: Arc<dyn ValueSemantics>,
+    pub(crate) expiry: Arc<Expiry>,
+    pub(crate) style: CompactionStyle,
+}
+
+impl CompactionFilterFactory for ExpiryFilterFactory {
+    type Filter = ExpiryFilter;
+
+    fn create(&mut self, context: CompactionFilterContext) -> ExpiryFilter {
+        if context.is_full_compaction {
+            self.expiry.awaits_time.store(false, Ordering::Relaxed);
+        }
+        let durable = *self.expiry.durable.lock();
+        // Where all timestamps are the log's, later writes have later ones. Else a write with an older one may lie above the row, in a file that is not
+        // merged with it, since before the horizon passed it.
+        let rows_s = if durable.newest_explicit_us == i64::MIN { durable.horizon.rows_s } else { 0 };
+        ExpiryFilter {
+            semantics: Arc::clone(&self.semantics),
+            expiry: Arc::clone(&self.expiry),
+            // Levels hold each key's own past: no state among their files is about all of it.
+            merges_whole_runs: self.style == CompactionStyle::SizeTiered,
+            horizon: Horizon { rows_s, ..durable.horizon },
+            replacement: Vec::new(),
+        }
+    }
+
+    fn name(&self) -> &CStr {
+        c"diorite.expiry.1"
+    }
+}
+
+/// Drops what has expired from whole entries; merge operands are left for the merge.
+pub(crate) struct ExpiryFilter {
+    semantics: Arc<dyn ValueSemantics>,
+    expiry: Arc<Expiry>,
+    merges_whole_runs: bool,
+    horizon: Horizon,
+    /// The last replacement handed to RocksDB, kept until the next call.
+    replacement: Vec<u8>,
+}
+
+impl ExpiryFilter {
+    /// The state of the newest of the files that are merged comes first, before all data.
+    fn learn(&mut self, value: &[u8]) {
+        if let Ok(state) = AppliedState::decode(value)
+            && self.merges_whole_runs
+        {
+            self.horizon = self.horizon.max(state.horizon);
+        }
+    }
+}
+
+impl CompactionFilter for ExpiryFilter {
+    fn filter(&mut self, _level: u32, key: &[u8], value: &[u8]) -> Decision {
+        if is_about_the_tablet(key) {
+            if key == META_KEY {
+                self.learn(value);
+            }
+            return Decision::Keep;
+        }
+        let verdict = self.semantics.compact(key, value, &self.horizon);
+        if verdict != CompactionVerdict::Remove && self.semantics.awaits_time(value) {
+            self.expiry.awaits_time.store(true, Ordering::Relaxed);
+        }
+        match verdict {
+            CompactionVerdict::Keep => Decision::Keep,
+            CompactionVerdict::Remove => Decision::Remove,
+            CompactionVerdict::Replace(value) => {
+                self.replacement = value;
+                // SAFETY: RocksDB's C interface copies the new value into its own string before it calls the filter again or
+                // destroys it, and `replacement` is not touched until then; the slice is never used longer than that.
+                let replacement =
+                    unsafe { std::slice::from_raw_parts(self.replacement.as_ptr(), self.replacement.len()) };
+                Decision::Change(replacement)
+            }
+        }
+    }
+
+    fn name(&self) -> &CStr {
+        c"diorite.expiry.1"
+    }
+}
