@@ -331,6 +331,10 @@ impl<K: Kv> QueryEngine<K> {
             let mut header = key[..partition_len].to_vec();
             key::push_header(&mut header);
             if let Some(found) = now(&header)? {
+                // The row that the header was over when it was read: if it has changed since, both are read at one moment elsewhere.
+                if now(key)?.as_deref() != Some(&*value) {
+                    return Err(Declined);
+                }
                 let deletions = Deletions::decode(&found).map_err(|_| Declined)?;
                 deleted_us = deletions.deletion_for(&key[partition_len + 1..], &value);
             }

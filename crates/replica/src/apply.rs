@@ -420,6 +420,8 @@ impl<E: Engine> Applier<E> {
         if state.index == replica.applied.index {
             return Ok(());
         }
+        // Before it can be read: see `TabletHandle::flags`.
+        replica.handle.flags.fetch_or(state.flags, Ordering::AcqRel);
         let written = replica.handle.data.apply(&mut self.batch, state);
         self.batch.clear();
         written?;

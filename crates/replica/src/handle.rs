@@ -7,7 +7,7 @@ use crate::split::SplitMark;
 use arc_swap::{ArcSwap, ArcSwapOption};
 use diorite_base::write::KvError;
 use diorite_base::{Clock, NodeId, TabletId};
-use diorite_storage::{PinnedValue, ScanRange, StorageError, Tablet, TabletData, UNKNOWN_GRACE_S};
+use diorite_storage::{Moment, PinnedValue, ScanRange, StorageError, Tablet, TabletData, UNKNOWN_GRACE_S};
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -162,7 +162,8 @@ impl<T: TabletData> TabletHandle<T> {
         self.is_recovering.load(Ordering::Acquire)
     }
 
-    /// The flag bits that evaluated mutations have raised.
+    /// The flag bits that evaluated mutations have raised. They are raised before what goes with them can be read: who reads the data first and then finds a
+    /// flag down has read a moment at which it was.
     pub fn flags(&self) -> u64 {
         self.flags.load(Ordering::Acquire)
     }
@@ -288,7 +289,84 @@ impl<T: TabletData> TabletHandle<T> {
     }
 }
 
+/// Several reads of one tablet, of one moment and under one permit. What they bring may be used once [`Self::finish`] has said so.
+pub struct Visit<'h> {
+    handle: &'h TabletHandle,
+    moment: Moment<'h>,
+    begun: Begun,
+}
+
+impl Visit<'_> {
+    /// The flag bits that evaluated mutations had raised by the moment, at least.
+    pub fn flags(&self) -> u64 {
+        self.handle.flags()
+    }
+
+    /// Reads from memory; `None` if the disk would have to be asked.
+    ///
+    /// # Errors
+    /// If the data cannot be read.
+    pub fn get_cached(&self, key: &[u8]) -> Result<Option<Option<PinnedValue>>, KvError> {
+        let found = self.moment.get_cached(key).map_err(|error| self.handle.failed_to_read(error))?;
+        if found.is_some() {
+            self.handle.count_read(key);
+        }
+        Ok(found)
+    }
+
+    /// Reads; may wait for the disk.
+    ///
+    /// # Errors
+    /// If the data cannot be read.
+    pub fn get(&self, key: &[u8]) -> Result<Option<PinnedValue>, KvError> {
+        self.handle.count_read(key);
+        self.moment.get(key).map_err(|error| self.handle.failed_to_read(error))
+    }
+
+    /// Scans a range, see [`Tablet::scan`]; may wait for the disk.
+    ///
+    /// # Errors
+    /// If the data cannot be read.
+    pub fn scan(&self, range: &ScanRange<'_>, visit: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<bool, KvError> {
+        self.handle.count_read(range.start);
+        self.moment.scan(range, visit).map_err(|error| self.handle.failed_to_read(error))
+    }
+
+    /// Scans from memory, see [`Tablet::scan_cached`].
+    ///
+    /// # Errors
+    /// If the data cannot be read.
+    pub fn scan_cached(
+        &self,
+        range: &ScanRange<'_>,
+        visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<Option<bool>, KvError> {
+        let found = self.moment.scan_cached(range, visit).map_err(|error| self.handle.failed_to_read(error))?;
+        if found.is_some() {
+            self.handle.count_read(range.start);
+        }
+        Ok(found)
+    }
+
+    /// Ends the reads.
+    ///
+    /// # Errors
+    /// If what was read may have been out of date.
+    pub fn finish(&self) -> Result<(), KvError> {
+        self.handle.finish(&self.begun)
+    }
+}
+
 impl TabletHandle {
+    /// Begins several reads that are to see one moment.
+    ///
+    /// # Errors
+    /// If the replica may not answer now.
+    pub fn visit(&self, permit: Permit) -> Result<Visit<'_>, KvError> {
+        let begun = self.begin(permit)?;
+        Ok(Visit { handle: self, moment: self.data.moment(), begun })
+    }
+
     /// Reads from memory; `None` if the disk would have to be asked.
     pub fn get_cached(&self, permit: Permit, key: &[u8]) -> Result<Option<Option<PinnedValue>>, KvError> {
         let begun = self.begin(permit)?;

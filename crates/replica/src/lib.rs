@@ -65,7 +65,7 @@ pub use counters::StoreCounters;
 pub use describe::ReplicaState;
 pub use diorite_raft::{DRIFT_PERMILLE, LEASE_NS};
 pub use events::{TabletEvent, TabletEventKind};
-pub use handle::{Leadership, Permit, TabletHandle};
+pub use handle::{Leadership, Permit, TabletHandle, Visit};
 pub use liveness::{LEAVING, Liveness, PeerListener};
 pub use merge::{
     CLOSED, Closing, KeyRange, MergeAction, MergeDriver, MergeReply, MergeStep, Merging, Part, Superseded, has_given_up,

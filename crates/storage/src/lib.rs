@@ -36,8 +36,8 @@ pub use rust_rocksdb::statistics::Ticker;
 pub use semantics::{CompactionVerdict, ValueSemantics};
 pub use shared::{Shared, StorageCounters};
 pub use tablet::{
-    AFTER_ALL_KEYS, AFTER_KEYS_ABOUT_TABLETS, Batch, CompactionStyle, MEMBERS_KEY, PinnedValue, SPLIT_KEY, ScanRange,
-    Tablet, TabletFiles, TabletStatistics, Values, absorbed_key, staged_key,
+    AFTER_ALL_KEYS, AFTER_KEYS_ABOUT_TABLETS, Batch, CompactionStyle, MEMBERS_KEY, Moment, PinnedValue, SPLIT_KEY,
+    ScanRange, Tablet, TabletFiles, TabletStatistics, Values, absorbed_key, staged_key,
 };
 
 #[cfg(test)]

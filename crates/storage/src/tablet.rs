@@ -14,7 +14,8 @@ use crate::shared::Shared;
 use parking_lot::Mutex;
 use rust_rocksdb::checkpoint::Checkpoint;
 use rust_rocksdb::{
-    DB, DBPinnableSlice, DBRawIterator, ErrorKind, FlushOptions, ReadOptions, ReadTier, WriteBatch, properties,
+    DB, DBPinnableSlice, DBRawIterator, ErrorKind, FlushOptions, ReadOptions, ReadTier, Snapshot, WriteBatch,
+    properties,
 };
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
@@ -269,9 +270,27 @@ impl Tablet {
         self.expiry.awaits_time()
     }
 
+    /// The tablet as it is now, to be read more than once.
+    pub fn moment(self: &Arc<Self>) -> Moment<'_> {
+        let snapshot = self.db.snapshot();
+        let (mut any, mut cached) = (ReadOptions::default(), ReadOptions::default());
+        any.set_snapshot(&snapshot);
+        cached.set_snapshot(&snapshot);
+        cached.set_read_tier(ReadTier::BlockCache);
+        Moment { tablet: self, any, cached, snapshot }
+    }
+
     /// Reads from memory only. `None`: the disk would have to be asked.
     pub fn get_cached(self: &Arc<Self>, key: &[u8]) -> Result<Option<Option<PinnedValue>>, StorageError> {
-        match self.db.get_pinned_opt(key, &self.shared.read_cached) {
+        self.get_if_cached(key, &self.shared.read_cached)
+    }
+
+    fn get_if_cached(
+        self: &Arc<Self>,
+        key: &[u8],
+        options: &ReadOptions,
+    ) -> Result<Option<Option<PinnedValue>>, StorageError> {
+        match self.db.get_pinned_opt(key, options) {
             Ok(found) => Ok(Some(found.map(|slice| self.pin(slice)))),
             Err(error) if error.kind() == ErrorKind::Incomplete => Ok(None),
             Err(error) => Err(error.into()),
@@ -297,10 +316,7 @@ impl Tablet {
         range: &ScanRange<'_>,
         visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
     ) -> Result<bool, StorageError> {
-        let mut options = ReadOptions::default();
-        options.fill_cache(range.expected_entries <= SCAN_FILL_ENTRIES);
-        options.set_auto_readahead_size(true);
-        self.iterate(options, range, visit)
+        self.iterate(scan_options(range), range, visit)
     }
 
     /// As [`Self::scan`], from memory only. `None`: the disk would have to be asked; `visit` may have seen some entries.
@@ -311,6 +327,15 @@ impl Tablet {
     ) -> Result<Option<bool>, StorageError> {
         let mut options = ReadOptions::default();
         options.set_read_tier(ReadTier::BlockCache);
+        self.iterate_if_cached(options, range, visit)
+    }
+
+    fn iterate_if_cached(
+        &self,
+        options: ReadOptions,
+        range: &ScanRange<'_>,
+        visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<Option<bool>, StorageError> {
         match self.iterate(options, range, visit) {
             Ok(exhausted) => Ok(Some(exhausted)),
             Err(StorageError::Engine(error)) if error.kind() == ErrorKind::Incomplete => Ok(None),
@@ -532,6 +557,69 @@ impl Tablet {
     /// Where it lives.
     pub fn directory(&self) -> &Path {
         &self.directory
+    }
+}
+
+fn scan_options(range: &ScanRange<'_>) -> ReadOptions {
+    let mut options = ReadOptions::default();
+    options.fill_cache(range.expected_entries <= SCAN_FILL_ENTRIES);
+    options.set_auto_readahead_size(true);
+    options
+}
+
+/// A tablet as it was at one moment: all reads of it see the same batches. Compaction may drop in between what no reader sees.
+pub struct Moment<'t> {
+    tablet: &'t Arc<Tablet>,
+    // Dropped before the snapshot that they name.
+    any: ReadOptions,
+    cached: ReadOptions,
+    snapshot: Snapshot<'t>,
+}
+
+impl Moment<'_> {
+    /// As [`Tablet::get_cached`].
+    ///
+    /// # Errors
+    /// If the data cannot be read.
+    pub fn get_cached(&self, key: &[u8]) -> Result<Option<Option<PinnedValue>>, StorageError> {
+        self.tablet.get_if_cached(key, &self.cached)
+    }
+
+    /// As [`Tablet::get`].
+    ///
+    /// # Errors
+    /// If the data cannot be read.
+    pub fn get(&self, key: &[u8]) -> Result<Option<PinnedValue>, StorageError> {
+        Ok(self.tablet.db.get_pinned_opt(key, &self.any)?.map(|slice| self.tablet.pin(slice)))
+    }
+
+    /// As [`Tablet::scan`].
+    ///
+    /// # Errors
+    /// If the data cannot be read.
+    pub fn scan(
+        &self,
+        range: &ScanRange<'_>,
+        visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<bool, StorageError> {
+        let mut options = scan_options(range);
+        options.set_snapshot(&self.snapshot);
+        self.tablet.iterate(options, range, visit)
+    }
+
+    /// As [`Tablet::scan_cached`].
+    ///
+    /// # Errors
+    /// If the data cannot be read.
+    pub fn scan_cached(
+        &self,
+        range: &ScanRange<'_>,
+        visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<Option<bool>, StorageError> {
+        let mut options = ReadOptions::default();
+        options.set_read_tier(ReadTier::BlockCache);
+        options.set_snapshot(&self.snapshot);
+        self.tablet.iterate_if_cached(options, range, visit)
     }
 }
 

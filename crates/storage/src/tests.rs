@@ -526,3 +526,50 @@ fn sizes_follow_flushes_and_compactions() {
     tablet.compact();
     until(|| tablet.statistics().sst_files == 1);
 }
+
+#[test]
+fn all_reads_of_a_moment_see_the_same_batches() {
+    let home = tempfile::tempdir().unwrap();
+    let tablet = open(&shared(), home.path());
+    let write = |index: u64| {
+        let mut batch = Batch::default();
+        (0..3).for_each(|n| batch.put(&key(n), &index.to_le_bytes()));
+        tablet.apply(&mut batch, &state(index)).unwrap();
+    };
+    let scanned = |scan: &dyn Fn(&ScanRange<'_>, &mut dyn FnMut(&[u8], &[u8]) -> bool)| {
+        let mut found = Vec::new();
+        let (start, end) = (key(0), key(9));
+        let range = ScanRange { start: &start, end: &end, reverse: false, expected_entries: 3 };
+        scan(&range, &mut |_, value| {
+            found.push(number(value));
+            true
+        });
+        found
+    };
+    write(1);
+    let moment = tablet.moment();
+    assert_eq!(number(&moment.get(&key(0)).unwrap().unwrap()), 1);
+    write(2);
+    tablet.flush(true).unwrap();
+    tablet.compact();
+    assert_eq!(number(&moment.get(&key(1)).unwrap().unwrap()), 1);
+    assert_eq!(number(&moment.get_cached(&key(2)).unwrap().unwrap().unwrap()), 1);
+    assert_eq!(
+        scanned(&|range, each| {
+            moment.scan(range, each).unwrap();
+        }),
+        [1; 3]
+    );
+    assert_eq!(
+        scanned(&|range, each| {
+            moment.scan_cached(range, each).unwrap();
+        }),
+        [1; 3]
+    );
+    assert_eq!(
+        scanned(&|range, each| {
+            tablet.scan(range, each).unwrap();
+        }),
+        [2; 3]
+    );
+}

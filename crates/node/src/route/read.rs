@@ -1,14 +1,16 @@
 //! Reads of a tablet replica, in memory or on disk: of one that leads, or of a follower for those who ask for that.
 //!
-//! Always true: header, static row and rows are read one after the other from one replica; what permits the read (a lease, or a
-//! bound on its age) is checked with each. What is to be folded is folded after it was read and permitted.
+//! Always true: header, static row and all keys and ranges of one request are of one moment of one replica, whatever is written meanwhile; what permits
+//! the read (a lease, or a bound on its age) is looked at before and after. A key or a range alone is of one moment by itself, and is read without
+//! ado. What is to be folded is folded after it was read and permitted.
+//! Left out: one moment for several requests.
 
 use super::CatalogSource;
 use super::wire::{FetchRef, Parts, RangeRef, RowsRef, SeveralRef};
 use diorite_base::write::KvError;
 use diorite_query::exec::fold::Folder;
 use diorite_query::kv::{ScanChunk, several};
-use diorite_replica::{Permit, TabletHandle};
+use diorite_replica::{Permit, TabletHandle, Visit};
 use diorite_storage::{PinnedValue, ScanRange};
 use std::sync::Arc;
 
@@ -37,35 +39,94 @@ pub(super) fn read(
     look: Look,
     folding: &Folding,
 ) -> Result<Option<Parts<PinnedValue>>, KvError> {
+    let parts = match read_one(handle, permit, request, look)? {
+        One::Found(parts) => Some(parts),
+        One::NotInMemory => None,
+        One::More => {
+            let visit = handle.visit(permit)?;
+            let parts = read_all(&visit, request, look)?;
+            visit.finish()?;
+            parts
+        }
+    };
+    Ok(parts.map(|parts| folding.apply(request, parts)))
+}
+
+/// What a single look at the data gives.
+enum One {
+    Found(Parts<PinnedValue>),
+    NotInMemory,
+    /// More than one is needed.
+    More,
+}
+
+/// Reads what a single look brings, which is of one moment by itself: a key, or a range.
+fn read_one(handle: &TabletHandle, permit: Permit, request: &FetchRef<'_>, look: Look) -> Result<One, KvError> {
+    let needs_header = || request.header.as_ref().is_some_and(|(flags, _)| handle.flags() & flags != 0);
+    if request.static_row.is_some() || needs_header() {
+        return Ok(One::More);
+    }
     let mut parts = Parts { header: None, static_row: None, row: None, chunk: None, folded: None };
-    let mut scratch = Vec::new();
-    if let Some((flags, key)) = &request.header
-        && handle.flags() & flags != 0
-    {
-        let Some(found) = get(handle, permit, key.join(&mut scratch), look)? else { return Ok(None) };
-        parts.header = found;
-    }
-    if let Some(key) = &request.static_row {
-        let Some(found) = get(handle, permit, key.join(&mut scratch), look)? else { return Ok(None) };
-        parts.static_row = found;
-    }
     match &request.rows {
         RowsRef::Nothing => handle.check(permit)?,
         RowsRef::One(key) => {
-            let Some(found) = get(handle, permit, key, look)? else { return Ok(None) };
+            let found = match look {
+                Look::Memory => handle.get_cached(permit, key)?,
+                Look::Anywhere => Some(handle.get(permit, key)?),
+            };
+            let Some(found) = found else { return Ok(One::NotInMemory) };
             parts.row = found;
         }
         RowsRef::Range(range) => {
-            let Some(chunk) = scan(handle, permit, range, look)? else { return Ok(None) };
+            let mut chunk = ScanChunk::default();
+            let mut scan = |range: &ScanRange<'_>, visit: &mut dyn FnMut(&[u8], &[u8]) -> bool| match look {
+                Look::Memory => handle.scan_cached(permit, range, visit),
+                Look::Anywhere => handle.scan(permit, range, visit).map(Some),
+            };
+            if !append(&mut scan, range, look, &mut chunk)? {
+                return Ok(One::NotInMemory);
+            }
+            parts.chunk = Some(chunk);
+        }
+        RowsRef::Several(_) => return Ok(One::More),
+    }
+    // A header that has come since is not over what was read, but may be over what was read after it.
+    if needs_header() { Ok(One::More) } else { Ok(One::Found(parts)) }
+}
+
+/// Reads all parts at the moment of a visit.
+fn read_all(visit: &Visit<'_>, request: &FetchRef<'_>, look: Look) -> Result<Option<Parts<PinnedValue>>, KvError> {
+    let mut parts = Parts { header: None, static_row: None, row: None, chunk: None, folded: None };
+    let mut scratch = Vec::new();
+    if let Some((flags, key)) = &request.header
+        && visit.flags() & flags != 0
+    {
+        let Some(found) = get(visit, key.join(&mut scratch), look)? else { return Ok(None) };
+        parts.header = found;
+    }
+    if let Some(key) = &request.static_row {
+        let Some(found) = get(visit, key.join(&mut scratch), look)? else { return Ok(None) };
+        parts.static_row = found;
+    }
+    match &request.rows {
+        RowsRef::Nothing => {}
+        RowsRef::One(key) => {
+            let Some(found) = get(visit, key, look)? else { return Ok(None) };
+            parts.row = found;
+        }
+        RowsRef::Range(range) => {
+            let mut chunk = ScanChunk::default();
+            if !append(&mut scanning(visit, look), range, look, &mut chunk)? {
+                return Ok(None);
+            }
             parts.chunk = Some(chunk);
         }
         RowsRef::Several(several) => {
-            handle.check(permit)?;
-            let Some(chunk) = read_several(handle, permit, several, look)? else { return Ok(None) };
+            let Some(chunk) = read_several(visit, several, look)? else { return Ok(None) };
             parts.chunk = Some(chunk);
         }
     }
-    Ok(Some(folding.apply(request, parts)))
+    Ok(Some(parts))
 }
 
 /// What folds rows, and the catalog that says what they mean.
@@ -83,31 +144,28 @@ impl Folding {
     }
 }
 
-fn get(handle: &TabletHandle, permit: Permit, key: &[u8], look: Look) -> Result<Option<Option<PinnedValue>>, KvError> {
+fn get(visit: &Visit<'_>, key: &[u8], look: Look) -> Result<Option<Option<PinnedValue>>, KvError> {
     match look {
-        Look::Memory => handle.get_cached(permit, key),
-        Look::Anywhere => handle.get(permit, key).map(Some),
+        Look::Memory => visit.get_cached(key),
+        Look::Anywhere => visit.get(key).map(Some),
     }
 }
 
-fn scan(
-    handle: &TabletHandle,
-    permit: Permit,
-    request: &RangeRef<'_>,
+/// Calls the second argument with each entry of a range; whether that was all of it, or nothing if the disk would have to be asked.
+type Scan<'s> = dyn FnMut(&ScanRange<'_>, &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<Option<bool>, KvError> + 's;
+
+fn scanning<'v>(
+    visit: &'v Visit<'_>,
     look: Look,
-) -> Result<Option<ScanChunk>, KvError> {
-    let mut chunk = ScanChunk::default();
-    Ok(append(handle, permit, request, look, &mut chunk)?.then_some(chunk))
+) -> impl FnMut(&ScanRange<'_>, &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<Option<bool>, KvError> + 'v {
+    move |range, each| match look {
+        Look::Memory => visit.scan_cached(range, each),
+        Look::Anywhere => visit.scan(range, each).map(Some),
+    }
 }
 
 /// Appends a range to a chunk, and says in it whether that was all of the range; false if it cannot be done without the disk.
-fn append(
-    handle: &TabletHandle,
-    permit: Permit,
-    request: &RangeRef<'_>,
-    look: Look,
-    chunk: &mut ScanChunk,
-) -> Result<bool, KvError> {
+fn append(scan: &mut Scan<'_>, request: &RangeRef<'_>, look: Look, chunk: &mut ScanChunk) -> Result<bool, KvError> {
     let max_bytes = request.max_bytes.min(MAX_CHUNK_BYTES);
     let max_entries = request.max_entries.clamp(1, MAX_CHUNK_ENTRIES);
     let expected_entries = max_entries.saturating_sub(chunk.ends.len()).max(1);
@@ -116,24 +174,16 @@ fn append(
         chunk.push(key, value);
         chunk.ends.len() < max_entries && chunk.buffer.len() < max_bytes
     };
-    chunk.exhausted = match look {
-        Look::Memory if max_bytes > INLINE_SCAN_BYTES => return Ok(false),
-        Look::Memory => match handle.scan_cached(permit, &range, &mut visit)? {
-            Some(exhausted) => exhausted,
-            None => return Ok(false),
-        },
-        Look::Anywhere => handle.scan(permit, &range, &mut visit)?,
-    };
+    if look == Look::Memory && max_bytes > INLINE_SCAN_BYTES {
+        return Ok(false);
+    }
+    let Some(exhausted) = scan(&range, &mut visit)? else { return Ok(false) };
+    chunk.exhausted = exhausted;
     Ok(true)
 }
 
 /// Reads spans one after the other, until there is enough; `None` if it cannot be done without the disk.
-fn read_several(
-    handle: &TabletHandle,
-    permit: Permit,
-    request: &SeveralRef<'_>,
-    look: Look,
-) -> Result<Option<ScanChunk>, KvError> {
+fn read_several(visit: &Visit<'_>, request: &SeveralRef<'_>, look: Look) -> Result<Option<ScanChunk>, KvError> {
     // Many look-ups would hold up the other requests of the task.
     if look == Look::Memory && request.spans.len() > INLINE_SPANS_BYTES {
         return Ok(None);
@@ -143,7 +193,7 @@ fn read_several(
     let mut chunk = ScanChunk { exhausted: true, ..ScanChunk::default() };
     for span in several::decode(request.spans) {
         let span = span.map_err(|_| KvError::Storage("the keys of a read cannot be decoded".to_owned()))?;
-        if span.if_flags != 0 && handle.flags() & span.if_flags == 0 {
+        if span.if_flags != 0 && visit.flags() & span.if_flags == 0 {
             continue;
         }
         if chunk.is_full(max_entries, max_bytes) {
@@ -151,7 +201,7 @@ fn read_several(
             break;
         }
         match &span.end {
-            None => match get(handle, permit, &span.start, look)? {
+            None => match get(visit, &span.start, look)? {
                 None => return Ok(None),
                 Some(None) => {}
                 Some(Some(value)) => chunk.push(&span.start, &value),
@@ -159,7 +209,7 @@ fn read_several(
             Some(end) => {
                 let (start, reverse) = (span.start.as_slice(), request.reverse);
                 let range = RangeRef { start, end, reverse, max_entries, max_bytes };
-                if !append(handle, permit, &range, look, &mut chunk)? {
+                if !append(&mut scanning(visit, look), &range, look, &mut chunk)? {
                     return Ok(None);
                 }
                 if !chunk.exhausted {

@@ -3,6 +3,7 @@
 
 mod failures;
 mod hops;
+mod moments;
 mod wire;
 
 use super::{CatalogSource, RouteOptions, Router};

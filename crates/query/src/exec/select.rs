@@ -16,6 +16,7 @@ use super::row::RowData;
 use super::source::Source;
 use crate::budget::{Budget, refused};
 use crate::error::invalid;
+use crate::kv::several::{self, Several, Span};
 use crate::kv::{Fetch, FetchRows, Kv, ScanChunk, ScanRequest};
 use crate::plan::restrictions::PartitionRestriction;
 use crate::plan::select::{SelectPlan, check_limit};
@@ -32,7 +33,9 @@ use futures::stream::FuturesOrdered;
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-/// How many named rows or ranges are read at a time.
+/// So many keys and ranges of a partition are read together, at one moment.
+const RANGES_AT_ONCE: usize = 1_000;
+/// How many partitions, or such parts of one, are read at a time.
 pub(super) const PARALLEL_PIECES: usize = 16;
 /// The most bytes of one chunk of a scan.
 const CHUNK_BYTES: usize = 1 << 20;
@@ -93,8 +96,8 @@ pub(super) struct TabletScan {
 /// A row or range of a named partition.
 struct Piece<'p> {
     partition: &'p PartitionKey,
-    /// Absent if the restrictions leave nothing of the partition.
-    range: Option<&'p KeyRange>,
+    /// Read together, at one moment. None if the restrictions leave nothing of the partition.
+    ranges: &'p [KeyRange],
     /// The first of its partition, which brings header and static row.
     is_first: bool,
     is_last: bool,
@@ -118,6 +121,8 @@ enum Found {
     Row(Vec<u8>, Vec<u8>),
     /// A range and its first chunk.
     Chunk(TabletScan, ScanChunk),
+    /// Keys and ranges of a tablet and the first chunk of all of them.
+    Several(TabletId, Vec<Span>, ScanChunk),
 }
 
 impl<K: Kv> Read<'_, K> {
@@ -248,10 +253,10 @@ impl<K: Kv> Read<'_, K> {
         let (resumed, fresh) = (self.in_order(ranges, after), self.in_order(ranges, None));
         let mut pieces = partitions[first..].iter().enumerate().flat_map(|(number, partition)| {
             let ranges = if number == 0 { &resumed } else { &fresh };
-            let count = ranges.len().max(1);
+            let count = ranges.len().div_ceil(RANGES_AT_ONCE).max(1);
             (0..count).map(move |at| Piece {
                 partition,
-                range: ranges.get(at),
+                ranges: &ranges[at * RANGES_AT_ONCE..ranges.len().min((at + 1) * RANGES_AT_ONCE)],
                 is_first: at == 0,
                 is_last: at + 1 == count,
                 is_resumed: number == 0,
@@ -299,8 +304,8 @@ impl<K: Kv> Read<'_, K> {
         let tablet = tablet_of(self.tablets, piece.partition.token);
         let prefix = piece.partition.prefix.as_slice();
         let mut request = if piece.is_first { self.partition_fetch(prefix) } else { Fetch::default() };
-        let (mut row_key, mut scan) = (None, None);
-        if let Some(range) = piece.range {
+        let (mut row_key, mut scan, mut spans) = (None, None, None);
+        if let [range] = piece.ranges {
             let start = [prefix, &range.start].concat();
             match &range.end {
                 None => {
@@ -313,13 +318,18 @@ impl<K: Kv> Read<'_, K> {
                     scan = Some(TabletScan { tablet, start, end });
                 }
             }
+        } else if !piece.ranges.is_empty() {
+            let named: Vec<Span> = piece.ranges.iter().map(|range| span_of(prefix, range)).collect();
+            request.rows = self.several_fetch(&named, entries);
+            spans = Some(named);
         }
         let fetched = self.source.fetch(tablet, request).await?;
         held.grow(fetched.size_bytes()).map_err(refused)?;
-        let found = match (row_key.zip(fetched.row), scan) {
-            (Some((key, value)), _) => Found::Row(key, value),
-            (None, Some(scan)) => Found::Chunk(scan, fetched.chunk),
-            (None, None) => Found::Nothing,
+        let found = match (row_key.zip(fetched.row), scan, spans) {
+            (Some((key, value)), ..) => Found::Row(key, value),
+            (None, Some(scan), _) => Found::Chunk(scan, fetched.chunk),
+            (None, None, Some(spans)) => Found::Several(tablet, spans, fetched.chunk),
+            (None, None, None) => Found::Nothing,
         };
         Ok(Fetched { piece, _held: held, header: fetched.header, static_row: fetched.static_row, found })
     }
@@ -346,6 +356,7 @@ impl<K: Kv> Read<'_, K> {
                     self.consume(Some(&key), &row, collector).await?
                 }
                 Found::Chunk(scan, chunk) => self.range(scan, Some(chunk), collector).await?,
+                Found::Several(tablet, spans, chunk) => self.several(tablet, spans, chunk, collector).await?,
             };
             if step == Step::Full {
                 return Ok(Step::Full);
@@ -381,6 +392,39 @@ impl<K: Kv> Read<'_, K> {
         }
         let (start, end, reverse) = (start.to_vec(), end.to_vec(), self.plan.is_reversed);
         FetchRows::Range(ScanRequest { start, end, reverse, max_entries, max_bytes: CHUNK_BYTES })
+    }
+
+    fn several_fetch(&self, spans: &[Span], max_entries: usize) -> FetchRows {
+        let (spans, reverse) = (several::encode(spans), self.plan.is_reversed);
+        FetchRows::Several(Several { spans, reverse, max_entries, max_bytes: CHUNK_BYTES })
+    }
+
+    /// Feeds keys and ranges of one partition to the collector, of which a first chunk has been read.
+    async fn several(
+        &self,
+        tablet: TabletId,
+        mut spans: Vec<Span>,
+        mut chunk: ScanChunk,
+        collector: &mut Collector<'_>,
+    ) -> Result<Step, CqlError> {
+        let is_reversed = self.plan.is_reversed;
+        loop {
+            if collector.consume(chunk.entries())? == Step::Full {
+                return Ok(Step::Full);
+            }
+            let Some((last, _)) = chunk.entries().last().filter(|_| !chunk.exhausted) else { break };
+            let mut from = last.to_vec();
+            if !is_reversed {
+                from.push(0);
+            }
+            spans = spans.into_iter().filter_map(|span| span.clipped(&from, is_reversed)).collect();
+            if spans.is_empty() || collector.is_partition_done() {
+                break;
+            }
+            let rows = self.several_fetch(&spans, self.chunk_entries(collector));
+            chunk = self.source.fetch(tablet, Fetch { rows, ..Fetch::default() }).await?.chunk;
+        }
+        Ok(Step::More)
     }
 
     /// How many entries to ask for: not many more than are wanted, when every entry is likely to give a row.
@@ -659,4 +703,13 @@ fn clip(range: &KeyRange, after: Option<&[u8]>, is_reversed: bool) -> Option<Key
         start.push(0);
     }
     (start < *end).then(|| KeyRange { start, end: Some(end.clone()) })
+}
+
+/// A range of a partition as it is asked for.
+fn span_of(prefix: &[u8], range: &KeyRange) -> Span {
+    let start = [prefix, &range.start].concat();
+    match &range.end {
+        None => Span::key(start),
+        Some(end) => Span::range(start, [prefix, end].concat()),
+    }
 }

@@ -1,0 +1,59 @@
+//! Reads beside writes that change all that they read.
+
+use super::{Cluster, RouteOptions, sent};
+use diorite_base::mutation::{Mutation, OperationKind};
+use diorite_query::kv::several::{self, Several, Span};
+use diorite_query::kv::{Fetch, FetchRows, Fetched};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// How often all rows are written.
+const WRITES: u64 = 400;
+
+fn key(n: u8) -> Vec<u8> {
+    vec![0x80, 0, 0, 0, 0, 0, 0, 1, b'k', n]
+}
+
+/// Writes the same to all of a partition's rows.
+fn all(value: u64) -> Mutation {
+    let mut mutation = Mutation::blind(None);
+    (0..6).for_each(|n| mutation.push(OperationKind::Overwrite, false, &key(n), &value.to_be_bytes()));
+    mutation
+}
+
+/// A static row, two rows and a range.
+fn request() -> Fetch {
+    let spans = several::encode(&[Span::key(key(1)), Span::key(key(2)), Span::range(key(3), key(6))]);
+    let rows = FetchRows::Several(Several { spans, reverse: false, max_entries: 100, max_bytes: 1 << 16 });
+    Fetch { static_row: Some(key(0)), rows, ..Fetch::default() }
+}
+
+fn values(fetched: &Fetched) -> Vec<&[u8]> {
+    fetched.static_row.as_deref().into_iter().chain(fetched.chunk.entries().map(|(_, value)| value)).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn all_parts_of_a_read_are_of_one_moment() {
+    let cluster = Cluster::start(1, 1, RouteOptions::default()).await;
+    let tablet = cluster.tablet(|_| true);
+    cluster.wait_for_leader(tablet).await;
+    let is_done = Arc::new(AtomicBool::new(false));
+    cluster.router(1).write(tablet, all(0)).await.unwrap();
+    let writes = {
+        let (router, is_done) = (Arc::clone(&cluster.members[&1].router), Arc::clone(&is_done));
+        tokio::spawn(async move {
+            for value in 1..=WRITES {
+                sent(&router, router.write(tablet, all(value))).await.unwrap();
+            }
+            is_done.store(true, Ordering::Relaxed);
+        })
+    };
+    while !is_done.load(Ordering::Relaxed) {
+        let fetched = cluster.fetch(1, tablet, request()).await.unwrap();
+        let values = values(&fetched);
+        assert_eq!(values.len(), 6);
+        assert!(values.iter().all(|value| *value == values[0]), "two moments: {values:?}");
+        tokio::task::yield_now().await;
+    }
+    writes.await.unwrap();
+}
