@@ -6,7 +6,6 @@
 //! Left out: surviving a restart (drivers prepare again).
 
 use crate::activity::StatementActivity;
-use crate::engine::parsed_bytes;
 use crate::plan::Planned;
 use arc_swap::ArcSwap;
 use diorite_cql::protocol::{Prepared as PreparedReply, Version};
@@ -82,8 +81,8 @@ impl PreparedStatement {
         current: CurrentPlan,
     ) -> Self {
         Self {
-            // A plan takes about as much as the tree that it was made of.
-            size_bytes: 1_024 + parsed_bytes(&text),
+            // The text here and where its requests are counted, and what planning has counted.
+            size_bytes: 1_024 + 2 * text.len() + usize::try_from(current.planned.cost.bytes()).unwrap_or(usize::MAX),
             id,
             keyspace,
             text,

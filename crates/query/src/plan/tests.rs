@@ -90,10 +90,11 @@ fn nesting() -> Vec<Construct> {
         construct("lists", |n| format!("SELECT {} FROM t", nested("[", "v", "]", n / 2))),
         construct("sets", |n| format!("SELECT {} FROM t", nested("{", "v", "}", n / 2))),
         construct("maps", |n| format!("SELECT {} FROM t", nested("{1: ", "v", "}", n / 2))),
-        construct("keys of maps", |n| format!("SELECT {} FROM t", nested("{", "(v)", ": 1}", n / 2))),
+        construct("keys of maps", |n| format!("SELECT {} FROM t", nested("{", "v + 0", ": 1}", n / 2))),
         construct("tuples", |n| format!("SELECT {} FROM t", nested("(v, ", "v", ")", n / 2))),
         construct("json", |n| {
-            format!("INSERT INTO t JSON {}", nested("to_json((text) from_json(", "'1'", "))", n / 4))
+            let json = nested("from_json(to_json((text) ", "'1'", "))", n / 4);
+            format!("UPDATE t SET v = {json} WHERE k = 1 AND c = 1")
         }),
         construct("places in documents", |n| format!("SELECT j{} FROM t", "->'a'".repeat(n))),
         construct("conditions", move |n| format!("UPDATE t SET v = 1 WHERE k = 1 AND c = 1 IF {}", condition(n))),

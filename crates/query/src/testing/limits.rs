@@ -7,6 +7,7 @@ use diorite_cql::protocol::client::ClientResponse;
 use diorite_cql::protocol::error::ErrorCode;
 use diorite_cql::protocol::{CqlError, Value};
 use diorite_model::value::collection;
+use proptest::prelude::*;
 
 fn refused(outcome: Result<ClientResponse, CqlError>) -> String {
     let error = outcome.unwrap_err();
@@ -211,4 +212,56 @@ fn types_that_are_joined_stay_within_the_limits() {
         outcome.is_err().then(|| refused(outcome))
     });
     assert!(message.is_some_and(|message| message.contains("(TYPE_PARTS)")));
+}
+
+/// A condition of every kind that there is, nested.
+fn any_condition() -> impl Strategy<Value = String> {
+    let leaf = prop_oneof![
+        Just("v = 1"),
+        Just("v != null"),
+        Just("v IN (1, 2, null)"),
+        Just("v BETWEEN 1 AND 2"),
+        Just("s CONTAINS 1"),
+        Just("m CONTAINS KEY 'a'"),
+        Just("m['a'] > 1"),
+        Just("l[0] = 1"),
+        Just("u.f = 1"),
+        Just("j->'a'->>1 = 'x'"),
+        Just("w = {f: 1}"),
+        Just("EXISTS"),
+        Just("NOT EXISTS"),
+    ];
+    leaf.prop_map(str::to_owned).prop_recursive(6, 40, 4, |inner| {
+        let joined = |word: &'static str, inner: BoxedStrategy<String>| {
+            prop::collection::vec(inner, 1..4).prop_map(move |parts| format!("({})", parts.join(word)))
+        };
+        prop_oneof![
+            joined(" AND ", inner.clone().boxed()),
+            joined(" OR ", inner.clone().boxed()),
+            inner.prop_map(|part| format!("NOT ({part})")),
+        ]
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// What plans is encoded, decoded and encoded again to the same bytes, or it names the limit that it is over.
+    #[test]
+    fn what_is_planned_can_be_read_by_replicas(conditions in prop::collection::vec(any_condition(), 1..4)) {
+        let database = Database::with_keyspace();
+        database.run("CREATE TYPE pair (f int, g int)").unwrap();
+        database
+            .run("CREATE TABLE t (k int PRIMARY KEY, v int, s set<int>, m map<text, int>, l list<int>, u pair, w frozen<pair>, j jsonb)")
+            .unwrap();
+        for condition in conditions {
+            for change in ["l = l - [1, 2]", "l[0] = 3", "v = 1", "j->'a' = '1'", "m['a'] = 1, u.f = 2"] {
+                let statement = format!("UPDATE t SET {change} WHERE k = 1 IF {condition}");
+                if let Err(error) = database.run(&statement) {
+                    prop_assert!(!error.message.contains("could not read"), "{}: {}", statement, error.message);
+                    prop_assert_eq!(error.code(), ErrorCode::Invalid, "{}: {}", statement, error.message);
+                }
+            }
+        }
+    }
 }

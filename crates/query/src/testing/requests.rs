@@ -401,7 +401,7 @@ fn the_cache_of_prepared_statements_is_bounded() {
             database.execute(&first, &[]).unwrap();
         }
     }
-    assert!(database.engine.prepared_statements() < 150);
+    assert!(database.engine.prepared_statements() < 400 && database.engine.prepared_bytes() <= 64 << 20);
     assert_eq!(refused(database.execute(&first, &[])).0, ErrorCode::Unprepared);
 }
 
