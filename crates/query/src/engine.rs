@@ -339,7 +339,10 @@ impl<K: Kv> QueryEngine<K> {
         if let Some(session) = session {
             auth::check_parsed(catalog, session, keyspace, &parsed.statement)?;
         }
-        plan::plan(catalog, keyspace, &parsed)
+        let planned = plan::plan(catalog, keyspace, &parsed)?;
+        // The plan is held until the request is over; its own budget has bounded it meanwhile.
+        budget.take(usize::try_from(planned.cost.bytes()).unwrap_or(usize::MAX))?;
+        Ok(planned)
     }
 
     async fn query(
