@@ -519,7 +519,7 @@ impl<E: Engine> Core<E> {
                 continue;
             }
             note_logged(&self.context, replica, &step);
-            must_sync = must_sync.max(needed_sync(self.context.durability, replica.group_id, &step));
+            must_sync = must_sync.max(needed_sync(self.context.durability, replica, &step));
             let is_stalled = self.context.is_stalled(replica.handle.disk);
             post(&mut self.outbox, replica, std::mem::take(&mut step.messages), is_stalled);
             steps.push((tablet, step));
@@ -716,15 +716,21 @@ enum Sync {
 }
 
 /// A lost vote would give a term two leaders, a lost change of members (or the end of a tablet, which others take over) two groups that each decide alone. The catalog's
-/// changes stand for both.
-fn needed_sync(durability: Durability, group: GroupId, step: &Step) -> Sync {
+/// changes stand for both. Others stand on such an entry, and close what is needed no more, once an entry after it is acknowledged, which says with its commit index that it is committed.
+fn needed_sync<E: Engine>(durability: Durability, replica: &mut Replica<E>, step: &Step) -> Sync {
     let decides = |entry: &Entry| {
         entry.get_entry_type() != EntryType::EntryNormal || !entry.context.is_empty() || is_step(&entry.data)
     };
-    let is_vital = || {
-        step.hard_state.is_some()
-            || (group == GroupId::CATALOG && !step.entries.is_empty())
-            || step.entries.iter().any(decides)
+    let mut is_vital = || {
+        let Some(last) = step.entries.last() else { return step.hard_state.is_some() };
+        if let Some(deciding) = step.entries.iter().rev().find(|entry| decides(entry)) {
+            replica.deciding_index = deciding.index;
+        }
+        let decides = replica.deciding_index > 0;
+        if step.commit >= replica.deciding_index && last.index > replica.deciding_index {
+            replica.deciding_index = 0;
+        }
+        decides || step.hard_state.is_some() || replica.group_id == GroupId::CATALOG
     };
     if durability != Durability::Fsync && is_vital() {
         Sync::InEveryMode

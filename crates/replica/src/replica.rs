@@ -205,6 +205,8 @@ pub struct Replica<E: Engine> {
     pub(crate) members_index: u64,
     /// What others have said of their logs, if this one's may have lost its end.
     pub(crate) standings: Standings,
+    /// The last entry that decides who decides, until what comes after it has been recorded with a commit index as high: then a restart knows that it is committed.
+    pub(crate) deciding_index: u64,
 }
 
 /// Whether the data holds more than the log, or something else at the applied index.
@@ -301,6 +303,7 @@ impl<E: Engine> Replica<E> {
         // An empty log after something: the leader may take this replica for one that holds nothing.
         let announces_copy = recovered.last == recovered.truncated && recovered.truncated.0 > 0;
         let truncated = recovered.truncated.0;
+        let deciding_index = recovered.last.0;
         // Every node waits for changes of the catalog.
         let options = GroupOptions { replica: context.node.0, announces_commits: group_id == GroupId::CATALOG };
         let group =
@@ -347,6 +350,7 @@ impl<E: Engine> Replica<E> {
             told_grace: (0, 0),
             members_index: applied.index,
             standings: Standings::default(),
+            deciding_index,
         })
     }
 
