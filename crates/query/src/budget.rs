@@ -173,7 +173,7 @@ impl Budget {
     #[inline]
     pub fn check(&self) -> Result<(), CqlError> {
         if let Some(clock) = &self.clock
-            && self.steps.fetch_add(1, Ordering::Relaxed) % STEPS_PER_LOOK == 0
+            && self.steps.fetch_add(1, Ordering::Relaxed).is_multiple_of(STEPS_PER_LOOK)
         {
             self.end_if_expired(clock.monotonic_ns());
         }

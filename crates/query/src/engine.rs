@@ -747,7 +747,7 @@ pub(crate) fn parsed_bytes(text: &str) -> usize {
             None => {}
         }
         let goes_on = byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'.' || !byte.is_ascii();
-        nodes += usize::from(!byte.is_ascii_whitespace() && !(goes_on && is_word));
+        nodes += usize::from(!(byte.is_ascii_whitespace() || goes_on && is_word));
         is_word = goes_on;
     }
     text.len() + nodes.saturating_mul(NODE_BYTES)

@@ -302,8 +302,7 @@ impl<E: Engine> Replica<E> {
         }
         // An empty log after something: the leader may take this replica for one that holds nothing.
         let announces_copy = recovered.last == recovered.truncated && recovered.truncated.0 > 0;
-        let truncated = recovered.truncated.0;
-        let deciding_index = recovered.last.0;
+        let (truncated, deciding_index) = (recovered.truncated.0, recovered.last.0);
         // Every node waits for changes of the catalog.
         let options = GroupOptions { replica: context.node.0, announces_commits: group_id == GroupId::CATALOG };
         let group =

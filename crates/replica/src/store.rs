@@ -232,8 +232,7 @@ impl Store {
         threads.push(spawn("disks".to_owned(), move || move_between_disks(&for_moves, &copies_of_moves))?);
         threads.extend(start_watching(&inner)?);
         let splits = Arc::new(Splits::default());
-        let listener = Arc::clone(&splits) as Arc<dyn SplitListener>;
-        inner.context.set_splits(listener);
+        inner.context.set_splits(Arc::clone(&splits) as Arc<dyn SplitListener>);
         let (for_splits, inner_of_splits, copies_of_splits) =
             (Arc::clone(&splits), Arc::clone(&inner), Arc::clone(&copies));
         threads.push(spawn("splits".to_owned(), move || for_splits.run(&inner_of_splits, &copies_of_splits))?);

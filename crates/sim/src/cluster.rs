@@ -162,10 +162,9 @@ impl Cluster {
         let heard = tablets.clone();
         let planted = options.bug.map_or_else(Default::default, Planting::in_the_core);
         let ranges = tablets.keys().map(|tablet| (*tablet, KeyRange::all(*tablet))).collect();
-        let nodes = scenario.nodes.clone();
         let durability = scenario.sync_every_ms.map_or(Durability::Fsync, Durability::Interval);
         let setting = Setting {
-            nodes,
+            nodes: scenario.nodes.clone(),
             tablets,
             founders,
             ranges,
@@ -175,10 +174,8 @@ impl Cluster {
             network,
             time: time.clone(),
         };
-        let rate_error_ppm = match options.bug {
-            Some(Planting::FastClock) => 400_000,
-            _ => scenario.rate_error_ppm,
-        };
+        let is_fast = options.bug == Some(Planting::FastClock);
+        let rate_error_ppm = if is_fast { 400_000 } else { scenario.rate_error_ppm };
         let nodes = scenario.nodes.iter().map(|&id| {
             let quirks = Quirks {
                 rate_error_ppm: dice.range(0, 2 * rate_error_ppm as u64 + 1) as i64 - rate_error_ppm,

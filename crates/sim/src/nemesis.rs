@@ -129,6 +129,14 @@ impl Cluster {
         }
     }
 
+    /// A disk stops to sync for a while.
+    fn hang(&mut self, node: NodeId) {
+        let until_ns = (self.now_ns() + self.nemesis.dice.milliseconds(500, 5_000)).min(self.scenario.chaos_ns);
+        if let Some(life) = self.life(node) {
+            life.log.hang(until_ns);
+        }
+    }
+
     fn commit(&mut self, kind: FaultKind) {
         let now_ns = self.now_ns();
         let nodes = self.scenario.nodes.clone();
@@ -172,12 +180,7 @@ impl Cluster {
                 }
                 self.queue.schedule(now_ns + lasting_ns, Event::Fault(Fault::DiskMended(node)));
             }
-            FaultKind::Hang => {
-                let until_ns = (now_ns + self.nemesis.dice.milliseconds(500, 5_000)).min(self.scenario.chaos_ns);
-                if let Some(life) = self.life(node) {
-                    life.log.hang(until_ns);
-                }
-            }
+            FaultKind::Hang => self.hang(node),
             FaultKind::WallJump => {
                 let most = 10i64.pow(self.nemesis.dice.range(3, 11) as u32);
                 self.jump(node, most);

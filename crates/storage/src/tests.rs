@@ -536,7 +536,8 @@ fn all_reads_of_a_moment_see_the_same_batches() {
         (0..3).for_each(|n| batch.put(&key(n), &index.to_le_bytes()));
         tablet.apply(&mut batch, &state(index)).unwrap();
     };
-    let scanned = |scan: &dyn Fn(&ScanRange<'_>, &mut dyn FnMut(&[u8], &[u8]) -> bool)| {
+    type Scan<'s> = dyn Fn(&ScanRange<'_>, &mut dyn FnMut(&[u8], &[u8]) -> bool) + 's;
+    let scanned = |scan: &Scan<'_>| {
         let mut found = Vec::new();
         let (start, end) = (key(0), key(9));
         let range = ScanRange { start: &start, end: &end, reverse: false, expected_entries: 3 };

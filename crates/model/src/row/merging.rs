@@ -62,9 +62,12 @@ fn compare(a: (i64, Content<'_>), b: (i64, Content<'_>)) -> Ordering {
     })
 }
 
+/// By expiry (the second, then the shorter time to live), then by bytes; an expired value has none.
+type ValueRank<'a> = (Option<(u32, Reverse<u32>)>, Option<&'a [u8]>);
+
 /// The order of values of one timestamp. One that has expired stands where it stood, but for its bytes, which decide only between such that
 /// expire together.
-fn value_rank(content: Content<'_>) -> Option<(Option<(u32, Reverse<u32>)>, Option<&[u8]>)> {
+fn value_rank(content: Content<'_>) -> Option<ValueRank<'_>> {
     let rank = |expiry: Expiry| (expiry.at_s, Reverse(expiry.ttl_s));
     match content {
         Content::Value(bytes, expiry) => Some((expiry.map(rank), Some(bytes))),

@@ -79,7 +79,7 @@ fn read_one(handle: &TabletHandle, permit: Permit, request: &FetchRef<'_>, look:
         }
         RowsRef::Range(range) => {
             let mut chunk = ScanChunk::default();
-            let mut scan = |range: &ScanRange<'_>, visit: &mut dyn FnMut(&[u8], &[u8]) -> bool| match look {
+            let mut scan = |range: &ScanRange<'_>, visit: &mut Each<'_>| match look {
                 Look::Memory => handle.scan_cached(permit, range, visit),
                 Look::Anywhere => handle.scan(permit, range, visit).map(Some),
             };
@@ -151,13 +151,16 @@ fn get(visit: &Visit<'_>, key: &[u8], look: Look) -> Result<Option<Option<Pinned
     }
 }
 
+/// Takes an entry of a range; whether more are wanted.
+type Each<'e> = dyn FnMut(&[u8], &[u8]) -> bool + 'e;
+
 /// Calls the second argument with each entry of a range; whether that was all of it, or nothing if the disk would have to be asked.
-type Scan<'s> = dyn FnMut(&ScanRange<'_>, &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<Option<bool>, KvError> + 's;
+type Scan<'s> = dyn FnMut(&ScanRange<'_>, &mut Each<'_>) -> Result<Option<bool>, KvError> + 's;
 
 fn scanning<'v>(
     visit: &'v Visit<'_>,
     look: Look,
-) -> impl FnMut(&ScanRange<'_>, &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<Option<bool>, KvError> + 'v {
+) -> impl FnMut(&ScanRange<'_>, &mut Each<'_>) -> Result<Option<bool>, KvError> + 'v {
     move |range, each| match look {
         Look::Memory => visit.scan_cached(range, each),
         Look::Anywhere => visit.scan(range, each).map(Some),

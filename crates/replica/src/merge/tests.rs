@@ -43,8 +43,8 @@ impl TabletView for Before {
         end: &[u8],
         visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
     ) -> Result<(), EvaluationFailed> {
-        let within = self.0.iter().filter(|(key, _)| (start..end).contains(&key.as_slice()) && key.len() >= 8);
-        within.map(|(key, value)| visit(key, value)).all(|goes_on| goes_on);
+        let mut within = self.0.iter().filter(|(key, _)| (start..end).contains(&key.as_slice()) && key.len() >= 8);
+        within.all(|(key, value)| visit(key, value));
         Ok(())
     }
 }

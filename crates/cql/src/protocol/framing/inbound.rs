@@ -240,11 +240,11 @@ impl Inbound {
 
     /// Gives back large buffers whose content has been dealt with.
     pub fn release_done(&mut self) {
-        if self.position == self.input.len() && self.input.capacity() > MAX_IDLE_BUFFER_BYTES {
-            if self.payload.is_in_scratch || self.payload.range.is_empty() {
-                self.input = Vec::new();
-                self.position = 0;
-            }
+        let is_payload_elsewhere = self.payload.is_in_scratch || self.payload.range.is_empty();
+        let is_done = self.position == self.input.len() && is_payload_elsewhere;
+        if is_done && self.input.capacity() > MAX_IDLE_BUFFER_BYTES {
+            self.input = Vec::new();
+            self.position = 0;
         }
         if self.are_parts_done {
             self.are_parts_done = false;
