@@ -121,6 +121,20 @@ def test_idle_tablets(tmp_path):
     assert figures["CPU of a node with 20 idle tablet replicas"] < 100 and "node 3: memory with tablets" in figures
 
 
+def test_hostile_clients(tmp_path):
+    """Every class is sent and answered, and others are served beside it; how quickly is for machines that are otherwise idle."""
+    scenario = ("hostile", "--class-duration", "600ms", "--records", "500", "--rate", "200", "--attackers", "2")
+    table, report = bench(tmp_path, scenario=scenario, nodes=1)
+    result = json.loads((report / "report.json").read_text())
+    phases = {phase["name"]: phase for phase in result["phases"]}
+    classes = [name for name in phases if name not in ("load", "alone")]
+    assert len(classes) == 15, classes
+    assert all(phase["reads"]["operations"] > 0 for name, phase in phases.items() if name != "load"), table
+    answers = dict(note.split(": ", 1) for note in result["notes"][1:])
+    assert sorted(answers) == sorted(classes)
+    assert any(figure["name"] == "resident memory, most" and figure["value"] > 0 for figure in result["figures"])
+
+
 def test_failover(tmp_path):
     result = cluster_report(tmp_path, "failover", "--kills", "2", "--settle", "1s", "--rate", "200", "--tablets", "6")
     figures = {figure["name"]: figure["value"] for figure in result["figures"]}

@@ -19,6 +19,7 @@ use crate::status::say;
 
 pub mod changes;
 pub mod failover;
+pub mod hostile;
 pub mod idle;
 pub mod large_dataset;
 pub mod measure;
@@ -31,6 +32,7 @@ pub mod tablets;
 pub mod watch;
 
 use failover::FailoverArguments;
+use hostile::HostileArguments;
 use idle::IdleArguments;
 use large_dataset::LargeDatasetArguments;
 use point::PointArguments;
@@ -57,6 +59,8 @@ pub enum Scenario {
     Idle(IdleArguments),
     /// Kill the node that leads most tablets, under load, again and again: how long until every tablet takes writes.
     Failover(FailoverArguments),
+    /// What point reads of others suffer while a client sends what is meant to hurt.
+    Hostile(HostileArguments),
 }
 
 impl Scenario {
@@ -67,15 +71,24 @@ impl Scenario {
             Self::Tablets(scenario) => &scenario.point.common,
             Self::Idle(scenario) => &scenario.common,
             Self::Failover(scenario) => &scenario.common,
+            Self::Hostile(scenario) => &scenario.common,
         }
     }
 
     /// How many servers are started if the command line does not say.
     fn default_nodes(&self) -> u32 {
         match self {
-            Self::Point(_) => 1,
+            Self::Point(_) | Self::Hostile(_) => 1,
             Self::LargeDataset(_) => 4,
             Self::Tablets(_) | Self::Idle(_) | Self::Failover(_) => 3,
+        }
+    }
+
+    /// What the servers that are started are told besides.
+    fn server_arguments(&self) -> Vec<String> {
+        match self {
+            Self::Hostile(scenario) => scenario.server_arguments(),
+            _ => Vec::new(),
         }
     }
 
@@ -181,6 +194,7 @@ pub async fn run(arguments: BenchArguments, executable: &Path) -> Result<ExitCod
         Some(nodes) => {
             let options = ServersOptions {
                 spare: scenario.spare_addresses(nodes),
+                extra_arguments: [scenario.server_arguments(), common.server_arg.clone()].concat(),
                 ..server_options(common, nodes, executable, &directory)
             };
             let servers = Servers::start(&options).await?;
@@ -197,6 +211,7 @@ pub async fn run(arguments: BenchArguments, executable: &Path) -> Result<ExitCod
         Scenario::Point(scenario) => point::run(scenario, &target).await,
         Scenario::Tablets(scenario) => tablets::run(scenario, &target).await,
         Scenario::Idle(scenario) => interruptible(idle::run(scenario, &target)).await,
+        Scenario::Hostile(scenario) => interruptible(hostile::run(scenario, &target)).await,
         Scenario::Failover(scenario) => match &mut servers {
             Some(servers) => interruptible(failover::run(scenario, &target, servers)).await,
             None => Err(WorkloadError::Arguments("the failover benchmark kills nodes, so it must start them".into())),

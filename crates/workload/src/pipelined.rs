@@ -29,7 +29,7 @@ use crate::session::Statements;
 use crate::workloads::{RowSet, Violation};
 
 mod connection;
-mod frames;
+pub(crate) mod frames;
 mod routing;
 
 use connection::{Connection, receive};

@@ -1,0 +1,203 @@
+//! `diorite bench hostile`: what the point reads of an ordinary client suffer while another client does its worst.
+//!
+//! One phase per class of hostile requests ([`classes`]): an open loop of point reads through the driver, and beside it as many connections as asked for that
+//! send requests of that class, one after another. The first phase has nobody beside it.
+//!
+//! Always true: a class runs for a bounded time, whatever the server does; what was answered to it is in the report. Left out: judging the answers: a refusal
+//! is as good as a result, as long as others are served.
+
+pub mod attack;
+pub mod classes;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use diorite_base::clock::SystemClock;
+
+use super::measure::{Measurement, PhaseSpec};
+use super::point::executor;
+use super::{CommonArguments, Target};
+use crate::WorkloadError;
+use crate::arguments::{ClientKind, Popularity, parse_duration};
+use crate::command::{client_name, epoch_s};
+use crate::data::KeyFormat;
+use crate::key_state::KeyState;
+use crate::report::{Figure, Header, PhaseResult, Report};
+use crate::runner::{Executor, Plan, pause};
+use crate::session::{connect, execute_schema, use_keyspace};
+use crate::workloads::RowSet;
+use attack::{Answers, Attack};
+use classes::{CLASSES, Class, TABLES};
+
+const TABLE: &str = "bystander";
+const LOAD_WRITERS: usize = 64;
+/// How long the answers to what was sent last are waited for once a phase is over.
+const LAST_ANSWERS: Duration = Duration::from_secs(1);
+const MIB: f64 = 1_048_576.0;
+
+/// `diorite bench hostile`.
+#[derive(Debug, Clone, clap::Args)]
+pub struct HostileArguments {
+    #[command(flatten)]
+    pub common: CommonArguments,
+    /// Only these classes of hostile requests; may be repeated [default: all].
+    #[arg(long, value_name = "NAME")]
+    pub class: Vec<String>,
+    /// How long each class goes on.
+    #[arg(long, value_parser = parse_duration, default_value = "10s")]
+    pub class_duration: Duration,
+    /// Connections that send hostile requests.
+    #[arg(long, default_value_t = 4)]
+    pub attackers: usize,
+    /// Point reads of the ordinary client per second, in an open loop.
+    #[arg(long, default_value_t = 500.0)]
+    pub rate: f64,
+    /// Rows that it reads.
+    #[arg(long, default_value_t = 10_000)]
+    pub records: u64,
+    /// Memory limit of the servers that are started, and the goal of what they hold.
+    #[arg(long, default_value = "1GiB")]
+    pub memory_limit: String,
+}
+
+impl HostileArguments {
+    /// The classes that are asked for.
+    fn classes(&self) -> Result<Vec<&'static Class>, WorkloadError> {
+        if let Some(unknown) = self.class.iter().find(|name| CLASSES.iter().all(|class| class.name != **name)) {
+            let known: Vec<&str> = CLASSES.iter().map(|class| class.name).collect();
+            return Err(WorkloadError::Arguments(format!("there is no class {unknown}, only {}", known.join(", "))));
+        }
+        let is_wanted = |class: &&Class| self.class.is_empty() || self.class.iter().any(|name| name == class.name);
+        Ok(CLASSES.iter().filter(is_wanted).collect())
+    }
+
+    /// What the servers that are started are told.
+    pub(super) fn server_arguments(&self) -> Vec<String> {
+        vec!["--memory-limit".to_owned(), self.memory_limit.clone()]
+    }
+
+    fn plan(&self, writers: usize, readers: usize, writes: Option<u64>, duration: Option<Duration>) -> Plan {
+        let rate = writes.is_none().then_some(self.rate);
+        Plan { writers, readers, writes, reads: None, duration, rate, seed: self.common.seed, until: None }
+    }
+
+    fn phase(&self, name: &str, description: String) -> PhaseSpec {
+        let plan = self.plan(0, 64, None, Some(self.class_duration));
+        PhaseSpec { expects_errors: true, ..PhaseSpec::new(name, description, plan) }
+    }
+}
+
+/// Runs all classes against `target`.
+pub async fn run(arguments: &HostileArguments, target: &Target) -> Result<Report, WorkloadError> {
+    let classes = arguments.classes()?;
+    let common = CommonArguments { client: ClientKind::Driver, ..arguments.common.clone() };
+    let keys = Arc::new(KeyState::new(epoch_s(&SystemClock::new()), 0, u64::MAX / 2, 256 << 20));
+    let rows = RowSet::new(keys, KeyFormat::new("key", common.key_size), common.value_size, Popularity::Uniform);
+    let executor = executor(&common, target, TABLE, common.tablets, None, &rows).await?;
+    let connection = common.connection(target);
+    let session = connect(&connection, 1).await?;
+    use_keyspace(&session, &connection).await?;
+    for table in TABLES {
+        execute_schema(&session, table).await?;
+    }
+    let mut measurement = Measurement::new(target.sampler(), common.json);
+    let load = arguments.plan(LOAD_WRITERS, 0, Some(arguments.records), None);
+    let load = PhaseSpec::new("load", format!("{} records", arguments.records), load);
+    measurement.phase(PhaseSpec { is_result: false, ..load }, &executor).await?;
+    measurement.phase(arguments.phase("alone", "nobody beside".to_owned()), &executor).await?;
+    let mut answers = Vec::new();
+    for class in classes {
+        let attack = Attack::new(class, &target.contact_points[0], &connection.keyspace, arguments.attackers);
+        answers.push((class, beside(arguments, &mut measurement, &executor, &attack).await?));
+    }
+    let peak = peak_bytes(&measurement);
+    let figures = figures(&measurement.phases, peak);
+    let header = header(arguments, target, &answers);
+    Ok(Report::new(header, measurement).with_figures(figures))
+}
+
+/// One phase with one class beside it.
+async fn beside(
+    arguments: &HostileArguments,
+    measurement: &mut Measurement,
+    executor: &Executor,
+    attack: &Attack,
+) -> Result<Answers, WorkloadError> {
+    attack.prepare().await;
+    let spec = arguments.phase(attack.class.name, attack.class.what.to_owned());
+    let attacking = attack.run();
+    tokio::pin!(attacking);
+    tokio::select! {
+        outcome = measurement.phase(spec, executor) => drop(outcome?),
+        () = &mut attacking => {}
+    }
+    // What is not answered by then is not waited for: the next class shall not share its time with this one's connections.
+    tokio::select! {
+        () = &mut attacking => {}
+        () = pause(LAST_ANSWERS) => {}
+    }
+    Ok(attack.answers())
+}
+
+/// The most memory that the servers held in any second.
+fn peak_bytes(measurement: &Measurement) -> Option<f64> {
+    measurement.samples.iter().filter_map(|sample| sample.server_resident_bytes).reduce(f64::max)
+}
+
+fn figures(phases: &[PhaseResult], peak: Option<f64>) -> Vec<Figure> {
+    let resident = Figure::new("resident memory, most", peak.map(|bytes| bytes / MIB), "MiB");
+    let mut figures = vec![resident.with_goal("below --memory-limit")];
+    for phase in phases.iter().filter(|phase| phase.is_result) {
+        let ms = |microseconds: u64| microseconds as f64 / 1_000.0;
+        let (name, reads) = (&phase.name, &phase.reads);
+        figures.push(Figure::new(format!("{name}: p50 of others"), ms(reads.p50_us), "ms"));
+        figures.push(Figure::new(format!("{name}: p99 of others"), ms(reads.p99_us), "ms").with_goal("at most 20"));
+        figures.push(Figure::new(format!("{name}: p99.9 of others"), ms(reads.p999_us), "ms"));
+        figures.push(Figure::new(format!("{name}: longest of others"), ms(reads.max_us), "ms"));
+        figures.push(Figure::new(format!("{name}: failed reads of others"), reads.errors as f64, ""));
+        figures.push(Figure::new(format!("{name}: server CPU"), phase.server_cpu_cores, "cores"));
+    }
+    figures
+}
+
+/// What was answered to a class, in one line.
+fn answers_line(class: &Class, answers: &Answers) -> String {
+    let mut by_count: Vec<(&String, &u64)> = answers.iter().collect();
+    by_count.sort_by_key(|(text, count)| (std::cmp::Reverse(**count), (*text).clone()));
+    let told: Vec<String> = by_count.iter().map(|(text, count)| format!("{count} × {text}")).collect();
+    format!("{}: {}", class.name, if told.is_empty() { "no answer".to_owned() } else { told.join("; ") })
+}
+
+fn header(arguments: &HostileArguments, target: &Target, answers: &[(&Class, Answers)]) -> Header {
+    let mut notes = vec![format!(
+        "{} point reads per second of an ordinary client, beside {} connections that send hostile requests of one class for {} ms. Then, what was answered to them.",
+        arguments.rate,
+        arguments.attackers,
+        arguments.class_duration.as_millis(),
+    )];
+    notes.extend(answers.iter().map(|(class, answers)| answers_line(class, answers)));
+    Header {
+        title: "Hostile clients".to_owned(),
+        scenario: "hostile".to_owned(),
+        client: client_name(ClientKind::Driver).to_owned(),
+        connections: arguments.common.connection.connections,
+        durability: target.durability.clone(),
+        notes,
+        omissions: Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn answers_are_told_the_most_frequent_first() {
+        let answers: Answers =
+            BTreeMap::from([("rows".to_owned(), 2), ("refused".to_owned(), 7), ("done".to_owned(), 2)]);
+        let name = CLASSES[0].name;
+        assert_eq!(answers_line(&CLASSES[0], &answers), format!("{name}: 7 × refused; 2 × done; 2 × rows"));
+        assert_eq!(answers_line(&CLASSES[0], &Answers::new()), format!("{name}: no answer"));
+    }
+}

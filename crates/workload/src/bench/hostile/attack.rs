@@ -1,0 +1,162 @@
+//! Connections that send hostile requests, and what they are answered.
+//!
+//! Always true: a connection that the server closes, or that it does not answer in time, is replaced by another, after a pause; what happened is counted. Left out: keeping to the protocol.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use super::classes::{Class, Sends};
+use crate::pipelined::frames;
+use crate::runner::pause;
+
+/// How long an answer is waited for: longer than a server lets a request run.
+const ANSWER: Duration = Duration::from_secs(15);
+/// How long whoever was cut off waits before the next connection.
+const AGAIN: Duration = Duration::from_millis(10);
+/// The most of an answer that tells it from others.
+const KEPT_CHARACTERS: usize = 70;
+/// Answers that differ from all before them count together from here on.
+const KINDS: usize = 12;
+/// Version 4, of which requests are.
+const REQUEST_VERSION: u8 = 4;
+
+/// How often each answer came.
+pub type Answers = BTreeMap<String, u64>;
+
+/// One class against one node.
+pub struct Attack {
+    pub class: &'static Class,
+    node: String,
+    keyspace: String,
+    connections: usize,
+    sent: AtomicU64,
+    answers: Mutex<Answers>,
+}
+
+impl Attack {
+    /// An attack on `node`, host:port.
+    pub fn new(class: &'static Class, node: &str, keyspace: &str, connections: usize) -> Self {
+        let (sent, answers) = (AtomicU64::new(0), Mutex::default());
+        Self { class, node: node.to_owned(), keyspace: keyspace.to_owned(), connections, sent, answers }
+    }
+
+    /// What was answered up to now.
+    pub fn answers(&self) -> Answers {
+        self.answers.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn count(&self, answer: &str) {
+        let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept: String = answer.chars().take(KEPT_CHARACTERS).collect();
+        if answers.len() >= KINDS && !answers.contains_key(&kept) {
+            "others".clone_into(&mut kept);
+        }
+        *answers.entry(kept).or_default() += 1;
+    }
+
+    /// Sends what has to be there before.
+    pub async fn prepare(&self) {
+        let Some(before) = self.class.before else { return };
+        let outcome = async { ask(&mut open(&self.node, &self.keyspace).await?, &before()).await };
+        if let Err(error) = outcome.await {
+            self.count(&format!("before: {error}"));
+        }
+    }
+
+    /// Goes on for ever.
+    pub async fn run(&self) {
+        futures::future::join_all((0..self.connections).map(|_| self.connection())).await;
+    }
+
+    async fn connection(&self) {
+        loop {
+            let outcome = match self.class.sends {
+                Sends::Statements(statement) => self.statements(statement).await,
+                Sends::OversizedFrames => self.raw(u32::MAX >> 1, 1 << 10).await,
+                Sends::UnfinishedRequests => self.raw(32 << 20, (32 << 20) - 1).await,
+                Sends::Connections => open(&self.node, &self.keyspace).await.map(|_| self.count("a session")),
+            };
+            if let Err(error) = outcome {
+                self.count(&error);
+            }
+            pause(AGAIN).await;
+        }
+    }
+
+    async fn statements(&self, statement: fn(u64) -> String) -> Result<(), String> {
+        let mut stream = open(&self.node, &self.keyspace).await?;
+        loop {
+            let answer = ask(&mut stream, &statement(self.sent.fetch_add(1, Ordering::Relaxed))).await?;
+            self.count(&answer);
+        }
+    }
+
+    /// Sends a header that promises `length` bytes, and `sent` of them; then waits to be cut off.
+    async fn raw(&self, length: u32, sent: usize) -> Result<(), String> {
+        let mut stream = connect(&self.node).await?;
+        let mut frame = vec![REQUEST_VERSION, 0, 0, 0, frames::OPCODE_QUERY];
+        frame.extend_from_slice(&length.to_be_bytes());
+        frame.resize(frame.len() + sent, b' ');
+        let exchange = async {
+            let _ = stream.write_all(&frame).await;
+            read(&mut stream).await
+        };
+        let answer = timeout(ANSWER, exchange).await.map_err(|_| "no answer".to_owned())??;
+        self.count(&answer);
+        Ok(())
+    }
+}
+
+async fn connect(node: &str) -> Result<TcpStream, String> {
+    TcpStream::connect(node).await.map_err(|error| format!("not connected: {error}"))
+}
+
+/// A session that uses the keyspace.
+async fn open(node: &str, keyspace: &str) -> Result<TcpStream, String> {
+    let mut stream = connect(node).await?;
+    let mut request = Vec::new();
+    frames::startup(&mut request, false);
+    exchange(&mut stream, &request).await?;
+    ask(&mut stream, &format!("USE {keyspace}")).await?;
+    Ok(stream)
+}
+
+/// Sends a statement and says in a few words what is answered.
+async fn ask(stream: &mut TcpStream, statement: &str) -> Result<String, String> {
+    let mut request = Vec::new();
+    frames::query(&mut request, statement);
+    exchange(stream, &request).await
+}
+
+async fn exchange(stream: &mut TcpStream, request: &[u8]) -> Result<String, String> {
+    let exchange = async {
+        stream.write_all(request).await.map_err(|error| format!("cut off: {error}"))?;
+        read(stream).await
+    };
+    timeout(ANSWER, exchange).await.map_err(|_| "no answer".to_owned())?
+}
+
+/// Reads an answer, of which only the beginning is kept.
+async fn read(stream: &mut TcpStream) -> Result<String, String> {
+    let cut_off = |error: std::io::Error| format!("cut off: {error}");
+    let mut header = [0; frames::HEADER_BYTES];
+    stream.read_exact(&mut header).await.map_err(cut_off)?;
+    let length = u64::from(u32::from_be_bytes([header[5], header[6], header[7], header[8]]));
+    let mut body = Vec::new();
+    stream.take(length.min(4 << 10)).read_to_end(&mut body).await.map_err(cut_off)?;
+    let mut rest = stream.take(length.saturating_sub(4 << 10));
+    let rest_bytes = tokio::io::copy(&mut rest, &mut tokio::io::sink()).await.map_err(cut_off)?;
+    if body.len() as u64 + rest_bytes < length {
+        return Err("cut off in an answer".to_owned());
+    }
+    Ok(match header[4] {
+        frames::OPCODE_ERROR => frames::parse_error(&body),
+        _ => "done".to_owned(),
+    })
+}

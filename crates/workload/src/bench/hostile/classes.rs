@@ -1,0 +1,185 @@
+//! The hostile requests, class by class.
+//!
+//! Always true: what a class sends depends on nothing but how many it has sent; each class is named after what it wants too much of. Left out: sending it ([`super::attack`]).
+
+use std::fmt::Write as _;
+
+/// Tables that the classes use.
+pub const TABLES: &[&str] = &[
+    "CREATE TABLE IF NOT EXISTS hostile_rows (k int, c int, v text, l list<int>, m map<int, int>, PRIMARY KEY (k, c))",
+    "CREATE TABLE IF NOT EXISTS hostile_pairs (a text, b text, v int, PRIMARY KEY ((a, b)))",
+    "CREATE TABLE IF NOT EXISTS hostile_tuples (k int PRIMARY KEY, t tuple<int, int>)",
+    "CREATE TABLE IF NOT EXISTS hostile_grown (k int PRIMARY KEY, m map<int, int>)",
+];
+
+/// Elements that a list or tuple of too many has.
+const MANY: usize = 65_536;
+/// Elements of the map that grows, and how often it is read while it does.
+const GROWN: u64 = 20_000;
+const READ_EVERY: u64 = 500;
+
+/// A class.
+#[derive(Debug)]
+pub struct Class {
+    pub name: &'static str,
+    pub what: &'static str,
+    /// What is sent once, before.
+    pub before: Option<fn() -> String>,
+    pub sends: Sends,
+}
+
+/// What a class sends.
+#[derive(Debug)]
+pub enum Sends {
+    /// Statements, each answered before the next.
+    Statements(fn(u64) -> String),
+    /// A header that announces the largest body there is, before any STARTUP, on a new connection each time.
+    OversizedFrames,
+    /// Requests of 32 MiB that never end, before any STARTUP.
+    UnfinishedRequests,
+    /// Connections that begin a session and go.
+    Connections,
+}
+
+/// All classes.
+pub const CLASSES: &[Class] = &[
+    statements("nesting", "conditions in 64 parentheses", nesting),
+    statements("functions", "functions of functions, 22 deep", functions),
+    statements("in-product", "400 × 400 keys of two IN", in_product),
+    statements("list-removal", "65,535 values removed from a list", list_removal),
+    statements("decimals", "quotients of decimals with 65,000 digits", decimals),
+    statements("json", "JSON arrays of 250,000 numbers", json),
+    Class {
+        before: Some(large_cell_row),
+        ..statements("large-cell", "a cell of 1 MiB selected 200 times", large_cell)
+    },
+    Class {
+        before: Some(large_cell_row),
+        ..statements("order-by-in", "ORDER BY over an IN of 2,000 keys", order_by_in)
+    },
+    statements("contains", "500 CONTAINS on one map", contains),
+    Class {
+        name: "oversized-frames",
+        what: "frames of 2 GiB before login",
+        before: None,
+        sends: Sends::OversizedFrames,
+    },
+    Class {
+        name: "unfinished",
+        what: "requests of 32 MiB that never end",
+        before: None,
+        sends: Sends::UnfinishedRequests,
+    },
+    Class { name: "connections", what: "connections that come and go", before: None, sends: Sends::Connections },
+    statements("tuple", "a tuple of 65,536 elements", tuple),
+    statements("range-deletes", "batches of 200 range deletes, and reads", range_deletes),
+    statements("grown-map", "a map that grows by one element 20,000 times, and is read", grown_map),
+];
+
+const fn statements(name: &'static str, what: &'static str, sends: fn(u64) -> String) -> Class {
+    Class { name, what, before: None, sends: Sends::Statements(sends) }
+}
+
+fn joined(count: usize, item: impl Fn(usize) -> String) -> String {
+    let mut text = String::new();
+    for at in 0..count {
+        let _ = write!(text, "{}{}", if at == 0 { "" } else { ", " }, item(at));
+    }
+    text
+}
+
+fn nesting(_: u64) -> String {
+    let (open, close) = ("(".repeat(64), ")".repeat(64));
+    format!("UPDATE hostile_rows SET v = 'x' WHERE k = 1 AND c = 1 IF v = 'a' OR v = 'b' AND {open}v = 'c'{close}")
+}
+
+fn functions(_: u64) -> String {
+    let call = (0..22).fold("now()".to_owned(), |inner, at| match at % 2 {
+        0 => format!("todate({inner})"),
+        _ => format!("totimestamp({inner})"),
+    });
+    format!("SELECT {call} FROM system.local")
+}
+
+fn in_product(round: u64) -> String {
+    let keys = |which: &str| joined(400, |at| format!("'{which}-{round}-{at}-{}'", "x".repeat(200)));
+    format!("SELECT v FROM hostile_pairs WHERE a IN ({}) AND b IN ({})", keys("a"), keys("b"))
+}
+
+fn list_removal(_: u64) -> String {
+    format!("UPDATE hostile_rows SET l = l - [{}] WHERE k = 1 AND c = 1", joined(MANY - 1, |at| at.to_string()))
+}
+
+fn decimals(_: u64) -> String {
+    format!("SELECT (decimal) 1{}.5 / (decimal) 3 FROM system.local", "0".repeat(65_000))
+}
+
+fn json(_: u64) -> String {
+    let numbers = joined(250_000, |at| (at % 10).to_string());
+    format!("INSERT INTO hostile_rows JSON '{{\"k\": 1, \"c\": 2, \"l\": [{numbers}]}}'")
+}
+
+fn large_cell_row() -> String {
+    format!("INSERT INTO hostile_rows (k, c, v) VALUES (7, 7, '{}')", "x".repeat(1 << 20))
+}
+
+fn large_cell(_: u64) -> String {
+    format!("SELECT {} FROM hostile_rows WHERE k = 7 AND c = 7", joined(200, |_| "v".to_owned()))
+}
+
+fn order_by_in(_: u64) -> String {
+    format!("SELECT * FROM hostile_rows WHERE k IN ({}) ORDER BY c", joined(2_000, |at| at.to_string()))
+}
+
+fn contains(_: u64) -> String {
+    let tests: Vec<String> = (0..500).map(|at| format!("m CONTAINS {at}")).collect();
+    format!("SELECT k FROM hostile_rows WHERE {} ALLOW FILTERING", tests.join(" AND "))
+}
+
+fn tuple(_: u64) -> String {
+    format!("INSERT INTO hostile_tuples (k, t) VALUES (1, ({}))", joined(MANY, |_| "1".to_owned()))
+}
+
+fn range_deletes(round: u64) -> String {
+    if round % 4 == 3 {
+        return "SELECT c FROM hostile_rows WHERE k = 9".to_owned();
+    }
+    let first = round * 400;
+    let delete = |at: u64| {
+        let (from, to) = (first + 2 * at, first + 2 * at + 1);
+        format!("DELETE FROM hostile_rows WHERE k = 9 AND c >= {from} AND c < {to};")
+    };
+    format!("BEGIN BATCH {} APPLY BATCH", (0..200).map(delete).collect::<Vec<_>>().join(" "))
+}
+
+fn grown_map(round: u64) -> String {
+    if round % READ_EVERY == READ_EVERY - 1 {
+        return "SELECT m FROM hostile_grown WHERE k = 1".to_owned();
+    }
+    let element = round % GROWN;
+    format!("UPDATE hostile_grown SET m = m + {{{element}: {element}}} WHERE k = 1")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_have_names_of_their_own_and_statements_fit_into_a_request() {
+        let mut names: Vec<&str> = CLASSES.iter().map(|class| class.name).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), CLASSES.len());
+        for class in CLASSES {
+            let before = class.before.map(|before| before().len()).unwrap_or_default();
+            assert!(before < 16 << 20, "{}", class.name);
+            if let Sends::Statements(statement) = class.sends {
+                let text = statement(3);
+                assert!(!text.is_empty() && text.len() < 16 << 20, "{}", class.name);
+                assert_eq!(text, statement(3), "{}", class.name);
+            }
+        }
+        assert!(functions(0).contains("todate(totimestamp(todate("));
+        assert!(grown_map(READ_EVERY - 1).starts_with("SELECT"));
+    }
+}
