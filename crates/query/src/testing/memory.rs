@@ -63,9 +63,9 @@ pub struct MemoryKv {
     /// Folds are declined, as by a node whose catalog is older.
     pub declines_folds: AtomicBool,
     folder: Folder,
-    /// How many cold gets there are at the moment.
+    /// How many cold reads of named rows there are at the moment.
     waiting: AtomicUsize,
-    /// How many cold gets there were at once.
+    /// How many cold reads of named rows there were at once.
     pub most_waiting: AtomicUsize,
     /// Who leads all tablets; `None`: this node. What is asked of them is carried out here anyway.
     pub leader: Mutex<Option<NodeId>>,
@@ -318,7 +318,7 @@ impl Kv for MemoryKv {
 
     async fn fetch(&self, tablet: TabletId, request: Fetch) -> Result<Fetched, KvError> {
         self.check(tablet)?;
-        if self.is_cold.load(Ordering::Relaxed) && matches!(request.rows, FetchRows::One(_)) {
+        if self.is_cold.load(Ordering::Relaxed) && matches!(request.rows, FetchRows::One(_) | FetchRows::Several(_)) {
             let waiting = self.waiting.fetch_add(1, Ordering::Relaxed) + 1;
             self.most_waiting.fetch_max(waiting, Ordering::Relaxed);
             yield_once().await;
