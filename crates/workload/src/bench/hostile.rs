@@ -23,7 +23,7 @@ use crate::command::{client_name, epoch_s};
 use crate::data::KeyFormat;
 use crate::key_state::KeyState;
 use crate::report::{Figure, Header, PhaseResult, Report};
-use crate::runner::{Executor, Plan, pause};
+use crate::runner::{Executor, Plan};
 use crate::session::{connect, execute_schema, use_keyspace};
 use crate::workloads::RowSet;
 use attack::{Answers, Attack};
@@ -121,21 +121,14 @@ async fn beside(
     arguments: &HostileArguments,
     measurement: &mut Measurement,
     executor: &Executor,
-    attack: &Attack,
+    attack: &Arc<Attack>,
 ) -> Result<Answers, WorkloadError> {
     attack.prepare().await;
     let spec = arguments.phase(attack.class.name, attack.class.what.to_owned());
-    let attacking = attack.run();
-    tokio::pin!(attacking);
-    tokio::select! {
-        outcome = measurement.phase(spec, executor) => drop(outcome?),
-        () = &mut attacking => {}
-    }
-    // What is not answered by then is not waited for: the next class shall not share its time with this one's connections.
-    tokio::select! {
-        () = &mut attacking => {}
-        () = pause(LAST_ANSWERS) => {}
-    }
+    let attacking = attack.begin();
+    let outcome = measurement.phase(spec, executor).await;
+    attack.end(attacking, LAST_ANSWERS).await;
+    outcome?;
     Ok(attack.answers())
 }
 

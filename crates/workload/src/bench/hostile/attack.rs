@@ -1,14 +1,16 @@
 //! Connections that send hostile requests, and what they are answered.
 //!
-//! Always true: a connection that the server closes, or that it does not answer in time, is replaced by another, after a pause; what happened is counted. Left out: keeping to the protocol.
+//! Always true: each connection has a thread of its own, so that making and sending what is large does not delay the reads that are timed; a connection that the server closes, or that it does not answer in time, is replaced by another, after a pause; what happened is counted. Left out: keeping to the protocol.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::runtime::Handle;
+use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::classes::{Class, Sends};
@@ -37,13 +39,19 @@ pub struct Attack {
     connections: usize,
     sent: AtomicU64,
     answers: Mutex<Answers>,
+    /// Nothing more is to be sent.
+    is_over: AtomicBool,
+    /// What is not answered is not waited for.
+    cut: watch::Sender<bool>,
 }
 
 impl Attack {
     /// An attack on `node`, host:port.
-    pub fn new(class: &'static Class, node: &str, keyspace: &str, connections: usize) -> Self {
+    pub fn new(class: &'static Class, node: &str, keyspace: &str, connections: usize) -> Arc<Self> {
+        let (node, keyspace) = (node.to_owned(), keyspace.to_owned());
         let (sent, answers) = (AtomicU64::new(0), Mutex::default());
-        Self { class, node: node.to_owned(), keyspace: keyspace.to_owned(), connections, sent, answers }
+        let (is_over, cut) = (AtomicBool::new(false), watch::Sender::new(false));
+        Arc::new(Self { class, node, keyspace, connections, sent, answers, is_over, cut })
     }
 
     /// What was answered up to now.
@@ -69,32 +77,63 @@ impl Attack {
         }
     }
 
-    /// Goes on for ever.
-    pub async fn run(&self) {
-        futures::future::join_all((0..self.connections).map(|_| self.connection())).await;
+    /// Begins; goes on until [`Attack::end`].
+    pub fn begin(self: &Arc<Self>) -> Vec<tokio::task::JoinHandle<()>> {
+        let connection = |_| {
+            let (attack, runtime) = (Arc::clone(self), Handle::current());
+            tokio::task::spawn_blocking(move || runtime.block_on(attack.connection()))
+        };
+        (0..self.connections).map(connection).collect()
+    }
+
+    /// Ends what [`Attack::begin`] began; answers that are on their way have `patience` to come.
+    pub async fn end(&self, begun: Vec<tokio::task::JoinHandle<()>>, patience: Duration) {
+        self.is_over.store(true, Ordering::Relaxed);
+        let mut ended = futures::future::join_all(begun);
+        if timeout(patience, &mut ended).await.is_err() {
+            self.cut.send_replace(true);
+            ended.await;
+        }
+    }
+
+    fn goes_on(&self) -> bool {
+        !self.is_over.load(Ordering::Relaxed)
     }
 
     async fn connection(&self) {
-        loop {
-            let outcome = match self.class.sends {
-                Sends::Statements(statement) => self.statements(statement).await,
-                Sends::OversizedFrames => self.raw(u32::MAX >> 1, 1 << 10).await,
-                Sends::UnfinishedRequests => self.raw(32 << 20, (32 << 20) - 1).await,
-                Sends::Connections => open(&self.node, &self.keyspace).await.map(|_| self.count("a session")),
-            };
-            if let Err(error) = outcome {
-                self.count(&error);
+        let mut cut = self.cut.subscribe();
+        let attacking = async {
+            while self.goes_on() {
+                let outcome = match self.class.sends {
+                    Sends::Statement(statement) => self.statements(Some(statement()), |_| String::new()).await,
+                    Sends::Statements(statement) => self.statements(None, statement).await,
+                    Sends::OversizedFrames => self.raw(u32::MAX >> 1, 1 << 10).await,
+                    Sends::UnfinishedRequests => self.raw(32 << 20, (32 << 20) - 1).await,
+                    Sends::Connections => open(&self.node, &self.keyspace).await.map(|_| self.count("a session")),
+                };
+                if let Err(error) = outcome {
+                    self.count(&error);
+                }
+                pause(AGAIN).await;
             }
-            pause(AGAIN).await;
+        };
+        tokio::select! {
+            () = attacking => {}
+            _ = cut.wait_for(|cut| *cut) => self.count("no answer in time"),
         }
     }
 
-    async fn statements(&self, statement: fn(u64) -> String) -> Result<(), String> {
+    /// Sends the one statement, or those that `next` gives, one after another.
+    async fn statements(&self, one: Option<String>, next: impl Fn(u64) -> String) -> Result<(), String> {
         let mut stream = open(&self.node, &self.keyspace).await?;
-        loop {
-            let answer = ask(&mut stream, &statement(self.sent.fetch_add(1, Ordering::Relaxed))).await?;
+        while self.goes_on() {
+            let answer = match &one {
+                Some(statement) => ask(&mut stream, statement).await?,
+                None => ask(&mut stream, &next(self.sent.fetch_add(1, Ordering::Relaxed))).await?,
+            };
             self.count(&answer);
         }
+        Ok(())
     }
 
     /// Sends a header that promises `length` bytes, and `sent` of them; then waits to be cut off.
