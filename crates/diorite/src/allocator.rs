@@ -1,10 +1,14 @@
-//! What the allocator says of itself.
+//! What the allocator says of itself, and what it is told.
 
 use diorite_admin::api::AllocatorStatus;
+use diorite_node::Allocator;
 use std::ffi::CStr;
 
+/// What the node asks of it.
+pub(crate) const ALLOCATOR: Allocator = Allocator { status, purge };
+
 /// jemalloc's own account, as of now; none if it does not keep one.
-pub(crate) fn status() -> Option<AllocatorStatus> {
+fn status() -> Option<AllocatorStatus> {
     // The numbers are those of the last epoch: begin a new one.
     advance()?;
     Some(AllocatorStatus {
@@ -14,6 +18,21 @@ pub(crate) fn status() -> Option<AllocatorStatus> {
         resident: read(c"stats.resident")?,
         retained: read(c"stats.retained")?,
     })
+}
+
+/// Gives the pages that are not used back to the system.
+fn purge() {
+    // Of all arenas: 4096 is `MALLCTL_ARENAS_ALL`.
+    // SAFETY: this name takes and gives nothing.
+    let _ = unsafe {
+        tikv_jemalloc_sys::mallctl(
+            c"arena.4096.purge".as_ptr(),
+            std::ptr::null_mut(),
+            std::ptr::null_mut(),
+            std::ptr::null_mut(),
+            0,
+        )
+    };
 }
 
 fn read(name: &CStr) -> Option<u64> {
@@ -46,6 +65,15 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "jemalloc is compiled with statistics")]
 
     use super::*;
+
+    #[test]
+    fn what_is_freed_is_given_back_when_asked_for() {
+        let kept: Vec<Vec<u8>> = (0..256).map(|_| vec![1; 1 << 20]).collect();
+        drop(kept);
+        purge();
+        let status = status().unwrap();
+        assert!(status.resident < status.active + (128 << 20), "{status:?}");
+    }
 
     #[test]
     fn what_is_allocated_is_seen() {

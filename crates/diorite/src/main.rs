@@ -44,7 +44,7 @@ fn main() -> ExitCode {
         return ExitCode::FAILURE;
     }
     match CommandLine::parse().command {
-        Command::Start(options) => match diorite_node::run(options, allocator::status) {
+        Command::Start(options) => match diorite_node::run(options, allocator::ALLOCATOR) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => fail(&error, 1),
         },

@@ -53,6 +53,11 @@ const MIN_CONNECTIONS: usize = 1_024;
 /// How often it is looked which requests' time is over.
 const EXPIRY_TICK: Duration = Duration::from_millis(20);
 
+/// Requests hold much when they hold this part of what they may.
+const MUCH_OF_ACCOUNT: usize = 8;
+/// A second.
+const TICKS_AFTER_MUCH: u32 = 50;
+
 /// The first node's id in the groups it is a member of, until the catalog numbers nodes.
 const FIRST_NODE: u64 = 1;
 
@@ -109,6 +114,7 @@ async fn serve(options: StartOptions, logging: Arc<Logging>, allocator: Allocato
     let access = Access { asks_passwords: options.auth, tls: tls.clone() };
     let connections = Arc::new(Connections::new(kv, engine, account, limits, access, logging));
     tokio::spawn(end_expired(Arc::clone(&connections)));
+    tokio::spawn(give_memory_back(Arc::clone(&connections), allocator));
     if let Some(tls) = tls {
         tokio::spawn(tls.follow(stopped.clone()));
     }
@@ -203,6 +209,21 @@ async fn end_expired(connections: Arc<Connections>) {
         #[allow(clippy::disallowed_methods, reason = "the one timer for the deadlines of all requests")]
         tokio::time::sleep(EXPIRY_TICK).await;
         connections.engine.activity().end_expired(connections.kv.clock.monotonic_ns());
+    }
+}
+
+/// While requests hold much, and for a second after: gives what they have freed back to the system at once. The allocator would keep it for ten seconds,
+/// unused pages in each of its arenas, and the process would be several times as large as what is accounted for.
+async fn give_memory_back(connections: Arc<Connections>, allocator: Allocator) {
+    let much = connections.account.limit_bytes() / MUCH_OF_ACCOUNT;
+    let mut left = 0;
+    loop {
+        #[allow(clippy::disallowed_methods, reason = "the one timer that looks at the memory of requests")]
+        tokio::time::sleep(EXPIRY_TICK).await;
+        left = if connections.account.used_bytes() > much { TICKS_AFTER_MUCH } else { left.saturating_sub(1) };
+        if left > 0 && tokio::task::spawn_blocking(allocator.purge).await.is_err() {
+            tracing::error!("giving memory back panicked");
+        }
     }
 }
 

@@ -15,8 +15,14 @@ use diorite_base::measure::{Distribution, Histogram};
 use diorite_query::Operation;
 use std::array;
 
-/// Tells what the allocator of the process says, if it says anything.
-pub type Allocator = fn() -> Option<AllocatorStatus>;
+/// What a node asks of the allocator of its process.
+#[derive(Debug, Clone, Copy)]
+pub struct Allocator {
+    /// Its own account, if it keeps one.
+    pub status: fn() -> Option<AllocatorStatus>,
+    /// Gives unused pages back to the system, at once. May take some milliseconds.
+    pub purge: fn(),
+}
 
 /// How long requests of clients take: from when they were read off the socket until their answer is about to be written to it.
 pub(crate) struct Latencies {

@@ -43,7 +43,7 @@ impl Own for Observed {
                 &self.shared,
                 self.lanes_bytes(),
                 self.memory_limit_bytes,
-                (self.allocator)(),
+                (self.allocator.status)(),
             )),
             NodeQuestion::Logs(filter) => Ok(logs(&self.shared.logging, filter)?),
             NodeQuestion::Configuration => Ok(self.configuration.clone()),
