@@ -98,10 +98,10 @@ def test_permissions_are_checked_at_each_statement_and_revoked_at_once(superuser
     prepared = ann.prepare("SELECT * FROM ks.t WHERE k = ?")
     for _ in range(3):
         assert list(ann.execute(prepared, [1])) == []
-    insert = ann.prepare("INSERT INTO ks.t (k, v) VALUES (?, ?)")
     with pytest.raises(Unauthorized, match="no MODIFY permission on <table ks.t>"):
-        ann.execute(insert, [1, 2])
+        ann.prepare("INSERT INTO ks.t (k, v) VALUES (?, ?)")
     superuser.execute("GRANT MODIFY ON KEYSPACE ks TO ann")
+    insert = ann.prepare("INSERT INTO ks.t (k, v) VALUES (?, ?)")
     for value in range(3):
         ann.execute(insert, [1, value])
     superuser.execute("REVOKE MODIFY ON KEYSPACE ks FROM ann")
