@@ -1,6 +1,8 @@
 //! A group of one voter takes the full turn: nothing is committed before it is durable, and it goes on after a restart.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod script;
+
 use super::*;
 use std::cell::RefCell;
 use std::rc::Rc;

@@ -286,21 +286,7 @@ fn run_script(script: &str) -> String {
 #[test]
 fn golden_scripts() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/catalog/scripts");
-    let mut seen = 0;
-    for file in std::fs::read_dir(folder).unwrap() {
-        let path = file.unwrap().path();
-        let script = std::fs::read_to_string(&path).unwrap();
-        let actual = run_script(&script);
-        if std::env::var_os("UPDATE_GOLDEN").is_some() {
-            std::fs::write(&path, &actual).unwrap();
-        } else {
-            let differing = actual.lines().zip(script.lines()).find(|(is, was)| is != was);
-            assert_eq!(differing, None, "{} (UPDATE_GOLDEN=1 rewrites it)", path.display());
-            assert_eq!(actual.len(), script.len(), "{} (UPDATE_GOLDEN=1 rewrites it)", path.display());
-        }
-        seen += 1;
-    }
-    assert!(seen >= 4, "the scripts are found");
+    diorite_golden::check_folder(&folder, 4, |_, script| run_script(script));
 }
 
 #[test]

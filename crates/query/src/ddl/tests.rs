@@ -154,25 +154,13 @@ fn run_script(mut database: Database, script: &str) -> String {
 #[test]
 fn golden_scripts() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/ddl/scripts");
-    let mut seen = 0;
-    for file in std::fs::read_dir(folder).unwrap() {
-        let path = file.unwrap().path();
-        let script = std::fs::read_to_string(&path).unwrap();
+    diorite_golden::check_folder(&folder, 5, |path, script| {
         let database = match path.file_name().and_then(|name| name.to_str()) {
             Some("replication.cql") => Database::over(founded(2, &["east", "west", "west"])),
             _ => Database::new(),
         };
-        let actual = run_script(database, &script);
-        if std::env::var_os("UPDATE_GOLDEN").is_some() {
-            std::fs::write(&path, &actual).unwrap();
-        } else {
-            let differing = actual.lines().zip(script.lines()).find(|(is, was)| is != was);
-            assert_eq!(differing, None, "{} (UPDATE_GOLDEN=1 rewrites it)", path.display());
-            assert_eq!(actual.len(), script.len(), "{} (UPDATE_GOLDEN=1 rewrites it)", path.display());
-        }
-        seen += 1;
-    }
-    assert!(seen >= 5, "the scripts are found");
+        run_script(database, script)
+    });
 }
 
 /// Statements that make a bit of everything.
