@@ -354,16 +354,24 @@ impl Script {
         let id = number(words[1]);
         let outcome = match words[0] {
             "campaign" => self.group(id).campaign(),
-            "step-down" => Ok(self.group(id).step_down()),
-            "ping" => Ok(self.group(id).ping()),
             "members" => {
                 let change = change_of(&words[2..]);
                 self.group(id).propose_member_change(&change)
             }
-            "floor" => Ok(self.group(id).learn_floor(position(words[2]))),
-            "forget" => Ok(self.group(id).forget_progress(number(words[2]), 0)),
             "truncate" => self.truncate(id, number(words[2])),
-            _ => words[2..].iter().try_for_each(|data| self.group(id).propose(data.as_bytes().to_vec()).map(|_| ())),
+            "propose" => {
+                words[2..].iter().try_for_each(|data| self.group(id).propose(data.as_bytes().to_vec()).map(drop))
+            }
+            _ => {
+                let group = self.group(id);
+                match words[0] {
+                    "step-down" => group.step_down(),
+                    "ping" => group.ping(),
+                    "floor" => group.learn_floor(position(words[2])),
+                    _ => group.forget_progress(number(words[2]), 0),
+                }
+                Ok(())
+            }
         };
         if let Err(error) = outcome {
             self.say(format!("{id}: {error}"));

@@ -1,5 +1,7 @@
 //! Three cores in one thread, on engines in memory: every frame, every turn and every look at the clock is a step of the test.
 
+mod script;
+
 use super::*;
 use crate::merge::{CLOSED, MergeReply, MergeStep};
 use crate::split::Split;
@@ -38,6 +40,8 @@ impl Clock for ByHand {
 #[derive(Default)]
 struct Air {
     frames: Mutex<VecDeque<Frame>>,
+    /// All that was sent since somebody has looked.
+    sent: Mutex<Vec<Frame>>,
     /// Bytes to look for in frames of consensus, and whether the sender answered reads when it sent such a frame.
     marked: Mutex<(Vec<u8>, Vec<bool>)>,
     handles: Mutex<BTreeMap<u64, Handle>>,
@@ -53,7 +57,9 @@ impl Transport for Port {
             let answers = self.1.handles.lock().unwrap()[&self.0].check(Permit::Lease).is_ok();
             marked.1.push(answers);
         }
-        self.1.frames.lock().unwrap().push_back((self.0, to.0, lane, frame.to_vec()));
+        let frame = (self.0, to.0, lane, frame.to_vec());
+        self.1.sent.lock().unwrap().push(frame.clone());
+        self.1.frames.lock().unwrap().push_back(frame);
         Ok(())
     }
 }
@@ -102,25 +108,45 @@ struct Trio {
 impl Trio {
     /// Led by the first node.
     fn new() -> Self {
-        let (now_ns, air) = (Arc::new(AtomicU64::new(MS)), Arc::new(Air::default()));
-        let nodes = (1..=3).map(|node| (node, Self::node(node, &now_ns, &air))).collect();
-        let mut trio = Self { now_ns, air, nodes, cut: Vec::new() };
+        let mut trio = Self::of(3, Durability::Fsync);
         trio.run(3_000);
         assert_eq!(trio.leader(), Some(1));
         trio
     }
 
-    fn node(node: u64, now_ns: &Arc<AtomicU64>, air: &Arc<Air>) -> Node {
+    /// So many nodes that have just started; the first three are the initial voters.
+    fn of(nodes: u64, durability: Durability) -> Self {
+        let (now_ns, air) = (Arc::new(AtomicU64::new(MS)), Arc::new(Air::default()));
+        let start = |node| Self::start(node, nodes, durability, (&now_ns, &air), Self::empty());
+        let nodes = (1..=nodes).map(|node| (node, start(node))).collect();
+        Self { now_ns, air, nodes, cut: Vec::new() }
+    }
+
+    /// A log that knows the initial voters, and no data.
+    fn empty() -> (MemoryLog, MemoryTablet) {
+        let (log, data) = (MemoryLog::default(), MemoryTablet::new(Some(Arc::new(Sums))));
+        let mut records = MemoryRecords::default();
+        let voters = ConfState { voters: vec![1, 2, 3], ..ConfState::default() };
+        records.set_conf_state(GroupId::from(TABLET), &voters).unwrap();
+        log.write(&mut records, true).unwrap();
+        (log, data)
+    }
+
+    /// Starts a node of so many on what its disk holds.
+    fn start(
+        node: u64,
+        nodes: u64,
+        durability: Durability,
+        (now_ns, air): (&Arc<AtomicU64>, &Arc<Air>),
+        (log, data): (MemoryLog, MemoryTablet),
+    ) -> Node {
         let clock = Arc::new(ByHand { now_ns: Arc::clone(now_ns), ahead_us: AtomicI64::new(0) });
         let trusted = Arc::new(TrustedClock::new(Arc::clone(&clock) as Arc<dyn Clock>));
         let port = Arc::new(Port(node, Arc::clone(air)));
-        let context = Arc::new(Context::new(NodeId(node), node, Durability::Fsync, trusted, port));
-        context.liveness().set_peers((1..=3).filter(|other| *other != node).map(NodeId).collect());
-        let (log, data) = (MemoryLog::default(), Arc::new(MemoryTablet::new(Some(Arc::new(Sums)))));
-        let mut records = MemoryRecords::default();
-        let founders = ConfState { voters: vec![1, 2, 3], ..ConfState::default() };
-        records.set_conf_state(GroupId::from(TABLET), &founders).unwrap();
-        log.write(&mut records, true).unwrap();
+        let life = node + now_ns.load(Ordering::Relaxed);
+        let context = Arc::new(Context::new(NodeId(node), life, durability, trusted, port));
+        context.liveness().set_peers((1..=nodes).filter(|other| *other != node).map(NodeId).collect());
+        let data = Arc::new(data);
         let members = Members { voters: [1, 2, 3].map(NodeId).to_vec(), learners: Vec::new() };
         let opening = Opening { tablet: TABLET, members, evaluator: Arc::new(Merging(Doubler)) };
         let replica = Replica::<Memory>::recover(&context, opening, data, &log, (0, 0)).unwrap();
@@ -133,21 +159,26 @@ impl Trio {
 
     /// Lets so many milliseconds pass, as in production.
     fn run(&mut self, milliseconds: u64) {
-        for step in 0..milliseconds / 50 {
-            self.now_ns.fetch_add(50 * MS, Ordering::Relaxed);
-            for node in self.nodes.values_mut() {
-                if step % 2 == 0 {
-                    node.input.changes.extend(node.context.liveness().beat());
-                    if let Some(is_off) = node.context.liveness().look_at_clock() {
-                        node.core.set_clock_is_off(is_off);
-                    }
-                }
-                node.input.changes.extend(node.context.liveness().expire());
-                node.turn();
-                node.core.tick();
-            }
-            self.deliver();
+        for _ in 0..milliseconds / 50 {
+            self.run_step();
         }
+    }
+
+    /// Lets 50 milliseconds pass; in every other step nodes send heartbeats.
+    fn run_step(&mut self) {
+        let now_ms = self.now_ns.fetch_add(50 * MS, Ordering::Relaxed) / MS;
+        for node in self.nodes.values_mut() {
+            if (now_ms / 50).is_multiple_of(2) {
+                node.input.changes.extend(node.context.liveness().beat());
+                if let Some(is_off) = node.context.liveness().look_at_clock() {
+                    node.core.set_clock_is_off(is_off);
+                }
+            }
+            node.input.changes.extend(node.context.liveness().expire());
+            node.turn();
+            node.core.tick();
+        }
+        self.deliver();
     }
 
     /// Delivers everything that is under way, and what comes of it.
@@ -160,7 +191,7 @@ impl Trio {
             if self.cut.iter().any(is_lost) {
                 continue;
             }
-            let node = self.nodes.get_mut(&to).unwrap();
+            let Some(node) = self.nodes.get_mut(&to) else { continue };
             match lane {
                 Lane::Control => node.input.changes.extend(node.context.liveness().receive(NodeId(from), &frame)),
                 Lane::Raft => {
