@@ -7,7 +7,7 @@ use std::path::{Component, Path, PathBuf};
 use crate::{committed_files, expect_none, read, root};
 
 /// The lines of a Markdown text that are prose: outside fenced blocks, with inline code blanked.
-fn prose(text: &str) -> Vec<(usize, String)> {
+pub fn prose(text: &str) -> Vec<(usize, String)> {
     let mut fenced = false;
     let mut lines = Vec::new();
     for (number, line) in text.lines().enumerate() {

@@ -1,13 +1,15 @@
 //! Style as a test: the rules that `CONTRIBUTING.md` states and a machine can hold.
 //!
 //! Each module holds one family: which crate may use which (`edges`), what a Rust file must look like (`sources`), what
-//! no committed file may say (`words`), and that documents point at things that exist (`documents`).
+//! no committed file may say (`words`), which terms are used and which are retired (`glossary`), and that documents
+//! point at things that exist (`documents`).
 //! Left out: what rustfmt and clippy already hold (`make lint`): format, `unwrap`, clocks, sleeps, unbounded queues, safety
 //! comments.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod documents;
 mod edges;
+mod glossary;
 mod sources;
 mod words;
 
