@@ -1,5 +1,6 @@
 //! Documents point at things that exist: every relative link and anchor in a committed Markdown file resolves, and every
-//! `make` target that README names is in the Makefile. Links to other sites are not followed.
+//! `make` target that README names is in the Makefile. Decision pages have their four parts. Links to other sites are not
+//! followed.
 
 use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
@@ -126,6 +127,20 @@ fn documents_name_only_make_targets_that_exist() {
         }
     }
     expect_none("make targets that do not exist:", &findings);
+}
+
+#[test]
+fn decision_pages_have_four_parts() {
+    let parts = ["## Context", "## Decision", "## Consequences", "## Measurements"];
+    let mut findings = Vec::new();
+    for path in committed_files().into_iter().filter(|path| path.starts_with("docs/decisions/")) {
+        let text = read(&path);
+        let found: Vec<&str> = text.lines().filter(|line| line.starts_with("## ")).collect();
+        if found != parts {
+            findings.push(format!("{path}: {found:?}"));
+        }
+    }
+    expect_none("decision pages whose headings are not Context, Decision, Consequences, Measurements:", &findings);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The bytes of tasks and of what is answered (`docs/formats/folds.md`).
+//! The bytes of tasks and of what is answered (`docs/formats/partial-aggregates.md`).
 //!
 //! Always true: no bytes make decoding panic or allocate more than they hold; encoding what was decoded gives the same bytes. Left out: versions that do
 //! not exist yet.
