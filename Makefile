@@ -44,10 +44,11 @@ torture: ## kill, pause and partition clusters of real processes for MINUTES (30
 	@. scripts/env; DIORITE_TORTURE_MINUTES=$(MINUTES) cargo test --release --locked --package diorite --test torture -- --nocapture long::
 
 .PHONY: lint
-lint: ## formatting, clippy, dependency rules
+lint: ## formatting, clippy, documentation, dependency rules
 	@scripts/setup lint
 	@. scripts/env; cargo fmt --all --check
 	@. scripts/env; cargo clippy --release --locked --workspace --all-targets -- --deny warnings
+	@. scripts/env; RUSTDOCFLAGS='--deny warnings --allow rustdoc::private-intra-doc-links' cargo doc --release --locked --workspace --no-deps --document-private-items
 	@. scripts/env; cargo deny --locked check licenses bans sources
 
 .PHONY: advisories

@@ -1,7 +1,7 @@
 //! The balancer: which replica belongs where, as a pure function of what the cluster looks like.
 //!
 //! [`balance`] turns a [`View`] into [`Action`]s, a few at a time: whoever calls it carries them out, looks again, and calls it again, until there
-//! is nothing left to do. [`progress`] says how much that is. The catalog's leader runs it on the live cluster, `diorite plan` on a cluster that
+//! is nothing left to do. [`progress()`] says how much that is. The catalog's leader runs it on the live cluster, `diorite plan` on a cluster that
 //! does not exist, tests on a thousand nodes.
 //!
 //! The rules, in order, one module each: `repair` (lost, missing and surplus replicas), `zones` (replicas that share a zone and need not),

@@ -179,6 +179,7 @@ impl fmt::Display for LogFormat {
 }
 
 /// Options of `diorite start`.
+#[allow(rustdoc::broken_intra_doc_links, rustdoc::invalid_html_tags, reason = "texts of --help")]
 #[derive(Args, Clone, Debug, Serialize)]
 pub struct StartOptions {
     /// Directory for data and log; give it once per disk. Made if missing.

@@ -1,7 +1,7 @@
 //! What CQL statements mean: planning (names, types and rules, once per statement), execution over tablets, and the system tables.
 //!
 //! How a request travels: [`QueryEngine::execute_now`] answers prepared point reads and single-row writes without waiting and without
-//! allocating more than the write itself; everything else goes through [`QueryEngine::handle`], which parses, plans ([`plan`]) and executes
+//! allocating more than the write itself; everything else goes through [`QueryEngine::answer`], which parses, plans ([`plan`]) and executes
 //! ([`exec`]). Writes that depend on what is stored travel as programs ([`program`]) that every replica runs when it applies them.
 //!
 //! Always true: a plan is immutable and belongs to one version of its table, a statement planned for an older one is planned again before

@@ -84,7 +84,7 @@ impl Liveness {
         self.send_heartbeats(self.clock.monotonic_ns());
     }
 
-    /// Sends heartbeats and withdraws support that has lapsed; to be called every [`HEARTBEAT_NS`], and when [`Self::next_ns`] says.
+    /// Sends heartbeats and withdraws support that has lapsed; to be called every [`HEARTBEAT_NS`], and when [`Self::next_lapse_ns`] says.
     pub fn beat(&self) -> Vec<SupportChange> {
         let now_ns = self.clock.monotonic_ns();
         self.send_heartbeats(now_ns);

@@ -173,7 +173,7 @@ impl Inner {
     }
 
     /// Opens those of these tablets that are not open, once nothing of former replicas is left; the others hear what is wanted of them. For whoever has
-    /// begun to ([`Installing::begin`]).
+    /// begun to (`Installing::begin`).
     pub(crate) fn open_closed(&self, mut wanted: Vec<OpenTablet>) -> Result<(), KvError> {
         self.wait_until_gone(&wanted.iter().map(|open| open.tablet).collect::<Vec<_>>())?;
         wanted.retain(|open| {

@@ -126,3 +126,11 @@ fn a_tablet_that_is_written_to_while_it_is_taken_in_is_found_in_the_leases_and_b
     expect_found(Planting::NeverClose, false, Some("leaseholder"));
     expect_found(Planting::NeverClose, true, None);
 }
+
+#[test]
+fn this_binary_has_the_switches_of_planted_bugs_and_can_be_told_by_it() {
+    // Put together here, so that the test itself does not hold it.
+    let mark = ["diorite-with", "planted-bugs"].join("-");
+    let binary = std::fs::read(std::env::current_exe().unwrap()).unwrap();
+    assert!(binary.windows(mark.len()).any(|window| window == mark.as_bytes()));
+}

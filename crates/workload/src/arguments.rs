@@ -114,6 +114,7 @@ pub enum ClientKind {
 }
 
 /// Where the cluster is and how to talk to it.
+#[allow(rustdoc::broken_intra_doc_links, rustdoc::invalid_html_tags, reason = "texts of --help")]
 #[derive(Debug, Clone, clap::Args)]
 pub struct ConnectionArguments {
     /// Contact points, host[:port], separated by commas [workload's default: 127.0.0.1:9042].
@@ -159,6 +160,7 @@ impl ConnectionArguments {
 }
 
 /// `diorite workload`: generates load and checks every value that it reads.
+#[allow(rustdoc::broken_intra_doc_links, rustdoc::invalid_html_tags, reason = "texts of --help")]
 #[derive(Debug, Clone, clap::Args)]
 pub struct WorkloadArguments {
     /// CassandraKeyValue, CassandraRangeKeyValue, CassandraBatchKeyValue or CassandraTimeseries, in any case.

@@ -99,6 +99,7 @@ impl Scenario {
 }
 
 /// What every scenario takes.
+#[allow(rustdoc::broken_intra_doc_links, rustdoc::invalid_html_tags, reason = "texts of --help")]
 #[derive(Debug, Clone, clap::Args)]
 pub struct CommonArguments {
     #[command(flatten)]

@@ -2,7 +2,7 @@
 //!
 //! One operation goes: [`runner`] claims it from the budget and takes its intended start → [`workloads`] (or
 //! [`pipelined`]) picks a key from [`key_state`], makes or checks the value with [`data`], and asks the server →
-//! [`latency`] records it → once a second the runner drains the recorder for [`status`], the [`bench`] sampler and
+//! [`latency`] records it → once a second the runner drains the recorder for [`status`], the [`mod@bench`] sampler and
 //! in the end the [`report`].
 //!
 //! Always true: every row that is read is checked against what this process knows was acknowledged, and the first

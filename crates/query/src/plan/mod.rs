@@ -1,6 +1,6 @@
 //! Plans: statements with every name resolved, every type checked and every rule of CQL applied, once, to be executed many times.
 //!
-//! Always true: a plan depends on the catalog only through the definition of one table ([`Planned::table`]), whose version it names; planning
+//! Always true: a plan depends on the catalog only through the definition of one table ([`Planned::tables`]), whose version it names; planning
 //! neither waits nor reads data. Left out: choosing between ways to execute (there is one), secondary indexes, transactions, grouping, JSON.
 
 mod arithmetic;
