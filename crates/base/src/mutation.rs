@@ -17,6 +17,7 @@
 //!
 //! `stamp` is the write's timestamp in microseconds. The leader sets it when it appends the mutation to the log, so that stamps follow log
 //! order. An operation whose kind has [`STAMPED`] carries a value with a *stamp slot*: its bytes 1..9 are set to the same stamp.
+//! One whose kind has [`UNPLACED`] carries elements of lists whose places are open; who applies it fills them in with the stamp ([`Evaluator::place`]).
 //! `explicit` is the greatest timestamp that the client itself gave (`USING TIMESTAMP`); the tablet remembers the greatest ever
 //! seen, because a whole-row write may replace what is stored only if it is newer than that. `DELETION` says that all it does is delete, so
 //! that it is taken even where space has run out. `TIME` is a leader's own ([`time_passes`]): it writes nothing, and lets the tablet know the time and
@@ -37,6 +38,8 @@ const HEADER_BYTES: usize = 9;
 
 /// Bit of an operation's kind: the value has a stamp slot in its bytes 1..9.
 pub const STAMPED: u8 = 0x80;
+/// Bit of an operation's kind: the value has elements of lists whose places the stamp decides ([`Evaluator::place`]).
+pub const UNPLACED: u8 = 0x40;
 
 /// What an operation does to its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +60,8 @@ pub struct Operation<'a> {
     pub key: &'a [u8],
     /// The packed row, or the part of it to merge.
     pub value: &'a [u8],
+    /// Elements of lists in it have no places yet.
+    pub is_unplaced: bool,
 }
 
 /// A mutation under construction or on its way to the log. That there is one says that replicas can apply it: its operations are whole, and its program,
@@ -143,13 +148,23 @@ impl Mutation {
 
     /// Adds an operation to a blind mutation. `stamped`: the value has a stamp slot.
     pub fn push(&mut self, kind: OperationKind, stamped: bool, key: &[u8], value: &[u8]) {
+        self.push_marked(kind, if stamped { STAMPED } else { 0 }, key, value);
+    }
+
+    /// As [`Self::push`], of a value with elements of lists whose places the log decides.
+    pub fn push_unplaced(&mut self, kind: OperationKind, stamped: bool, key: &[u8], value: &[u8]) {
+        self.push_marked(kind, UNPLACED | if stamped { STAMPED } else { 0 }, key, value);
+    }
+
+    fn push_marked(&mut self, kind: OperationKind, marks: u8, key: &[u8], value: &[u8]) {
+        let stamped = marks & STAMPED != 0;
         assert!(self.bytes[0] & EVALUATED == 0, "operations belong to blind mutations");
         assert!(!stamped || value.len() >= HEADER_BYTES, "a stamped value has room for its stamp");
         let kind = match kind {
             OperationKind::Overwrite => 1,
             OperationKind::Merge => 2,
         };
-        self.bytes.push(kind | if stamped { STAMPED } else { 0 });
+        self.bytes.push(kind | marks);
         put_slice(&mut self.bytes, key);
         put_slice(&mut self.bytes, value);
     }
@@ -267,12 +282,14 @@ pub struct Operations<'a> {
 
 impl<'a> Operations<'a> {
     fn read(&mut self) -> Result<Operation<'a>, Malformed> {
-        let kind = match self.reader.u8()? & !STAMPED {
+        let kind = self.reader.u8()?;
+        let is_unplaced = kind & UNPLACED != 0;
+        let kind = match kind & !(STAMPED | UNPLACED) {
             1 => OperationKind::Overwrite,
             2 => OperationKind::Merge,
             _ => return Err(Malformed),
         };
-        Ok(Operation { kind, key: self.reader.slice()?, value: self.reader.slice()? })
+        Ok(Operation { kind, key: self.reader.slice()?, value: self.reader.slice()?, is_unplaced })
     }
 }
 
@@ -352,6 +369,11 @@ pub trait Evaluator: Send + Sync + 'static {
     fn bounded(&self, value: &[u8], horizon: Horizon) -> Option<Vec<u8>> {
         let _ = (value, horizon);
         None
+    }
+
+    /// Gives elements of lists in `value` that have no places yet those that the stamp decides; the value is the `nth` of the mutation.
+    fn place(&self, value: &mut [u8], stamp_us: i64, nth: u32) {
+        let _ = (value, stamp_us, nth);
     }
 
     /// What stands for a value that was written to another tablet, if that is not `value` itself.

@@ -27,7 +27,7 @@
 //! [`row::RowReader`] shows everything that is stored, dead or alive.
 //!
 //! **Multi-cell columns.** Elements are addressed by *paths*: [`row::element_path`] for sets, maps and user-defined types,
-//! [`row::list_path_append`] and [`row::list_path_prepend`] for lists. [`row::LiveComplex::assemble`] builds the wire value of the column.
+//! [`row::unplaced_list_path_append`] and [`row::unplaced_list_path_prepend`] for lists, whose places the log decides ([`row::place_lists`]). [`row::LiveComplex::assemble`] builds the wire value of the column.
 //!
 //! **Partition headers.** [`deletions::DeletionsWriter`] packs a partition deletion and range deletions; [`deletions::Deletions`] reads them.
 //!

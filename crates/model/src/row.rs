@@ -26,6 +26,7 @@ mod folding;
 mod live;
 mod merging;
 mod path;
+mod placing;
 mod reader;
 #[cfg(test)]
 mod tests;
@@ -40,7 +41,11 @@ pub use compaction::compact;
 pub use folding::fold;
 pub use live::{LiveCell, LiveCells, LiveComplex, LiveContent, LiveElement, LiveElements, LiveRow};
 pub use merging::merge;
-pub use path::{element_path, field_path, list_path_append, list_path_prepend};
+pub use path::{
+    element_path, field_path, list_path_append, list_path_prepend, unplaced_list_path_append,
+    unplaced_list_path_prepend,
+};
+pub use placing::place_lists;
 pub use reader::{Cell, Cells, Complex, Content, Element, Elements, RowReader};
 pub use writer::RowWriter;
 pub(crate) use {reader::read_deletion, writer::push_deletion};

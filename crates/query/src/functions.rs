@@ -44,7 +44,6 @@ const MS_PER_DAY: i64 = 86_400_000;
 #[derive(Debug)]
 pub struct UuidSource {
     last_ticks: AtomicI64,
-    last_list_us: AtomicI64,
     node: [u8; 8],
     random: Mutex<SplitMix64>,
 }
@@ -56,7 +55,7 @@ impl UuidSource {
         // Variant 1 in the clock sequence; the multicast bit says that the node number is not a hardware address.
         node[0] = (node[0] & 0x3F) | 0x80;
         node[2] |= 0x01;
-        Self { last_ticks: AtomicI64::new(0), last_list_us: AtomicI64::new(0), node, random: Mutex::new(random) }
+        Self { last_ticks: AtomicI64::new(0), node, random: Mutex::new(random) }
     }
 
     /// A time-based UUID for this moment.
@@ -67,18 +66,6 @@ impl UuidSource {
             let next = wanted.max(last + 1);
             match self.last_ticks.compare_exchange_weak(last, next, Ordering::Relaxed, Ordering::Relaxed) {
                 Ok(_) => return timeuuid(next, self.node),
-                Err(seen) => last = seen,
-            }
-        }
-    }
-
-    /// A moment in microseconds that no other call gets, and the number of this source: together they order appended list elements.
-    pub fn list_moment(&self, now_us: i64) -> (i64, u32) {
-        let mut last = self.last_list_us.load(Ordering::Relaxed);
-        loop {
-            let next = now_us.max(last + 1);
-            match self.last_list_us.compare_exchange_weak(last, next, Ordering::Relaxed, Ordering::Relaxed) {
-                Ok(_) => return (next, u32::from_be_bytes([self.node[4], self.node[5], self.node[6], self.node[7]])),
                 Err(seen) => last = seen,
             }
         }

@@ -37,6 +37,9 @@ use std::sync::Arc;
 /// The most bind markers and key columns of a statement that goes this way.
 const MAX_VALUES: usize = 64;
 const MAX_KEY_COLUMNS: usize = 16;
+/// Larger rows are answered where it holds up nobody: those that are copied, and those that are put together element by element.
+const MAX_PLAIN_ROW_BYTES: usize = 1 << 20;
+const MAX_ROW_BYTES: usize = 256 << 10;
 
 /// Where the answer of a request goes.
 #[derive(Clone, Copy)]
@@ -290,6 +293,9 @@ impl<K: Kv> QueryEngine<K> {
                 let metadata = &plan.selection.metadata;
                 let send = metadata.to_send(skip, request.result_metadata_id);
                 let row = self.read_now(tablet, &scratch.key, partition_len, &mut scratch.needs_disk)?;
+                if row.as_ref().is_some_and(|(value, _)| value.len() > MAX_ROW_BYTES && is_large(value)) {
+                    return Err(Declined);
+                }
                 let head = ReplyHead::new(reply.version, reply.stream);
                 let mut rows = RowsWriter::begin(out, &head, metadata, send, None);
                 let mut is_there = false;
@@ -436,7 +442,10 @@ impl<K: Kv> QueryEngine<K> {
         let is_whole = is_stamped && !packed.has_unset && (plan.names_every_column || deletes_row);
         let kind = if is_whole { OperationKind::Overwrite } else { OperationKind::Merge };
         let mut mutation = Mutation::blind(timing.explicit_us);
-        mutation.push(kind, is_stamped, &scratch.key, &scratch.value);
+        match packed.is_unplaced {
+            true => mutation.push_unplaced(kind, is_stamped, &scratch.key, &scratch.value),
+            false => mutation.push(kind, is_stamped, &scratch.key, &scratch.value),
+        }
         if plan.kind == ModifyKind::Delete {
             mutation.mark_deletion();
         }
@@ -461,6 +470,12 @@ impl<K: Kv> QueryEngine<K> {
             }
         }
     }
+}
+
+/// Whether a row of more than [`MAX_ROW_BYTES`] is too much to be answered at once.
+#[cold]
+fn is_large(value: &[u8]) -> bool {
+    value.len() > MAX_PLAIN_ROW_BYTES || !is_plain(value)
 }
 
 #[inline]

@@ -135,6 +135,8 @@ pub enum ProgramOperation {
         is_overwrite: bool,
         /// It has a stamp slot to be filled.
         is_stamped: bool,
+        /// It has elements of lists whose places the log decides.
+        is_unplaced: bool,
         /// Its key.
         key: Vec<u8>,
         /// The packed row.

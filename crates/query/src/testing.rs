@@ -14,12 +14,16 @@ mod conformance;
 #[cfg(test)]
 mod differential;
 #[cfg(test)]
+mod ended;
+#[cfg(test)]
 mod failures;
 #[cfg(test)]
 mod golden;
 #[cfg(test)]
 mod in_part;
 mod limits;
+#[cfg(test)]
+mod lists;
 mod memory;
 #[cfg(test)]
 mod paging;

@@ -103,21 +103,35 @@ impl<'a> Bounds<'a> {
 /// Puts a blind mutation into a batch; `see` is told each key. `state` has taken the mutation's stamps in.
 fn write_rows(
     operations: Operations<'_>,
-    stamp_us: i64,
+    (stamp_us, evaluator): (i64, &dyn Evaluator),
     (state, bounds): (&AppliedState, Bounds<'_>),
     batch: &mut impl TabletBatch,
     see: &mut dyn FnMut(&[u8]),
 ) -> Result<(), Malformed> {
-    for operation in operations {
+    for (nth, operation) in (0..).zip(operations) {
         let operation = operation?;
         see(operation.key);
+        let placed;
+        let value = match operation.is_unplaced {
+            false => operation.value,
+            true => {
+                placed = place(evaluator, operation.value, stamp_us, nth);
+                &placed[..]
+            }
+        };
         if operation.kind == OperationKind::Overwrite && stamp_us > state.newest_explicit_us {
-            batch.put(operation.key, operation.value);
+            batch.put(operation.key, value);
         } else {
-            bounds.merge(batch, operation.key, operation.value);
+            bounds.merge(batch, operation.key, value);
         }
     }
     Ok(())
+}
+
+fn place(evaluator: &dyn Evaluator, value: &[u8], stamp_us: i64, nth: u32) -> Vec<u8> {
+    let mut placed = value.to_vec();
+    evaluator.place(&mut placed, stamp_us, nth);
+    placed
 }
 
 /// Applies one mutation as an entry of its own to data that no replica holds, as a replica would; returns the reply.
@@ -137,7 +151,8 @@ pub fn apply_alone<T: TabletData>(
     let (mut batch, bounds) = (T::Batch::default(), Bounds::of(&mutation, &state, evaluator));
     let reply = match mutation.body() {
         Body::Blind(operations) => {
-            write_rows(operations, mutation.stamp_us, (&state, bounds), &mut batch, &mut |_| {}).map_err(corrupt)?;
+            let writer = (mutation.stamp_us, evaluator);
+            write_rows(operations, writer, (&state, bounds), &mut batch, &mut |_| {}).map_err(corrupt)?;
             WriteReply::default()
         }
         Body::Evaluated(program) => {
@@ -280,8 +295,8 @@ impl<E: Engine> Applier<E> {
                         }
                     };
                     let bounds = Bounds::of(&mutation, state, &*replica.evaluator);
-                    write_rows(operations, mutation.stamp_us, (state, bounds), &mut self.batch, &mut see)
-                        .map_err(corrupt)?;
+                    let writer = (mutation.stamp_us, &*replica.evaluator);
+                    write_rows(operations, writer, (state, bounds), &mut self.batch, &mut see).map_err(corrupt)?;
                 }
                 Body::Evaluated(program) => {
                     // What came before must be visible to it, under its own applied index.

@@ -423,6 +423,14 @@ impl<E: Evaluator> Evaluator for Merging<E> {
     fn bounded(&self, value: &[u8], horizon: Horizon) -> Option<Vec<u8>> {
         self.0.bounded(value, horizon)
     }
+
+    fn place(&self, value: &mut [u8], stamp_us: i64, nth: u32) {
+        self.0.place(value, stamp_us, nth);
+    }
+
+    fn taken_over(&self, value: &[u8]) -> Option<Vec<u8>> {
+        self.0.taken_over(value)
+    }
 }
 
 fn carry_out(

@@ -1,7 +1,8 @@
 //! Paths: the addresses of elements within multi-cell columns.
 //!
 //! Always true: paths sort as their elements do. A set's or map's path is the order-preserving form of the element or key (see
-//! [`crate::key`], whose canonical forms apply), a user-defined type's is the field's number, a list's is a time with tie breakers.
+//! [`crate::key`], whose canonical forms apply), a user-defined type's is the field's number, a list's is the
+//! timestamp that the log gave to the write, with tie breakers: so lists are in the order of the log, whatever the clocks of those who planned the writes said.
 
 use crate::key::push_component;
 use crate::types::CqlType;
@@ -17,19 +18,41 @@ pub fn field_path(index: u16) -> [u8; 2] {
     index.to_be_bytes()
 }
 
-/// The path of an element appended to a list. `discriminator` tells concurrent writers apart (any number, e.g. random);
-/// `sequence` numbers the elements of one write.
-pub fn list_path_append(now_us: i64, discriminator: u32, sequence: u32) -> [u8; 16] {
-    list_path(now_us, discriminator, sequence)
+/// The path of an element appended to a list by the write with this timestamp of the log, which no other write of the tablet has. `nth` numbers the rows of one write,
+/// `sequence` the elements of one row.
+pub fn list_path_append(stamp_us: i64, nth: u32, sequence: u32) -> [u8; 16] {
+    list_path(stamp_us, nth, sequence)
 }
 
-/// The path of an element put before a list. The elements of one write stay in the order of `sequence`.
-pub fn list_path_prepend(now_us: i64, discriminator: u32, sequence: u32) -> [u8; 16] {
-    // Mirrored at the epoch: a later write sorts further to the front.
-    list_path(now_us.saturating_neg(), discriminator, sequence)
+/// The path of an element put before a list. Later writes, and later rows of one write, sort further to the front; elements of one row stay in the order of
+/// `sequence`.
+pub fn list_path_prepend(stamp_us: i64, nth: u32, sequence: u32) -> [u8; 16] {
+    // Mirrored at the epoch.
+    list_path(stamp_us.saturating_neg(), !nth, sequence)
 }
 
-fn list_path(time_us: i64, discriminator: u32, sequence: u32) -> [u8; 16] {
+/// Stands for [`list_path_append`] until the log has said when: see [`super::place_lists`].
+pub fn unplaced_list_path_append(sequence: u32) -> [u8; 16] {
+    unplaced(UNPLACED_APPEND, sequence)
+}
+
+/// Stands for [`list_path_prepend`] until the log has said when. It sorts before [`unplaced_list_path_append`], as what takes their places does.
+pub fn unplaced_list_path_prepend(sequence: u32) -> [u8; 16] {
+    unplaced(UNPLACED_PREPEND, sequence)
+}
+
+/// How paths begin whose place is not known yet: neither with a time, nor with a column of a key.
+pub(super) const UNPLACED_APPEND: [u8; 12] = [0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0, 0, 0, 0];
+pub(super) const UNPLACED_PREPEND: [u8; 12] = [0; 12];
+
+fn unplaced(begin: [u8; 12], sequence: u32) -> [u8; 16] {
+    let mut path = [0; 16];
+    path[..12].copy_from_slice(&begin);
+    path[12..].copy_from_slice(&sequence.to_be_bytes());
+    path
+}
+
+fn list_path(time_us: i64, nth: u32, sequence: u32) -> [u8; 16] {
     let time = u128::from((time_us as u64) ^ (1 << 63));
-    ((time << 64) | (u128::from(discriminator) << 32) | u128::from(sequence)).to_be_bytes()
+    ((time << 64) | (u128::from(nth) << 32) | u128::from(sequence)).to_be_bytes()
 }

@@ -13,6 +13,7 @@ use std::sync::Arc;
 mod counters;
 mod folding;
 mod horizons;
+mod placing;
 mod reference;
 
 /// What the real read side shows, in the reference's terms.

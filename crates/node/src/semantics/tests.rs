@@ -297,3 +297,65 @@ fn what_has_expired_goes_once_the_log_knows() {
     tablet.crash();
     assert!(!stored(&tablet));
 }
+
+#[test]
+fn appends_are_in_the_order_of_the_log_and_those_of_earlier_versions_where_they_were() {
+    let home = tempfile::tempdir().unwrap();
+    let tablet = OnDisk::open(&shared(Arc::new(RowSemantics)), CompactionStyle::SizeTiered, home.path().join("1"));
+    let mut entries: Vec<Vec<u8>> = [(0, true), (1, false), (2, true), (3, false)]
+        .map(|(at, is_placed)| actions::append(at, is_placed).entry(BEGIN_US + i64::from(at)))
+        .into();
+    // Two values in one entry of the log, the second of which was planned by a clock that is behind.
+    let second = actions::append(5, false).entry(BEGIN_US)[9..].to_vec();
+    entries.push([actions::append(4, false).entry(BEGIN_US + 4), second].concat());
+    for (index, entry) in (1..).zip(&entries) {
+        apply_alone(tablet.data(), &TabletEvaluator, (index, 1), entry).unwrap();
+    }
+    let rows = content(tablet.data(), 0);
+    let values: Vec<u8> = rows[0].2.iter().map(|(.., value)| value[0]).collect();
+    assert_eq!(values, [0, 1, 2, 3, 4, 5]);
+}
+
+#[test]
+fn what_a_log_from_the_future_has_let_expire_stays_until_it_is_time() {
+    let (home, shared) = (tempfile::tempdir().unwrap(), shared(Arc::new(RowSemantics)));
+    let mut tablet = OnDisk::open(&shared, CompactionStyle::SizeTiered, home.path().join("1"));
+    let begin_s = (BEGIN_US / 1_000_000) as u32;
+    shared.set_present_s(begin_s);
+    let actions = [Action::Write(actions::value_that_expires_after(10)), Action::Flush];
+    run(&actions, &mut tablet, &AtomicU32::new(0)).unwrap();
+    // A clock that was a day ahead.
+    let entry = time_passes(BEGIN_US + 86_400_000_000, 5);
+    apply_alone(tablet.data(), &TabletEvaluator, (3, 1), &entry).unwrap();
+    let is_stored_at = |second| {
+        shared.set_present_s(second);
+        tablet.flush();
+        tablet.compact(1);
+        content(tablet.data(), second.min(begin_s + 9)).len()
+    };
+    assert_eq!((is_stored_at(begin_s + 1), is_stored_at(begin_s + 9)), (1, 1));
+    assert_eq!(is_stored_at(begin_s + 60), 0);
+}
+
+#[test]
+fn deletions_go_where_clients_give_timestamps_once_all_files_are_merged_in_levels_as_well() {
+    for style in [CompactionStyle::SizeTiered, CompactionStyle::Leveled] {
+        let home = tempfile::tempdir().unwrap();
+        let tablet = OnDisk::open(&shared(Arc::new(RowSemantics)), style, home.path().join("1"));
+        let entries = [
+            time_passes(BEGIN_US, 5),
+            actions::value_that_expires_after(100).entry(BEGIN_US + 1),
+            actions::deletion_by_a_client().entry(BEGIN_US + 2),
+            time_passes(BEGIN_US + 60_000_000, 5),
+        ];
+        for (index, entry) in (1..).zip(&entries) {
+            apply_alone(tablet.data(), &TabletEvaluator, (index, 1), entry).unwrap();
+            tablet.flush();
+        }
+        assert!(tablet.data().get(&actions::key_of_first_row()).unwrap().is_some());
+        // What is a merge of several writes becomes one value first.
+        tablet.compact(1);
+        tablet.compact(1);
+        assert!(tablet.data().get(&actions::key_of_first_row()).unwrap().is_none(), "{style:?}");
+    }
+}

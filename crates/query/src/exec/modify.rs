@@ -354,6 +354,7 @@ impl Pending {
         self.program.operations.push(ProgramOperation::Row {
             is_overwrite: is_whole && target.timing.explicit_us.is_none(),
             is_stamped: target.timing.explicit_us.is_none(),
+            is_unplaced: packed.is_unplaced,
             key,
             value,
         });
@@ -401,9 +402,12 @@ impl Pending {
     fn blind(&self) -> Mutation {
         let mut mutation = Mutation::blind(self.explicit_us);
         for operation in &self.program.operations {
-            if let ProgramOperation::Row { is_overwrite, is_stamped, key, value } = operation {
+            if let ProgramOperation::Row { is_overwrite, is_stamped, is_unplaced, key, value } = operation {
                 let kind = if *is_overwrite { OperationKind::Overwrite } else { OperationKind::Merge };
-                mutation.push(kind, *is_stamped, key, value);
+                match is_unplaced {
+                    true => mutation.push_unplaced(kind, *is_stamped, key, value),
+                    false => mutation.push(kind, *is_stamped, key, value),
+                }
             }
         }
         mutation

@@ -1,23 +1,22 @@
 //! From planned operations and bound values to packed rows.
 //!
-//! Always true: what carries the server's timestamp is written with the reserved one that the leader replaces; cells are in ascending column
+//! Always true: what carries the server's timestamp is written with the reserved one that the leader replaces; elements that are added to lists have no places
+//! before the write is applied; cells are in ascending column
 //! id; of two changes of one element in a statement the later counts. Left out: keys ([`super::keys`]), and list edits that have to
 //! read the row, which are handed back for a program.
 
 use super::evaluate::index_of;
 use super::row::path_of;
 use crate::error::{in_place, invalid, value_error};
-use crate::functions::UuidSource;
 use crate::functions::document::Step;
 use crate::plan::modify::{ModifyKind, ModifyPlan, Scope};
 use crate::plan::operation::{Change, Operation};
 use crate::plan::term::{Bound, Evaluated, Term};
 use crate::program::{ListEdit, PathStep};
 use diorite_base::limits::MAX_KEY_BYTES;
-use diorite_base::random::SplitMix64;
 use diorite_cql::protocol::CqlError;
 use diorite_model::row::{
-    Deletion, Expiry, Marker, RowWriter, UNSTAMPED, field_path, list_path_append, list_path_prepend,
+    Deletion, Expiry, Marker, RowWriter, UNSTAMPED, field_path, unplaced_list_path_append, unplaced_list_path_prepend,
 };
 use diorite_model::schema::{Column, ColumnId, Table};
 use diorite_model::types::CqlType;
@@ -96,6 +95,8 @@ pub fn expiry(term: Option<&Term>, table: &Table, now_s: u32, bound: &Bound<'_>)
 pub struct Packed {
     /// Some bound value was unset.
     pub has_unset: bool,
+    /// Elements of lists have no places yet: the log decides them.
+    pub is_unplaced: bool,
     /// Nothing was written.
     pub is_empty: bool,
     /// Changes that have to read the row.
@@ -201,11 +202,15 @@ pub fn path_steps(steps: &[Step], terms: &[Term], bound: &Bound<'_>) -> Result<V
 }
 
 /// The changes of one multi-cell column.
+#[derive(Default)]
 struct Elements<'a> {
     /// What was there before is deleted.
     is_cleared: bool,
     /// By path; `None` deletes.
     changes: BTreeMap<Vec<u8>, Option<Cow<'a, [u8]>>>,
+    /// How many elements were put after, and before a list.
+    appended: u32,
+    prepended: u32,
 }
 
 fn pack_complex<'a>(
@@ -216,10 +221,11 @@ fn pack_complex<'a>(
     writer: &mut RowWriter<'_>,
     packed: &mut Packed,
 ) -> Result<(), CqlError> {
-    let mut elements = Elements { is_cleared: false, changes: BTreeMap::new() };
+    let mut elements = Elements::default();
     for operation in operations {
         elements.apply(column, &operation.change, bound, packed)?;
     }
+    packed.is_unplaced |= elements.appended + elements.prepended > 0;
     // Just before the new elements, so that they survive it.
     let cleared = elements
         .is_cleared
@@ -249,13 +255,13 @@ impl<'a> Elements<'a> {
                 value => {
                     self.is_cleared = true;
                     if let Some(wire) = value.bytes() {
-                        self.add(column, &wire, bound, false)?;
+                        self.add(column, &wire, false)?;
                     }
                 }
             },
             Change::Add(term) | Change::Prepend(term) => match value_of(term, column, bound)? {
                 Evaluated::Set(wire) => {
-                    self.add(column, &wire, bound, matches!(change, Change::Prepend(_)))?;
+                    self.add(column, &wire, matches!(change, Change::Prepend(_)))?;
                 }
                 Evaluated::Null => {}
                 Evaluated::Unset => packed.has_unset = true,
@@ -281,15 +287,24 @@ impl<'a> Elements<'a> {
     }
 
     /// Adds the elements of a whole value.
-    fn add(&mut self, column: &Column, wire: &[u8], bound: &Bound<'_>, is_prepend: bool) -> Result<(), CqlError> {
+    fn add(&mut self, column: &Column, wire: &[u8], is_prepend: bool) -> Result<(), CqlError> {
         let owned = |bytes: &[u8]| Some(Cow::Owned(bytes.to_vec()));
         match &column.data_type {
             CqlType::List(..) => {
-                let (now_us, discriminator) = bound.environment.uuids.list_moment(bound.environment.now_us);
-                let path = if is_prepend { list_path_prepend } else { list_path_append };
-                for (sequence, element) in collection::elements(wire).map_err(value_error)?.enumerate() {
-                    let element = element.map_err(value_error)?;
-                    self.changes.insert(path(now_us, discriminator, sequence as u32).to_vec(), owned(element));
+                let elements = collection::elements(wire).map_err(value_error)?.collect::<Result<Vec<_>, _>>();
+                let elements = elements.map_err(value_error)?;
+                let count = elements.len() as u32;
+                let path = if is_prepend { unplaced_list_path_prepend } else { unplaced_list_path_append };
+                let first = if is_prepend {
+                    // What a statement puts before a list later comes before what it has put there.
+                    self.prepended += count;
+                    u32::MAX - self.prepended
+                } else {
+                    self.appended += count;
+                    self.appended - count
+                };
+                for (sequence, element) in (first..).zip(elements) {
+                    self.changes.insert(path(sequence).to_vec(), owned(element));
                 }
             }
             CqlType::Set(element_type, _) => {
@@ -387,9 +402,6 @@ pub fn pack_virtual_rows(
     table: &crate::table::TableContext,
     rows: &[Vec<Option<Vec<u8>>>],
 ) -> Result<super::source::Entries, CqlError> {
-    let uuids = UuidSource::new(SplitMix64::new(0));
-    let environment = crate::functions::Environment::new(0, &uuids);
-    let bound = Bound { values: &[], environment };
     let mut entries = Vec::with_capacity(rows.len());
     for row in rows {
         let mut key = Vec::new();
@@ -414,8 +426,8 @@ pub fn pack_virtual_rows(
                 writer.cell(column.id, 0, None, wire);
                 continue;
             }
-            let mut elements = Elements { is_cleared: false, changes: BTreeMap::new() };
-            elements.add(column, wire, &bound, false)?;
+            let mut elements = Elements::default();
+            elements.add(column, wire, false)?;
             writer.begin_complex(column.id, None);
             elements.changes.iter().for_each(|(path, value)| {
                 writer.element(path, 0, None, value.as_deref().unwrap_or_default());

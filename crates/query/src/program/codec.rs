@@ -445,9 +445,9 @@ impl ColumnTest {
 impl ProgramOperation {
     fn encode(&self, out: &mut Vec<u8>) {
         match self {
-            ProgramOperation::Row { is_overwrite, is_stamped, key, value } => {
+            ProgramOperation::Row { is_overwrite, is_stamped, is_unplaced, key, value } => {
                 out.push(0);
-                out.push(u8::from(*is_overwrite) | u8::from(*is_stamped) << 1);
+                out.push(u8::from(*is_overwrite) | u8::from(*is_stamped) << 1 | u8::from(*is_unplaced) << 2);
                 put_slice(out, key);
                 put_slice(out, value);
             }
@@ -501,11 +501,12 @@ impl ProgramOperation {
         match reader.u8()? {
             0 => {
                 let flags = reader.u8()?;
-                if flags > 3 {
+                if flags > 7 {
                     return Err(Malformed);
                 }
                 let (key, value) = (reader.slice()?.to_vec(), reader.slice()?.to_vec());
-                Ok(Self::Row { is_overwrite: flags & 1 != 0, is_stamped: flags & 2 != 0, key, value })
+                let [is_overwrite, is_stamped, is_unplaced] = [1, 2, 4].map(|flag| flags & flag != 0);
+                Ok(Self::Row { is_overwrite, is_stamped, is_unplaced, key, value })
             }
             1 => {
                 let partition = reader.slice()?.to_vec();

@@ -14,7 +14,7 @@ use diorite_base::limits::MAX_EDIT_BYTES;
 use diorite_base::mutation::{EvaluationContext, EvaluationFailed, Evaluator, TabletChanges, TabletView};
 use diorite_model::Malformed;
 use diorite_model::deletions::DeletionsWriter;
-use diorite_model::row::{Deletion, RowWriter};
+use diorite_model::row::{Deletion, RowWriter, place_lists};
 use diorite_model::types::CqlType;
 use diorite_model::{entry, key};
 use std::rc::Rc;
@@ -43,6 +43,10 @@ impl Evaluator for TabletEvaluator {
 
     fn bounded(&self, value: &[u8], horizon: Horizon) -> Option<Vec<u8>> {
         entry::bounded(value, horizon)
+    }
+
+    fn place(&self, value: &mut [u8], stamp_us: i64, nth: u32) {
+        place_lists(value, stamp_us, nth);
     }
 
     fn taken_over(&self, value: &[u8]) -> Option<Vec<u8>> {
@@ -106,10 +110,8 @@ impl Run<'_> {
                 self.delete(partition, range.as_ref(), *explicit_us, changes)?;
             }
         }
-        for operation in &program.operations {
-            if let ProgramOperation::Row { is_overwrite, is_stamped, key, value } = operation {
-                self.write_row(*is_overwrite, *is_stamped, key, value, changes)?;
-            }
+        for (nth, operation) in (0..).zip(&program.operations) {
+            self.write_row(operation, nth, changes)?;
         }
         edits.iter().for_each(|(key, value)| changes.merge(key, value));
         Ok(ProgramReply::Applied)
@@ -227,20 +229,25 @@ impl Run<'_> {
         outcome
     }
 
+    /// Writes a packed row, if the operation is that; it is the `nth`.
     fn write_row(
         &self,
-        is_overwrite: bool,
-        is_stamped: bool,
-        key: &[u8],
-        value: &[u8],
+        operation: &ProgramOperation,
+        nth: u32,
         changes: &mut dyn TabletChanges,
     ) -> Result<(), EvaluationFailed> {
-        let mut value = value.to_vec();
-        if is_stamped {
+        let ProgramOperation::Row { is_overwrite, is_stamped, is_unplaced, key, value } = operation else {
+            return Ok(());
+        };
+        let mut value = value.clone();
+        if *is_stamped {
             let slot = value.get_mut(1..9).ok_or_else(|| damaged(Malformed))?;
             slot.copy_from_slice(&self.context.stamp_us.to_le_bytes());
         }
-        if is_overwrite && is_stamped && self.context.stamp_us > self.context.newest_explicit_us {
+        if *is_unplaced {
+            place_lists(&mut value, self.context.stamp_us, nth);
+        }
+        if *is_overwrite && *is_stamped && self.context.stamp_us > self.context.newest_explicit_us {
             changes.put(key, &value);
         } else {
             changes.merge(key, &value);

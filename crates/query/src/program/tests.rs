@@ -29,7 +29,20 @@ fn program() -> Program {
             },
         ],
         operations: vec![
-            ProgramOperation::Row { is_overwrite: true, is_stamped: false, key: vec![9], value: vec![8; 20] },
+            ProgramOperation::Row {
+                is_overwrite: true,
+                is_stamped: false,
+                is_unplaced: false,
+                key: vec![9],
+                value: vec![8; 20],
+            },
+            ProgramOperation::Row {
+                is_overwrite: false,
+                is_stamped: true,
+                is_unplaced: true,
+                key: vec![9],
+                value: vec![8; 20],
+            },
             ProgramOperation::Delete { partition: vec![5; 9], range: None, explicit_us: Some(-4) },
             ProgramOperation::Delete {
                 partition: vec![5; 9],

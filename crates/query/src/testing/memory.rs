@@ -56,6 +56,8 @@ pub struct MemoryKv {
     pub is_cold: AtomicBool,
     /// How many scans there were.
     pub scans: AtomicUsize,
+    /// How many reads there were that may have to wait.
+    pub fetches: AtomicUsize,
     /// The most entries that a scan has asked for; it gets three.
     pub most_entries: AtomicUsize,
     /// How many entries were brought to the node that asked.
@@ -104,6 +106,7 @@ impl MemoryKv {
             last_stamp_us: AtomicI64::new(0),
             is_cold: AtomicBool::new(false),
             scans: AtomicUsize::new(0),
+            fetches: AtomicUsize::new(0),
             most_entries: AtomicUsize::new(0),
             shipped: AtomicUsize::new(0),
             declines_folds: AtomicBool::new(false),
@@ -176,13 +179,15 @@ impl MemoryKv {
         let newest_explicit_us = tablet.newest_explicit_us.unwrap_or(i64::MIN);
         match read.body() {
             Body::Blind(operations) => {
-                for operation in operations {
+                for (nth, operation) in (0..).zip(operations) {
                     let operation = operation.unwrap();
+                    let mut value = operation.value.to_vec();
+                    if operation.is_unplaced {
+                        TabletEvaluator.place(&mut value, stamp_us, nth);
+                    }
                     match operation.kind {
-                        OperationKind::Overwrite if stamp_us > newest_explicit_us => {
-                            tablet.put(operation.key, operation.value);
-                        }
-                        _ => tablet.merge(operation.key, operation.value),
+                        OperationKind::Overwrite if stamp_us > newest_explicit_us => tablet.put(operation.key, &value),
+                        _ => tablet.merge(operation.key, &value),
                     }
                 }
                 Ok(Vec::new())
@@ -317,6 +322,7 @@ impl Kv for MemoryKv {
     }
 
     async fn fetch(&self, tablet: TabletId, request: Fetch) -> Result<Fetched, KvError> {
+        self.fetches.fetch_add(1, Ordering::Relaxed);
         self.check(tablet)?;
         if self.is_cold.load(Ordering::Relaxed) && matches!(request.rows, FetchRows::One(_) | FetchRows::Several(_)) {
             let waiting = self.waiting.fetch_add(1, Ordering::Relaxed) + 1;

@@ -1,7 +1,7 @@
 //! A program answers the same wherever and whenever it is applied: on each replica, and again in each replay.
 
-use diorite_base::TabletId;
 use diorite_base::mutation::{EvaluationContext, EvaluationFailed, Evaluator, TabletChanges, TabletView};
+use diorite_base::{Horizon, TabletId};
 use diorite_query::program::TabletEvaluator;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -47,5 +47,17 @@ impl Evaluator for SameAnswers {
         );
         drop(said);
         Ok(reply)
+    }
+
+    fn bounded(&self, value: &[u8], horizon: Horizon) -> Option<Vec<u8>> {
+        TabletEvaluator.bounded(value, horizon)
+    }
+
+    fn place(&self, value: &mut [u8], stamp_us: i64, nth: u32) {
+        TabletEvaluator.place(value, stamp_us, nth);
+    }
+
+    fn taken_over(&self, value: &[u8]) -> Option<Vec<u8>> {
+        TabletEvaluator.taken_over(value)
     }
 }

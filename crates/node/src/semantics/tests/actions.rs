@@ -3,7 +3,9 @@
 use diorite_base::bytes::put_slice;
 use diorite_cql::language::ast::ComparisonOperator;
 use diorite_model::key;
-use diorite_model::row::{Deletion, Expiry, Marker, RowWriter, list_path_append};
+use diorite_model::row::{
+    Deletion, Expiry, Marker, RowWriter, list_path_append, unplaced_list_path_append, unplaced_list_path_prepend,
+};
 use diorite_model::types::CqlType;
 use diorite_query::program::{
     ColumnTest, ListEdit, Program, ProgramOperation, RowCondition, RowTest, TestedPart, ValueTest,
@@ -24,6 +26,7 @@ const EVALUATED: u8 = 1;
 const EXPLICIT: u8 = 2;
 const OVERWRITE: u8 = 1;
 const MERGE: u8 = 2;
+const UNPLACED: u8 = 0x40;
 
 /// What happens next.
 #[derive(Debug, Clone)]
@@ -57,7 +60,10 @@ enum Kind {
     DeleteValue,
     DeleteRow,
     ReplaceList(Vec<u8>),
-    AppendList(u8),
+    /// In a place of its own, as earlier versions wrote it, or in the one that the log gives.
+    AppendList(u8, bool),
+    PrependList(u8),
+    AppendIf(u8, u8),
     Count(i8),
     DeleteCounter,
     DeleteRange(Option<(u8, u8)>),
@@ -76,7 +82,9 @@ fn kind() -> impl Strategy<Value = Kind> {
         2 => Just(Kind::DeleteValue),
         2 => Just(Kind::DeleteRow),
         2 => prop::collection::vec(value(), 0..3).prop_map(Kind::ReplaceList),
-        2 => value().prop_map(Kind::AppendList),
+        2 => (value(), any::<bool>()).prop_map(|(value, is_placed)| Kind::AppendList(value, is_placed)),
+        2 => value().prop_map(Kind::PrependList),
+        1 => (value(), value()).prop_map(|(old, value)| Kind::AppendIf(old, value)),
         2 => any::<i8>().prop_map(Kind::Count),
         1 => Just(Kind::DeleteCounter),
         2 => prop::option::of((0u8..3, 0u8..4)).prop_map(Kind::DeleteRange),
@@ -138,6 +146,22 @@ fn row(number: u8) -> Vec<u8> {
     row
 }
 
+/// Deletes that row, with a timestamp of the client's.
+pub(super) fn deletion_by_a_client() -> Write {
+    Write { explicit_ago_s: Some(0), ..plain(Kind::DeleteRow, None) }
+}
+
+fn list_element(writer: &mut RowWriter<'_>, path: &[u8], at_us: i64, expiry: Option<Expiry>, value: u8) {
+    writer.begin_complex(LIST, None);
+    writer.element(path, at_us, expiry, &[value]);
+    writer.end_complex();
+}
+
+/// An append to the list of that row: in the place that a clock has given it, as earlier versions wrote it, or in the one that the log gives.
+pub(super) fn append(value: u8, is_placed: bool) -> Write {
+    plain(Kind::AppendList(value, is_placed), None)
+}
+
 /// The row that [`value_that_expires_after`] writes.
 pub(super) fn key_of_first_row() -> Vec<u8> {
     [partition(0), row(0)].concat()
@@ -168,8 +192,10 @@ impl Write {
     /// The write as it stands in the log, stamped.
     pub(super) fn entry(&self, stamp_us: i64) -> Vec<u8> {
         // Counters and conditions take no timestamps.
-        let takes_none =
-            matches!(self.kind, Kind::Count(_) | Kind::DeleteCounter | Kind::If(..) | Kind::IfNotExists(_));
+        let takes_none = matches!(
+            self.kind,
+            Kind::Count(_) | Kind::DeleteCounter | Kind::If(..) | Kind::AppendIf(..) | Kind::IfNotExists(_)
+        );
         let ago_s = self.explicit_ago_s.filter(|_| !takes_none);
         let explicit_us = ago_s.map(|ago_s| stamp_us - i64::from(ago_s) * 1_000_000);
         let body = self.body(stamp_us, explicit_us);
@@ -185,7 +211,9 @@ impl Write {
                     Kind::SetStatic(_) => key::push_static(&mut key),
                     _ => key.extend_from_slice(&row(self.row)),
                 }
-                entry.push(if is_whole && explicit_us.is_none() { OVERWRITE } else { MERGE });
+                let is_unplaced = matches!(self.kind, Kind::AppendList(_, false) | Kind::PrependList(_));
+                let kind = if is_whole && explicit_us.is_none() { OVERWRITE } else { MERGE };
+                entry.push(kind | if is_unplaced { UNPLACED } else { 0 });
                 put_slice(&mut entry, &key);
                 put_slice(&mut entry, &value);
             }
@@ -217,10 +245,12 @@ impl Write {
                 }
                 writer.end_complex();
             }
-            Kind::AppendList(value) => {
-                writer.begin_complex(LIST, None);
-                writer.element(&list_path_append(stamp_us, 1, 0), at_us, expiry, &[*value]);
-                writer.end_complex();
+            Kind::AppendList(value, is_placed) => {
+                let path = if *is_placed { list_path_append(stamp_us, 1, 0) } else { unplaced_list_path_append(0) };
+                list_element(&mut writer, &path, at_us, expiry, *value);
+            }
+            Kind::PrependList(value) => {
+                list_element(&mut writer, &unplaced_list_path_prepend(0), at_us, expiry, *value);
             }
             Kind::Count(delta) => writer.counter(COUNTER, at_us, i64::from(*delta)),
             Kind::DeleteCounter => writer.tombstone(COUNTER, deletion),
@@ -235,10 +265,20 @@ impl Write {
             let (key, column) = (key.clone(), LIST);
             ProgramOperation::List { key, partition_len: PARTITION_BYTES, column, edit, explicit_us, expiry }
         };
+        let row_of = |is_unplaced, value| {
+            let key = key.clone();
+            ProgramOperation::Row { is_overwrite: false, is_stamped: true, is_unplaced, key, value }
+        };
         let set = |value: u8| {
             let mut packed = Vec::new();
             RowWriter::new(&mut packed, at_us).cell(VALUE, at_us, expiry, &[value]);
-            ProgramOperation::Row { is_overwrite: false, is_stamped: true, key: key.clone(), value: packed }
+            row_of(false, packed)
+        };
+        let append = |value: u8| {
+            let mut packed = Vec::new();
+            let mut writer = RowWriter::new(&mut packed, at_us);
+            list_element(&mut writer, &unplaced_list_path_append(0), at_us, expiry, value);
+            row_of(true, packed)
         };
         let equals = |old: &Option<u8>| {
             let test = ValueTest::Compare(ComparisonOperator::Equal, old.map(|old| vec![old]));
@@ -254,6 +294,7 @@ impl Write {
             Kind::SetElement(at, value) => (list(ListEdit::Set(i32::from(*at), value.map(|value| vec![value]))), None),
             Kind::RemoveElements(value) => (list(ListEdit::Remove(vec![vec![*value]])), None),
             Kind::If(old, new) => (set(*new), Some(equals(old))),
+            Kind::AppendIf(old, new) => (append(*new), Some(equals(&Some(*old)))),
             Kind::IfNotExists(new) => (set(*new), Some(RowTest::NotExists)),
             _ => unreachable!("the others are rows"),
         };

@@ -1,0 +1,134 @@
+//! Requests that end before they are done: when, and what is said of them.
+
+use super::memory::Fate;
+use super::{Database, OwnedRequest, envelope};
+use crate::budget::{Budget, Ended};
+use crate::engine::Answered;
+use diorite_base::account::Meter;
+use diorite_cql::protocol::CqlError;
+use diorite_cql::protocol::client::{ClientRequest, Parameters, RequestHead, encode_request};
+use diorite_cql::protocol::error::{ErrorCode, ErrorKind};
+use diorite_cql::protocol::{TypeOption, Value};
+use diorite_model::value::collection::push_signed_vint;
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+/// A duration on the wire.
+fn duration(months: i64, days: i64, nanoseconds: i64) -> Vec<u8> {
+    let mut wire = Vec::new();
+    [months, days, nanoseconds].into_iter().for_each(|part| push_signed_vint(part, &mut wire));
+    wire
+}
+
+#[test]
+fn a_timeout_may_be_bound() {
+    let mut database = Database::with_keyspace();
+    database.run("CREATE TABLE t (k int PRIMARY KEY, v int)").unwrap();
+    let statements = [
+        "SELECT v FROM t WHERE k = 1 USING TIMEOUT ?",
+        "INSERT INTO t (k, v) VALUES (1, 2) USING TIMEOUT ?",
+        "UPDATE t USING TIMEOUT ? SET v = 2 WHERE k = 1",
+        "DELETE FROM t USING TIMEOUT ? WHERE k = 1",
+        "BEGIN BATCH USING TIMEOUT ? INSERT INTO t (k, v) VALUES (1, 2); APPLY BATCH",
+    ];
+    for statement in statements {
+        let prepared = database.prepare(statement).unwrap();
+        let marker = &prepared.markers.columns[0];
+        let is_duration =
+            matches!(&marker.type_option, TypeOption::Native(native) if format!("{native:?}") == "Duration");
+        assert!(is_duration && marker.name == "[timeout]", "{marker:?}");
+        let mut ends = |value: Value<'_>| {
+            database.budget = Arc::new(Budget::new(Meter::alone(usize::MAX), 900_000_000_000_000));
+            database.execute(&prepared, &[value]).map(|_| database.budget.deadline_ns())
+        };
+        assert_eq!(ends(Value::Set(&duration(0, 0, 30_000_000))).unwrap(), 30_000_000, "{statement}");
+        assert_eq!(ends(Value::Set(&duration(0, 1, 5))).unwrap(), 86_400_000_000_005);
+        assert_eq!(ends(Value::Unset).unwrap(), 900_000_000_000_000);
+        for wrong in [duration(0, 0, 0), duration(0, 0, -1), duration(1, 0, 0), vec![0x80]] {
+            assert_eq!(ends(Value::Set(&wrong)).unwrap_err().code(), ErrorCode::Invalid, "{statement}: {wrong:?}");
+        }
+        assert_eq!(ends(Value::Null).unwrap_err().code(), ErrorCode::Invalid);
+    }
+    let markers = database.prepare("UPDATE t USING TTL ? AND TIMEOUT ? SET v = ? WHERE k = ?").unwrap().markers;
+    let names: Vec<&str> = markers.columns.iter().map(|column| column.name.as_str()).collect();
+    assert_eq!(names, ["[ttl]", "[timeout]", "v", "k"]);
+}
+
+/// Begins a statement when it is its turn.
+fn begun<T: Send + 'static>(
+    database: &Database,
+    statement: &str,
+    turn: impl Future<Output = T> + Send + 'static,
+) -> Pin<Box<dyn Future<Output = Answered>>> {
+    let mut bytes = Vec::new();
+    let request = ClientRequest::Query { statement, parameters: Parameters::default() };
+    encode_request(&mut bytes, &RequestHead::new(database.version, 7), &request);
+    let request = envelope(&bytes);
+    let owned = OwnedRequest {
+        opcode: request.opcode,
+        version: request.version,
+        flags: request.flags,
+        body: request.body.to_vec(),
+        needs_disk: false,
+        client: None,
+        arrived_ns: 0,
+        budget: Arc::new(Budget::new(Meter::alone(usize::MAX), 1_000)),
+    };
+    Box::pin(database.engine.answer_in_turn(Arc::clone(&database.session), owned, turn))
+}
+
+fn polled(mut request: Pin<&mut (impl Future<Output = Answered> + ?Sized)>) -> Option<CqlError> {
+    match request.as_mut().poll(&mut Context::from_waker(std::task::Waker::noop())) {
+        Poll::Pending => None,
+        Poll::Ready(answered) => Some(answered.outcome.unwrap_err()),
+    }
+}
+
+#[test]
+fn what_waits_for_its_turn_is_listed_and_ends() {
+    let database = Database::with_keyspace();
+    database.run("CREATE TABLE t (k int PRIMARY KEY, v int)").unwrap();
+    let shown = || {
+        let (running, _) = database.engine.activity().running(9);
+        running.into_iter().map(|request| (request.statement.text.clone(), request.number)).collect::<Vec<_>>()
+    };
+    let never = || std::future::pending::<()>();
+    let mut cancelled = pin!(begun(&database, "SELECT v FROM t WHERE k = 1", never()));
+    assert!(polled(cancelled.as_mut()).is_none());
+    let waiting = shown();
+    assert_eq!((waiting.len(), waiting[0].0.as_str()), (1, "(waits for its turn)"));
+    assert!(database.engine.activity().cancel(waiting[0].1));
+    let error = polled(cancelled.as_mut()).unwrap();
+    assert!(error.message.contains("ended by an operator"), "{}", error.message);
+    assert_eq!(error.code(), ErrorCode::Overloaded, "nothing was done");
+    let mut late = pin!(begun(&database, "SELECT v FROM t WHERE k = 1", never()));
+    assert!(polled(late.as_mut()).is_none());
+    database.engine.activity().end_expired(1_000);
+    assert!(polled(late.as_mut()).unwrap().message.contains("took longer than it may"));
+    assert!(shown().is_empty());
+}
+
+#[test]
+fn a_write_that_ends_says_which_parts_were_done() {
+    let database = Database::with_keyspace();
+    database.run("CREATE TABLE n (k int PRIMARY KEY, v counter) WITH tablets = 2").unwrap();
+    let both =
+        "BEGIN COUNTER BATCH UPDATE n SET v = v + 1 WHERE k = 1; UPDATE n SET v = v + 1 WHERE k = 3; APPLY BATCH";
+    let told = |fates: Vec<Fate>| {
+        database.kv.fates.lock().extend(fates);
+        let mut request = pin!(begun(&database, both, std::future::ready(())));
+        assert!(polled(request.as_mut()).is_none());
+        let (running, _) = database.engine.activity().running(9);
+        running[0].budget.end(Ended::Expired);
+        polled(request.as_mut()).unwrap()
+    };
+    let error = told(vec![Fate::Applied, Fate::AppliedLate(usize::MAX)]);
+    let what = "(1 of 2 parts of the write have taken effect, 1 may have: the request took longer than it may)";
+    assert!(error.message.ends_with(what), "{}", error.message);
+    assert!(matches!(error.kind, ErrorKind::WriteTimeout { received: 0, required: 2, .. }), "{:?}", error.kind);
+    let error = told(vec![Fate::AppliedLate(usize::MAX), Fate::AppliedLate(usize::MAX)]);
+    let what = "(2 of 2 parts of the write may have taken effect: the request took longer than it may)";
+    assert!(error.message.ends_with(what), "{}", error.message);
+}
