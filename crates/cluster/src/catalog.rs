@@ -20,6 +20,7 @@ mod apply;
 mod bounds;
 mod changes;
 mod command;
+mod deep;
 mod evaluator;
 mod merge;
 mod operations;
@@ -36,6 +37,7 @@ pub use command::{
     Change, Command, EncodedCommandError, NewTablet, NodeDescription, Outcome, Rejection, SchemaChangeKind,
     SchemaEvent, SchemaTarget, Setting, SettledTablet,
 };
+pub use deep::is_too_deep;
 pub use evaluator::{CatalogEvaluator, CatalogListener};
 pub use merge::{CancelledMerge, Merge};
 pub use persist::{LoadError, Put};

@@ -15,7 +15,7 @@ use diorite_base::write::{KvError, Waited, WriteReply};
 use diorite_base::{GroupId, NodeId, TabletId};
 use diorite_cluster::catalog::{
     CATALOG_FOUNDERS, Catalog, CatalogEvaluator, CatalogMembers, Change, Command, Outcome, Placement, SchemaChangeKind,
-    SchemaEvent, SchemaTarget as CatalogTarget, Split as TabletSplit,
+    SchemaEvent, SchemaTarget as CatalogTarget, Split as TabletSplit, is_too_deep,
 };
 use diorite_cql::protocol::event::{SchemaChangeType, TopologyChangeType};
 use diorite_cql::protocol::{Event, SchemaChange, SchemaTarget};
@@ -660,6 +660,12 @@ fn open_catalog(wake: SyncSender<()>, members: Members) -> (Arc<CatalogEvaluator
             true
         })
         .map_err(|error| error.to_string())?;
+        for (key, _) in entries.iter().filter(|(_, value)| is_too_deep(value)) {
+            tracing::warn!(
+                object = %String::from_utf8_lossy(key),
+                "a definition of an earlier version has more types within each other than can be served: the innermost are read as blob"
+            );
+        }
         if !entries.is_empty() {
             loading.reload(entries).map_err(|error| error.to_string())?;
         }

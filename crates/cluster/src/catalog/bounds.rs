@@ -8,6 +8,7 @@
 use super::Catalog;
 use super::apply::Rejected;
 use super::command::Rejection;
+use super::deep::json_depth;
 use super::persist::Put;
 use diorite_base::limits::{self, Exceeded};
 use diorite_model::schema::Table;
@@ -72,36 +73,5 @@ impl Catalog {
             Ok(false) => Err(refused(format!("{} reads back as another", shortened(&key)))),
             Err(error) => Err(refused(error.to_string())),
         }
-    }
-}
-
-/// How deep objects and arrays stand within each other.
-fn json_depth(json: &[u8]) -> usize {
-    let (mut depth, mut deepest, mut in_string, mut is_escaped) = (0_usize, 0, false, false);
-    for byte in json {
-        match byte {
-            _ if is_escaped => is_escaped = false,
-            b'\\' if in_string => is_escaped = true,
-            b'"' => in_string = !in_string,
-            b'{' | b'[' if !in_string => {
-                depth += 1;
-                deepest = deepest.max(depth);
-            }
-            b'}' | b']' if !in_string => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-    }
-    deepest
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn depth_counts_what_is_open_outside_strings() {
-        assert_eq!(json_depth(b"1"), 0);
-        assert_eq!(json_depth(br#"{"a[[[":[1,{"b":"\"[[["}],"c":[]}"#), 3);
-        assert_eq!(json_depth(br#"["\\",[["x"]]]"#), 3);
     }
 }

@@ -4,6 +4,7 @@
 //! `dropped/<id>`, `role/<name>`; ids are 16 hexadecimal digits. `cluster` carries the format number and is written with every change. An unknown key or
 //! a newer format is an error that names it: serving half a catalog would drop what it does not see.
 
+use super::deep::made_shallow;
 use super::{Catalog, Identity, Map};
 use diorite_base::{NodeId, TableId, TabletId};
 use serde::de::DeserializeOwned;
@@ -73,7 +74,8 @@ impl Catalog {
                 catalog.identity = load_identity(&key, value.as_ref())?;
                 founded = true;
             } else {
-                catalog.load_object(&key, value.as_ref())?;
+                let shallow = made_shallow(value.as_ref());
+                catalog.load_object(&key, shallow.as_deref().unwrap_or_else(|| value.as_ref()))?;
             }
             first_key.get_or_insert(key);
         }

@@ -399,6 +399,43 @@ fn keys_that_are_no_catalogs_are_refused() {
     assert_eq!(Catalog::load(Vec::<(&str, &str)>::new()).unwrap(), Catalog::default());
 }
 
+/// A user-defined type with so many others within each other.
+fn chain(levels: usize) -> UserType {
+    let of = |at: usize, field| UserType {
+        keyspace: "ks".to_owned(),
+        name: format!("t{at}"),
+        fields: vec![("f".to_owned(), field)],
+    };
+    (1..levels).fold(of(0, CqlType::Int), |inner, at| of(at, CqlType::UserDefined(Arc::new(inner), Frozen::Yes)))
+}
+
+#[test]
+fn a_catalog_with_types_that_are_too_deep_is_loaded_and_they_can_be_dropped() {
+    let (founded, _) = Catalog::default().apply(&Command::Bootstrap {
+        cluster_id: Uuid::from_u128(1),
+        name: "c".to_owned(),
+        replication_factor: 1,
+    });
+    let mut stored: BTreeMap<Vec<u8>, Vec<u8>> =
+        founded.puts_since(&Catalog::default()).into_iter().map(|(key, value)| (key, value.unwrap())).collect();
+    let keyspace = serde_json::to_vec(&keyspace_of("ks", BTreeMap::new())).unwrap();
+    stored.insert(b"keyspace/ks".to_vec(), keyspace);
+    // As earlier versions stored what `ALTER TYPE` had joined.
+    let deep = serde_json::to_vec(&chain(60)).unwrap();
+    assert!(serde_json::from_slice::<UserType>(&deep).is_err() && is_too_deep(&deep));
+    stored.insert(b"type/ks/t59".to_vec(), deep);
+    let loaded = Catalog::load(stored.clone()).unwrap();
+    let outer = loaded.user_type("ks", "t59").unwrap();
+    let (mut depth, mut inner) = (1, &outer.fields[0].1);
+    while let CqlType::UserDefined(user_type, _) = inner {
+        (depth, inner) = (depth + 1, &user_type.fields[0].1);
+    }
+    assert!((18..40).contains(&depth) && *inner == CqlType::Blob, "{depth} levels end with {inner:?}");
+    let drop = Command::DropType { keyspace: "ks".to_owned(), name: "t59".to_owned(), if_exists: false };
+    let (dropped, outcome) = loaded.apply(&drop);
+    assert!(dropped.user_type("ks", "t59").is_none(), "{outcome:?}");
+}
+
 #[test]
 fn commands_of_a_newer_format_are_told_apart_from_garbage() {
     let command = Command::DropKeyspace { name: "a".to_owned(), if_exists: true };
