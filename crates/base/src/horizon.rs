@@ -25,6 +25,16 @@ impl Horizon {
         }
     }
 
+    /// What is left of it at this second, if it is ahead of that: as much earlier, all of it.
+    pub fn no_later_than(self, now_s: u32) -> Self {
+        let ahead_s = self.now_s.saturating_sub(now_s);
+        Self {
+            now_s: self.now_s - ahead_s,
+            rows_s: self.rows_s.saturating_sub(ahead_s),
+            ranges_s: self.ranges_s.saturating_sub(ahead_s),
+        }
+    }
+
     /// Whether a deletion within a row may be gone.
     #[inline]
     pub fn is_past_in_row(self, timestamp_us: i64, local_s: u32) -> bool {
@@ -42,4 +52,17 @@ pub fn is_past(before_s: u32, timestamp_us: i64, local_s: u32) -> bool {
 #[inline]
 pub fn first_us(second: u32) -> i64 {
     i64::from(second) * 1_000_000
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_horizon_that_is_ahead_of_the_clock_lets_go_of_less() {
+        let horizon = Horizon { now_s: 1_000, rows_s: 900, ranges_s: 5 };
+        assert_eq!(horizon.no_later_than(1_000), horizon);
+        assert_eq!(horizon.no_later_than(u32::MAX), horizon);
+        assert_eq!(horizon.no_later_than(950), Horizon { now_s: 950, rows_s: 850, ranges_s: 0 });
+    }
 }

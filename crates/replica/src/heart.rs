@@ -46,6 +46,7 @@ pub(crate) fn run(inner: &Inner) {
             if let Some(is_off) = liveness.look_at_clock() {
                 inner.queues.iter().for_each(|queue| queue.command(Command::ClockIsOff(is_off)));
             }
+            inner.shared.set_present_s(u32::try_from(clock.wall_us().max(0) / 1_000_000).unwrap_or(u32::MAX));
         } else {
             inner.change(&liveness.expire());
         }

@@ -17,7 +17,7 @@ use diorite_raft::{Beat, HEARTBEAT_NS, Heartbeat, Support, SupportChange, Suppor
 use diorite_rpc::{Lane, Transport};
 use parking_lot::Mutex;
 use std::cell::RefCell;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 const VERSION: u8 = 1;
@@ -44,6 +44,8 @@ pub struct Liveness {
     announced: AtomicU64,
     support_received: AtomicU64,
     clock_watch: ClockWatch,
+    /// Some log has been given timestamps up to this, microseconds, by what was seen when its tablet was opened or this node's clock was set back.
+    stamped_us: AtomicI64,
     /// Counts changes of who supports whom in which epoch.
     changes: AtomicU64,
     listener: OnceLock<Arc<dyn PeerListener>>,
@@ -61,6 +63,7 @@ impl Liveness {
             announced: AtomicU64::new(0),
             support_received: AtomicU64::new(0),
             clock_watch: ClockWatch::default(),
+            stamped_us: AtomicI64::new(i64::MIN),
             changes: AtomicU64::new(0),
             listener: OnceLock::new(),
         }
@@ -202,6 +205,8 @@ impl Liveness {
             );
         }
         if adopt {
+            // What was given until now may be ahead of what is believed from now on.
+            self.note_stamped(self.clock.wall_us());
             self.clock.adopt();
         }
         match (is_off, self.clock_watch.off_us()) {
@@ -225,6 +230,17 @@ impl Liveness {
     /// How far the others' clocks are ahead, microseconds, if this node's is off: it leads nothing then.
     pub fn clock_is_off_us(&self) -> Option<i64> {
         self.clock_watch.off_us()
+    }
+
+    /// A log has been given timestamps up to this, microseconds.
+    pub(crate) fn note_stamped(&self, stamp_us: i64) {
+        self.stamped_us.fetch_max(stamp_us, Ordering::Relaxed);
+    }
+
+    /// How far logs of tablets here are ahead of the clock, microseconds, if that is more than twice what clocks may be apart: it was wrong when they were written, or is wrong now.
+    pub fn logs_ahead_us(&self) -> Option<i64> {
+        let ahead_us = self.stamped_us.load(Ordering::Relaxed).saturating_sub(self.clock.wall_us());
+        (ahead_us > 2 * CLOCK_LIMIT_US).then_some(ahead_us)
     }
 
     /// How often the machine's wall clock was set by more than the limit since the start.

@@ -4,7 +4,7 @@
 //! set aside (`aside`) and keeps no other from it.
 
 use crate::copy::wait_until_unused;
-use crate::handle::storage_error;
+use crate::handle::{TabletHandle, storage_error};
 use crate::replica::{Opening, Replica};
 use crate::split::keep_own;
 use crate::store::{Durability, Inner, OpenTablet, TabletMap};
@@ -90,8 +90,24 @@ impl Inner {
                 Err(_) => errors.push(KvError::Storage("the store is shutting down".to_owned())),
             }
         }
+        self.note_stamps(&opened);
         self.update_tablets(|tablets| tablets.extend(opened.iter().map(|handle| (handle.tablet, Arc::clone(handle)))));
         errors.into_iter().next().map_or(Ok(()), Err)
+    }
+
+    /// Looks whether logs are ahead of the clock.
+    fn note_stamps(&self, opened: &[Arc<TabletHandle>]) {
+        let liveness = &self.context.liveness;
+        let was_ahead = liveness.logs_ahead_us().is_some();
+        let stamped = opened.iter().filter_map(|handle| handle.data().applied_state().ok());
+        stamped.for_each(|state| liveness.note_stamped(state.newest_stamp_us));
+        if let Some(ahead_us) = liveness.logs_ahead_us().filter(|_| !was_ahead) {
+            tracing::warn!(
+                event = "clock",
+                ahead_s = ahead_us / 1_000_000,
+                "tablets here hold timestamps from the future: the clock was wrong when they were written, or is wrong now"
+            );
+        }
     }
 
     fn load(&self, open: OpenTablet, disk: usize) -> Result<Replica<Rocks>, StorageError> {

@@ -3,7 +3,8 @@
 //! Always true: a compaction knows no later time than an entry that can still be applied, or replayed, on what it leaves: that of the applied
 //! state that has reached the disk. Deletions within rows it drops only at the horizon of the newest entry among the files that it merges, so
 //! that every write above them is either newer than what is dropped or says itself that it does not depend on it
-//! (`docs/decisions/2026-11-23-time-comes-from-the-log.md`). No clock is read here.
+//! (`docs/decisions/2026-11-23-time-comes-from-the-log.md`). No clock makes it know more than that; the node's makes it know less where a log is
+//! ahead of it (`docs/decisions/2026-11-24-stamps-from-the-future.md`).
 //! Left out: what values mean ([`ValueSemantics`]).
 
 use crate::applied::AppliedState;
@@ -15,7 +16,7 @@ use rust_rocksdb::compaction_filter::{CompactionFilter, Decision};
 use rust_rocksdb::compaction_filter_factory::{CompactionFilterContext, CompactionFilterFactory};
 use std::ffi::CStr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 /// What a tablet's compaction filter must know; the tablet keeps it current.
 #[derive(Debug, Default)]
@@ -45,6 +46,8 @@ pub(crate) struct ExpiryFilterFactory {
     pub(crate) semantics: Arc<dyn ValueSemantics>,
     pub(crate) expiry: Arc<Expiry>,
     pub(crate) style: CompactionStyle,
+    /// What second it is, by the clock of this node.
+    pub(crate) present_s: Arc<AtomicU32>,
 }
 
 impl CompactionFilterFactory for ExpiryFilterFactory {
@@ -57,13 +60,16 @@ impl CompactionFilterFactory for ExpiryFilterFactory {
         let durable = *self.expiry.durable.lock();
         // Where all timestamps are the log's, later writes have later ones. Else a write with an older one may lie above the row, in a file that is not
         // merged with it, since before the horizon passed it.
-        let rows_s = if durable.newest_explicit_us == i64::MIN { durable.horizon.rows_s } else { 0 };
+        let present_s = self.present_s.load(Ordering::Relaxed);
+        let known = durable.horizon.no_later_than(present_s);
+        let rows_s = if durable.newest_explicit_us == i64::MIN { known.rows_s } else { 0 };
         ExpiryFilter {
             semantics: Arc::clone(&self.semantics),
             expiry: Arc::clone(&self.expiry),
-            // Levels hold each key's own past: no state among their files is about all of it.
-            merges_whole_runs: self.style == CompactionStyle::SizeTiered,
-            horizon: Horizon { rows_s, ..durable.horizon },
+            // Levels hold each key's own past: no state among their files is about all of it, unless all files are merged.
+            merges_whole_runs: self.style == CompactionStyle::SizeTiered || context.is_full_compaction,
+            horizon: Horizon { rows_s, ..known },
+            present_s,
             replacement: Vec::new(),
         }
     }
@@ -79,6 +85,7 @@ pub(crate) struct ExpiryFilter {
     expiry: Arc<Expiry>,
     merges_whole_runs: bool,
     horizon: Horizon,
+    present_s: u32,
     /// The last replacement handed to RocksDB, kept until the next call.
     replacement: Vec<u8>,
 }
@@ -89,7 +96,7 @@ impl ExpiryFilter {
         if let Ok(state) = AppliedState::decode(value)
             && self.merges_whole_runs
         {
-            self.horizon = self.horizon.max(state.horizon);
+            self.horizon = self.horizon.max(state.horizon.no_later_than(self.present_s));
         }
     }
 }

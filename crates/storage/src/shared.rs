@@ -13,7 +13,7 @@ use rust_rocksdb::{
     LogLevel, MergeOperands, Options, ReadOptions, ReadTier, UniversalCompactOptions, WriteBufferManager, WriteOptions,
 };
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Levels of a tablet; universal compaction uses the upper ones as slots for sorted runs.
 const LEVELS: i32 = 7;
@@ -49,6 +49,7 @@ pub struct Shared {
     write_buffers: WriteBufferManager,
     semantics: Arc<dyn ValueSemantics>,
     counters: Arc<StorageCounters>,
+    present_s: Arc<AtomicU32>,
     pub(crate) write_options: WriteOptions,
     pub(crate) read_cached: ReadOptions,
     pub(crate) read_any: ReadOptions,
@@ -72,10 +73,16 @@ impl Shared {
             write_buffers,
             semantics,
             counters: Arc::default(),
+            present_s: Arc::new(AtomicU32::new(u32::MAX)),
             write_options,
             read_cached,
             read_any: ReadOptions::default(),
         }))
+    }
+
+    /// It is this second. Compaction goes by the time that logs say, but by none that has yet to come: a log may have been written by a clock that was wrong.
+    pub fn set_present_s(&self, now_s: u32) {
+        self.present_s.store(now_s, Ordering::Relaxed);
     }
 
     /// The options in force.
@@ -138,6 +145,7 @@ impl Shared {
             semantics: Arc::clone(&self.semantics),
             expiry: Arc::clone(expiry),
             style: compaction,
+            present_s: Arc::clone(&self.present_s),
         });
         options
     }

@@ -42,6 +42,9 @@ impl Source {
         let help = "How far the other nodes' wall clocks are ahead of this node's, the middle one of them";
         let ahead_us = liveness.clocks_ahead_us().unwrap_or(0);
         out.gauge_f64("clock_others_ahead", help, Some(&Unit::Seconds), ahead_us as f64 / 1e6)?;
+        let help = "How far timestamps in logs of tablets here are ahead of this node's clock, where that is more than clocks may be apart";
+        let ahead_us = liveness.logs_ahead_us().unwrap_or(0);
+        out.gauge_f64("clock_logs_ahead", help, Some(&Unit::Seconds), ahead_us as f64 / 1e6)?;
         let help = "Times that the machine's wall clock was set by more than the limit";
         out.counter("clock_steps", help, None, liveness.clock_steps())?;
         let help = "Frames of consensus that could not be sent, which is as if the network had lost them";

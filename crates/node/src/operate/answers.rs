@@ -136,6 +136,14 @@ fn warnings(sight: &Sight, unavailable: usize) -> Vec<String> {
                 node.address()
             ));
         }
+        if let Some(ahead_us) = report.and_then(|report| report.logs_ahead_us) {
+            warnings.push(format!(
+                "tablets of node {} ({}) hold timestamps that are {:.0} s ahead of its clock: conditions judge expiry by them until then",
+                node.id,
+                node.address(),
+                ahead_us as f64 / 1e6
+            ));
+        }
         let set_aside = sight.known.reports.get(&node.id).map_or(&[][..], |report| &report.set_aside);
         for (tablet, reason) in set_aside.iter().take(NAMED_REPLICAS) {
             warnings.push(format!("node {} cannot use its replica of tablet {}: {reason}", node.id, tablet.0));

@@ -78,6 +78,9 @@ pub(super) struct Report {
     /// How far the other nodes' clocks are ahead, microseconds, if its own is off: it leads nothing then.
     #[serde(default)]
     pub(super) clock_is_off_us: Option<i64>,
+    /// How far logs of its tablets are ahead of its clock, microseconds, if they are.
+    #[serde(default)]
+    pub(super) logs_ahead_us: Option<i64>,
 }
 
 /// What it says of a data directory.
@@ -214,6 +217,7 @@ pub(super) fn make(
         next_tablet: Some(catalog.identity().next_tablet().0),
         out_of_touch: others.filter(|other| !store.liveness().is_up(*other)).collect(),
         clock_is_off_us: store.liveness().clock_is_off_us(),
+        logs_ahead_us: store.liveness().logs_ahead_us(),
     }
 }
 

@@ -136,6 +136,7 @@ fn report(catalog: &Catalog, node: NodeId) -> Report {
         next_tablet: None,
         out_of_touch: Vec::new(),
         clock_is_off_us: None,
+        logs_ahead_us: None,
     }
 }
 
