@@ -84,18 +84,20 @@ impl Inner {
         !self.disks[disk].log.has_failed()
     }
 
-    /// The disk that holds the tablet, of several the one on which more was acknowledged; otherwise the one with the most room per tablet.
+    /// The disk that holds the tablet, of several the one on which more was acknowledged; otherwise the one with the most room per tablet. A replica that was made anew, and
+    /// remembers what the one before it had acknowledged, yields to that one itself, should its disk be back: as much was acknowledged there, and it is in the log.
     pub(crate) fn place(&self, tablet: TabletId, counts: &mut [u64]) -> Result<usize, KvError> {
         let disks = &self.disks;
         let working = (0..disks.len()).filter(|disk| self.is_working(*disk));
         let holding = working.clone().filter(|disk| disks[*disk].directory.tablet(tablet.0).is_dir());
-        let mut best: Option<((u64, u64), usize)> = None;
+        let mut best = None;
         for disk in holding {
             // What cannot be read there is told when it is opened.
             let recovered = disks[disk].log.recover(GroupId::from(tablet)).unwrap_or_default();
-            let (index, term) = recovered.last_acknowledged();
-            if best.is_none_or(|(most, _)| (term, index) > most) {
-                best = Some(((term, index), disk));
+            let ((index, term), (last, last_term)) = (recovered.last_acknowledged(), recovered.last);
+            let rank = [(term, index), (last_term, last)];
+            if best.is_none_or(|(most, _)| rank > most) {
+                best = Some((rank, disk));
             }
         }
         let room = |index: usize| disks[index].free_bytes.load(Ordering::Relaxed) / (counts[index] + 1);

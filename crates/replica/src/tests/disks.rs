@@ -1,6 +1,7 @@
 //! A node with several disks, on real storage: replicas move between them with all that they are made of.
 
 use super::*;
+use diorite_storage::{LogBatch, LogRecords};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
@@ -136,6 +137,30 @@ fn a_crash_between_the_disks_leaves_one_replica_with_everything() {
     assert_eq!(disk_of(&store, 1_000), 1 - from, "where more was acknowledged");
     assert_eq!(read(&store, 1_000, 1), 100);
     assert!(!old.exists());
+}
+
+#[test]
+fn a_disk_that_is_back_has_what_an_empty_replica_elsewhere_only_remembers() {
+    let disks = Disks::new();
+    let store = disks.start();
+    open(&store, [1_000]);
+    write_all(&store, (0..50).map(|_| (1_000, add(1, 1))).collect());
+    // On the disk that is looked at second.
+    if disk_of(&store, 1_000) == 0 {
+        store.copies.rehome(TabletId(1_000), 1).unwrap();
+    }
+    // As when its disk has failed as a whole: it is made anew on the other one, and the node ends before a leader has sent it anything.
+    let group = GroupId(1_000);
+    let recovered = store.inner.disks[1].log.recover(group).unwrap();
+    let mut batch = LogBatch::default();
+    batch.retire(group, &recovered.hard_state, recovered.last_acknowledged()).unwrap();
+    store.inner.disks[0].log.write(&mut batch, true).unwrap();
+    drop(store);
+    std::fs::create_dir(disks.path(0).join("tablets/1000")).unwrap();
+    let store = disks.start();
+    open(&store, [1_000]);
+    assert_eq!((disk_of(&store, 1_000), read(&store, 1_000, 1)), (1, 50));
+    assert!(!disks.holds(0, 1_000) && disks.holds(1, 1_000));
 }
 
 #[test]
