@@ -165,11 +165,10 @@ impl Requests<'_> {
             arrived_ns,
             budget: Arc::clone(&budget),
         };
-        let answer = self.shared.engine.answer(Arc::clone(self.session), request);
-        let shared = Arc::clone(self.shared);
+        // Closed only when the node is gone; then nobody waits for the answer.
+        let turn = Arc::clone(&self.shared.turns).acquire_owned();
+        let answer = self.shared.engine.answer_in_turn(Arc::clone(self.session), request, turn);
         Next::Run(Box::pin(async move {
-            // Closed only when the node is gone; then nobody waits for the answer.
-            let _turn = shared.turns.acquire().await;
             let answered = answer.await;
             let outcome = answered.outcome.map(Outcome::Reply);
             Answer { stream, tracing_id, note: answered.note, arrived_ns, outcome, _held: Some(budget) }

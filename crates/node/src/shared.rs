@@ -72,7 +72,7 @@ pub(crate) struct Shared {
     /// Clients have to speak TLS.
     pub(crate) tls: Option<Arc<Tls>>,
     /// One permit for each request that may run at a time: what a request gathers for its answer is bounded by a page, so this bounds them all.
-    pub(crate) turns: Semaphore,
+    pub(crate) turns: Arc<Semaphore>,
     /// What requests and the buffers of connections hold.
     pub(crate) account: Arc<Account>,
     /// The part of it that one connection may have.
@@ -101,7 +101,7 @@ impl Shared {
             max_connections: limits.connections,
             asks_passwords: access.asks_passwords,
             tls: access.tls,
-            turns: Semaphore::new(limits.running),
+            turns: Arc::new(Semaphore::new(limits.running)),
             connection_limit_bytes: account.limit_bytes() / 4 * 3,
             account,
             request_timeout_ns: limits.request_timeout_ns,

@@ -7,6 +7,7 @@
 
 use crate::auth;
 use crate::budget::{Budget, Ended};
+use crate::exec::parts::Progress;
 use crate::plan::{Plan, Planned};
 use crate::prepared::{StatementId, statement_id};
 use ahash::AHashMap;
@@ -26,6 +27,8 @@ pub const OTHERS: Slot = 0;
 const SHARES: usize = 8;
 /// Parts of the list of what runs, so that connections seldom meet.
 const PARTS: usize = 16;
+/// What is shown of requests that wait for others.
+const WAITING: &str = "(waits for its turn)";
 const NS_PER_S: u64 = 1_000_000_000;
 
 /// The number of a statement that is told apart.
@@ -237,6 +240,8 @@ pub struct Activity {
     writers: Mutex<()>,
     running: Arc<[Mutex<Part>; PARTS]>,
     next_number: AtomicU64,
+    /// Shown as the statement of requests that wait for their turn.
+    waiting: Arc<StatementActivity>,
 }
 
 impl Default for Activity {
@@ -249,6 +254,7 @@ impl Default for Activity {
             writers: Mutex::default(),
             running: Arc::new(std::array::from_fn(|_| Mutex::default())),
             next_number: AtomicU64::new(1),
+            waiting: Arc::new(StatementActivity::new(WAITING.to_owned(), None, OTHERS, 0)),
         }
     }
 }
@@ -338,8 +344,13 @@ impl Activity {
         self.slots[usize::from(OTHERS)].load_full().unwrap_or_else(unnamed)
     }
 
+    /// What stands for the statement of a request that waits for its turn.
+    pub(crate) fn waiting(&self) -> Arc<StatementActivity> {
+        Arc::clone(&self.waiting)
+    }
+
     /// A request begins; it runs until what is returned is dropped. It is given its number here.
-    pub(crate) fn begin(&self, request: RunningRequest) -> Running {
+    pub(crate) fn begin(&self, request: RunningRequest, progress: Progress) -> Running {
         let number = self.next_number.fetch_add(1, Ordering::Relaxed);
         let request = RunningRequest { number, ..request };
         let part = (number % PARTS as u64) as usize;
@@ -350,7 +361,7 @@ impl Activity {
         });
         list.requests[at] = Some(request);
         drop(list);
-        Running { list: Arc::clone(&self.running), part, at }
+        Running { list: Arc::clone(&self.running), part, at, progress }
     }
 
     /// What runs, longest first, up to `limit`; and how many there are.
@@ -388,6 +399,8 @@ pub(crate) struct Running {
     list: Arc<[Mutex<Part>; PARTS]>,
     part: usize,
     at: usize,
+    /// How far its writes have got.
+    pub(crate) progress: Progress,
 }
 
 impl Running {
@@ -478,7 +491,8 @@ mod tests {
         let begin = |arrived_ns| {
             let (statement, budget) =
                 (Arc::clone(&statement), Arc::new(Budget::new(Meter::alone(1), arrived_ns + 100)));
-            activity.begin(RunningRequest { statement, client: None, arrived_ns, budget, number: 0 })
+            let request = RunningRequest { statement, client: None, arrived_ns, budget, number: 0 };
+            activity.begin(request, Progress::default())
         };
         let (late, early) = (begin(20), begin(10));
         activity.end_expired(110);

@@ -43,6 +43,7 @@ use diorite_cql::protocol::{
 };
 use diorite_model::row::UNSTAMPED;
 use diorite_model::schema::{TableEntry, TabletRange};
+use futures::future::poll_immediate;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -93,6 +94,15 @@ pub struct OwnedRequest {
     pub arrived_ns: u64,
     /// What it may use
     pub budget: Arc<Budget>,
+}
+
+impl OwnedRequest {
+    /// Has it end when the statement says that it should, at the latest.
+    fn end_in_time(&self, planned: &Planned, bound: &Bound<'_>) -> Result<(), CqlError> {
+        let timeout_ns = planned.timeout.as_ref().map(|timeout| timeout.ns(bound)).transpose()?.flatten();
+        timeout_ns.into_iter().for_each(|timeout_ns| self.budget.end_by(self.arrived_ns.saturating_add(timeout_ns)));
+        Ok(())
+    }
 }
 
 /// An answer with how it is to be sent.
@@ -175,6 +185,7 @@ struct Run<'a> {
     values: &'a [Value<'a>],
     parameters: &'a QueryParameters<'a>,
     request: &'a OwnedRequest,
+    progress: &'a Progress,
 }
 
 /// Statements and values up to this size are worked on by the thread that serves the connection: a fraction of a millisecond.
@@ -215,15 +226,39 @@ impl<K: Kv> QueryEngine<K> {
         session: Arc<Session>,
         request: OwnedRequest,
     ) -> impl Future<Output = Answered> + Send + 'static {
+        self.answer_in_turn(session, request, std::future::ready(()))
+    }
+
+    /// Executes a request when it is its turn, which lasts until what `turn` gives is dropped. While it waits it can be seen, and ended, as when it runs.
+    pub fn answer_in_turn<T: Send>(
+        self: &Arc<Self>,
+        session: Arc<Session>,
+        request: OwnedRequest,
+        turn: impl Future<Output = T> + Send + 'static,
+    ) -> impl Future<Output = Answered> + Send + 'static {
         let engine = Arc::clone(self);
         async move {
-            let mut note = Note::default();
+            let (mut note, progress) = (Note::default(), Progress::default());
             let budget = &request.budget;
-            let outcome = budget.unless_ended(engine.carry_out(&session, &request, &mut note)).await;
+            let work = async {
+                let running = engine.begin(&request, progress.clone());
+                let mut turn = std::pin::pin!(turn);
+                let _turn = match poll_immediate(turn.as_mut()).await {
+                    Some(turn) => turn,
+                    None => {
+                        running.name(engine.activity.waiting());
+                        let turn = turn.await;
+                        running.name(engine.activity.others());
+                        turn
+                    }
+                };
+                engine.carry_out(&session, &request, &mut note, &running).await
+            };
+            let outcome = budget.unless_ended(work).await;
             let outcome = match (outcome, budget.ended()) {
                 (Ok(Ok(reply)), _) => Ok(reply),
                 // What it failed with is that it has ended.
-                (Err(why), _) | (Ok(Err(_)), Some(why)) => Err(engine.ended(&request, note.operation, why)),
+                (Err(why), _) | (Ok(Err(_)), Some(why)) => Err(engine.ended(&request, note.operation, why, &progress)),
                 (Ok(outcome), None) => outcome,
             };
             Answered { note, outcome }
@@ -231,11 +266,16 @@ impl<K: Kv> QueryEngine<K> {
     }
 
     /// What a client is told whose request was ended. A write that has been begun may take effect: nobody says that it did not.
-    fn ended(&self, request: &OwnedRequest, operation: Operation, why: Ended) -> CqlError {
-        let message = match why {
-            Ended::Expired => "Operation timed out - the request took longer than it may".to_owned(),
-            Ended::Cancelled => "Operation timed out - the request was ended by an operator".to_owned(),
+    fn ended(&self, request: &OwnedRequest, operation: Operation, why: Ended, progress: &Progress) -> CqlError {
+        let reason = match why {
+            Ended::Expired => "the request took longer than it may",
+            Ended::Cancelled => "the request was ended by an operator",
         };
+        let (asked, serial) = asked_consistency(request);
+        if let Some(error) = progress.ended(&*self.kv, reason) {
+            return at_consistency(error, asked, serial);
+        }
+        let message = format!("Operation timed out - {reason}");
         let required = i32::try_from(self.kv.replicas(TabletId(GroupId::CATALOG.0)).required).unwrap_or(i32::MAX);
         let consistency = Consistency::Quorum;
         let write_type = match operation {
@@ -252,7 +292,6 @@ impl<K: Kv> QueryEngine<K> {
             }
             None => ErrorKind::ReadTimeout { consistency, received: 0, required, data_present: false },
         };
-        let (asked, serial) = asked_consistency(request);
         at_consistency(CqlError::new(kind, message), asked, serial)
     }
 
@@ -261,8 +300,13 @@ impl<K: Kv> QueryEngine<K> {
         if bytes <= LONG_BYTES { work() } else { self.kv.run_long(work).await }
     }
 
-    async fn carry_out(&self, session: &Session, request: &OwnedRequest, note: &mut Note) -> Result<Reply, CqlError> {
-        let running = self.begin(request);
+    async fn carry_out(
+        &self,
+        session: &Session,
+        request: &OwnedRequest,
+        note: &mut Note,
+        running: &Running,
+    ) -> Result<Reply, CqlError> {
         let envelope = Envelope {
             version: request.version,
             flags: request.flags,
@@ -274,19 +318,19 @@ impl<K: Kv> QueryEngine<K> {
         let asked_by = |parameters: &QueryParameters<'_>| (parameters.consistency, parameters.serial_consistency);
         let (outcome, (asked, serial)) = match message.request {
             Request::Query(query) => {
-                (self.query(session, request, &query, note, &running).await, asked_by(&query.parameters))
+                (self.query(session, request, &query, note, running).await, asked_by(&query.parameters))
             }
             Request::Prepare(prepare) => {
                 note.operation = Operation::Prepare;
                 return self.prepare(session, request, &prepare).await;
             }
             Request::Execute(execute) => {
-                (self.execute(session, request, &execute, note, &running).await, asked_by(&execute.parameters))
+                (self.execute(session, request, &execute, note, running).await, asked_by(&execute.parameters))
             }
             Request::Batch(batch) => {
                 note.operation = Operation::Batch;
                 (
-                    self.batch(session, request, &batch, note, &running).await,
+                    self.batch(session, request, &batch, note, running).await,
                     (batch.consistency, batch.serial_consistency),
                 )
             }
@@ -362,7 +406,12 @@ impl<K: Kv> QueryEngine<K> {
         auth::check(&catalog, session, &planned)?;
         let values = bind(&planned, &query.parameters.values)?;
         let mut reply = self
-            .run(session, keyspace, &planned, Run { values: &values, parameters: &query.parameters, request })
+            .run(
+                session,
+                keyspace,
+                &planned,
+                Run { values: &values, parameters: &query.parameters, request, progress: &running.progress },
+            )
             .await?;
         reply.skip_metadata = false;
         Ok(reply)
@@ -450,7 +499,8 @@ impl<K: Kv> QueryEngine<K> {
         let values = bind(&current.planned, &execute.parameters.values)?;
         let session_keyspace = session.keyspace();
         let keyspace = statement.keyspace.as_deref().or(session_keyspace.as_ref().map(|keyspace| keyspace.as_str()));
-        let run = Run { values: &values, parameters: &execute.parameters, request };
+        let progress = &running.progress;
+        let run = Run { values: &values, parameters: &execute.parameters, request, progress };
         let mut reply = self.run(session, keyspace, &current.planned, run).await?;
         if let Plan::Select(_) = current.planned.plan {
             reply.skip_metadata = execute.parameters.skip_metadata && statement.may_skip_metadata(version);
@@ -473,9 +523,7 @@ impl<K: Kv> QueryEngine<K> {
     ) -> Result<Reply, CqlError> {
         let environment = self.environment(run.request, run.parameters.now_in_seconds)?;
         let bound = Bound { values: run.values, environment };
-        if let Some(timeout_ns) = planned.timeout_ns {
-            run.request.budget.end_by(run.request.arrived_ns.saturating_add(timeout_ns));
-        }
+        run.request.end_in_time(planned, &bound)?;
         match &planned.plan {
             Plan::Select(select) => {
                 if run.parameters.consistency == Consistency::Any {
@@ -499,7 +547,7 @@ impl<K: Kv> QueryEngine<K> {
                     Ok(writes)
                 };
                 let work = work_of(run.request, &[modify]);
-                self.write(gather, &[modify], write_type, work, false).await
+                self.write(gather, &[modify], write_type, (work, false), run.progress).await
             }
             Plan::Batch(batch) => {
                 check_write_consistency(run.parameters.consistency)?;
@@ -516,10 +564,12 @@ impl<K: Kv> QueryEngine<K> {
                 };
                 let plans: Vec<&ModifyPlan> = batch.statements.iter().collect();
                 if plans.iter().any(|plan| plan.answer.status_row) {
-                    return self.status_batch(&plans, |_| bound, defaults, batch_write_type(batch.kind)).await;
+                    return self
+                        .status_batch(&plans, |_| bound, defaults, batch_write_type(batch.kind), run.progress)
+                        .await;
                 }
                 let work = work_of(run.request, &plans);
-                self.write(gather, &plans, batch_write_type(batch.kind), work, true).await
+                self.write(gather, &plans, batch_write_type(batch.kind), (work, true), run.progress).await
             }
             Plan::Use(name) => self.define(session, keyspace, &Statement::Use(name.clone())).await,
             Plan::Definition(statement) => {
@@ -547,7 +597,7 @@ impl<K: Kv> QueryEngine<K> {
         if let (Response::SchemaChange(_), Some(resource)) = (&response, auth::made_by(keyspace, statement)) {
             let granted = auth::grant_to_maker(&*self.kv, session, &resource).await;
             // The object is there, whatever became of its grant.
-            let mut progress = Progress::new(WriteType::Simple);
+            let progress = Progress::default();
             (0..2).for_each(|_| progress.add_part());
             progress.answered(None);
             granted.map_err(|error| progress.answer(&*self.kv, Failure::Statement(error)))?;
@@ -592,7 +642,9 @@ impl<K: Kv> QueryEngine<K> {
         let staleness_ms = plan.table.staleness_ms(parameters.consistency);
         let mut tries = 0..=REPLANS;
         loop {
-            let (entry, source) = (self.entry(&plan.table)?, Source::tablets(&*self.kv, needs_disk, staleness_ms));
+            let budget = bound.environment.budget;
+            let (entry, source) =
+                (self.entry(&plan.table)?, Source::tablets(&*self.kv, needs_disk, staleness_ms, budget));
             let outcome = Read { plan, bound, source: &source, tablets: &entry.tablets }.execute(page).await;
             tries.next();
             // The table has been given other tablets meanwhile, or is gone. Nothing was sent yet: read anew.
@@ -642,6 +694,9 @@ impl<K: Kv> QueryEngine<K> {
         let defaults = self.defaults(batch.default_timestamp_us)?;
         let environment = self.environment(request, batch.now_in_seconds)?;
         let values = planned.iter().map(|(planned, values)| bind(planned, values)).collect::<Result<Vec<_>, _>>()?;
+        for ((planned, _), values) in planned.iter().zip(&values) {
+            request.end_in_time(planned, &Bound { values, environment })?;
+        }
         let gather = |written: &[TablePart]| {
             let mut writes = Writes::besides(written);
             let mut entries: Vec<Arc<TableEntry>> = Vec::new();
@@ -658,10 +713,10 @@ impl<K: Kv> QueryEngine<K> {
         };
         if plans.iter().any(|plan| plan.answer.status_row) {
             let bound = |at: usize| Bound { values: &values[at], environment };
-            return self.status_batch(&plans, bound, defaults, batch_write_type(kind)).await;
+            return self.status_batch(&plans, bound, defaults, batch_write_type(kind), &running.progress).await;
         }
         let work = work_of(request, &plans);
-        self.write(gather, &plans, batch_write_type(kind), work, true).await
+        self.write(gather, &plans, batch_write_type(kind), (work, true), &running.progress).await
     }
 
     /// The plans of a batch's statements, with their values.
@@ -691,23 +746,21 @@ impl<K: Kv> QueryEngine<K> {
                 BatchStatementSource::Prepared(id) => Arc::clone(&self.current(id, budget).await?.1.planned),
             };
             auth::check(catalog, session, &plan)?;
-            if let Some(timeout_ns) = plan.timeout_ns {
-                budget.end_by(request.arrived_ns.saturating_add(timeout_ns));
-            }
             planned.push((plan, statement.values));
         }
         Ok(planned)
     }
 
     /// A request begins, and runs until what is returned is dropped.
-    fn begin(&self, request: &OwnedRequest) -> Running {
-        self.activity.begin(RunningRequest {
+    fn begin(&self, request: &OwnedRequest, progress: Progress) -> Running {
+        let request = RunningRequest {
             statement: self.activity.others(),
             client: request.client,
             arrived_ns: request.arrived_ns,
             budget: Arc::clone(&request.budget),
             number: 0,
-        })
+        };
+        self.activity.begin(request, progress)
     }
 
     /// It is known what a request carries out.

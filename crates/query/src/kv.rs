@@ -90,6 +90,8 @@ pub struct Fetch {
     pub needs_disk: bool,
     /// What is read may be this old, milliseconds, so that any replica near at hand may answer. `None`: the read is linearizable.
     pub staleness_ms: Option<u32>,
+    /// When whoever asked has it end, on the monotonic clock of this node: then it ends, wherever it is carried out.
+    pub deadline_ns: Option<u64>,
     /// What is read is not brought but folded where it is, by this encoded [`crate::exec::fold::Task`].
     pub fold: Option<Vec<u8>>,
 }

@@ -27,6 +27,38 @@ pub fn type_option(data_type: &CqlType) -> TypeOption {
     }
 }
 
+/// What a part of a type takes in the custom notation, about.
+const CLASS_BYTES: usize = 64;
+
+/// Charges the memory of [`type_option`], part by part: how clients are told a type is a tree that shares nothing, however often the type occurs.
+pub fn charge_type_option(
+    data_type: &CqlType,
+    charge: &mut dyn FnMut(usize) -> Result<(), CqlError>,
+) -> Result<(), CqlError> {
+    charge(size_of::<TypeOption>())?;
+    match data_type {
+        CqlType::List(inner, _) | CqlType::Set(inner, _) => charge_type_option(inner, charge),
+        CqlType::Map(key, value, _) => {
+            charge_type_option(key, charge)?;
+            charge_type_option(value, charge)
+        }
+        CqlType::Tuple(parts) => parts.iter().try_for_each(|part| charge_type_option(part, charge)),
+        CqlType::UserDefined(user, _) => {
+            charge(size_of::<UserTypeOption>() + user.keyspace.len() + user.name.len())?;
+            user.fields.iter().try_for_each(|(name, field)| {
+                charge(size_of::<String>() + name.len())?;
+                charge_type_option(field, charge)
+            })
+        }
+        // Its class is put together from the inside, each part into a longer text.
+        CqlType::Vector(inner, _) => {
+            charge(CLASS_BYTES)?;
+            charge_type_option(inner, &mut |_| charge(CLASS_BYTES))
+        }
+        _ => Ok(()),
+    }
+}
+
 fn native_of(data_type: &CqlType) -> Option<NativeType> {
     Some(match data_type {
         CqlType::Ascii => NativeType::Ascii,

@@ -189,7 +189,7 @@ pub struct Select {
     /// `ALLOW FILTERING`
     pub allow_filtering: bool,
     /// `USING TIMEOUT`: how long the request may take.
-    pub timeout: Option<Duration>,
+    pub timeout: Option<Expression>,
 }
 
 /// What a `SELECT` returns.
@@ -245,7 +245,7 @@ pub struct Using {
     /// Seconds: an integer literal or a marker.
     pub ttl: Option<Expression>,
     /// How long the request may take, as in ScyllaDB: a constant.
-    pub timeout: Option<Duration>,
+    pub timeout: Option<Expression>,
 }
 
 impl Using {
@@ -388,7 +388,7 @@ pub struct Delete {
     /// Microseconds since the epoch: an integer literal or a marker.
     pub timestamp: Option<Expression>,
     /// How long the request may take: a constant.
-    pub timeout: Option<Duration>,
+    pub timeout: Option<Expression>,
     /// All must hold.
     pub where_clause: Vec<Relation>,
     /// `IF …`

@@ -106,16 +106,22 @@ impl<'a> Formatter<'a> {
     }
 
     /// Writes two texts, the second before the first only if the order of their markers asks for it.
-    fn in_marker_order(&mut self, parts: [(String, Option<u16>); 2], separator: &str) {
-        let [first, second] = parts;
-        let swap = matches!((first.1, second.1), (Some(first), Some(second)) if second < first);
-        let (left, right) = if swap { (second, first) } else { (first, second) };
-        self.push(&left.0);
-        if !left.0.is_empty() && !right.0.is_empty() {
-            self.push(separator);
+    fn in_marker_order<const PARTS: usize>(&mut self, parts: [(String, Option<u16>); PARTS], separator: &str) {
+        // Those with markers keep to the places of such.
+        let places: Vec<usize> = (0..PARTS).filter(|at| parts[*at].1.is_some()).collect();
+        let mut marked = places.clone();
+        marked.sort_by_key(|at| parts[*at].1);
+        let mut order: [usize; PARTS] = std::array::from_fn(|at| at);
+        places.into_iter().zip(marked).for_each(|(place, at)| order[place] = at);
+        let mut is_first = true;
+        for at in order {
+            let (text, marker) = &parts[at];
+            if !text.is_empty() && !std::mem::replace(&mut is_first, false) {
+                self.push(separator);
+            }
+            self.push(text);
+            self.first_marker = self.first_marker.or(*marker);
         }
-        self.push(&right.0);
-        self.first_marker = self.first_marker.or(left.1).or(right.1);
     }
 
     /// Items with a separator between them.

@@ -1,7 +1,7 @@
 //! The asking side: sends requests, takes answers, and decides what becomes of those that were refused.
 
 use super::parked::Release;
-use super::read::{self, Folding, Look};
+use super::read::{self, Folding, Look, Until};
 use super::request::{Asked, Outcomes, Request, Work};
 use super::serve::target_of;
 use super::wire::{FetchRef, Outcome, Parts};
@@ -58,9 +58,10 @@ impl Router {
             }
         }
         let (answer, answered) = oneshot::channel();
+        let until_ns = fetch.deadline_ns;
         let work = Work::Fetch { fetch, answer };
         let patience_ns = self.options.read_patience.as_nanos() as u64;
-        self.ask(Asked::new(tablet, work, self.clock.monotonic_ns(), patience_ns))?;
+        self.ask(Asked::new_until(tablet, work, self.clock.monotonic_ns(), patience_ns, until_ns))?;
         answered.await.unwrap_or(Err(KvError::Unavailable(tablet)))
     }
 
@@ -77,18 +78,24 @@ impl Router {
     async fn fetch_here(&self, handle: Arc<TabletHandle>, permit: Permit, fetch: &Fetch) -> Result<Fetched, KvError> {
         // Whether memory has it is known only of what is led here.
         if (!fetch.needs_disk || permit != Permit::Lease)
-            && let Some(parts) = read::read(&handle, permit, &FetchRef::from(fetch), Look::Memory, &self.folding)?
+            && let Some(parts) = read::read(&handle, permit, &FetchRef::from(fetch), &Look::Memory, &self.folding)?
         {
             return Ok(parts.into_fetched());
         }
         let (fetch, folding) = (fetch.clone(), Arc::clone(&self.folding));
-        let read = self.runtime.spawn_blocking(move || fetch_anywhere(&handle, permit, &fetch, &folding));
+        let look = self.look_until(fetch.deadline_ns);
+        let read = self.runtime.spawn_blocking(move || fetch_anywhere(&handle, permit, &fetch, &look, &folding));
         match read.await {
             Ok(outcome) => outcome,
             Err(_) => {
                 Err(KvError::Storage("a read was abandoned: the node is shutting down or the read panicked".to_owned()))
             }
         }
+    }
+
+    /// A look on disk that ends at `deadline_ns`, if that is given.
+    pub(super) fn look_until(&self, deadline_ns: Option<u64>) -> Look {
+        Look::Anywhere(Until::new(&self.clock, deadline_ns))
     }
 
     /// Submits a write, wherever the tablet is led; its outcome goes to `sink` with `token`. [`Router::kick`] sends it on its way.
@@ -258,7 +265,8 @@ impl Router {
     fn carry_out_fetch(&self, handle: &TabletHandle, mut request: Request) {
         let Work::Fetch { fetch, .. } = &request.work else { return };
         let mut outcomes = Outcomes::default();
-        match fetch_anywhere(handle, Permit::Lease, fetch, &self.folding) {
+        let look = self.look_until(Some(request.deadline_ns));
+        match fetch_anywhere(handle, Permit::Lease, fetch, &look, &self.folding) {
             Err(error) if is_refusal(&error) => {
                 request.refused(self.node);
                 self.send_again(request, None, &mut outcomes);
@@ -421,7 +429,13 @@ impl Reroute for Router {
 }
 
 /// Reads where waiting is allowed.
-fn fetch_anywhere(handle: &TabletHandle, permit: Permit, fetch: &Fetch, folding: &Folding) -> Result<Fetched, KvError> {
-    let parts = read::read(handle, permit, &FetchRef::from(fetch), Look::Anywhere, folding)?;
+fn fetch_anywhere(
+    handle: &TabletHandle,
+    permit: Permit,
+    fetch: &Fetch,
+    look: &Look,
+    folding: &Folding,
+) -> Result<Fetched, KvError> {
+    let parts = read::read(handle, permit, &FetchRef::from(fetch), look, folding)?;
     Ok(parts.map(Parts::into_fetched).unwrap_or_default())
 }

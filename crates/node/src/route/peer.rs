@@ -71,7 +71,7 @@ impl Peer {
         let id = *next_id;
         *next_id += 1;
         match &request.work {
-            Work::Fetch { fetch, .. } => wire::put_fetch(frame, id, request.tablet, fetch),
+            Work::Fetch { fetch, .. } => wire::put_fetch(frame, id, request.tablet, fetch, request.left_ms),
             Work::Write { mutation, .. } => wire::put_write(frame, id, request.tablet, mutation.as_bytes()),
         }
         pending.insert(id, request);

@@ -2,20 +2,29 @@
 //!
 //! Always true: header, static row and all keys and ranges of one request are of one moment of one replica, whatever is written meanwhile; what permits
 //! the read (a lease, or a bound on its age) is looked at before and after. A key or a range alone is of one moment by itself, and is read without
-//! ado. What is to be folded is folded after it was read and permitted.
+//! ado. What is to be folded is folded after it was read and permitted. A read on disk ends when whoever asked has no more use for it ([`Until`]).
 //! Left out: one moment for several requests.
 
 use super::CatalogSource;
 use super::wire::{FetchRef, Parts, RangeRef, RowsRef, SeveralRef};
-use diorite_base::write::KvError;
+use diorite_base::Clock;
+use diorite_base::write::{KvError, Waited};
 use diorite_query::exec::fold::Folder;
 use diorite_query::kv::{ScanChunk, several};
 use diorite_replica::{Permit, TabletHandle, Visit};
 use diorite_storage::{PinnedValue, ScanRange};
+use std::cell::Cell;
 use std::sync::Arc;
 
 /// Scans up to this size are first tried in memory on the task that takes the request.
 const INLINE_SCAN_BYTES: usize = 64 << 10;
+/// Rows up to this size are copied there.
+const INLINE_ROW_BYTES: usize = 1 << 20;
+/// What is read is folded there if its bytes, times what is done with each, are not more than this.
+const INLINE_FOLD_BYTES: usize = 256 << 10;
+/// So much of a task asks for one more look at each byte, about; and longer tasks are planned elsewhere.
+const TASK_BYTES_PER_STEP: usize = 64;
+const INLINE_TASK_BYTES: usize = 16 << 10;
 /// Keys of up to this size in all are first looked up in memory there, too.
 const INLINE_SPANS_BYTES: usize = 1 << 10;
 /// The most that one answer brings, whatever is asked for.
@@ -23,12 +32,61 @@ const MAX_CHUNK_BYTES: usize = 4 << 20;
 const MAX_CHUNK_ENTRIES: usize = 1 << 16;
 
 /// Where may be looked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Look {
     /// In memory only: does not wait.
     Memory,
-    /// On disk as well.
-    Anywhere,
+    /// On disk as well, until then.
+    Anywhere(Until),
+}
+
+impl Look {
+    fn is_in_memory(&self) -> bool {
+        matches!(self, Self::Memory)
+    }
+
+    /// Fails once the time is over. For every key and entry.
+    fn step(&self) -> Result<(), KvError> {
+        match self {
+            Self::Memory => Ok(()),
+            Self::Anywhere(until) => until.step(),
+        }
+    }
+}
+
+/// When a read ends that whoever asked for it has no more use for.
+pub(super) struct Until {
+    clock: Arc<dyn Clock>,
+    deadline_ns: u64,
+    /// When the clock was looked at first.
+    began_ns: Cell<u64>,
+    steps: Cell<u32>,
+}
+
+/// Keys and entries between two looks at the clock.
+const STEPS_PER_LOOK: u32 = 32;
+
+impl Until {
+    pub(super) fn new(clock: &Arc<dyn Clock>, deadline_ns: Option<u64>) -> Self {
+        let deadline_ns = deadline_ns.unwrap_or(u64::MAX);
+        Self { clock: Arc::clone(clock), deadline_ns, began_ns: Cell::default(), steps: Cell::default() }
+    }
+
+    fn step(&self) -> Result<(), KvError> {
+        let steps = self.steps.get();
+        self.steps.set(steps.wrapping_add(1));
+        // The first time too: it may have waited for a thread for long.
+        if self.deadline_ns == u64::MAX || !steps.is_multiple_of(STEPS_PER_LOOK) {
+            return Ok(());
+        }
+        let now_ns = self.clock.monotonic_ns();
+        if steps == 0 {
+            self.began_ns.set(now_ns);
+        }
+        if now_ns < self.deadline_ns {
+            return Ok(());
+        }
+        Err(KvError::Timeout(Waited::in_vain((now_ns - self.began_ns.get()) / 1_000_000)))
+    }
 }
 
 /// Carries out a read; `None` if it cannot without the disk.
@@ -36,7 +94,7 @@ pub(super) fn read(
     handle: &TabletHandle,
     permit: Permit,
     request: &FetchRef<'_>,
-    look: Look,
+    look: &Look,
     folding: &Folding,
 ) -> Result<Option<Parts<PinnedValue>>, KvError> {
     let parts = match read_one(handle, permit, request, look)? {
@@ -49,7 +107,23 @@ pub(super) fn read(
             parts
         }
     };
+    if look.is_in_memory() && parts.as_ref().is_some_and(|parts| is_much(request, parts)) {
+        return Ok(None);
+    }
     Ok(parts.map(|parts| folding.apply(request, parts)))
+}
+
+/// Whether copying or folding what was read would hold up the other requests of the task.
+fn is_much(request: &FetchRef<'_>, parts: &Parts<PinnedValue>) -> bool {
+    let values = [&parts.header, &parts.static_row, &parts.row].into_iter().flatten();
+    let bytes = values.map(|value| value.len()).sum::<usize>() + parts.chunk.as_ref().map_or(0, ScanChunk::size_bytes);
+    match request.fold {
+        None => bytes > INLINE_ROW_BYTES,
+        Some(task) => {
+            let steps = 1 + task.len() / TASK_BYTES_PER_STEP;
+            task.len() > INLINE_TASK_BYTES || bytes.saturating_mul(steps) > INLINE_FOLD_BYTES
+        }
+    }
 }
 
 /// What a single look at the data gives.
@@ -61,7 +135,7 @@ enum One {
 }
 
 /// Reads what a single look brings, which is of one moment by itself: a key, or a range.
-fn read_one(handle: &TabletHandle, permit: Permit, request: &FetchRef<'_>, look: Look) -> Result<One, KvError> {
+fn read_one(handle: &TabletHandle, permit: Permit, request: &FetchRef<'_>, look: &Look) -> Result<One, KvError> {
     let needs_header = || request.header.as_ref().is_some_and(|(flags, _)| handle.flags() & flags != 0);
     if request.static_row.is_some() || needs_header() {
         return Ok(One::More);
@@ -72,7 +146,10 @@ fn read_one(handle: &TabletHandle, permit: Permit, request: &FetchRef<'_>, look:
         RowsRef::One(key) => {
             let found = match look {
                 Look::Memory => handle.get_cached(permit, key)?,
-                Look::Anywhere => Some(handle.get(permit, key)?),
+                Look::Anywhere(until) => {
+                    until.step()?;
+                    Some(handle.get(permit, key)?)
+                }
             };
             let Some(found) = found else { return Ok(One::NotInMemory) };
             parts.row = found;
@@ -81,7 +158,7 @@ fn read_one(handle: &TabletHandle, permit: Permit, request: &FetchRef<'_>, look:
             let mut chunk = ScanChunk::default();
             let mut scan = |range: &ScanRange<'_>, visit: &mut Each<'_>| match look {
                 Look::Memory => handle.scan_cached(permit, range, visit),
-                Look::Anywhere => handle.scan(permit, range, visit).map(Some),
+                Look::Anywhere(_) => handle.scan(permit, range, visit).map(Some),
             };
             if !append(&mut scan, range, look, &mut chunk)? {
                 return Ok(One::NotInMemory);
@@ -95,7 +172,7 @@ fn read_one(handle: &TabletHandle, permit: Permit, request: &FetchRef<'_>, look:
 }
 
 /// Reads all parts at the moment of a visit.
-fn read_all(visit: &Visit<'_>, request: &FetchRef<'_>, look: Look) -> Result<Option<Parts<PinnedValue>>, KvError> {
+fn read_all(visit: &Visit<'_>, request: &FetchRef<'_>, look: &Look) -> Result<Option<Parts<PinnedValue>>, KvError> {
     let mut parts = Parts { header: None, static_row: None, row: None, chunk: None, folded: None };
     let mut scratch = Vec::new();
     if let Some((flags, key)) = &request.header
@@ -144,10 +221,11 @@ impl Folding {
     }
 }
 
-fn get(visit: &Visit<'_>, key: &[u8], look: Look) -> Result<Option<Option<PinnedValue>>, KvError> {
+fn get(visit: &Visit<'_>, key: &[u8], look: &Look) -> Result<Option<Option<PinnedValue>>, KvError> {
+    look.step()?;
     match look {
         Look::Memory => visit.get_cached(key),
-        Look::Anywhere => visit.get(key).map(Some),
+        Look::Anywhere(_) => visit.get(key).map(Some),
     }
 }
 
@@ -159,36 +237,41 @@ type Scan<'s> = dyn FnMut(&ScanRange<'_>, &mut Each<'_>) -> Result<Option<bool>,
 
 fn scanning<'v>(
     visit: &'v Visit<'_>,
-    look: Look,
+    look: &'v Look,
 ) -> impl FnMut(&ScanRange<'_>, &mut Each<'_>) -> Result<Option<bool>, KvError> + 'v {
     move |range, each| match look {
         Look::Memory => visit.scan_cached(range, each),
-        Look::Anywhere => visit.scan(range, each).map(Some),
+        Look::Anywhere(_) => visit.scan(range, each).map(Some),
     }
 }
 
 /// Appends a range to a chunk, and says in it whether that was all of the range; false if it cannot be done without the disk.
-fn append(scan: &mut Scan<'_>, request: &RangeRef<'_>, look: Look, chunk: &mut ScanChunk) -> Result<bool, KvError> {
+fn append(scan: &mut Scan<'_>, request: &RangeRef<'_>, look: &Look, chunk: &mut ScanChunk) -> Result<bool, KvError> {
     let max_bytes = request.max_bytes.min(MAX_CHUNK_BYTES);
     let max_entries = request.max_entries.clamp(1, MAX_CHUNK_ENTRIES);
     let expected_entries = max_entries.saturating_sub(chunk.ends.len()).max(1);
     let range = ScanRange { start: request.start, end: request.end, reverse: request.reverse, expected_entries };
+    look.step()?;
+    let mut is_in_time = Ok(());
     let mut visit = |key: &[u8], value: &[u8]| {
         chunk.push(key, value);
-        chunk.ends.len() < max_entries && chunk.buffer.len() < max_bytes
+        is_in_time = look.step();
+        is_in_time.is_ok() && chunk.ends.len() < max_entries && chunk.buffer.len() < max_bytes
     };
-    if look == Look::Memory && max_bytes > INLINE_SCAN_BYTES {
+    if look.is_in_memory() && max_bytes > INLINE_SCAN_BYTES {
         return Ok(false);
     }
-    let Some(exhausted) = scan(&range, &mut visit)? else { return Ok(false) };
+    let exhausted = scan(&range, &mut visit)?;
+    is_in_time?;
+    let Some(exhausted) = exhausted else { return Ok(false) };
     chunk.exhausted = exhausted;
     Ok(true)
 }
 
 /// Reads spans one after the other, until there is enough; `None` if it cannot be done without the disk.
-fn read_several(visit: &Visit<'_>, request: &SeveralRef<'_>, look: Look) -> Result<Option<ScanChunk>, KvError> {
+fn read_several(visit: &Visit<'_>, request: &SeveralRef<'_>, look: &Look) -> Result<Option<ScanChunk>, KvError> {
     // Many look-ups would hold up the other requests of the task.
-    if look == Look::Memory && request.spans.len() > INLINE_SPANS_BYTES {
+    if look.is_in_memory() && request.spans.len() > INLINE_SPANS_BYTES {
         return Ok(None);
     }
     let max_bytes = request.max_bytes.min(MAX_CHUNK_BYTES);

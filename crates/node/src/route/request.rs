@@ -24,6 +24,8 @@ pub(super) struct Asked {
     pub(super) tablet: TabletId,
     pub(super) work: Work,
     pub(super) deadline_ns: u64,
+    /// How much longer a read might take when it was asked, milliseconds, where that was less than reads usually may.
+    pub(super) left_ms: Option<u64>,
     /// A read that is not answered by then is sent once more.
     pub(super) resend_ns: u64,
     /// Nodes asked since it last waited.
@@ -44,6 +46,7 @@ impl Asked {
             tablet,
             work,
             deadline_ns: now_ns + patience_ns,
+            left_ms: None,
             resend_ns: now_ns + patience_ns / 2,
             attempts: 0,
             rounds: 0,
@@ -51,6 +54,20 @@ impl Asked {
             is_probe: false,
             missing_since_ns: None,
         })
+    }
+
+    /// As [`Self::new`], if it is to end before `patience_ns` are over: at `until_ns`, and wherever it is carried out.
+    pub(super) fn new_until(
+        tablet: TabletId,
+        work: Work,
+        now_ns: u64,
+        patience_ns: u64,
+        until_ns: Option<u64>,
+    ) -> Request {
+        let left_ns = until_ns.map(|until_ns| until_ns.saturating_sub(now_ns)).filter(|left_ns| *left_ns < patience_ns);
+        let mut request = Self::new(tablet, work, now_ns, left_ns.unwrap_or(patience_ns));
+        request.left_ms = left_ns.map(|left_ns| left_ns.div_ceil(1_000_000));
+        request
     }
 
     pub(super) fn size_bytes(&self) -> usize {

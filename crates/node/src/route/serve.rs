@@ -152,8 +152,8 @@ struct DiskRead {
 }
 
 impl DiskRead {
-    fn answer(mut self, handle: &TabletHandle, request: &FetchRef<'_>) {
-        let outcome = read::read(handle, Permit::Lease, request, Look::Anywhere, &self.folding);
+    fn answer(mut self, handle: &TabletHandle, request: &FetchRef<'_>, look: &Look) {
+        let outcome = read::read(handle, Permit::Lease, request, look, &self.folding);
         let Some(token) = self.token.take() else { return };
         let id = self.served.in_flight.lock().end(token);
         let mut frame = Vec::new();
@@ -311,15 +311,19 @@ impl Router {
             RouteCounters::add(&self.counters.folded, 1);
         }
         let refusal = |error| as_refusal(&handle, error, &self.counters);
-        let found = read::read(&handle, Permit::Lease, fetch, Look::Memory, &self.folding).map_err(refusal)?;
+        let found = read::read(&handle, Permit::Lease, fetch, &Look::Memory, &self.folding).map_err(refusal)?;
         if let Some(parts) = found {
             wire::put_fetched(served.answers(frame), request.id, &parts);
             return Ok(());
         }
+        // Nobody waits for it any longer than that.
+        let most_ms = self.options.read_patience.as_millis() as u64;
+        let left_ns = fetch.left_ms.unwrap_or(most_ms).min(most_ms).saturating_mul(1_000_000);
+        let look = self.look_until(Some(self.clock.monotonic_ns().saturating_add(left_ns)));
         let fetch = fetch.to_fetch();
         let token = served.begin(request.id, expected_bytes(&fetch)).ok_or(KvError::Overloaded(""))?;
         let disk_read = DiskRead { served: Arc::clone(served), folding: Arc::clone(&self.folding), token: Some(token) };
-        self.runtime.spawn_blocking(move || disk_read.answer(&handle, &FetchRef::from(&fetch)));
+        self.runtime.spawn_blocking(move || disk_read.answer(&handle, &FetchRef::from(&fetch), &look));
         Ok(())
     }
 

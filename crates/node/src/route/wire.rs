@@ -17,6 +17,7 @@ const HAS_ROW: u8 = 4;
 const HAS_RANGE: u8 = 8;
 const HAS_FOLD: u8 = 16;
 const HAS_SEVERAL: u8 = 32;
+const HAS_LIMIT: u8 = 64;
 const FETCH: u8 = 1;
 const WRITE: u8 = 2;
 const FETCHED: u8 = 0;
@@ -129,6 +130,8 @@ pub(super) struct FetchRef<'a> {
     pub(super) rows: RowsRef<'a>,
     /// The task that folds what is read.
     pub(super) fold: Option<&'a [u8]>,
+    /// How much longer it may take, milliseconds, if that is less than requests usually may.
+    pub(super) left_ms: Option<u64>,
 }
 
 impl<'a> From<&'a Fetch> for FetchRef<'a> {
@@ -154,6 +157,7 @@ impl<'a> From<&'a Fetch> for FetchRef<'a> {
                 }),
             },
             fold: fetch.fold.as_deref(),
+            left_ms: None,
         }
     }
 }
@@ -162,6 +166,7 @@ impl FetchRef<'_> {
     pub(super) fn to_fetch(self) -> Fetch {
         Fetch {
             staleness_ms: None,
+            deadline_ns: None,
             header: self.header.map(|(flags, key)| (flags, key.to_vec())),
             static_row: self.static_row.map(SplitKey::to_vec),
             rows: match self.rows {
@@ -203,8 +208,8 @@ pub(super) struct RequestRef<'a> {
     pub(super) operation: OperationRef<'a>,
 }
 
-/// Appends a read.
-pub(super) fn put_fetch(out: &mut Vec<u8>, id: u64, tablet: TabletId, fetch: &Fetch) {
+/// Appends a read, and how much longer it may take, if that is to be said.
+pub(super) fn put_fetch(out: &mut Vec<u8>, id: u64, tablet: TabletId, fetch: &Fetch, left_ms: Option<u64>) {
     put_varint(out, id);
     put_varint(out, tablet.0);
     out.push(FETCH);
@@ -216,7 +221,7 @@ pub(super) fn put_fetch(out: &mut Vec<u8>, id: u64, tablet: TabletId, fetch: &Fe
         FetchRows::Several(_) => HAS_SEVERAL,
     };
     let has = flag(fetch.header.is_some(), HAS_HEADER) | flag(fetch.static_row.is_some(), HAS_STATIC);
-    out.push(rows | has | flag(fetch.fold.is_some(), HAS_FOLD));
+    out.push(rows | has | flag(fetch.fold.is_some(), HAS_FOLD) | flag(left_ms.is_some(), HAS_LIMIT));
     let base: &[u8] = match &fetch.rows {
         FetchRows::Nothing => &[],
         FetchRows::One(key) => {
@@ -249,6 +254,7 @@ pub(super) fn put_fetch(out: &mut Vec<u8>, id: u64, tablet: TabletId, fetch: &Fe
     if let Some(task) = &fetch.fold {
         put_slice(out, task);
     }
+    left_ms.into_iter().for_each(|left_ms| put_varint(out, left_ms));
 }
 
 /// Appends a write.
@@ -274,7 +280,7 @@ pub(super) fn read_request<'a>(reader: &mut Reader<'a>) -> Result<RequestRef<'a>
 fn read_fetch<'a>(reader: &mut Reader<'a>) -> Result<FetchRef<'a>, Malformed> {
     let size = |value: u64| usize::try_from(value).map_err(|_| Malformed);
     let parts = reader.u8()?;
-    if parts & !(HAS_HEADER | HAS_STATIC | HAS_ROW | HAS_RANGE | HAS_FOLD | HAS_SEVERAL) != 0 {
+    if parts & !(HAS_HEADER | HAS_STATIC | HAS_ROW | HAS_RANGE | HAS_FOLD | HAS_SEVERAL | HAS_LIMIT) != 0 {
         return Err(Malformed);
     }
     let (base, rows): (&[u8], _) = match parts & (HAS_ROW | HAS_RANGE | HAS_SEVERAL) {
@@ -314,7 +320,8 @@ fn read_fetch<'a>(reader: &mut Reader<'a>) -> Result<FetchRef<'a>, Malformed> {
         _ => Some(SplitKey::read(reader, base)?),
     };
     let fold = if parts & HAS_FOLD == 0 { None } else { Some(reader.slice()?) };
-    Ok(FetchRef { header, static_row, rows, fold })
+    let left_ms = if parts & HAS_LIMIT == 0 { None } else { Some(reader.varint()?) };
+    Ok(FetchRef { header, static_row, rows, fold, left_ms })
 }
 
 /// What an answer says. The tablet of an error is not sent: the asker knows it.

@@ -52,7 +52,7 @@ impl Answers {
         is_evaluated: bool,
         outcome: Result<Vec<u8>, KvError>,
         kv: &K,
-        progress: &mut Progress,
+        progress: &Progress,
     ) -> Option<Failure> {
         match outcome {
             Ok(reply) => {
@@ -90,8 +90,8 @@ impl<K: Kv> QueryEngine<K> {
         gather: impl Fn(&[TablePart]) -> Result<Writes, CqlError> + Send + Sync,
         plans: &[&ModifyPlan],
         write_type: WriteType,
-        work: usize,
-        is_batch: bool,
+        (work, is_batch): (usize, bool),
+        progress: &Progress,
     ) -> Result<Reply, CqlError> {
         let gathered = self.work(work, || Gathered::try_from(gather(&[])?)).await?;
         let mut warnings = Vec::new();
@@ -99,8 +99,8 @@ impl<K: Kv> QueryEngine<K> {
             let partitions = gathered.partitions;
             warnings.push(format!("the batch touches {partitions} partitions; it is atomic per tablet only"));
         }
-        let mut progress = Progress::new(write_type);
-        let outcome = self.write_gathered(gathered, gather, plans, work, is_batch, &mut progress).await;
+        progress.start(write_type);
+        let outcome = self.write_gathered(gathered, gather, plans, work, is_batch, progress).await;
         let response = outcome.map_err(|failure| progress.answer(&*self.kv, failure))?;
         Ok(Reply { warnings, ..Reply::plain(response) })
     }
@@ -113,7 +113,7 @@ impl<K: Kv> QueryEngine<K> {
         plans: &[&ModifyPlan],
         work: usize,
         is_batch: bool,
-        progress: &mut Progress,
+        progress: &Progress,
     ) -> Result<Response, Failure> {
         let is_conditional = gathered.is_conditional;
         progress.begin(is_conditional);
@@ -140,7 +140,7 @@ impl<K: Kv> QueryEngine<K> {
         &self,
         parts: Vec<Write>,
         answers: &mut Answers,
-        progress: &mut Progress,
+        progress: &Progress,
     ) -> Result<Vec<Failure>, Failure> {
         let (kv, mut waiting, mut failures) = (&*self.kv, Vec::new(), Vec::new());
         for Write { part, mutation, is_evaluated } in parts {
@@ -149,6 +149,7 @@ impl<K: Kv> QueryEngine<K> {
             if failures.iter().any(|failure| !is_missing(failure)) {
                 continue;
             }
+            progress.send();
             let mut writing = Box::pin(kv.write(part.tablet, mutation));
             match poll_immediate(&mut writing).await {
                 Some(outcome) => failures.extend(answers.take(part, is_evaluated, outcome, kv, progress)),
@@ -171,6 +172,7 @@ impl<K: Kv> QueryEngine<K> {
         bound: impl Fn(usize) -> Bound<'v> + Send + Sync,
         defaults: Defaults,
         write_type: WriteType,
+        progress: &Progress,
     ) -> Result<Reply, CqlError> {
         let table = &plans[0].table;
         if plans.iter().any(|plan| !plan.answer.status_row) {
@@ -193,10 +195,10 @@ impl<K: Kv> QueryEngine<K> {
         let gathered = (0..plans.len()).map(|at| gather(at, &[]).and_then(Gathered::try_from));
         let gathered = gathered.collect::<Result<Vec<Gathered>, CqlError>>()?;
         let mut rows = outcome::status_rows(table);
-        let mut progress = Progress::new(write_type);
+        progress.start(write_type);
         for (at, gathered) in gathered.into_iter().enumerate() {
             let again = |written: &[TablePart]| gather(at, written);
-            let written = self.write_gathered(gathered, again, &plans[at..=at], 0, false, &mut progress).await;
+            let written = self.write_gathered(gathered, again, &plans[at..=at], 0, false, progress).await;
             let response = written.and_then(|response| {
                 // Taken in here, so that running out of memory does not hide what was done.
                 if let Response::Rows(one) = &response {

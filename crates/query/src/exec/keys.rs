@@ -5,6 +5,7 @@
 
 use crate::budget::Budget;
 use crate::error::{invalid, key_error, value_error};
+use crate::kv::several::Span;
 use crate::plan::restrictions::{
     ClusteringRestriction, Filter, PartitionRestriction, Restrictions, SliceBound, TupleTerm, TupleValues, Values,
 };
@@ -33,6 +34,36 @@ pub struct KeyRange {
     pub start: Vec<u8>,
     /// The first key after the range; `None` if the range is the one key `start`.
     pub end: Option<Vec<u8>>,
+}
+
+impl KeyRange {
+    /// What of it lies beyond the key where a former page ended.
+    pub fn beyond(&self, after: Option<&[u8]>, is_reversed: bool) -> Option<Self> {
+        let Some(after) = after else { return Some(self.clone()) };
+        let Some(end) = &self.end else {
+            let is_beyond = if is_reversed { self.start.as_slice() < after } else { self.start.as_slice() > after };
+            return is_beyond.then(|| self.clone());
+        };
+        if is_reversed {
+            let end = end.as_slice().min(after).to_vec();
+            return (self.start < end).then(|| Self { start: self.start.clone(), end: Some(end) });
+        }
+        let mut start = self.start.clone();
+        if start.as_slice() <= after {
+            start = after.to_vec();
+            start.push(0);
+        }
+        (start < *end).then(|| Self { start, end: Some(end.clone()) })
+    }
+
+    /// In the partition with this prefix, as it is asked for.
+    pub fn span(&self, prefix: &[u8]) -> Span {
+        let start = [prefix, &self.start].concat();
+        match &self.end {
+            None => Span::key(start),
+            Some(end) => Span::range(start, [prefix, end].concat()),
+        }
+    }
 }
 
 /// The values a column is restricted to; in the order of the text, duplicates included.

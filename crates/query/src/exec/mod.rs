@@ -22,4 +22,5 @@ pub mod predicate;
 pub mod row;
 pub mod select;
 pub mod source;
+mod together;
 pub mod write;

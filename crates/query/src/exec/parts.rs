@@ -10,6 +10,8 @@ use crate::kv::{Kv, KvError};
 use crate::program::ProgramReply;
 use diorite_base::{GroupId, TabletId};
 use diorite_cql::protocol::{Consistency, CqlError, ErrorKind, WriteType};
+use parking_lot::Mutex;
+use std::sync::Arc;
 
 /// Why a write did not come to its end. Not an answer yet: that depends on what was done before.
 #[derive(Debug)]
@@ -26,77 +28,117 @@ impl From<CqlError> for Failure {
     }
 }
 
-/// What has become of the parts of a write.
-#[derive(Debug)]
-pub struct Progress {
+/// What has become of the parts of a write. Clones are of the same write: who ends a request asks one of them how far it had got.
+#[derive(Debug, Clone, Default)]
+pub struct Progress(Arc<Mutex<Counts>>);
+
+#[derive(Debug, Clone, Copy)]
+struct Counts {
     write_type: WriteType,
     /// Parts that were to be written, whether they were sent or not.
     parts: usize,
+    /// Parts that were sent.
+    sent: usize,
+    /// Parts that were answered.
+    answered: usize,
     /// Parts that have taken effect.
     done: usize,
-    /// Parts of which that is not known.
+    /// Parts of which that is not known although they were answered.
     unknown: usize,
     /// Replicas that hold the part that the fewest hold, and how many must.
     fewest: Option<(u32, u32)>,
 }
 
+impl Default for Counts {
+    fn default() -> Self {
+        Self { write_type: WriteType::Simple, parts: 0, sent: 0, answered: 0, done: 0, unknown: 0, fewest: None }
+    }
+}
+
 impl Progress {
-    /// Nothing has been done yet.
-    pub fn new(write_type: WriteType) -> Self {
-        Self { write_type, parts: 0, done: 0, unknown: 0, fewest: None }
+    /// Nothing has been done yet of a write of this type.
+    pub fn start(&self, write_type: WriteType) {
+        *self.0.lock() = Counts { write_type, ..Counts::default() };
     }
 
     /// Begins a statement; what failed is its condition's affair as long as nothing else was written.
-    pub fn begin(&mut self, is_conditional: bool) {
-        if is_conditional && self.done == 0 {
-            self.write_type = WriteType::Cas;
+    pub fn begin(&self, is_conditional: bool) {
+        let mut counts = self.0.lock();
+        if is_conditional && counts.done == 0 {
+            counts.write_type = WriteType::Cas;
         }
     }
 
     /// A part is to be written.
-    pub fn add_part(&mut self) {
-        self.parts += 1;
+    pub fn add_part(&self) {
+        self.0.lock().parts += 1;
+    }
+
+    /// A part is about to be sent.
+    pub fn send(&self) {
+        self.0.lock().sent += 1;
     }
 
     /// A tablet has answered; with what its program said, if the part was one.
-    pub fn answered(&mut self, reply: Option<&ProgramReply>) {
+    pub fn answered(&self, reply: Option<&ProgramReply>) {
+        let mut counts = self.0.lock();
+        counts.answered += 1;
         match reply {
-            None | Some(ProgramReply::Applied) => self.done += 1,
+            None | Some(ProgramReply::Applied) => counts.done += 1,
             Some(ProgramReply::Refused(_) | ProgramReply::Failed(_)) => {}
         }
     }
 
     /// A part has failed.
-    pub fn failed<K: Kv>(&mut self, kv: &K, tablet: TabletId, error: &KvError) {
-        self.unknown += usize::from(!error.is_refusal());
+    pub fn failed<K: Kv>(&self, kv: &K, tablet: TabletId, error: &KvError) {
+        let mut counts = self.0.lock();
+        counts.answered += 1;
+        counts.unknown += usize::from(!error.is_refusal());
         let known = match error {
             KvError::Timeout(waited) => (waited.received, waited.required),
             _ => (0, 0),
         };
         // Whoever waited knows the voters better than this node's catalog.
         let known = if known.1 > 0 { known } else { (known.0, kv.replicas(tablet).required) };
-        self.fewest = self.fewest.min(Some(known)).or(Some(known));
+        counts.fewest = counts.fewest.min(Some(known)).or(Some(known));
     }
 
     /// A part was refused because its tablet is gone, and is about to be planned again.
-    pub fn replanned(&mut self) {
-        self.parts -= 1;
+    pub fn replanned(&self) {
+        let mut counts = self.0.lock();
+        counts.parts -= 1;
+        counts.sent -= 1;
     }
 
     /// The only way from a failure to an answer.
     pub fn answer<K: Kv>(&self, kv: &K, failure: Failure) -> CqlError {
-        let is_certain = self.done == 0 && self.unknown == 0;
+        let counts = *self.0.lock();
+        let is_certain = counts.done == 0 && counts.unknown == 0;
         match failure {
             Failure::Statement(error) if is_certain => error,
             // The one part there is: its error says all.
-            Failure::Tablet(tablet, error) if is_certain || self.parts <= 1 => {
-                kv_error(&error, Some(self.write_type), kv.replicas(tablet))
+            Failure::Tablet(tablet, error) if is_certain || counts.parts <= 1 => {
+                kv_error(&error, Some(counts.write_type), kv.replicas(tablet))
             }
-            Failure::Tablet(_, error) => self.in_part(kv, &error),
-            Failure::Statement(error) => self.in_part(kv, &error),
+            Failure::Tablet(_, error) => counts.in_part(kv, &error),
+            Failure::Statement(error) => counts.in_part(kv, &error),
         }
     }
 
+    /// The answer to a write that was ended, for this reason; `None` if nothing of it was sent.
+    pub fn ended<K: Kv>(&self, kv: &K, reason: &str) -> Option<CqlError> {
+        let mut counts = *self.0.lock();
+        let waiting = counts.sent.saturating_sub(counts.answered);
+        counts.unknown += waiting;
+        if waiting > 0 {
+            // Nothing is known of those that have not been answered.
+            counts.fewest = counts.fewest.map(|(_, required)| (0, required));
+        }
+        (counts.done + counts.unknown > 0).then(|| counts.in_part(kv, &reason))
+    }
+}
+
+impl Counts {
     fn in_part<K: Kv>(&self, kv: &K, error: &dyn std::fmt::Display) -> CqlError {
         let fewest = self.fewest.unwrap_or_else(|| (0, kv.replicas(TabletId(GroupId::CATALOG.0)).required));
         let count = |replicas: u32| i32::try_from(replicas).unwrap_or(i32::MAX);

@@ -1,6 +1,6 @@
 //! Execution of `SELECT`.
 //!
-//! Of named partitions (and rows) several are read at a time and taken in order; everything else is a scan over token ranges, tablet after
+//! Of named partitions (and rows) several are read at a time, those of one tablet together ([`super::together`]), and taken in order; everything else is a scan over token ranges, tablet after
 //! tablet. What was read goes to a [`Collector`]. Aggregates and groups are folded where the rows are ([`super::fold`]).
 //!
 //! Always true: rows of a partition come from one tablet, so a page never mixes two states of a partition's header; memory is bounded by the
@@ -34,11 +34,11 @@ use std::cmp::Ordering;
 use std::sync::Arc;
 
 /// So many keys and ranges of a partition are read together, at one moment.
-const RANGES_AT_ONCE: usize = 1_000;
+pub(super) const RANGES_AT_ONCE: usize = 1_000;
 /// How many partitions, or such parts of one, are read at a time.
 pub(super) const PARALLEL_PIECES: usize = 16;
 /// The most bytes of one chunk of a scan.
-const CHUNK_BYTES: usize = 1 << 20;
+pub(super) const CHUNK_BYTES: usize = 1 << 20;
 /// The most entries of one chunk when it is not known how many are needed.
 const CHUNK_ENTRIES: usize = 8_192;
 
@@ -94,28 +94,28 @@ pub(super) struct TabletScan {
 }
 
 /// A row or range of a named partition.
-struct Piece<'p> {
-    partition: &'p PartitionKey,
+pub(super) struct Piece<'p> {
+    pub(super) partition: &'p PartitionKey,
     /// Read together, at one moment. None if the restrictions leave nothing of the partition.
-    ranges: &'p [KeyRange],
+    pub(super) ranges: &'p [KeyRange],
     /// The first of its partition, which brings header and static row.
-    is_first: bool,
-    is_last: bool,
+    pub(super) is_first: bool,
+    pub(super) is_last: bool,
     /// The former page ended in its partition.
-    is_resumed: bool,
+    pub(super) is_resumed: bool,
 }
 
 /// What was read of a piece.
-struct Fetched<'p> {
-    piece: Piece<'p>,
+pub(super) struct Fetched<'p> {
+    pub(super) piece: Piece<'p>,
     /// Its memory.
-    _held: Held<'p>,
-    header: Option<Vec<u8>>,
-    static_row: Option<Vec<u8>>,
-    found: Found,
+    pub(super) _held: Held<'p>,
+    pub(super) header: Option<Vec<u8>>,
+    pub(super) static_row: Option<Vec<u8>>,
+    pub(super) found: Found,
 }
 
-enum Found {
+pub(super) enum Found {
     Nothing,
     /// Key and value.
     Row(Vec<u8>, Vec<u8>),
@@ -251,15 +251,20 @@ impl<K: Kv> Read<'_, K> {
         }
         let after = state.as_ref().map(|state| &state.key[state.partition_len..]);
         let (resumed, fresh) = (self.in_order(ranges, after), self.in_order(ranges, None));
-        let mut pieces = partitions[first..].iter().enumerate().flat_map(|(number, partition)| {
-            let ranges = if number == 0 { &resumed } else { &fresh };
+        // What a former page has begun is read by itself.
+        let mut ways = self.ways(partitions, first + usize::from(state.is_some()), &fresh)?;
+        let mut pieces = partitions.iter().enumerate().skip(first).flat_map(|(number, partition)| {
+            let ranges = if number == first { &resumed } else { &fresh };
             let count = ranges.len().div_ceil(RANGES_AT_ONCE).max(1);
-            (0..count).map(move |at| Piece {
-                partition,
-                ranges: &ranges[at * RANGES_AT_ONCE..ranges.len().min((at + 1) * RANGES_AT_ONCE)],
-                is_first: at == 0,
-                is_last: at + 1 == count,
-                is_resumed: number == 0,
+            (0..count).map(move |at| {
+                let piece = Piece {
+                    partition,
+                    ranges: &ranges[at * RANGES_AT_ONCE..ranges.len().min((at + 1) * RANGES_AT_ONCE)],
+                    is_first: at == 0,
+                    is_last: at + 1 == count,
+                    is_resumed: number == first,
+                };
+                (number, piece)
             })
         });
         let entries = self.chunk_entries(&collector);
@@ -269,9 +274,9 @@ impl<K: Kv> Read<'_, K> {
         let mut running = FuturesOrdered::new();
         loop {
             while running.len() < parallel.max(1)
-                && let Some(piece) = pieces.next()
+                && let Some((number, piece)) = pieces.next()
             {
-                running.push_back(self.fetch(piece, entries));
+                running.push_back(self.fetch_in(ways.take(number), piece, partitions, entries));
             }
             let Some(fetched) = running.next().await else { break };
             budget.check()?;
@@ -291,7 +296,7 @@ impl<K: Kv> Read<'_, K> {
     /// The ranges of a partition, from where the former page ended, in the order in which they are read.
     pub(super) fn in_order(&self, ranges: &[KeyRange], after: Option<&[u8]>) -> Vec<KeyRange> {
         let mut clipped: Vec<KeyRange> =
-            ranges.iter().filter_map(|range| clip(range, after, self.plan.is_reversed)).collect();
+            ranges.iter().filter_map(|range| range.beyond(after, self.plan.is_reversed)).collect();
         if self.plan.is_reversed {
             clipped.reverse();
         }
@@ -299,7 +304,7 @@ impl<K: Kv> Read<'_, K> {
     }
 
     /// Reads the beginning of a piece: a row, or the first chunk of a range.
-    async fn fetch<'p>(&'p self, piece: Piece<'p>, entries: usize) -> Result<Fetched<'p>, CqlError> {
+    pub(super) async fn fetch<'p>(&'p self, piece: Piece<'p>, entries: usize) -> Result<Fetched<'p>, CqlError> {
         let mut held = self.budget().hold(0)?;
         let tablet = tablet_of(self.tablets, piece.partition.token);
         let prefix = piece.partition.prefix.as_slice();
@@ -319,8 +324,8 @@ impl<K: Kv> Read<'_, K> {
                 }
             }
         } else if !piece.ranges.is_empty() {
-            let named: Vec<Span> = piece.ranges.iter().map(|range| span_of(prefix, range)).collect();
-            request.rows = self.several_fetch(&named, entries);
+            let named: Vec<Span> = piece.ranges.iter().map(|range| range.span(prefix)).collect();
+            request.rows = self.several_fetch(&named, entries, CHUNK_BYTES);
             spans = Some(named);
         }
         let fetched = self.source.fetch(tablet, request).await?;
@@ -394,9 +399,9 @@ impl<K: Kv> Read<'_, K> {
         FetchRows::Range(ScanRequest { start, end, reverse, max_entries, max_bytes: CHUNK_BYTES })
     }
 
-    fn several_fetch(&self, spans: &[Span], max_entries: usize) -> FetchRows {
+    pub(super) fn several_fetch(&self, spans: &[Span], max_entries: usize, max_bytes: usize) -> FetchRows {
         let (spans, reverse) = (several::encode(spans), self.plan.is_reversed);
-        FetchRows::Several(Several { spans, reverse, max_entries, max_bytes: CHUNK_BYTES })
+        FetchRows::Several(Several { spans, reverse, max_entries, max_bytes })
     }
 
     /// Feeds keys and ranges of one partition to the collector, of which a first chunk has been read.
@@ -421,7 +426,7 @@ impl<K: Kv> Read<'_, K> {
             if spans.is_empty() || collector.is_partition_done() {
                 break;
             }
-            let rows = self.several_fetch(&spans, self.chunk_entries(collector));
+            let rows = self.several_fetch(&spans, self.chunk_entries(collector), CHUNK_BYTES);
             chunk = self.source.fetch(tablet, Fetch { rows, ..Fetch::default() }).await?.chunk;
         }
         Ok(Step::More)
@@ -684,32 +689,4 @@ fn check_result_size(collector: &Collector<'_>, page: &PageRequest<'_>) -> Resul
 pub fn tablet_of(tablets: &[TabletRange], token: i64) -> TabletId {
     let after = tablets.partition_point(|range| range.first_token <= token);
     tablets[after.saturating_sub(1)].tablet
-}
-
-/// What of a range lies beyond the key where the former page ended.
-fn clip(range: &KeyRange, after: Option<&[u8]>, is_reversed: bool) -> Option<KeyRange> {
-    let Some(after) = after else { return Some(range.clone()) };
-    let Some(end) = &range.end else {
-        let is_beyond = if is_reversed { range.start.as_slice() < after } else { range.start.as_slice() > after };
-        return is_beyond.then(|| range.clone());
-    };
-    if is_reversed {
-        let end = end.as_slice().min(after).to_vec();
-        return (range.start < end).then(|| KeyRange { start: range.start.clone(), end: Some(end) });
-    }
-    let mut start = range.start.clone();
-    if start.as_slice() <= after {
-        start = after.to_vec();
-        start.push(0);
-    }
-    (start < *end).then(|| KeyRange { start, end: Some(end.clone()) })
-}
-
-/// A range of a partition as it is asked for.
-fn span_of(prefix: &[u8], range: &KeyRange) -> Span {
-    let start = [prefix, &range.start].concat();
-    match &range.end {
-        None => Span::key(start),
-        Some(end) => Span::range(start, [prefix, end].concat()),
-    }
 }

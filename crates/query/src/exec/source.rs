@@ -25,6 +25,8 @@ pub enum Source<'k, K> {
         needs_disk: bool,
         /// How old what is read may be, milliseconds.
         staleness_ms: Option<u32>,
+        /// When reads end, on the monotonic clock.
+        deadline_ns: Option<u64>,
         /// A tablet was not there: the caller's list of tablets is old.
         met_missing_tablet: AtomicBool,
     },
@@ -34,8 +36,9 @@ pub enum Source<'k, K> {
 
 impl<'k, K: Kv> Source<'k, K> {
     /// Reads tablets.
-    pub fn tablets(kv: &'k K, needs_disk: bool, staleness_ms: Option<u32>) -> Self {
-        Source::Tablets { kv, needs_disk, staleness_ms, met_missing_tablet: AtomicBool::new(false) }
+    pub fn tablets(kv: &'k K, needs_disk: bool, staleness_ms: Option<u32>, budget: &Budget) -> Self {
+        let deadline_ns = Some(budget.deadline_ns()).filter(|deadline_ns| *deadline_ns != u64::MAX);
+        Source::Tablets { kv, needs_disk, staleness_ms, deadline_ns, met_missing_tablet: AtomicBool::new(false) }
     }
 
     /// Whether a read failed because its tablet is not there (any more).
@@ -73,8 +76,9 @@ impl<'k, K: Kv> Source<'k, K> {
     /// Reads a tablet.
     pub async fn fetch(&self, tablet: TabletId, request: Fetch) -> Result<Fetched, CqlError> {
         match self {
-            Source::Tablets { kv, needs_disk, staleness_ms, met_missing_tablet } => {
-                let request = Fetch { needs_disk: *needs_disk, staleness_ms: *staleness_ms, ..request };
+            Source::Tablets { kv, needs_disk, staleness_ms, deadline_ns, met_missing_tablet } => {
+                let (needs_disk, staleness_ms, deadline_ns) = (*needs_disk, *staleness_ms, *deadline_ns);
+                let request = Fetch { needs_disk, staleness_ms, deadline_ns, ..request };
                 let outcome = kv.fetch(tablet, request).await;
                 outcome.map_err(|error| Self::failed(kv, met_missing_tablet, tablet, &error))
             }

@@ -17,6 +17,7 @@ mod selector;
 pub mod term;
 #[cfg(test)]
 mod tests;
+mod timeout;
 mod typing;
 
 pub use budget::Budget;
@@ -25,7 +26,8 @@ use crate::error::{invalid, not_supported};
 use crate::hot::{HotPlan, hot_plan};
 use crate::system;
 use crate::table::{Source, TableContext};
-use crate::types::type_option;
+use crate::types::{charge_type_option, type_option};
+use diorite_base::TableId;
 use diorite_cluster::catalog::Catalog;
 use diorite_cql::language::ast::{self, Modification, Parsed, QualifiedName, Statement, TypeName};
 use diorite_cql::protocol::rows::BindMarkers;
@@ -33,9 +35,10 @@ use diorite_cql::protocol::{ColumnSpec, CqlError, ResultMetadata, TypeOption};
 use diorite_model::types::CqlType;
 use modify::ModifyPlan;
 use select::SelectPlan;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use term::{Receiver, Term};
+use timeout::Timeout;
 use typing::Typing;
 
 /// What a statement was planned to.
@@ -79,8 +82,8 @@ pub struct Planned {
     pub tables: Vec<Arc<TableContext>>,
     /// How it is executed without waiting, if it can be.
     pub hot: Option<HotPlan>,
-    /// `USING TIMEOUT`: how long it may take, nanoseconds.
-    pub timeout_ns: Option<u64>,
+    /// `USING TIMEOUT`: how long it may take.
+    pub timeout: Option<Timeout>,
     /// What planning it took.
     pub cost: Budget,
 }
@@ -129,6 +132,8 @@ pub struct Planner<'a> {
     tables: Vec<Arc<TableContext>>,
     /// The places in `tables`, by keyspace and name.
     table_places: HashMap<(String, String), usize>,
+    /// Tables whose columns the answer names.
+    answered_tables: HashSet<TableId>,
     budget: Budget,
     typing: Typing,
 }
@@ -153,6 +158,7 @@ pub fn plan_within(
         table: None,
         tables: Vec::new(),
         table_places: HashMap::new(),
+        answered_tables: HashSet::new(),
         budget,
         typing: Typing::default(),
     };
@@ -189,44 +195,14 @@ pub fn plan_within(
             "Bind variables are only supported in SELECT, INSERT, UPDATE, DELETE and BATCH statements",
         ));
     }
+    let timeout = planner.timeout(&parsed.statement)?;
     let markers = planner.bind_markers(partition_key_indexes)?;
     let result = result.unwrap_or_else(|| Arc::new(ResultMetadata::empty()));
     let marker_count = parsed.markers.len();
-    let timeout_ns = timeout_ns(&parsed.statement)?;
     // What has a time limit of its own goes the way where limits are kept.
-    let hot = hot_plan(&plan, marker_count).filter(|_| timeout_ns.is_none());
-    Ok(Planned { plan, marker_count, markers, result, tables: planner.tables, hot, timeout_ns, cost: planner.budget })
+    let hot = hot_plan(&plan, marker_count).filter(|_| timeout.is_none());
+    Ok(Planned { plan, marker_count, markers, result, tables: planner.tables, hot, timeout, cost: planner.budget })
 }
-
-/// How long a statement says that it may take. What a batch says counts; its statements may not say anything else.
-fn timeout_ns(statement: &Statement) -> Result<Option<u64>, CqlError> {
-    let timeout = match statement {
-        Statement::Select(select) => select.timeout,
-        Statement::Insert(insert) => insert.using.timeout,
-        Statement::Update(update) => update.using.timeout,
-        Statement::Delete(delete) => delete.timeout,
-        Statement::Batch(batch) => {
-            let of_statement = |modification: &ast::Modification| match modification {
-                ast::Modification::Insert(insert) => insert.using.timeout,
-                ast::Modification::Update(update) => update.using.timeout,
-                ast::Modification::Delete(delete) => delete.timeout,
-            };
-            if batch.statements.iter().any(|statement| of_statement(statement).is_some()) {
-                return Err(invalid("the timeout of a batch must be set for the whole batch"));
-            }
-            batch.using.timeout
-        }
-        _ => None,
-    };
-    let Some(timeout) = timeout else { return Ok(None) };
-    let days_ns = i64::from(timeout.days).saturating_mul(NS_PER_DAY);
-    match u64::try_from(days_ns.saturating_add(timeout.nanoseconds)) {
-        Ok(0) | Err(_) => Err(invalid("a timeout must be greater than zero")),
-        Ok(timeout_ns) => Ok(Some(timeout_ns)),
-    }
-}
-
-const NS_PER_DAY: i64 = 24 * 60 * 60 * 1_000_000_000;
 
 /// For each partition key column the marker bound to it, if all are bound to one each.
 fn key_markers(restrictions: &restrictions::Restrictions) -> Vec<u16> {
@@ -300,10 +276,30 @@ impl Planner<'_> {
         Ok(Term::Marker { index, data_type })
     }
 
-    fn bind_markers(&self, partition_key_indexes: Vec<u16>) -> Result<BindMarkers, CqlError> {
-        let mut columns = Vec::with_capacity(self.markers.len());
-        for slot in &self.markers {
+    /// Takes memory for the columns of a table as the answer to a conditional write names them, once.
+    fn charge_answer(&mut self, table: &TableContext) -> Result<(), CqlError> {
+        if self.answered_tables.insert(table.table().id) {
+            for column in &table.table().columns {
+                self.budget.charge(size_of::<ColumnSpec>() + column.name.len())?;
+                self.charge_told(&column.data_type)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes memory for a type as clients are told it.
+    fn charge_told(&mut self, data_type: &CqlType) -> Result<(), CqlError> {
+        charge_type_option(data_type, &mut |bytes| self.budget.charge(bytes))
+    }
+
+    fn bind_markers(&mut self, partition_key_indexes: Vec<u16>) -> Result<BindMarkers, CqlError> {
+        let markers = std::mem::take(&mut self.markers);
+        let mut columns = Vec::with_capacity(markers.len());
+        for slot in &markers {
             let slot = slot.as_ref().ok_or_else(|| invalid("Cannot infer the type of a bind marker"))?;
+            let names = slot.keyspace.len() + slot.table.len() + slot.name.len();
+            self.budget.charge(size_of::<ColumnSpec>() + names)?;
+            self.charge_told(&slot.data_type)?;
             columns.push(ColumnSpec {
                 keyspace: slot.keyspace.clone(),
                 table: slot.table.clone(),

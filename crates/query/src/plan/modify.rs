@@ -405,6 +405,9 @@ impl Planner<'_> {
         if condition.is_some() {
             check_conditional(&table, &restrictions, &using)?;
         }
+        if condition.is_some() || answer.status_row {
+            self.charge_answer(&table)?;
+        }
         operations.sort_by_key(|operation| table.column(operation.column).id);
         let regulars = table.table().regulars().count();
         let set_regulars = operations.iter().filter(|operation| !table.is_static(operation.column)).count();

@@ -152,6 +152,9 @@ impl Planner<'_> {
             self.budget.step()?;
             let of_table = context.table().keyspace.len() + context.table().name.len();
             self.budget.charge(size_of::<Named>() + size_of::<ColumnSpec>() + 2 * named.name.len() + of_table)?;
+            if !is_json {
+                self.charge_told(&named.data_type)?;
+            }
         }
         let mut reads = vec![false; context.table().columns.len()];
         named.iter().for_each(|named| mark_reads(&named.selector, &mut reads));

@@ -2,8 +2,8 @@
 
 use super::super::ast::{
     ArithmeticOperator, Assignment, AssignmentOperation, Batch, BatchKind, Condition, ConditionTest, Delete, Direction,
-    Duration, Expression, Insert, InsertSource, JsonDefault, Literal, Modification, Ordering, OrderingKind, Select,
-    Selection, Statement, Transaction, Update, Using,
+    Expression, Insert, InsertSource, JsonDefault, Modification, Ordering, OrderingKind, Select, Selection, Statement,
+    Transaction, Update, Using,
 };
 use super::Formatter;
 
@@ -68,15 +68,7 @@ impl Formatter<'_> {
         let offset = self.aside(|formatter| formatter.optional(" OFFSET ", select.offset.as_ref()));
         self.in_marker_order([limit, offset], "");
         self.flag(select.allow_filtering, " ALLOW FILTERING");
-        self.timeout(" USING ", select.timeout);
-    }
-
-    fn timeout(&mut self, introduction: &str, timeout: Option<Duration>) {
-        if let Some(timeout) = timeout {
-            self.push(introduction);
-            self.push("TIMEOUT ");
-            self.literal(&Literal::Duration(timeout));
-        }
+        self.optional(" USING TIMEOUT ", select.timeout.as_ref());
     }
 
     /// An introduction and an expression, if there is one.
@@ -147,9 +139,8 @@ impl Formatter<'_> {
         self.push(" USING ");
         let timestamp = self.aside(|formatter| formatter.optional("TIMESTAMP ", using.timestamp.as_ref()));
         let ttl = self.aside(|formatter| formatter.optional("TTL ", using.ttl.as_ref()));
-        self.in_marker_order([timestamp, ttl], " AND ");
-        let is_first = using.timestamp.is_none() && using.ttl.is_none();
-        self.timeout(if is_first { "" } else { " AND " }, using.timeout);
+        let timeout = self.aside(|formatter| formatter.optional("TIMEOUT ", using.timeout.as_ref()));
+        self.in_marker_order([timestamp, ttl, timeout], " AND ");
     }
 
     fn update(&mut self, update: &Update) {
@@ -197,8 +188,10 @@ impl Formatter<'_> {
         self.flag(!delete.targets.is_empty(), " ");
         self.push("FROM ");
         self.qualified(&delete.table);
-        self.optional(" USING TIMESTAMP ", delete.timestamp.as_ref());
-        self.timeout(if delete.timestamp.is_none() { " USING " } else { " AND " }, delete.timeout);
+        self.flag(delete.timestamp.is_some() || delete.timeout.is_some(), " USING ");
+        let timestamp = self.aside(|formatter| formatter.optional("TIMESTAMP ", delete.timestamp.as_ref()));
+        let timeout = self.aside(|formatter| formatter.optional("TIMEOUT ", delete.timeout.as_ref()));
+        self.in_marker_order([timestamp, timeout], " AND ");
         self.where_clause(&delete.where_clause);
         self.condition(delete.condition.as_ref());
         self.flag(delete.returns_status, " RETURNS STATUS AS ROW");

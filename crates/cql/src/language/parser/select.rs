@@ -3,7 +3,7 @@
 //! Always true: clauses come in the one order that the grammar has, each at most once (YCQL's `LIMIT` and `OFFSET` in either).
 
 use super::super::ast::{
-    Direction, Duration, Expression, Literal, Ordering, OrderingKind, Select, Selection, Selector, Statement,
+    Direction, Expression, Literal, Ordering, OrderingKind, Select, Selection, Selector, Statement,
 };
 use super::super::keyword::Keyword;
 use super::super::lexer::{Kind, Symbol};
@@ -50,16 +50,19 @@ impl Parser<'_> {
         self.token_text(self.current).eq_ignore_ascii_case("timeout")
     }
 
-    /// `TIMEOUT 30s`
-    pub(super) fn timeout(&mut self) -> Result<Duration> {
+    /// `TIMEOUT 30s` or `TIMEOUT ?`
+    pub(super) fn timeout(&mut self) -> Result<Expression> {
         if !self.at_timeout() {
             return Err(self.unexpected("TIMEOUT"));
         }
         self.bump();
+        if self.at_marker() {
+            return self.marker_expression();
+        }
         let token = self.current;
         match self.constant(false)? {
             Literal::Duration(duration) if duration.months == 0 && duration.days >= 0 && duration.nanoseconds >= 0 => {
-                Ok(duration)
+                Ok(Expression::Literal(Literal::Duration(duration)))
             }
             _ => Err(self.syntax_error(token, "a timeout is a duration without months, such as 30s".to_owned())),
         }

@@ -245,7 +245,11 @@ fn select() -> impl Strategy<Value = Statement> {
                 limit: None,
                 offset: None,
                 allow_filtering: false,
-                timeout: json.then_some(Duration { months: 0, days: 1, nanoseconds: 7_000_000 }),
+                timeout: json.then_some(Expression::Literal(Literal::Duration(Duration {
+                    months: 0,
+                    days: 1,
+                    nanoseconds: 7_000_000,
+                }))),
             }))
         },
     )

@@ -94,7 +94,7 @@ async fn a_write_that_left_with_answers_that_did_not_is_not_sent_again() {
     cluster.hub.full_of_answers.write().insert(1);
     let mut asked = Vec::new();
     wire::put_frame(&mut asked, wire::FrameKind::Requests, 5);
-    wire::put_fetch(&mut asked, 1, own, &one(b"k"));
+    wire::put_fetch(&mut asked, 1, own, &one(b"k"), None);
     router.receive(NodeId(1), &asked);
     let collected: Arc<Collected> = Arc::default();
     let sink = Arc::clone(&collected) as Arc<dyn WriteSink>;
@@ -252,7 +252,7 @@ async fn no_frame_whatever_its_bytes_does_harm() {
     let (cluster, tablet) = two(impatient()).await;
     let mut valid = Vec::new();
     wire::put_frame(&mut valid, wire::FrameKind::Requests, 5);
-    wire::put_fetch(&mut valid, 1, tablet, &one(b"key"));
+    wire::put_fetch(&mut valid, 1, tablet, &one(b"key"), None);
     wire::put_write(&mut valid, 2, tablet, put(b"key", b"value").as_bytes());
     let mut answers = Vec::new();
     wire::put_frame(&mut answers, wire::FrameKind::Answers, 5);

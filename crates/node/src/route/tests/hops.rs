@@ -119,6 +119,7 @@ async fn one_visit_brings_the_header_of_a_partition_once_there_are_headers() {
     let (header, static_row, row) = (with(key::push_header), with(key::push_static), with(key::push_row));
     cluster.put(2, tablet, &static_row, b"static").await.unwrap();
     let fetch = Fetch {
+        deadline_ns: None,
         staleness_ms: None,
         header: Some((PARTITION_DELETIONS, header)),
         static_row: Some(static_row),

@@ -1,7 +1,9 @@
-//! Reads beside writes that change all that they read.
+//! Reads beside writes that change all that they read, and reads that have no time left.
 
 use super::{Cluster, RouteOptions, sent};
+use diorite_base::NodeId;
 use diorite_base::mutation::{Mutation, OperationKind};
+use diorite_base::write::KvError;
 use diorite_query::kv::several::{self, Several, Span};
 use diorite_query::kv::{Fetch, FetchRows, Fetched};
 use std::sync::Arc;
@@ -56,4 +58,32 @@ async fn all_parts_of_a_read_are_of_one_moment() {
         tokio::task::yield_now().await;
     }
     writes.await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_read_that_has_no_time_left_ends_where_it_is_carried_out() {
+    let cluster = Cluster::start(2, 1, RouteOptions::default()).await;
+    let tablet = cluster.tablet(|replicas| replicas == [NodeId(2)]);
+    cluster.wait_for_leader(tablet).await;
+    cluster.router(2).write(tablet, all(7)).await.unwrap();
+    // More keys than are looked up where the request is taken.
+    let others = (0..200).map(|n| Span::key([key(n), vec![n; 8]].concat()));
+    let keys: Vec<Span> = (0..6).map(|n| Span::key(key(n))).chain(others).collect();
+    let several = Several { spans: several::encode(&keys), reverse: false, max_entries: 1_000, max_bytes: 1 << 20 };
+    for asked in [1, 2] {
+        let router = cluster.router(asked);
+        let fetch = |deadline_ns| Fetch {
+            rows: FetchRows::Several(several.clone()),
+            deadline_ns: Some(deadline_ns),
+            ..Fetch::default()
+        };
+        let now_ns = router.clock.monotonic_ns();
+        let fetched = cluster.fetch(asked, tablet, fetch(now_ns + 4_000_000_000)).await.unwrap();
+        assert_eq!(fetched.chunk.ends.len(), 6);
+        // Whoever asks gives up after five seconds, and would say so.
+        match cluster.fetch(asked, tablet, fetch(now_ns)).await {
+            Err(KvError::Timeout(waited)) => assert!(waited.after_ms < 5_000, "node {asked}: {waited:?}"),
+            other => panic!("node {asked}: {other:?}"),
+        }
+    }
 }

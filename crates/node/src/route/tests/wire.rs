@@ -37,6 +37,7 @@ fn fetch() -> impl Strategy<Value = Fetch> {
         static_row,
         rows,
         needs_disk: false,
+        deadline_ns: None,
         fold,
     })
 }
@@ -66,17 +67,17 @@ fn error() -> impl Strategy<Value = KvError> {
 
 proptest! {
     #[test]
-    fn requests_come_back_as_they_went(id: u64, tablet: u64, asked in fetch(), mutation: Vec<u8>, run: u64) {
+    fn requests_come_back_as_they_went(id: u64, tablet: u64, asked in fetch(), left_ms: Option<u64>, mutation: Vec<u8>, run: u64) {
         let mut frame = Vec::new();
         wire::put_frame(&mut frame, FrameKind::Requests, run);
-        wire::put_fetch(&mut frame, id, TabletId(tablet), &asked);
+        wire::put_fetch(&mut frame, id, TabletId(tablet), &asked, left_ms);
         wire::put_write(&mut frame, id, TabletId(tablet), &mutation);
         let (kind, incarnation, mut items) = wire::read_frame(&frame).unwrap();
         prop_assert_eq!((kind, incarnation), (FrameKind::Requests, run));
         let read = wire::read_request(&mut items).unwrap();
         prop_assert_eq!((read.id, read.tablet), (id, TabletId(tablet)));
         let OperationRef::Fetch(found) = read.operation else { panic!("a read") };
-        prop_assert_eq!(found.to_fetch(), asked.clone());
+        prop_assert_eq!((found.to_fetch(), found.left_ms), (asked.clone(), left_ms));
         let (mut scratch, mut other) = (Vec::new(), Vec::new());
         if let (Some((_, found)), Some((_, asked))) = (&found.header, &FetchRef::from(&asked).header) {
             prop_assert_eq!(found.join(&mut scratch), asked.join(&mut other));

@@ -68,7 +68,7 @@ impl Unit {
 
     /// Rows and ranges of a partition.
     fn of_partition(tablet: TabletId, partition: &PartitionKey, ranges: &[KeyRange], resumed: Option<u64>) -> Self {
-        let spans = ranges.iter().map(|range| within(partition, range)).collect();
+        let spans = ranges.iter().map(|range| range.span(&partition.prefix)).collect();
         Self { tablet, spans, partition: partition.prefix.clone(), resumed }
     }
 
@@ -87,14 +87,6 @@ impl Unit {
             ..Partial::begin(limits)
         }
     }
-}
-
-/// A row or range of a partition.
-fn within(partition: &PartitionKey, range: &KeyRange) -> Span {
-    let prefix = partition.prefix.as_slice();
-    let start = [prefix, &range.start].concat();
-    let end = range.end.as_ref().map(|end| [prefix, end].concat());
-    Span { start, end, if_flags: 0 }
 }
 
 /// How many of the spans one piece asks for.
@@ -179,7 +171,7 @@ impl<K: Kv> Read<'_, K> {
                 };
                 spans.push(Span::key_if(PARTITION_DELETIONS, with(key::push_header)));
                 spans.extend(self.plan.reads_statics.then(|| Span::key(with(key::push_static))));
-                spans.extend(ranges.iter().map(|range| within(partition, range)));
+                spans.extend(ranges.iter().map(|range| range.span(&partition.prefix)));
             }
             Unit { tablet, spans, partition: Vec::new(), resumed: None }
         });
