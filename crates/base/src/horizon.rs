@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_horizon_that_is_ahead_of_the_clock_lets_go_of_less() {
+    fn a_horizon_that_is_ahead_of_the_clock_is_as_of_the_clock() {
         let horizon = Horizon { now_s: 1_000, rows_s: 900, ranges_s: 5 };
         assert_eq!(horizon.no_later_than(1_000), horizon);
         assert_eq!(horizon.no_later_than(u32::MAX), horizon);

@@ -60,8 +60,8 @@ impl Router {
         let (answer, answered) = oneshot::channel();
         let until_ns = fetch.deadline_ns;
         let work = Work::Fetch { fetch, answer };
-        let patience_ns = self.options.read_patience.as_nanos() as u64;
-        self.ask(Asked::new_until(tablet, work, self.clock.monotonic_ns(), patience_ns, until_ns))?;
+        let limit_ns = self.options.read_patience.as_nanos() as u64;
+        self.ask(Asked::new_until(tablet, work, self.clock.monotonic_ns(), limit_ns, until_ns))?;
         answered.await.unwrap_or(Err(KvError::Unavailable(tablet)))
     }
 

@@ -56,16 +56,16 @@ impl Asked {
         })
     }
 
-    /// As [`Self::new`], if it is to end before `patience_ns` are over: at `until_ns`, and wherever it is carried out.
+    /// As [`Self::new`], if it is to end before `limit_ns` are over: at `until_ns`, and wherever it is carried out.
     pub(super) fn new_until(
         tablet: TabletId,
         work: Work,
         now_ns: u64,
-        patience_ns: u64,
+        limit_ns: u64,
         until_ns: Option<u64>,
     ) -> Request {
-        let left_ns = until_ns.map(|until_ns| until_ns.saturating_sub(now_ns)).filter(|left_ns| *left_ns < patience_ns);
-        let mut request = Self::new(tablet, work, now_ns, left_ns.unwrap_or(patience_ns));
+        let left_ns = until_ns.map(|until_ns| until_ns.saturating_sub(now_ns)).filter(|left_ns| *left_ns < limit_ns);
+        let mut request = Self::new(tablet, work, now_ns, left_ns.unwrap_or(limit_ns));
         request.left_ms = left_ns.map(|left_ns| left_ns.div_ceil(1_000_000));
         request
     }
