@@ -151,9 +151,9 @@ impl Mutation {
         self.push_marked(kind, if stamped { STAMPED } else { 0 }, key, value);
     }
 
-    /// As [`Self::push`], of a value with elements of lists whose places the log decides.
-    pub fn push_unplaced(&mut self, kind: OperationKind, stamped: bool, key: &[u8], value: &[u8]) {
-        self.push_marked(kind, UNPLACED | if stamped { STAMPED } else { 0 }, key, value);
+    /// As [`Self::push`]. `unplaced`: the value has elements of lists whose places the log decides.
+    pub fn push_row(&mut self, kind: OperationKind, stamped: bool, unplaced: bool, key: &[u8], value: &[u8]) {
+        self.push_marked(kind, if unplaced { UNPLACED } else { 0 } | if stamped { STAMPED } else { 0 }, key, value);
     }
 
     fn push_marked(&mut self, kind: OperationKind, marks: u8, key: &[u8], value: &[u8]) {

@@ -442,10 +442,7 @@ impl<K: Kv> QueryEngine<K> {
         let is_whole = is_stamped && !packed.has_unset && (plan.names_every_column || deletes_row);
         let kind = if is_whole { OperationKind::Overwrite } else { OperationKind::Merge };
         let mut mutation = Mutation::blind(timing.explicit_us);
-        match packed.is_unplaced {
-            true => mutation.push_unplaced(kind, is_stamped, &scratch.key, &scratch.value),
-            false => mutation.push(kind, is_stamped, &scratch.key, &scratch.value),
-        }
+        mutation.push_row(kind, is_stamped, packed.is_unplaced, &scratch.key, &scratch.value);
         if plan.kind == ModifyKind::Delete {
             mutation.mark_deletion();
         }

@@ -404,10 +404,7 @@ impl Pending {
         for operation in &self.program.operations {
             if let ProgramOperation::Row { is_overwrite, is_stamped, is_unplaced, key, value } = operation {
                 let kind = if *is_overwrite { OperationKind::Overwrite } else { OperationKind::Merge };
-                match is_unplaced {
-                    true => mutation.push_unplaced(kind, *is_stamped, key, value),
-                    false => mutation.push(kind, *is_stamped, key, value),
-                }
+                mutation.push_row(kind, *is_stamped, *is_unplaced, key, value);
             }
         }
         mutation
