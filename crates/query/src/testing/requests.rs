@@ -591,6 +591,22 @@ fn named_rows_are_read_several_at_a_time_and_given_in_order() {
 }
 
 #[test]
+fn how_clients_are_told_types_is_charged_to_the_plan() {
+    let database = Database::with_keyspace();
+    let parts = vec!["int"; 2_000].join(", ");
+    database.run(&format!("CREATE TABLE wide (k int PRIMARY KEY, t tuple<{parts}>)")).unwrap();
+    let select = |count: usize| database.run(&format!("SELECT {} FROM wide WHERE k = 1", vec!["t"; count].join(", ")));
+    select(200).unwrap();
+    let (code, message) = refused(select(4_000));
+    assert_eq!(code, ErrorCode::Invalid);
+    assert!(message.contains("PLAN_BYTES"), "{message}");
+    let markers = vec!["?"; 4_000].join(", ");
+    let (_, message) =
+        refused(database.run(&format!("SELECT k FROM wide WHERE k = 1 AND t IN ({markers}) ALLOW FILTERING")));
+    assert!(message.contains("PLAN_BYTES"), "{message}");
+}
+
+#[test]
 fn named_partitions_of_one_tablet_are_read_in_one_visit() {
     let database = Database::with_keyspace();
     database.run("CREATE TABLE t (k int, c int, s int STATIC, v int, PRIMARY KEY (k, c)) WITH tablets = 1").unwrap();
