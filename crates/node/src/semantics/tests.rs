@@ -353,9 +353,13 @@ fn deletions_go_where_clients_give_timestamps_once_all_files_are_merged_in_level
             tablet.flush();
         }
         assert!(tablet.data().get(&actions::key_of_first_row()).unwrap().is_some());
-        // What is a merge of several writes becomes one value first.
-        tablet.compact(1);
-        tablet.compact(1);
+        // What is a merge of several writes becomes one value first; and only what has changed is compacted.
+        for index in 5..8 {
+            let entry = time_passes(BEGIN_US + 60_000_000 + index as i64, 5);
+            apply_alone(tablet.data(), &TabletEvaluator, (index, 1), &entry).unwrap();
+            tablet.flush();
+            tablet.compact(1);
+        }
         assert!(tablet.data().get(&actions::key_of_first_row()).unwrap().is_none(), "{style:?}");
     }
 }
