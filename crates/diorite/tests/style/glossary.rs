@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use crate::documents::prose;
 use crate::{committed_files, expect_none, read, root};
 
 const GLOSSARY: &str = "docs/glossary.md";
@@ -98,18 +99,35 @@ fn occurrences(phrases: &[Vec<String>], words: &[String]) -> Vec<usize> {
 }
 
 /// The retired phrases, as written and as words.
-fn phrases() -> (Vec<String>, Vec<Vec<String>>) {
-    let written: Vec<String> =
-        terms().into_iter().filter(|term| !term.documents_only).flat_map(|term| term.retired).collect();
+fn phrases(also_documents_only: bool) -> (Vec<String>, Vec<Vec<String>>) {
+    let written: Vec<String> = terms()
+        .into_iter()
+        .filter(|term| also_documents_only || !term.documents_only)
+        .flat_map(|term| term.retired)
+        .collect();
     let apart = written.iter().map(|phrase| phrase.split([' ', '-']).map(str::to_owned).collect()).collect();
     (written, apart)
+}
+
+#[test]
+fn documents_use_no_retired_word() {
+    let (written, phrases) = phrases(true);
+    let mut findings = Vec::new();
+    for path in committed_files().into_iter().filter(|path| path.ends_with(".md")) {
+        let text: String = prose(&read(&path)).into_iter().fold(String::new(), |text, (_, line)| text + &line + "\n");
+        let counts = occurrences(&phrases, &words(&text));
+        for (phrase, count) in written.iter().zip(counts).filter(|(_, count)| *count > 0) {
+            findings.push(format!("{path}: {phrase} ({count})"));
+        }
+    }
+    expect_none("retired words in documents (docs/glossary.md says what to write instead):", &findings);
 }
 
 /// Crate and phrase, and how often the one contains the other.
 type Counts = BTreeMap<(String, String), usize>;
 
 fn counts_in_code() -> Counts {
-    let (written, phrases) = phrases();
+    let (written, phrases) = phrases(false);
     let mut counts = Counts::new();
     for path in committed_files() {
         let Some((name, _)) = path.strip_prefix("crates/").and_then(|rest| rest.split_once('/')) else { continue };
