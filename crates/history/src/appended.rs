@@ -3,7 +3,7 @@
 //! Always true: an append of unknown outcome may be there or not; of two appends at once either may come first.
 
 use crate::violation::Violation;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What became of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -96,7 +96,8 @@ pub fn check_several(writes: &[Several], found: &BTreeMap<u64, usize>, places: u
             return Err(Violation::Several { number: write.number, ended: write.ended, found: count, places });
         }
     }
-    let invented = found.iter().find(|(number, _)| !writes.iter().any(|write| write.number == **number));
+    let known: BTreeSet<u64> = writes.iter().map(|write| write.number).collect();
+    let invented = found.iter().find(|(number, _)| !known.contains(number));
     invented.map_or(Ok(()), |(&key, &found)| Err(Violation::Invented { key, found: found as u64 }))
 }
 

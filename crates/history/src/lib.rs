@@ -3,7 +3,8 @@
 //! A test records each operation with its start, its end and its outcome ([`Recorder`]), and asks afterwards:
 //! is there, for each key, one order of the operations that agrees with what was answered and with real time
 //! ([`check_linearizable`]); and is everything there that was acknowledged, and nothing that was refused ([`check_acknowledged`], [`check_counter`],
-//! [`check_appended`], [`check_several`])?
+//! [`check_appended`], [`check_several`]); was each cell there for its lifetime ([`check_expiring`]), and what one batch writes read
+//! together ([`check_whole`])?
 //!
 //! Always true: an operation whose outcome is not known may have happened at any time after its start, or never; no checker
 //! takes it for either. A checker that cannot decide within its budget says so by an error, never by a pass. Nothing here
@@ -14,6 +15,7 @@
 mod acknowledged;
 mod appended;
 mod excerpt;
+mod expiring;
 mod linearizable;
 mod operation;
 mod prepare;
@@ -22,11 +24,14 @@ mod search;
 #[cfg(test)]
 mod tests;
 mod violation;
+mod whole;
 mod zones;
 
 pub use acknowledged::{Insert, check_acknowledged, check_counter};
 pub use appended::{Append, Ended, Several, check_appended, check_several};
+pub use expiring::{Expiring, Look, check_expiring};
 pub use linearizable::{check_linearizable, check_linearizable_within};
 pub use operation::{Action, Operation, Value};
 pub use recorder::{Full, Outcome, Recorder, Request, Ticket};
 pub use violation::Violation;
+pub use whole::check_whole;

@@ -65,6 +65,22 @@ pub enum Violation {
         /// In how many it was to be.
         places: usize,
     },
+    /// A cell with a lifetime was not there during it, or was there after it.
+    #[error("cell {key}: {reason}")]
+    Expiring {
+        /// The cell.
+        key: u64,
+        /// What cannot be.
+        reason: String,
+    },
+    /// A read found parts of different writes, though one batch writes all parts.
+    #[error("a read of key {key} is torn: {parts:?}")]
+    Torn {
+        /// The key.
+        key: u64,
+        /// What each part held.
+        parts: Vec<Value>,
+    },
     /// The budget did not suffice. Not a pass.
     #[error(
         "undecided: key {key} needs more than {budget} configurations, or has more than {} operations at once",

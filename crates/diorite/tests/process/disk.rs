@@ -1,7 +1,7 @@
 //! A full disk refuses writes with a clear error, still answers reads, and takes writes again when there is room.
 
 use crate::client::{Client, count, make_table};
-use crate::failing_disk::skip;
+use crate::disks::skip;
 use crate::server::Server;
 use diorite_cql::protocol::client::ClientResponse;
 use diorite_cql::protocol::{ErrorCode, Value};

@@ -1,7 +1,7 @@
 //! Replicas move between the disks of a node while it serves: here to one that was added, of another size.
 
 use crate::client::{Client, count};
-use crate::failing_disk::skip;
+use crate::disks::skip;
 use crate::server::{PATIENCE, Server};
 use diorite_base::random::{Random, SplitMix64};
 use diorite_cql::protocol::Value;

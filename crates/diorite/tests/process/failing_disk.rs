@@ -1,6 +1,7 @@
 //! One of a node's disks fails: only its replicas are lost, and they are rebuilt on the node's other disk from the other nodes.
 
 use crate::client::{Client, count};
+use crate::disks::skip;
 use crate::server::{PATIENCE, Server, fresh_address, fresh_addresses, refusal};
 use diorite_cql::protocol::Value;
 use diorite_cql::protocol::client::ClientResponse;
@@ -8,12 +9,6 @@ use serde_json::Value as Json;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
-
-/// Says that a test cannot be made here. Where everything must pass that is a failure: a test that is skipped in silence tests nothing.
-pub fn skip(why: &str) {
-    assert!(std::env::var_os("DIORITE_CI").is_none(), "not tested: {why}");
-    eprintln!("skipped: {why}");
-}
 
 /// A file system of its own in a file, that can be made to fail; unmounted when dropped.
 pub struct Disk {

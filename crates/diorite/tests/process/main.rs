@@ -8,7 +8,11 @@
 mod client;
 mod disk;
 mod disk_moves;
+#[path = "../common/disks.rs"]
+#[allow(dead_code, reason = "shared; each test binary uses a part")]
+mod disks;
 mod failing_disk;
+mod filled_disk;
 mod hostile;
 mod joining;
 mod kill;

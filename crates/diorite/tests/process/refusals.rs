@@ -1,7 +1,7 @@
 //! A node that must not start says why in one line, and damages nothing.
 
 use crate::client::{Client, count, make_table};
-use crate::failing_disk::skip;
+use crate::disks::skip;
 use crate::server::{Server, fresh_address, refusal};
 use std::fs;
 use std::process::Command;

@@ -2,7 +2,8 @@
 //! that serves and from one that is gone.
 
 use crate::client::Client;
-use crate::failing_disk::{Disk, skip};
+use crate::disks::skip;
+use crate::failing_disk::Disk;
 use crate::server::{PATIENCE, Server, command, fresh_address, fresh_addresses, get_within};
 use serde_json::Value;
 use std::io::{Read, Write};

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 /// How long a healthy cluster is waited for. Not a measurement.
 pub const RECOVERY: Duration = Duration::from_secs(120);
 
-/// Replicas of each tablet.
+/// Replicas of each tablet, where nothing else is said.
 const REPLICAS: usize = 3;
 
 /// What a node is doing.
@@ -38,20 +38,41 @@ pub struct Cluster {
     pub network: Network,
     relays: Vec<String>,
     processes: Vec<Mutex<Process>>,
+    /// The nodes' data directories.
+    data: Vec<PathBuf>,
     home: tempfile::TempDir,
+    replicas: usize,
     options: Vec<String>,
 }
 
 impl Cluster {
     /// Starts `nodes` nodes and waits until each serves and knows the others.
     pub fn start(nodes: usize, options: &[&str]) -> Self {
+        let home = tempfile::tempdir().unwrap();
+        let data = (0..nodes).map(|node| home.path().join(format!("node-{node}"))).collect();
+        Self::start_in(home, data, REPLICAS, options)
+    }
+
+    /// The same with one replica of each tablet, so that what a node holds is nowhere else.
+    pub fn start_unreplicated(nodes: usize, options: &[&str]) -> Self {
+        let home = tempfile::tempdir().unwrap();
+        let data = (0..nodes).map(|node| home.path().join(format!("node-{node}"))).collect();
+        Self::start_in(home, data, 1, options)
+    }
+
+    /// Starts nodes with these data directories.
+    pub fn start_on(data: Vec<PathBuf>, options: &[&str]) -> Self {
+        Self::start_in(tempfile::tempdir().unwrap(), data, REPLICAS, options)
+    }
+
+    fn start_in(home: tempfile::TempDir, data: Vec<PathBuf>, replicas: usize, options: &[&str]) -> Self {
+        let nodes = data.len();
         let mut addresses = fresh_addresses(2 * nodes);
         let relays = addresses.split_off(nodes);
         let network = Network::new(&addresses, &relays).unwrap();
         let processes = (0..nodes).map(|_| Mutex::new(Process { child: None, state: State::Down })).collect();
         let options = options.iter().map(|option| (*option).to_owned()).collect();
-        let home = tempfile::tempdir().unwrap();
-        let cluster = Self { addresses, network, relays, processes, home, options };
+        let cluster = Self { addresses, network, relays, processes, data, home, replicas, options };
         for node in 0..nodes {
             cluster.start_node(node);
             cluster.await_ready(node);
@@ -74,12 +95,11 @@ impl Cluster {
     pub fn start_node(&self, node: usize) {
         let mut process = self.processes[node].lock().unwrap();
         assert_eq!(process.state, State::Down);
-        let (data, log) = (self.home.path().join(format!("node-{node}")), self.log_path(node));
-        let log = File::options().create(true).append(true).open(log).unwrap();
+        let log = File::options().create(true).append(true).open(self.log_path(node)).unwrap();
         let advertised = format!("{}:{NODE_PORT}", self.relays[node]);
-        let mut command = command(&self.addresses[node], &data, &["--advertise-node-address", &advertised]);
+        let mut command = command(&self.addresses[node], &self.data[node], &["--advertise-node-address", &advertised]);
         if node == 0 {
-            command.args(["--rf", &REPLICAS.to_string()]);
+            command.args(["--rf", &self.replicas.to_string()]);
         } else {
             command.args(["--join", &format!("{}:{NODE_PORT}", self.relays[0])]);
         }
@@ -177,6 +197,12 @@ impl Cluster {
         child.kill().unwrap();
         child.wait().unwrap();
         process.state = State::Down;
+    }
+
+    /// `kill -9` of a node that may wait for a disk, and so ends only when that goes on: to be followed by [`Self::kill`].
+    pub fn begin_kill(&self, node: usize) {
+        let process = self.processes[node].lock().unwrap();
+        signal(process.child.as_ref().expect("a node that is up"), "-KILL");
     }
 
     /// SIGTERM to a running node; waits for its end, which must be a good one.

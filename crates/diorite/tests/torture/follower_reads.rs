@@ -11,6 +11,7 @@ use crate::session::{number, prepare};
 use crate::turn;
 use diorite_cql::protocol::client::{BoundValues, ClientPrepared, ClientRequest, ClientResponse, Parameters};
 use diorite_cql::protocol::{Consistency, Value};
+use std::collections::BTreeMap;
 use std::io;
 use std::time::{Duration, Instant};
 
@@ -22,6 +23,9 @@ const BOUND: Duration = Duration::from_secs(6);
 
 const KEYSPACE: &str =
     "CREATE KEYSPACE IF NOT EXISTS old WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 3}";
+
+/// Reads that are sent together.
+const MOST_AT_ONCE: usize = 500;
 
 /// The table of these tests.
 const TABLE: &str = "old.values";
@@ -41,23 +45,24 @@ impl Reader {
         Ok(Self { client, read, insert })
     }
 
-    fn send(&mut self, key: u64, consistency: Consistency) {
+    fn send(&mut self, stream: usize, key: u64, consistency: Consistency) {
         let bytes = key.to_be_bytes();
         let values = [Value::Set(&bytes)];
         let parameters = Parameters { consistency, values: BoundValues::Positional(&values), ..Parameters::default() };
         let execute = ClientRequest::Execute { id: &self.read.id, result_metadata_id: &[], parameters };
-        self.client.send(key as i16, &execute);
+        self.client.send(stream as i16, &execute);
     }
 
     /// Reads every key of a list at once; `None` for a read that failed.
     fn read(&mut self, keys: &[u64], consistency: Consistency) -> io::Result<Vec<(u64, Option<u64>)>> {
-        keys.iter().for_each(|key| self.send(*key, consistency));
+        keys.iter().enumerate().for_each(|(stream, key)| self.send(stream, *key, consistency));
         self.client.flush()?;
         let answer = |client: &mut Client| {
-            let (key, response) = client.receive()?;
+            let (stream, response) = client.receive()?;
+            let key = keys[stream as usize];
             match response {
-                ClientResponse::Rows(rows) => Ok((key as u64, rows.rows.first().map(|row| number(&row[0])))),
-                ClientResponse::Error(_) => Ok((key as u64, None)),
+                ClientResponse::Rows(rows) => Ok((key, rows.rows.first().map(|row| number(&row[0])))),
+                ClientResponse::Error(_) => Ok((key, None)),
                 other => panic!("{other:?}"),
             }
         };
@@ -121,6 +126,20 @@ pub fn wait_until_followed(cluster: &Cluster, node: usize, table: &str, keys: &[
         let Ok(found) = reader.read(keys, consistency) else { return false };
         let after = followed_and_forwarded(cluster, node);
         found.iter().all(|(_, value)| value.is_some()) && after.1 == before.1 && after.0 > before.0
+    });
+}
+
+/// Waits until a node answers all keys by itself, with what they are to hold; a key that is not there is `None`.
+pub fn wait_until_held(cluster: &Cluster, node: usize, table: &str, keys: &[u64], held: &[Option<u64>]) {
+    cluster.wait_for(&format!("node {node} to hold by itself what {table} is to hold"), || {
+        let Ok(mut reader) = Reader::connect(&cluster.addresses[node], table) else { return false };
+        let before = followed_and_forwarded(cluster, node);
+        let found: io::Result<Vec<_>> =
+            keys.chunks(MOST_AT_ONCE).map(|keys| reader.read(keys, Consistency::One)).collect();
+        let Ok(found) = found else { return false };
+        let is_own = followed_and_forwarded(cluster, node).1 == before.1;
+        let found: BTreeMap<u64, Option<u64>> = found.into_iter().flatten().collect();
+        is_own && keys.iter().zip(held).all(|(key, held)| found[key] == *held)
     });
 }
 
@@ -216,7 +235,7 @@ fn a_follower_that_is_cut_off_answers_for_no_longer_than_it_may() {
         write_all(&cluster, others, value);
         let written = Instant::now();
         let mut strong = Reader::connect(&cluster.addresses[node], TABLE).unwrap();
-        (0..KEYS).for_each(|key| strong.send(key, Consistency::Quorum));
+        (0..KEYS).for_each(|key| strong.send(key as usize, key, Consistency::Quorum));
         strong.client.flush().unwrap();
         let seen_old = read_past_the_bound(&cluster, node, written, value - 1, value);
         cluster.network.heal();

@@ -4,13 +4,18 @@
 //! once, so that a read tells which write it saw.
 
 use crate::cluster::Cluster;
-use crate::session::Session;
+use crate::session::{Session, number};
 use diorite_base::random::{Random, SplitMix64};
+use diorite_cql::protocol::Consistency;
+use diorite_cql::protocol::client::{ClientRequest, ClientResponse, Parameters};
 use diorite_history::{Insert, Outcome, Recorder, Request};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
+
+/// A row as it was answered.
+pub type Row = Vec<Option<Vec<u8>>>;
 
 /// Registers.
 pub const KEYS: u64 = 30;
@@ -183,20 +188,23 @@ impl Caller<'_> {
     }
 }
 
-/// All rows of the table that is only inserted, asked of one node, page by page.
+/// All rows of the table that is only inserted, asked of one node.
 pub fn read_inserts(cluster: &Cluster, node: usize) -> BTreeMap<u64, u64> {
-    let mut found = BTreeMap::new();
-    cluster.wait_for(&format!("all rows from node {node}"), || {
+    let rows = read_all(cluster, node, "SELECT k, v FROM torture.inserts");
+    rows.iter().map(|row| (number(&row[0]), number(&row[1]))).collect()
+}
+
+/// All rows of a statement, asked of one healthy node page by page.
+pub fn read_all(cluster: &Cluster, node: usize, statement: &str) -> Vec<Row> {
+    let mut found = Vec::new();
+    cluster.wait_for(&format!("node {node} to answer {statement}"), || {
         found.clear();
-        read_pages(cluster, node, &mut found).is_some()
+        read_pages(cluster, node, statement, &mut found).is_some()
     });
     found
 }
 
-fn read_pages(cluster: &Cluster, node: usize, found: &mut BTreeMap<u64, u64>) -> Option<()> {
-    use crate::session::number;
-    use diorite_cql::protocol::Consistency;
-    use diorite_cql::protocol::client::{ClientRequest, ClientResponse, Parameters};
+fn read_pages(cluster: &Cluster, node: usize, statement: &str, found: &mut Vec<Row>) -> Option<()> {
     let mut client = cluster.client(node);
     let mut paging_state: Option<Vec<u8>> = None;
     loop {
@@ -206,11 +214,10 @@ fn read_pages(cluster: &Cluster, node: usize, found: &mut BTreeMap<u64, u64>) ->
             paging_state: paging_state.as_deref(),
             ..Parameters::default()
         };
-        let statement = "SELECT k, v FROM torture.inserts";
         let ClientResponse::Rows(rows) = client.call(&ClientRequest::Query { statement, parameters }).ok()? else {
             return None;
         };
-        found.extend(rows.rows.iter().map(|row| (number(&row[0]), number(&row[1]))));
+        found.extend(rows.rows);
         paging_state = rows.metadata.paging_state;
         if paging_state.is_none() {
             return Some(());

@@ -10,12 +10,19 @@
 #[allow(dead_code, reason = "shared; each test binary uses a part")]
 mod client;
 mod cluster;
+#[path = "../common/disks.rs"]
+#[allow(dead_code, reason = "shared; each test binary uses a part")]
+mod disks;
 mod failover;
 mod faults;
 mod follower_reads;
+mod hang;
+mod in_part;
 mod load;
 mod long;
 mod network;
+mod power;
+mod rows;
 mod schema;
 #[path = "../common/server.rs"]
 #[allow(dead_code, reason = "shared; each test binary uses a part")]

@@ -91,7 +91,7 @@ impl Session {
         let outcome = match (self.execute(&id, &values)?, request) {
             (ClientResponse::Error(error), _) => self.refused(error),
             (ClientResponse::Rows(rows), Request::Read) => Outcome::Found(rows.rows.first().map(|row| number(&row[0]))),
-            (ClientResponse::Rows(rows), Request::CompareAndSet { expected, .. }) => applied(&rows, expected),
+            (ClientResponse::Rows(rows), Request::CompareAndSet { expected, .. }) => applied(&rows, "v", expected),
             (ClientResponse::Void, Request::Write(_)) => Outcome::Done,
             (other, request) => panic!("{request:?} of key {key} was answered {other:?}"),
         };
@@ -128,7 +128,7 @@ pub fn number(cell: &Option<Vec<u8>>) -> u64 {
 
 /// What a refused request has done: nothing, where the server says that it did not get to the tablet's log
 /// (`KvError::{Unavailable, NotLeader, NoSuchTablet, Overloaded}`) or could not even be understood; otherwise nobody knows.
-fn refusal(error: &CqlError) -> Outcome {
+pub fn refusal(error: &CqlError) -> Outcome {
     match error.code() {
         ErrorCode::Unavailable | ErrorCode::Overloaded | ErrorCode::IsBootstrapping | ErrorCode::Unprepared => {
             Outcome::NotDone
@@ -138,14 +138,14 @@ fn refusal(error: &CqlError) -> Outcome {
     }
 }
 
-/// The answer to a conditional statement: whether it was applied, and if not, what there was.
-fn applied(rows: &ClientRows, expected: Option<u64>) -> Outcome {
+/// The answer to a conditional statement on one column: whether it was applied, and if not, what there was.
+pub fn applied(rows: &ClientRows, column: &str, expected: Option<u64>) -> Outcome {
     let row = rows.rows.first().expect("a conditional statement has one row of answer");
     if row[0].as_deref() == Some(&[1]) {
         return Outcome::Done;
     }
-    let column = rows.metadata.columns.iter().position(|column| column.name == "v");
-    let found = column.and_then(|column| row[column].as_deref()).map(|bytes| number(&Some(bytes.to_vec())));
+    let place = rows.metadata.columns.iter().position(|found| found.name == column);
+    let found = place.and_then(|place| row[place].as_deref()).map(|bytes| number(&Some(bytes.to_vec())));
     assert_ne!(found, expected, "a statement was not applied although its condition holds");
     Outcome::Conflict(found)
 }
