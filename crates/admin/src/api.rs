@@ -96,6 +96,12 @@ pub struct NodeScrub {
     pub damaged: Vec<TabletId>,
     /// Why it ended before all was read, or why the node does not say, if so.
     pub stopped: Option<String>,
+    /// When it had read everything for the last time since it was started, milliseconds since 1970.
+    #[serde(default)]
+    pub finished_ms: Option<i64>,
+    /// How often it has found damage since it was started.
+    #[serde(default)]
+    pub damage_found: u64,
 }
 
 /// What is asked of one node about itself.
@@ -492,6 +498,15 @@ pub struct ClusterStatus {
     /// Replicas that their nodes cannot use.
     #[serde(default)]
     pub set_aside: usize,
+    /// Nodes, of those that are up, that have read everything they hold since they were started.
+    #[serde(default)]
+    pub scrubbed_nodes: usize,
+    /// Since when none of these has read everything again, milliseconds since 1970.
+    #[serde(default)]
+    pub scrubbed_ms: Option<i64>,
+    /// How often scrubs have found damage since these nodes were started.
+    #[serde(default)]
+    pub scrub_damage_found: u64,
     /// What the balancer does.
     pub balancer: BalancerStatus,
     /// What an operator had better look at, worst first.

@@ -42,6 +42,7 @@ pub(crate) fn status(status: &ClusterStatus) -> String {
             ),
         ),
         ("copies", format!("{}/s for each node", size(balancer.copy_rate_bytes))),
+        ("scrub", scrubs(status)),
         ("replace", format!("nodes that are silent for {}", duration(balancer.replace_after_ms / 1_000))),
         (
             "split",
@@ -72,6 +73,17 @@ pub(crate) fn logging(status: &LogStatus) -> String {
     format!("{:<12}{levels}\n{:<12}{slow_query}\n{:<12}{format}\n", "levels", "slow query", "format")
 }
 
+/// What scrubs have read and found.
+pub(crate) fn scrubs(status: &ClusterStatus) -> String {
+    let found = match status.scrub_damage_found {
+        0 => "no damage found".to_owned(),
+        found => format!("damage found {found} times"),
+    };
+    let since = status.scrubbed_ms.map_or_else(String::new, |then_ms| format!(", each since {} UTC", moment(then_ms)));
+    let (nodes, of) = (status.scrubbed_nodes, status.live_nodes);
+    format!("{nodes} of {of} nodes have read all that they hold since they were started{since}; {found}")
+}
+
 pub(crate) fn scrub(nodes: &[NodeScrub]) -> String {
     let state = |node: &NodeScrub| match (&node.stopped, node.is_running, node.tablets) {
         (_, true, _) => "running".to_owned(),
@@ -84,7 +96,7 @@ pub(crate) fn scrub(nodes: &[NodeScrub]) -> String {
         if ids.is_empty() { NOTHING.to_owned() } else { ids.join(" ") }
     };
     table(
-        ["node", "state", "tablets", "of", "read", "rate", "damaged"],
+        ["node", "state", "tablets", "of", "read", "rate", "damaged", "all read (UTC)"],
         nodes.iter().map(|node| {
             [
                 node.node.0.to_string(),
@@ -94,6 +106,7 @@ pub(crate) fn scrub(nodes: &[NodeScrub]) -> String {
                 size(node.bytes_read),
                 if node.rate_bytes == 0 { NOTHING.to_owned() } else { format!("{}/s", size(node.rate_bytes)) },
                 damaged(node),
+                or_dash(node.finished_ms, moment),
             ]
         }),
     )

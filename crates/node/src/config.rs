@@ -276,6 +276,10 @@ pub struct StartOptions {
     #[arg(long, value_name = "SIZE", default_value = "512MiB")]
     pub disk_reserve: Size,
 
+    /// Open replicas that are the only ones of their tablets though the Raft log of their disk is damaged, with what is left: acknowledged writes may be missing. See `admin tablet`.
+    #[arg(long)]
+    pub accept_lost_log: bool,
+
     /// Share of a disk, in percent, that is left free by replicas that are moved there. Given twice, the last one holds.
     #[arg(long, value_name = "PERCENT", default_value_t = 10, value_parser = clap::value_parser!(u64).range(0..=90), overrides_with = "move_reserve")]
     pub move_reserve: u64,

@@ -481,6 +481,7 @@ fn start_store(
         queue_bytes: (memory_bytes / 16).clamp(16 << 20, 256 << 20) as usize,
         replay_bytes,
         disk_reserve_bytes: options.disk_reserve.0,
+        accept_lost_log: options.accept_lost_log,
     };
     let shared = Shared::new(storage, Arc::new(RowSemantics))?;
     Ok(Store::start(store, shared, directories, Arc::clone(clock), Arc::clone(transport))?)

@@ -430,6 +430,8 @@ impl<K: Kv> QueryEngine<K> {
         if let Some(known) = self.prepared.get(&id) {
             let current = known.current.load();
             if current.planned.is_current(&catalog) {
+                // Somebody else may have prepared it: what columns there are is told to those only who may use them.
+                auth::check(&catalog, session, &current.planned)?;
                 known.must_prepare_again.store(false, Ordering::Relaxed);
                 return Ok(Reply::plain(Response::Prepared(Arc::clone(&current.reply))));
             }

@@ -1,7 +1,8 @@
 //! Replicas that cannot be used: they are set aside, each with its reason, while the node serves all others.
 //!
 //! ```text
-//! cannot be opened ──────────────┐
+//! cannot be opened, or its log
+//! has lost what was durable ─────┐
 //! cannot apply an entry ─────────┤             damaged, and a leader elsewhere is past it ─▶ files aside, empty replica with what it must remember ─▶ whole: files go
 //! damage found by a read, a      ├─▶ set aside
 //! compaction, a scrub ───────────┤             anything else that may pass (space, descriptors) ─▶ opened again after a while
@@ -10,7 +11,8 @@
 //!
 //! Always true: a replica is made anew only once a node answers that leads the tablet under a lease and has applied more than this one could, so that replicas which all fail at one entry all stay
 //! as they are; its former files stay on the disk until it is whole again; it neither votes nor counts for a lease until it holds what it has acknowledged (`diorite_raft::Recovered::floor`).
-//! The only replica of a tablet in which damage was found goes on serving what can be read: there is nothing to make it from. A failed disk is another matter (`disks`).
+//! The only replica of a tablet in which damage was found goes on serving what can be read: there is nothing to make it from. If its log is damaged, though, it serves nothing until an operator
+//! accepts the loss ([`crate::StoreOptions::accept_lost_log`]): what was acknowledged may be missing. A failed disk is another matter (`disks`).
 
 use crate::copy::{Copies, wait_until_unused};
 use crate::disks::Disk;
@@ -141,12 +143,17 @@ impl Inner {
             let Some(reason) = found.filter(|_| !self.aside.lock().contains_key(&handle.tablet)) else { continue };
             if self.is_alone(handle) {
                 self.note_aside(handle.tablet, handle.disk, (reason, true, 0), None);
-                if let Some(aside) = self.aside.lock().get_mut(&handle.tablet) {
-                    (aside.is_only, aside.next_ns) = (true, u64::MAX);
-                }
+                self.keep_only(handle.tablet);
             } else {
                 self.queues[handle.worker].command(Command::Fail(handle.tablet, reason));
             }
+        }
+    }
+
+    /// Nothing is done about a replica that was set aside: it is the only one.
+    pub(crate) fn keep_only(&self, tablet: TabletId) {
+        if let Some(aside) = self.aside.lock().get_mut(&tablet) {
+            (aside.is_only, aside.next_ns) = (true, u64::MAX);
         }
     }
 
@@ -293,6 +300,10 @@ impl Inner {
                 {
                     tracing::warn!(%tablet, %error, "what was set aside of a replica could not be removed");
                 }
+            }
+            if let Err(error) = disk.log.forget_damaged_files() {
+                let path = disk.directory.path().display();
+                tracing::warn!(%path, %error, "the files of a damaged raft log could not be removed");
             }
         }
     }

@@ -51,8 +51,9 @@ impl Disk {
     pub(crate) fn open(directory: DataDirectory, log_bytes: u64, reserve_bytes: u64) -> Result<Self, StorageError> {
         let (free_bytes, total_bytes) = directory.space_bytes()?;
         let log_limit_bytes = log_limit(log_bytes, total_bytes);
+        let held: Vec<GroupId> = directory.tablet_ids()?.into_iter().map(GroupId).collect();
         Ok(Self {
-            log: RaftLog::open(&directory.log(), log_limit_bytes)?,
+            log: RaftLog::open(&directory.log(), log_limit_bytes, &held)?,
             sync_progress: LogProgress::default(),
             log_limit_bytes,
             directory,

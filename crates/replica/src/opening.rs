@@ -38,6 +38,9 @@ impl Inner {
                     continue;
                 }
             };
+            if !self.goes_by_its_log(&open, disk, &mut fresh[disk]) {
+                continue;
+            }
             self.move_memory(open.tablet, disk, &mut fresh[disk])?;
             let voters = open.founders.iter().map(|node| node.0).collect();
             let conf_state = ConfState { voters, ..ConfState::default() };
@@ -60,7 +63,43 @@ impl Inner {
             }
         }
         self.forget_elsewhere(&placed)?;
-        self.start_replicas(placed)
+        let has_catalog = placed.iter().any(|(open, _)| GroupId::from(open.tablet) == GroupId::CATALOG);
+        self.start_replicas(placed)?;
+        if has_catalog { self.show_damage_of_catalog().map_err(storage_error) } else { Ok(()) }
+    }
+
+    /// Whether a replica goes by what its log holds, damaged or not. If not, it is set aside. The catalog's never is, as the node would not know what else it has.
+    fn goes_by_its_log(&self, open: &OpenTablet, disk: usize, batch: &mut LogBatch) -> bool {
+        let group = GroupId::from(open.tablet);
+        let Some(reason) = self.disks[disk].log.damage(group) else { return true };
+        let is_only = open.members.voters.iter().all(|voter| *voter == self.context.node);
+        let tablet = open.tablet;
+        if group == GroupId::CATALOG {
+            tracing::warn!(event = "aside", %tablet, reason, "the catalog goes on with what is left of its log");
+        } else if is_only && self.options.accept_lost_log {
+            tracing::warn!(event = "aside", %tablet, reason, "the only replica of a tablet goes on with what is left of its log, as it was told to");
+            batch.forget_damage(group);
+        } else {
+            self.set_unopened_aside(tablet, disk, &StorageError::Corrupt(reason));
+            return false;
+        }
+        true
+    }
+
+    /// Where others vote in the catalog's group, they say how far it has acknowledged. Where nobody does, the damage is shown until somebody has accepted it.
+    fn show_damage_of_catalog(&self) -> Result<(), StorageError> {
+        let tablet = TabletId(GroupId::CATALOG.0);
+        let Some(handle) = self.tablets.load().get(&tablet).cloned() else { return Ok(()) };
+        let log = &self.disks[handle.disk].log;
+        let Some(reason) = log.damage(GroupId::CATALOG) else { return Ok(()) };
+        if self.is_alone(&handle) && !self.options.accept_lost_log {
+            self.set_unopened_aside(tablet, handle.disk, &StorageError::Corrupt(reason));
+            self.keep_only(tablet);
+            return Ok(());
+        }
+        let mut batch = LogBatch::default();
+        batch.forget_damage(GroupId::CATALOG);
+        log.write(&mut batch, true).map(drop)
     }
 
     /// Those that cannot be opened do not keep the others from it.

@@ -43,6 +43,10 @@ pub struct ScrubStatus {
     pub damaged: Vec<TabletId>,
     /// Why it ended before all was read, if so.
     pub stopped: Option<String>,
+    /// When everything had been read for the last time since the node was started, milliseconds since 1970.
+    pub finished_ms: Option<i64>,
+    /// How often damage was found since the node was started.
+    pub damage_found: u64,
 }
 
 #[derive(Default)]
@@ -57,6 +61,15 @@ struct State {
     /// When the next such pass begins, nanoseconds.
     next_ns: u64,
     status: ScrubStatus,
+}
+
+impl State {
+    /// The status of a pass that begins: what was found before is not forgotten.
+    fn begun(&self, is_asked_for: bool, rate_bytes: u64, tablets: usize) -> ScrubStatus {
+        let ScrubStatus { finished_ms, damage_found, .. } = self.status;
+        let (is_running, is_new) = (true, ScrubStatus::default());
+        ScrubStatus { is_running, is_asked_for, rate_bytes, tablets, finished_ms, damage_found, ..is_new }
+    }
 }
 
 /// What the thread and those who ask for something share.
@@ -77,7 +90,7 @@ impl Scrub {
         let mut state = self.state.lock();
         (state.asked, state.is_stopped) = (Some(rate_bytes), state.status.is_running);
         // Whoever asks how it gets on must not find the last one.
-        state.status = ScrubStatus { is_running: true, is_asked_for: true, rate_bytes, ..ScrubStatus::default() };
+        state.status = state.begun(true, rate_bytes, 0);
         self.changed.notify_all();
     }
 
@@ -100,13 +113,16 @@ impl Scrub {
         self.state.lock().status.clone()
     }
 
-    /// Waits; false when the pass under way is to end.
-    fn pause(&self, nanoseconds: u64) -> bool {
+    /// Waits until then, by that clock; false when the pass under way is to end.
+    fn pause(&self, until_ns: u64, now_ns: impl Fn() -> u64) -> bool {
         let mut state = self.state.lock();
-        if nanoseconds > 0 && !state.closed && !state.is_stopped {
-            self.changed.wait_for(&mut state, Duration::from_nanos(nanoseconds));
+        loop {
+            if state.closed || state.is_stopped {
+                return false;
+            }
+            let Some(left_ns) = until_ns.checked_sub(now_ns()).filter(|left_ns| *left_ns > 0) else { return true };
+            self.changed.wait_for(&mut state, Duration::from_nanos(left_ns).min(LOOK));
         }
-        !state.closed && !state.is_stopped
     }
 
     /// The next pass: its rate, and whether it was asked for; `None` when the store is closing. A rate of `None` is that of a pass that runs by itself.
@@ -134,8 +150,8 @@ impl Scrub {
 }
 
 /// The rate of a pass that runs by itself: it is done in half the time that it is given.
-fn own_rate(bytes: u64, days: u64) -> u64 {
-    (bytes / (days.max(1) * 43_200)).max(LEAST_RATE_BYTES)
+fn own_rate(bytes: u64, days: u64, least_bytes: u64) -> u64 {
+    (bytes / (days.max(1) * 43_200)).max(least_bytes)
 }
 
 /// Runs until the store closes.
@@ -163,10 +179,8 @@ impl Inner {
         let bytes: u64 = self.tablets.load().values().map(|handle| handle.data.files_bytes()).sum();
         let rate_bytes = {
             let mut state = self.scrub.state.lock();
-            let rate_bytes = asked.unwrap_or_else(|| own_rate(bytes, state.days));
-            let (is_running, is_asked_for) = (true, asked.is_some());
-            state.status =
-                ScrubStatus { is_running, is_asked_for, rate_bytes, tablets: tablets.len(), ..ScrubStatus::default() };
+            let rate_bytes = asked.unwrap_or_else(|| own_rate(bytes, state.days, LEAST_RATE_BYTES));
+            state.status = state.begun(asked.is_some(), rate_bytes, tablets.len());
             rate_bytes
         };
         if !tablets.is_empty() {
@@ -180,7 +194,9 @@ impl Inner {
             return;
         }
         state.status.is_running = false;
-        if !is_whole && state.status.stopped.is_none() {
+        if is_whole {
+            state.status.finished_ms = Some(self.context.clock.wall_us() / 1_000);
+        } else if state.status.stopped.is_none() {
             state.status.stopped = Some("the node is stopping".to_owned());
         }
         let ScrubStatus { bytes_read, tablets_read, damaged, .. } = &state.status;
@@ -204,18 +220,20 @@ impl Inner {
         first: T,
         read: impl Fn(&Self, &T) -> Piece<T>,
     ) -> bool {
+        let clock = || self.context.clock.monotonic_ns();
         let mut next = Some(first);
         while let Some(from) = next {
-            let began_ns = self.context.clock.monotonic_ns();
+            let began_ns = clock();
             let bytes = match read(self, &from) {
                 Piece::Read(bytes, more) => {
                     next = more;
                     bytes
                 }
-                Piece::Gone => return self.scrub.pause(0),
+                Piece::Gone => return self.scrub.pause(0, clock),
                 Piece::Damaged(reason) => {
                     tracing::error!(event = "scrub", %tablet, reason, "a scrub has found damage");
                     let mut state = self.scrub.state.lock();
+                    state.status.damage_found += 1;
                     if !state.status.damaged.contains(&tablet) {
                         state.status.damaged.push(tablet);
                     }
@@ -225,9 +243,9 @@ impl Inner {
             };
             self.scrub.state.lock().status.bytes_read += bytes;
             self.context.counters.scrubbed(bytes);
-            let took_ns = self.context.clock.monotonic_ns() - began_ns;
-            let due_ns = bytes.saturating_mul(1_000_000_000).checked_div(rate_bytes).unwrap_or(0);
-            if !self.scrub.pause(due_ns.saturating_sub(took_ns)) {
+            let due_ns = u128::from(bytes) * 1_000_000_000 / u128::from(rate_bytes.max(1));
+            let due_ns = if rate_bytes == 0 { 0 } else { u64::try_from(due_ns).unwrap_or(u64::MAX) };
+            if !self.scrub.pause(began_ns.saturating_add(due_ns), clock) {
                 return false;
             }
         }
@@ -289,9 +307,9 @@ mod tests {
 
     #[test]
     fn a_pass_that_runs_by_itself_is_spread_over_its_days_and_never_slower_than_the_least() {
-        assert_eq!(own_rate(0, 30), LEAST_RATE_BYTES);
-        assert_eq!(own_rate(43_200 << 30, 1), 1 << 30);
-        assert_eq!(own_rate(43_200 << 30, 16), 64 << 20);
+        assert_eq!(own_rate(0, 30, LEAST_RATE_BYTES), LEAST_RATE_BYTES);
+        assert_eq!(own_rate(43_200 << 30, 1, LEAST_RATE_BYTES), 1 << 30);
+        assert_eq!(own_rate(43_200 << 30, 16, LEAST_RATE_BYTES), 64 << 20);
     }
 
     #[test]
@@ -300,9 +318,9 @@ mod tests {
         scrub.begin(7);
         assert!(scrub.status().is_running);
         assert_eq!(scrub.next(|| 0), Some(Some(7)));
-        assert!(scrub.pause(0));
+        assert!(scrub.pause(0, || 0));
         scrub.stop();
-        assert!(!scrub.pause(u64::MAX), "it ends at once");
+        assert!(!scrub.pause(u64::MAX, || 0), "it ends at once");
         assert!(!scrub.status().is_running);
         scrub.set_days(2);
         scrub.state.lock().next_ns = 5;
@@ -310,6 +328,6 @@ mod tests {
         assert_eq!(scrub.state.lock().next_ns, 5 + 2 * DAY_NS);
         scrub.close();
         assert_eq!(scrub.next(|| u64::MAX), None);
-        assert!(!scrub.pause(u64::MAX));
+        assert!(!scrub.pause(u64::MAX, || 0));
     }
 }

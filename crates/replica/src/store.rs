@@ -69,6 +69,8 @@ pub struct StoreOptions {
     pub replay_bytes: u64,
     /// Free bytes below which a disk takes no writes.
     pub disk_reserve_bytes: u64,
+    /// Replicas that are the only ones of their tablets are opened with what is left of a damaged Raft log.
+    pub accept_lost_log: bool,
 }
 
 /// A tablet replica to open.
@@ -684,7 +686,7 @@ impl Store {
             }
         }
         for disk in self.inner.working_disks() {
-            if let Err(error) = disk.log.sync().and_then(|()| disk.directory.end_run()) {
+            if let Err(error) = end_log(disk) {
                 tracing::error!(%error, "could not sync the raft log at shutdown");
             }
         }
@@ -723,6 +725,13 @@ fn begin_run(disk: &Disk, durability: Durability) -> Result<(), StorageError> {
         Durability::Fsync => disk.directory.end_run(),
         Durability::Interval(_) => disk.directory.begin_run(&boot),
     }
+}
+
+/// The node stops in order: all of the log on a disk is durable, and this is noted.
+fn end_log(disk: &Disk) -> Result<(), StorageError> {
+    disk.log.sync()?;
+    disk.log.note_durable()?;
+    disk.directory.end_run()
 }
 
 /// Starts a thread of the store. If it panics the process ends at once,

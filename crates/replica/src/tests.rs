@@ -5,6 +5,7 @@ mod aside;
 mod cluster;
 mod copied;
 mod disks;
+mod log_damage;
 mod losses;
 mod merges;
 mod moves;
@@ -143,6 +144,35 @@ fn start_durable(
     (node, durability): (u64, Durability),
     transport: Arc<dyn Transport>,
 ) -> Store {
+    start_options(clock, homes, transport, options(limit, node, durability))
+}
+
+/// One that opens what is left of damaged logs.
+fn start_accepting(home: &Path) -> Store {
+    let options = StoreOptions { accept_lost_log: true, ..options(1 << 30, 1, Durability::Fsync) };
+    start_options(Arc::new(SystemClock::new()), &[home], Arc::new(NoTransport), options)
+}
+
+fn options(limit: u64, node: u64, durability: Durability) -> StoreOptions {
+    StoreOptions {
+        node,
+        workers: 2,
+        durability,
+        queue_proposals: 10_000,
+        queue_bytes: 64 << 20,
+        replay_bytes: limit,
+        disk_reserve_bytes: 0,
+        accept_lost_log: false,
+    }
+}
+
+fn start_options(
+    clock: Arc<dyn Clock>,
+    homes: &[&Path],
+    transport: Arc<dyn Transport>,
+    options: StoreOptions,
+) -> Store {
+    let node = options.node;
     let storage = StorageOptions { log_bytes: LOG_BYTES, ..StorageOptions::for_memory(256 << 20, 2) };
     let shared = Shared::new(storage, Arc::new(Sums)).unwrap();
     let directory = |home: &&Path| {
@@ -153,15 +183,6 @@ fn start_durable(
         directory
     };
     let directories = homes.iter().map(directory).collect();
-    let options = StoreOptions {
-        node,
-        workers: 2,
-        durability,
-        queue_proposals: 10_000,
-        queue_bytes: 64 << 20,
-        replay_bytes: limit,
-        disk_reserve_bytes: 0,
-    };
     Store::start(options, shared, directories, clock, transport).unwrap()
 }
 

@@ -70,6 +70,12 @@ impl StorageError {
 
 impl From<raft_engine::Error> for StorageError {
     fn from(error: raft_engine::Error) -> Self {
-        StorageError::Log(error.to_string())
+        use raft_engine::Error;
+        match error {
+            Error::Corruption(_) | Error::Codec(_) | Error::Protobuf(_) | Error::EntryNotFound => {
+                StorageError::Corrupt(format!("raft log: {error}"))
+            }
+            error => StorageError::Log(error.to_string()),
+        }
     }
 }

@@ -12,6 +12,8 @@ mod engine;
 mod error;
 mod expiry;
 mod listener;
+mod log_audit;
+mod log_damage;
 mod log_files;
 mod memory;
 mod options;
@@ -40,5 +42,7 @@ pub use tablet::{
     ScanRange, Tablet, TabletFiles, TabletStatistics, Values, absorbed_key, staged_key,
 };
 
+#[cfg(test)]
+mod log_tests;
 #[cfg(test)]
 mod tests;

@@ -4,15 +4,22 @@
 //! for whatever else the file system has to record. The log engine recycles its files, but only once the log is near its limit. Until then a thread keeps one
 //! file ready here, which takes the place of one that the engine would begin empty.
 //!
+//! Here it is also known how far the files are durable ([`DurableEnds`]), which the log records with each write, and each write is followed by zeros ([`END_BYTES`]): a log that ends where
+//! it was written to can be told from one that a damaged block cuts short (`log_audit`).
+//!
 //! Always true: a file that is ready is as long as a log file and durable as a whole; where none is ready, or the disk is short of space, the engine begins an
-//! empty file as it would without this.
+//! empty file as it would without this. A durable end is the end of a write, never within one.
 
 use crate::raft_log::FILE_BYTES;
-use raft_engine::env::{DefaultFileSystem, FileSystem, Permission};
+use parking_lot::Mutex;
+use raft_engine::env::{FileSystem, Handle, Permission, WriteExt};
+use rustix::fs::{FallocateFlags, fallocate};
+use rustix::io::{Errno, pwritev};
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io::{self, IoSlice, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
@@ -22,6 +29,80 @@ const STEP_BYTES: usize = 1 << 20;
 
 /// With less than this free nothing is prepared.
 const FREE_BYTES: u64 = 16 * FILE_BYTES;
+
+/// Zeros that follow whatever is written into a file that goes on: no block begins with as many. A file that is used again holds blocks of its former life there.
+pub(crate) const END_BYTES: usize = 16;
+
+/// The engine's two queues of files: what is appended, and what was written anew when old files were given back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Queue {
+    Append,
+    Rewrite,
+}
+
+/// A queue and the number of a file in it, by the name that the engine gives it.
+pub(crate) fn numbered(path: &Path) -> Option<(Queue, u64)> {
+    let name = path.file_name()?.to_str()?;
+    let (number, kind) = name.split_once('.')?;
+    let queue = match kind {
+        "raftlog" => Queue::Append,
+        "rewrite" => Queue::Rewrite,
+        _ => return None,
+    };
+    Some((queue, number.parse().ok()?))
+}
+
+/// How far the two queues are durable: the number of a file and an offset in it. In order, and 0 as long as nothing is known.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Durable {
+    pub(crate) append: (u64, u64),
+    pub(crate) rewrite: (u64, u64),
+}
+
+impl Durable {
+    pub(crate) fn of(&self, queue: Queue) -> (u64, u64) {
+        match queue {
+            Queue::Append => self.append,
+            Queue::Rewrite => self.rewrite,
+        }
+    }
+
+    pub(crate) fn max(self, other: Self) -> Self {
+        Self { append: self.append.max(other.append), rewrite: self.rewrite.max(other.rewrite) }
+    }
+}
+
+/// [`Durable`], as it grows. Files are shorter than 4 GiB, and fewer.
+#[derive(Debug, Default)]
+struct DurableEnds {
+    append: AtomicU64,
+    rewrite: AtomicU64,
+}
+
+impl DurableEnds {
+    fn of(known: Durable) -> Self {
+        let ends = Self::default();
+        ends.advance((Queue::Append, known.append.0), known.append.1);
+        ends.advance((Queue::Rewrite, known.rewrite.0), known.rewrite.1);
+        ends
+    }
+
+    fn advance(&self, (queue, file): (Queue, u64), offset: u64) {
+        let end = match queue {
+            Queue::Append => &self.append,
+            Queue::Rewrite => &self.rewrite,
+        };
+        end.fetch_max(file << 32 | offset.min(u64::from(u32::MAX)), Ordering::AcqRel);
+    }
+
+    fn now(&self) -> Durable {
+        let split = |end: &AtomicU64| {
+            let end = end.load(Ordering::Acquire);
+            (end >> 32, end & u64::from(u32::MAX))
+        };
+        Durable { append: split(&self.append), rewrite: split(&self.rewrite) }
+    }
+}
 
 /// What the log and the thread beside it both know.
 struct Spare {
@@ -91,16 +172,145 @@ struct Preparer {
     thread: JoinHandle<()>,
 }
 
+/// One file of the log.
+pub(crate) struct LogFile {
+    file: File,
+    /// What it is, if it is one of a queue.
+    number: Option<(Queue, u64)>,
+    /// Where the last whole write ended; 0: nothing was written since it was opened.
+    end: AtomicU64,
+    ends: Arc<DurableEnds>,
+}
+
+impl Handle for LogFile {
+    fn truncate(&self, offset: usize) -> io::Result<()> {
+        self.file.set_len(offset as u64)
+    }
+
+    fn file_size(&self) -> io::Result<usize> {
+        Ok(self.file.metadata()?.len() as usize)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        // What is written from here on may or may not be durable afterwards.
+        let end = self.end.load(Ordering::Acquire);
+        self.file.sync_data()?;
+        if let Some(number) = self.number.filter(|_| end > 0) {
+            self.ends.advance(number, end);
+        }
+        Ok(())
+    }
+}
+
+/// Reads a file of the log, from a place of its own.
+pub(crate) struct LogFileReader {
+    file: Arc<LogFile>,
+    offset: u64,
+}
+
+impl Read for LogFileReader {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.file.file.read_at(buffer, self.offset)?;
+        self.offset += read as u64;
+        Ok(read)
+    }
+}
+
+impl Seek for LogFileReader {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        self.offset = sought(&self.file, self.offset, to)?;
+        Ok(self.offset)
+    }
+}
+
+/// Writes to a file of the log.
+pub(crate) struct LogFileWriter {
+    file: Arc<LogFile>,
+    offset: u64,
+    /// How long the file is.
+    size: u64,
+}
+
+impl Write for LogFileWriter {
+    /// Writes all of it, so that what is known of the file's end is the end of a block.
+    fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
+        let end = self.offset + buffer.len() as u64;
+        // Beyond the end of the file nothing is left of a former life.
+        let zeros = &[0; END_BYTES][..self.size.saturating_sub(end).min(END_BYTES as u64) as usize];
+        let at_once = match pwritev(&self.file.file, &[IoSlice::new(buffer), IoSlice::new(zeros)], self.offset) {
+            Ok(written) => written,
+            Err(Errno::INTR) => 0,
+            // The engine knows a full disk by this word.
+            Err(Errno::NOSPC) => return Err(io::Error::new(io::ErrorKind::StorageFull, "nospace")),
+            Err(error) => return Err(error.into()),
+        };
+        if let Some(rest) = buffer.get(at_once..) {
+            self.file.file.write_all_at(rest, self.offset + at_once as u64)?;
+        }
+        if at_once < buffer.len() + zeros.len() {
+            self.file.file.write_all_at(zeros, end)?;
+        }
+        (self.offset, self.size) = (end, self.size.max(end));
+        self.file.end.store(end, Ordering::Release);
+        Ok(buffer.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Seek for LogFileWriter {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        self.offset = sought(&self.file, self.offset, to)?;
+        Ok(self.offset)
+    }
+}
+
+impl WriteExt for LogFileWriter {
+    fn truncate(&mut self, offset: usize) -> io::Result<()> {
+        self.file.truncate(offset)?;
+        (self.offset, self.size) = (offset as u64, offset as u64);
+        Ok(())
+    }
+
+    fn allocate(&mut self, offset: usize, size: usize) -> io::Result<()> {
+        match fallocate(&self.file.file, FallocateFlags::empty(), offset as u64, size as u64) {
+            Ok(()) => self.size = self.size.max((offset + size) as u64),
+            Err(Errno::OPNOTSUPP) => {}
+            Err(error) => return Err(error.into()),
+        }
+        Ok(())
+    }
+}
+
+fn sought(file: &LogFile, offset: u64, to: SeekFrom) -> io::Result<u64> {
+    let (from, by) = match to {
+        SeekFrom::Start(offset) => return Ok(offset),
+        SeekFrom::Current(by) => (offset, by),
+        SeekFrom::End(by) => (file.file_size()? as u64, by),
+    };
+    from.checked_add_signed(by).ok_or_else(|| io::ErrorKind::InvalidInput.into())
+}
+
 /// The engine's file system, with files that are ready where it would create empty ones.
 pub(crate) struct LogFiles {
     spare: Arc<Spare>,
     preparer: OnceLock<Preparer>,
+    ends: Arc<DurableEnds>,
+    /// What is appended to.
+    active: Mutex<Option<Arc<LogFile>>>,
 }
 
 impl LogFiles {
-    /// Files in `directory`; none is prepared yet.
-    pub(crate) fn new(directory: &Path) -> Self {
-        Self { spare: Arc::new(Spare::find(directory)), preparer: OnceLock::new() }
+    /// Files in `directory`, durable as far as is `known`; none is prepared yet.
+    pub(crate) fn new(directory: &Path, known: Durable) -> Self {
+        Self {
+            spare: Arc::new(Spare::find(directory)),
+            preparer: OnceLock::new(),
+            ends: Arc::new(DurableEnds::of(known)),
+            active: Mutex::default(),
+        }
     }
 
     /// From now on one is kept ready.
@@ -114,11 +324,27 @@ impl LogFiles {
         Ok(())
     }
 
+    /// Makes durable what was appended so far. Files before the one that is appended to are: the engine leaves none that is not.
+    pub(crate) fn sync(&self) -> io::Result<()> {
+        let active = self.active.lock().clone();
+        active.map_or(Ok(()), |active| active.sync())
+    }
+
+    /// How far the files are durable.
+    pub(crate) fn durable(&self) -> Durable {
+        self.ends.now()
+    }
+
     fn ask(&self) {
         if let Some(preparer) = self.preparer.get() {
             // It has been asked already, if it cannot be asked.
             let _ = preparer.ask.try_send(());
         }
+    }
+
+    fn opened(&self, path: &Path, options: &fs::OpenOptions) -> io::Result<LogFile> {
+        let (file, number) = (options.open(path)?, numbered(path));
+        Ok(LogFile { file, number, end: AtomicU64::new(0), ends: Arc::clone(&self.ends) })
     }
 }
 
@@ -133,26 +359,28 @@ impl Drop for LogFiles {
 }
 
 impl FileSystem for LogFiles {
-    type Handle = <DefaultFileSystem as FileSystem>::Handle;
-    type Reader = <DefaultFileSystem as FileSystem>::Reader;
-    type Writer = <DefaultFileSystem as FileSystem>::Writer;
+    type Handle = LogFile;
+    type Reader = LogFileReader;
+    type Writer = LogFileWriter;
 
-    fn create<P: AsRef<Path>>(&self, path: P) -> io::Result<Self::Handle> {
-        let is_taken = self.spare.take(path.as_ref());
+    fn create<P: AsRef<Path>>(&self, path: P) -> io::Result<LogFile> {
+        // Into its place if there is one; the file is opened either way.
+        self.spare.take(path.as_ref());
         self.ask();
-        if is_taken { self.open(path, Permission::ReadWrite) } else { DefaultFileSystem.create(path) }
+        self.opened(path.as_ref(), File::options().read(true).write(true).create(true).truncate(false))
     }
 
-    fn open<P: AsRef<Path>>(&self, path: P, permission: Permission) -> io::Result<Self::Handle> {
-        DefaultFileSystem.open(path, permission)
+    fn open<P: AsRef<Path>>(&self, path: P, permission: Permission) -> io::Result<LogFile> {
+        let is_written = permission == Permission::ReadWrite;
+        self.opened(path.as_ref(), File::options().read(true).write(is_written))
     }
 
     fn delete<P: AsRef<Path>>(&self, path: P) -> io::Result<()> {
-        DefaultFileSystem.delete(path)
+        fs::remove_file(path)
     }
 
     fn rename<P: AsRef<Path>>(&self, from: P, to: P) -> io::Result<()> {
-        DefaultFileSystem.rename(from, to)
+        fs::rename(from, to)
     }
 
     fn reuse<P: AsRef<Path>>(&self, from: P, to: P) -> io::Result<()> {
@@ -160,11 +388,15 @@ impl FileSystem for LogFiles {
         self.rename(from, to)
     }
 
-    fn new_reader(&self, handle: Arc<Self::Handle>) -> io::Result<Self::Reader> {
-        DefaultFileSystem.new_reader(handle)
+    fn new_reader(&self, handle: Arc<LogFile>) -> io::Result<LogFileReader> {
+        Ok(LogFileReader { file: handle, offset: 0 })
     }
 
-    fn new_writer(&self, handle: Arc<Self::Handle>) -> io::Result<Self::Writer> {
-        DefaultFileSystem.new_writer(handle)
+    fn new_writer(&self, handle: Arc<LogFile>) -> io::Result<LogFileWriter> {
+        if handle.number.is_some_and(|(queue, _)| queue == Queue::Append) {
+            *self.active.lock() = Some(Arc::clone(&handle));
+        }
+        let size = handle.file_size()? as u64;
+        Ok(LogFileWriter { file: handle, offset: 0, size })
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! A group's records: its entries, the last one of each write with the commit index ([`RecordedEntry`]); `h` hard state; `c` configuration; `t` index and term of the last truncated entry, and one
 //! byte that says whether the log ended there (not in older logs); `f` of a replica that was here before, or that may have lost the end of its log, index and term of the last entry that it may
-//! have acknowledged.
+//! have acknowledged; `x`, in words, why what the log holds of the group is of no use: something that was durable is gone (`log_audit`, `log_damage`). Group 0 is the log's own: `d`, with each
+//! write, how far the log was durable when it began.
 //!
 //! Always true: entries that were replaced or cut are not read back, whatever the engine has kept of them. It writes old entries anew into other files than what replaces and cuts them, and that may
 //! go with its file before they do. What replaces them stays as long as the log holds anything of it; where the log ends with what was cut, the record says so, and whatever follows must have
@@ -10,21 +11,24 @@
 
 use crate::engine::{Log, LogRecords};
 use crate::error::StorageError;
-use crate::log_files::LogFiles;
+use crate::log_audit::{Audit, FENCE, HARD_STATE, OWN_GROUP, Verdict, fence_value};
+use crate::log_damage::Folder;
+use crate::log_files::{Durable, LogFiles};
 use crate::recorded::RecordedEntry;
 use diorite_base::GroupId;
 use diorite_raft::{ConfState, Entry, HardState, LogReader, Recovered, UNKNOWN_FLOOR};
 use parking_lot::{Condvar, Mutex};
 use raft_engine::{Command, Config, LogBatch as EngineBatch, MessageExt, ReadableSize};
+use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-const HARD_STATE: &[u8] = b"h";
 const CONF_STATE: &[u8] = b"c";
 const TRUNCATED: &[u8] = b"t";
 const FLOOR: &[u8] = b"f";
+const DAMAGE: &[u8] = b"x";
 /// A log file is recycled as a whole, so its size is the grain in which space comes back.
 pub const FILE_BYTES: u64 = 16 << 20;
 
@@ -72,6 +76,18 @@ pub struct LogBatch {
     inner: EngineBatch,
     /// Empty; kept for its memory.
     recorded: Vec<RecordedEntry>,
+}
+
+impl LogBatch {
+    /// Why what the log holds of a group is of no use.
+    fn set_damage(&mut self, group: GroupId, reason: &str) -> Result<(), StorageError> {
+        Ok(self.inner.put(group.0, DAMAGE.to_vec(), reason.as_bytes().to_vec())?)
+    }
+
+    /// The group goes by what is left of its log ([`RaftLog::damage`]).
+    pub fn forget_damage(&mut self, group: GroupId) {
+        self.inner.delete(group.0, DAMAGE.to_vec());
+    }
 }
 
 impl LogRecords for LogBatch {
@@ -129,9 +145,65 @@ impl LogRecords for LogBatch {
 #[derive(Clone)]
 pub struct RaftLog {
     engine: Arc<Engine>,
+    files: Arc<LogFiles>,
+    directory: Arc<PathBuf>,
     has_failed: Arc<AtomicBool>,
     hang: Arc<Hang>,
     syncs: Arc<AtomicU64>,
+}
+
+/// Why the engine did not open.
+struct Refused {
+    error: raft_engine::Error,
+    /// It is not what the system lacks at the moment.
+    is_damage: bool,
+}
+
+impl Refused {
+    fn error(self) -> StorageError {
+        self.error.into()
+    }
+
+    fn verdict(self) -> Result<Verdict, StorageError> {
+        let reason = self.error.to_string();
+        if self.is_damage { Ok(Verdict::Damaged { reason, groups: None }) } else { Err(self.error.into()) }
+    }
+}
+
+fn open_engine(config: &Config, files: &Arc<LogFiles>) -> Result<Engine, Refused> {
+    use raft_engine::Error;
+    match catch_unwind(AssertUnwindSafe(|| Engine::open_with_file_system(config.clone(), Arc::clone(files)))) {
+        Ok(opened) => opened.map_err(|error| {
+            let is_damage = matches!(error, Error::Corruption(_) | Error::Codec(_) | Error::Protobuf(_));
+            Refused { error, is_damage }
+        }),
+        Err(_) => {
+            let error = Error::Corruption("the log's files contradict each other".to_owned());
+            Err(Refused { error, is_damage: true })
+        }
+    }
+}
+
+fn config(directory: &Path, limit_bytes: u64) -> Result<Config, StorageError> {
+    let Some(dir) = directory.to_str() else {
+        return Err(StorageError::Log(format!("{} is not valid UTF-8", directory.display())));
+    };
+    Ok(Config {
+        dir: dir.to_owned(),
+        target_file_size: ReadableSize(FILE_BYTES),
+        // From here on files are given back. Of what is in the oldest fifth of them then the engine thinks that it should have become
+        // obsolete, and writes it anew in the end; until then there must be time to flush it.
+        purge_threshold: ReadableSize((limit_bytes / 4 * 3).max(2 * FILE_BYTES)),
+        // Appending to a file that is already there changes no file system metadata, so that an fsync does not wait for the journal, and with it for whatever
+        // else is being written on the disk. What the engine could fill ahead by itself it would not make durable; see `log_files`.
+        enable_log_recycle: true,
+        prefill_for_recycle: false,
+        // Values are hardly compressible, and the log is short-lived.
+        batch_compression_threshold: ReadableSize(0),
+        recovery_threads: 2,
+        recovery_read_block_size: ReadableSize::kb(256),
+        ..Config::default()
+    })
 }
 
 /// For tests: a disk that answers no write until it is let to.
@@ -143,40 +215,94 @@ struct Hang {
 }
 
 impl RaftLog {
-    /// Opens the log in `directory`, or makes it. A torn tail (an unacknowledged write cut by a crash) is dropped.
-    pub fn open(directory: &Path, limit_bytes: u64) -> Result<Self, StorageError> {
-        let Some(dir) = directory.to_str() else {
-            return Err(StorageError::Log(format!("{} is not valid UTF-8", directory.display())));
-        };
-        let config = Config {
-            dir: dir.to_owned(),
-            target_file_size: ReadableSize(FILE_BYTES),
-            // From here on files are given back. Of what is in the oldest fifth of them then the engine thinks that it should have become
-            // obsolete, and writes it anew in the end; until then there must be time to flush it.
-            purge_threshold: ReadableSize((limit_bytes / 4 * 3).max(2 * FILE_BYTES)),
-            // Appending to a file that is already there changes no file system metadata, so that an fsync does not wait for the journal, and with it for whatever
-            // else is being written on the disk. What the engine could fill ahead by itself it would not make durable; see `log_files`.
-            enable_log_recycle: true,
-            prefill_for_recycle: false,
-            // Values are hardly compressible, and the log is short-lived.
-            batch_compression_threshold: ReadableSize(0),
-            recovery_threads: 2,
-            recovery_read_block_size: ReadableSize::kb(256),
-            ..Config::default()
-        };
-        let files = Arc::new(LogFiles::new(directory));
-        let engine = Engine::open_with_file_system(config, Arc::clone(&files))?;
-        if limit_bytes >= PREPARES_FROM_BYTES {
-            files.prepare_ahead().map_err(|source| StorageError::Io {
-                action: "cannot start a thread for",
-                path: directory.to_owned(),
-                source,
-            })?;
+    /// Opens the log in `directory`, or makes it, whatever is damaged in it: see [`Self::damage`]. `held`: the groups that have data on this disk.
+    pub fn open(directory: &Path, limit_bytes: u64, held: &[GroupId]) -> Result<Self, StorageError> {
+        let config = config(directory, limit_bytes)?;
+        let folder = Folder(directory);
+        let io = |action| move |source| StorageError::Io { action, path: directory.to_owned(), source };
+        let audit = Audit::of(directory, folder.durable()).map_err(io("cannot read"))?;
+        let mut verdict = audit.verdict.clone().or(folder.found());
+        if !audit.has_files && !held.is_empty() {
+            verdict = verdict.or(Verdict::Damaged { reason: "its files are missing".to_owned(), groups: None });
         }
-        let log =
-            Self { engine: Arc::new(engine), has_failed: Arc::default(), hang: Arc::default(), syncs: Arc::default() };
+        folder.note_found(&verdict)?;
+        audit.cut_files().map_err(io("cannot cut"))?;
+        let known = if verdict == Verdict::Whole { audit.durable } else { Durable::default() };
+        let mut files = Arc::new(LogFiles::new(directory, known));
+        // The engine believes what a block says of its length.
+        let opened = if audit.is_unreadable { None } else { Some(open_engine(&config, &files)) };
+        let engine = match opened {
+            Some(Ok(engine)) => engine,
+            refused => {
+                if let Some(Err(refused)) = refused {
+                    verdict = verdict.or(refused.verdict()?);
+                }
+                tracing::error!(event = "disk", path = %directory.display(), ?verdict, "the raft log cannot be opened: its files are set aside, and it begins anew");
+                folder.note_found(&verdict)?;
+                folder.set_files_aside()?;
+                files = Arc::new(LogFiles::new(directory, Durable::default()));
+                open_engine(&config, &files).map_err(Refused::error)?
+            }
+        };
+        if limit_bytes >= PREPARES_FROM_BYTES {
+            files.prepare_ahead().map_err(io("cannot start a thread for"))?;
+        }
+        let log = Self {
+            engine: Arc::new(engine),
+            files,
+            directory: Arc::new(directory.to_owned()),
+            has_failed: Arc::default(),
+            hang: Arc::default(),
+            syncs: Arc::default(),
+        };
         log.cut_again()?;
+        log.record_damage(&verdict, &audit, held)?;
         Ok(log)
+    }
+
+    /// Writes what was found in its files to the groups concerned.
+    fn record_damage(&self, verdict: &Verdict, audit: &Audit, held: &[GroupId]) -> Result<(), StorageError> {
+        let path = self.directory.display();
+        let found = || audit.groups.iter().copied().map(GroupId).chain(held.iter().copied());
+        match verdict {
+            Verdict::Whole => return Ok(()),
+            Verdict::Doubt(reason) => {
+                let replicas = self.forget_floors_of(found())?;
+                tracing::warn!(event = "disk", %path, reason, replicas, "what was written last to the raft log may be lost: its replicas ask the others");
+            }
+            Verdict::Damaged { reason, groups } => {
+                // What else was found with it is not told apart.
+                self.forget_floors_of(found())?;
+                let all = || self.groups().into_iter().chain(found()).map(|group| group.0).collect();
+                let concerned: BTreeSet<u64> = groups.clone().unwrap_or_else(all);
+                tracing::error!(event = "disk", %path, reason, replicas = concerned.len(), "the raft log is damaged: replicas are set aside");
+                let mut batch = LogBatch::default();
+                for group in concerned.into_iter().map(GroupId) {
+                    let known = self.engine.get_message::<HardState>(group.0, HARD_STATE)?.unwrap_or_default();
+                    if let Some(found) = audit.hard_states.get(&group.0).filter(|found| found.term >= known.term) {
+                        batch.set_hard_state(group, found)?;
+                    }
+                    batch.set_floor(group, UNKNOWN_FLOOR)?;
+                    batch.set_damage(group, &format!("the raft log of its disk is damaged: {reason}"))?;
+                }
+                self.write(&mut batch, true)?;
+            }
+        }
+        Folder(&self.directory).forget_found()
+    }
+
+    /// Why what the log holds of a group is of no use: something that was durable is gone, so that its replica must be made anew from others. Until [`LogRecords::retire`], or
+    /// [`LogBatch::forget_damage`].
+    pub fn damage(&self, group: GroupId) -> Option<String> {
+        self.engine.get(group.0, DAMAGE).map(|reason| String::from_utf8_lossy(&reason).into_owned())
+    }
+
+    /// Removes the files of former logs that could not be opened, once no group is in need of what they held.
+    pub fn forget_damaged_files(&self) -> Result<(), StorageError> {
+        if self.groups().into_iter().any(|group| self.damage(group).is_some()) {
+            return Ok(());
+        }
+        Folder(&self.directory).forget_files_aside()
     }
 
     /// Drops entries that were replaced or cut and are here again, see the top of this module. An entry after the end of such a log would leave a hole, which the engine
@@ -188,7 +314,13 @@ impl RaftLog {
             let (Some(first), Some(last)) = (self.engine.first_index(group.0), self.engine.last_index(group.0)) else {
                 continue;
             };
-            if last > cut.last.0 && self.last_entry(group, &cut)?.is_none() {
+            let newest = match self.last_entry(group, &cut) {
+                Ok(newest) => newest,
+                // Whoever opens its replica is told the same, and sets it aside.
+                Err(StorageError::Corrupt(_)) => continue,
+                Err(error) => return Err(error),
+            };
+            if last > cut.last.0 && newest.is_none() {
                 tracing::warn!(%group, after = cut.last.0, last, "entries that were replaced are back in the raft log: they are dropped again");
                 batch.add_command(group.0, Command::Compact { index: last + 1 });
             } else if first <= cut.last.0 {
@@ -203,12 +335,16 @@ impl RaftLog {
     /// Writes and empties `batch`; with `sync`, durable when it returns. After an error nobody knows what has reached the disk: nothing is written to it any
     /// more.
     pub fn write(&self, batch: &mut LogBatch, sync: bool) -> Result<usize, StorageError> {
+        if !batch.is_empty() {
+            batch.inner.put(OWN_GROUP, FENCE.to_vec(), fence_value(self.files.durable()))?;
+        }
         self.unless_failed(|engine| engine.write(&mut batch.inner, sync))
     }
 
     /// Makes everything written so far durable.
     pub fn sync(&self) -> Result<(), StorageError> {
-        self.unless_failed(Engine::sync)?;
+        // The engine's own `sync` does nothing: it writes an empty batch, and writes no empty batch.
+        self.unless_failed(|_| Ok(self.files.sync()?))?;
         self.syncs.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
@@ -311,16 +447,21 @@ impl RaftLog {
     /// The end of the log may be lost, as when the power was lost before it was durable: how far the groups' replicas have acknowledged is not known any more. Durable when
     /// it returns; returns how many there are. What is remembered of replicas that have left was written durably, and stays.
     pub fn forget_floors(&self) -> Result<usize, StorageError> {
+        self.forget_floors_of(std::iter::empty())
+    }
+
+    /// The same, of these groups too if the log holds nothing of them.
+    fn forget_floors_of(&self, others: impl Iterator<Item = GroupId>) -> Result<usize, StorageError> {
+        let known = self.groups();
+        let are_members = known.iter().filter(|group| self.engine.get(group.0, CONF_STATE).is_some());
+        let lost = others.filter(|group| group.0 != OWN_GROUP && !known.contains(group));
+        let concerned: BTreeSet<GroupId> = are_members.copied().chain(lost).collect();
         let mut batch = LogBatch::default();
-        let mut count = 0;
-        for group in self.groups() {
-            if self.engine.get(group.0, CONF_STATE).is_some() {
-                batch.set_floor(group, UNKNOWN_FLOOR)?;
-                count += 1;
-            }
+        for group in &concerned {
+            batch.set_floor(*group, UNKNOWN_FLOOR)?;
         }
         self.write(&mut batch, true)?;
-        Ok(count)
+        Ok(concerned.len())
     }
 
     /// An index and a term; `(0, 0)` if there is no such record.
@@ -333,7 +474,17 @@ impl RaftLog {
 
     /// All groups that have records here.
     pub fn groups(&self) -> Vec<GroupId> {
-        self.engine.raft_groups().into_iter().map(GroupId).collect()
+        self.engine.raft_groups().into_iter().filter(|group| *group != OWN_GROUP).map(GroupId).collect()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn durable(&self) -> Durable {
+        self.files.durable()
+    }
+
+    /// Notes beside the log how far it is durable, so that damage to its end is known for what it is.
+    pub fn note_durable(&self) -> Result<(), StorageError> {
+        Folder(&self.directory).note_durable(self.files.durable())
     }
 
     /// Gives back files in which every record is obsolete. What has stayed in the oldest ones over about ten calls is written anew, entry by entry, which
@@ -342,7 +493,7 @@ impl RaftLog {
         // What has made records obsolete must not be lost once they are gone.
         self.sync()?;
         self.engine.purge_expired_files()?;
-        Ok(())
+        self.note_durable()
     }
 
     /// Bytes on disk.

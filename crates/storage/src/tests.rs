@@ -226,7 +226,7 @@ fn the_log_keeps_truncates_and_forgets() {
     let home = tempfile::tempdir().unwrap();
     let (one, two) = (GroupId(1), GroupId(2));
     {
-        let log = RaftLog::open(home.path(), 64 << 20).unwrap();
+        let log = RaftLog::open(home.path(), 64 << 20, &[]).unwrap();
         let mut batch = LogBatch::default();
         batch.append(one, &(1..=10).map(|index| entry(index, 3)).collect::<Vec<_>>(), 8).unwrap();
         batch.append(two, &[entry(1, 1)], 0).unwrap();
@@ -235,7 +235,7 @@ fn the_log_keeps_truncates_and_forgets() {
         batch.remove(two);
         log.write(&mut batch, true).unwrap();
     }
-    let log = RaftLog::open(home.path(), 64 << 20).unwrap();
+    let log = RaftLog::open(home.path(), 64 << 20, &[]).unwrap();
     let recovered = log.recover(one).unwrap();
     assert_eq!((recovered.truncated, recovered.last), ((4, 3), (10, 3)));
     assert_eq!(recovered.hard_state.commit, 8, "what went with the last entries");
@@ -269,7 +269,7 @@ fn a_log_that_was_cut_to_its_end_goes_on_after_a_restart_whatever_was_purged() {
     let home = tempfile::tempdir().unwrap();
     let (quiet, busy) = (GroupId(1), GroupId(2));
     {
-        let log = RaftLog::open(home.path(), 1 << 20).unwrap();
+        let log = RaftLog::open(home.path(), 1 << 20, &[]).unwrap();
         let mut batch = LogBatch::default();
         batch.append(quiet, &(1..=10).map(|index| entry(index, 3)).collect::<Vec<_>>(), 0).unwrap();
         log.write(&mut batch, true).unwrap();
@@ -283,7 +283,7 @@ fn a_log_that_was_cut_to_its_end_goes_on_after_a_restart_whatever_was_purged() {
         log.write(&mut batch, true).unwrap();
         fill(&log, busy, 201);
     }
-    let log = RaftLog::open(home.path(), 1 << 20).unwrap();
+    let log = RaftLog::open(home.path(), 1 << 20, &[]).unwrap();
     assert_eq!(log.recover(quiet).unwrap().last, (12, 3));
     let mut batch = LogBatch::default();
     batch.append(quiet, &[entry(13, 4)], 12).unwrap();
@@ -299,7 +299,7 @@ fn entries_that_were_replaced_do_not_come_back_when_what_replaced_them_was_cut_a
         let home = tempfile::tempdir().unwrap();
         let (quiet, busy) = (GroupId(1), GroupId(2));
         {
-            let log = RaftLog::open(home.path(), 1 << 20).unwrap();
+            let log = RaftLog::open(home.path(), 1 << 20, &[]).unwrap();
             let mut batch = LogBatch::default();
             batch.append(quiet, &(1..=10).map(|index| entry(index, 3)).collect::<Vec<_>>(), 5).unwrap();
             log.write(&mut batch, true).unwrap();
@@ -314,7 +314,7 @@ fn entries_that_were_replaced_do_not_come_back_when_what_replaced_them_was_cut_a
             log.write(&mut batch, true).unwrap();
             fill(&log, busy, 201);
         }
-        let log = RaftLog::open(home.path(), 1 << 20).unwrap();
+        let log = RaftLog::open(home.path(), 1 << 20, &[]).unwrap();
         assert_eq!(log.recover(quiet).unwrap().last, (8, term), "restarted: {restarts}");
         let mut batch = LogBatch::default();
         batch.append(quiet, &[entry(9, 5)], 8).unwrap();
@@ -329,7 +329,7 @@ fn entries_that_are_cut_half_the_limit_behind_are_never_written_anew_and_the_log
     const LIMIT: u64 = 128 << 20;
     const ENTRY: u64 = 64 << 10;
     let home = tempfile::tempdir().unwrap();
-    let log = RaftLog::open(home.path(), LIMIT).unwrap();
+    let log = RaftLog::open(home.path(), LIMIT, &[]).unwrap();
     let groups: Vec<GroupId> = (1..=4).map(GroupId).collect();
     for index in 1..=3 * LIMIT / ENTRY / 4 {
         let mut batch = LogBatch::default();
@@ -379,19 +379,19 @@ fn files_that_were_prepared_take_the_entries_and_give_them_back() {
         last
     };
     let expected = |last: u64| (1..=last).map(long).collect::<Vec<_>>();
-    let log = RaftLog::open(home.path(), LIMIT).unwrap();
+    let log = RaftLog::open(home.path(), LIMIT, &[]).unwrap();
     fill(&log);
     let last = fill(&log);
     // As a crash would leave it: the file that is written to is not cut to what it holds.
     for file in std::fs::read_dir(home.path()).unwrap().map(|file| file.unwrap()) {
         std::fs::copy(file.path(), other.path().join(file.file_name())).unwrap();
     }
-    let left = RaftLog::open(other.path(), LIMIT).unwrap();
+    let left = RaftLog::open(other.path(), LIMIT, &[]).unwrap();
     assert_eq!(left.recover(group).unwrap().last, (last, 1));
     assert!(left.reader(group).entries(1, last + 1, u64::MAX).unwrap() == expected(last));
     drop(log);
 
-    let log = RaftLog::open(home.path(), LIMIT).unwrap();
+    let log = RaftLog::open(home.path(), LIMIT, &[]).unwrap();
     assert_eq!(log.recover(group).unwrap().last, (last, 1));
     let last = fill(&log);
     assert!(log.reader(group).entries(1, last + 1, u64::MAX).unwrap() == expected(last));
@@ -404,7 +404,7 @@ fn a_file_of_which_not_all_was_prepared_is_not_used() {
         std::fs::write(home.path().join(name), vec![7; bytes as usize]).unwrap();
     }
     // Too small a log to prepare any itself.
-    let log = RaftLog::open(home.path(), 64 << 20).unwrap();
+    let log = RaftLog::open(home.path(), 64 << 20, &[]).unwrap();
     for index in 1..=(2 * LOG_FILE_BYTES) >> 20 {
         let mut batch = LogBatch::default();
         batch.append(GroupId(1), &[long(index)], 0).unwrap();
@@ -421,7 +421,7 @@ fn a_replica_that_went_away_is_remembered_and_may_come_back_from_the_first_entry
     let held = |range: std::ops::RangeInclusive<u64>, term| range.map(|index| entry(index, term)).collect::<Vec<_>>();
     let vote = diorite_raft::HardState { term: 3, vote: 2, commit: 9, ..Default::default() };
     {
-        let log = RaftLog::open(home.path(), 64 << 20).unwrap();
+        let log = RaftLog::open(home.path(), 64 << 20, &[]).unwrap();
         let mut batch = LogBatch::default();
         batch.append(group, &held(1..=10, 3), 0).unwrap();
         batch.truncate_to(group, 4, 3, false).unwrap();
@@ -431,7 +431,7 @@ fn a_replica_that_went_away_is_remembered_and_may_come_back_from_the_first_entry
         log.purge().unwrap();
     }
     {
-        let log = RaftLog::open(home.path(), 64 << 20).unwrap();
+        let log = RaftLog::open(home.path(), 64 << 20, &[]).unwrap();
         let recovered = log.recover(group).unwrap();
         assert_eq!((recovered.truncated, recovered.last, recovered.floor), ((0, 0), (0, 0), (10, 3)));
         assert_eq!(recovered.hard_state, vote);
@@ -440,7 +440,7 @@ fn a_replica_that_went_away_is_remembered_and_may_come_back_from_the_first_entry
         batch.append(group, &held(1..=3, 4), 0).unwrap();
         log.write(&mut batch, true).unwrap();
     }
-    let log = RaftLog::open(home.path(), 64 << 20).unwrap();
+    let log = RaftLog::open(home.path(), 64 << 20, &[]).unwrap();
     let recovered = log.recover(group).unwrap();
     assert_eq!((recovered.truncated, recovered.last, recovered.floor), ((0, 0), (3, 4), (10, 3)));
     assert_eq!(log.reader(group).entries(1, 4, u64::MAX).unwrap(), held(1..=3, 4));

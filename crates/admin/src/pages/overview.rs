@@ -7,6 +7,7 @@ use super::show::{Tone, badge, byte_rate, count, decimal, facts, section, size, 
 use super::{Asked, ask, listing, parameters};
 use crate::NodeView;
 use crate::api::{Ask, ClusterStatus, Failure, History, NodeStatus};
+use crate::tables::scrubs;
 use axum::extract::State;
 use axum::response::Response;
 use diorite_base::text::{duration, or_dash};
@@ -163,6 +164,7 @@ fn cluster(status: &ClusterStatus) -> Markup {
         ("Catalog", html! { "version " (status.catalog_version) }),
         ("Catalog led by", html! { a href=(format!("/nodes/{}", status.leader.0)) { "node " (status.leader) } }),
         ("Keyspaces and tables", html! { a href="/tables" { (count(status.tables as u64)) " tables" } }),
+        ("Scrubs", text(scrubs(status))),
     ])
 }
 

@@ -55,6 +55,13 @@ impl Source {
         out.counter("replica_disk_moves", help, None, read(&counters.disk_moves))?;
         let help = "Bytes copied between this node's disks to move replicas";
         out.counter("replica_disk_moved", help, Some(&Unit::Bytes), read(&counters.disk_move_bytes))?;
+        let (help, scrub) = ("Bytes that scrubs have read", store.scrub_status());
+        out.counter("scrub_read", help, Some(&Unit::Bytes), read(&counters.scrubbed_bytes))?;
+        let help = "When all that is stored here was read for the last time since the start, since 1970; 0: not yet";
+        let finished_s = scrub.finished_ms.unwrap_or(0) as f64 / 1e3;
+        out.gauge_f64("scrub_finished", help, Some(&Unit::Seconds), finished_s)?;
+        out.counter("scrub_damage_found", "Damage that scrubs have found", None, scrub.damage_found)?;
+        out.gauge("scrub_running", "1 while all that is stored here is read", None, u64::from(scrub.is_running))?;
         let copies = store.copies();
         let under_way = |incoming: bool| copies.iter().filter(|copy| copy.incoming == incoming).count() as u64;
         let copies = [("sending", under_way(false)), ("receiving", under_way(true))];

@@ -86,6 +86,9 @@ pub(super) fn status(sight: &Sight) -> ClusterStatus {
         writes_per_second: live().filter_map(|report| report.activity.writes_per_second).sum(),
         full_disks: full_disks(sight),
         set_aside: sight.known.reports.values().map(|report| report.set_aside.len()).sum(),
+        scrubbed_nodes: live().filter(|report| report.scrubbed_ms.is_some()).count(),
+        scrubbed_ms: live().filter_map(|report| report.scrubbed_ms).min(),
+        scrub_damage_found: live().map(|report| report.scrub_damage_found).sum(),
         balancer: balancer(catalog, &progress),
         warnings: warnings(sight, unavailable),
     }

@@ -134,7 +134,8 @@ pub(super) fn advice(tablet: TabletId, holders: usize, replicas: &[ReplicaDetail
         [] => {}
         [only] if holders == 1 => advice.push(format!(
             "this is the tablet's only replica, so it cannot be made anew: put a copy of {}/tablets/{} from before the damage in its place while the node is stopped, or copy what can \
-             still be read (a range of tokens at a time) to another table and drop this one",
+             still be read (a range of tokens at a time) to another table and drop this one. If it is the raft log of its disk that is damaged, start the node once with \
+             --accept-lost-log: the replica goes on with what is left, and writes that were acknowledged last may be missing",
             only.disk, tablet.0
         )),
         all if all.len() == holders && holders > 1 => advice.push(

@@ -69,6 +69,12 @@ pub(super) struct Report {
     /// Tablets whose replica it cannot use, and why; ascending.
     #[serde(default)]
     pub(super) set_aside: Vec<(TabletId, String)>,
+    /// When it had read all that it holds for the last time since it was started, milliseconds since 1970.
+    #[serde(default)]
+    pub(super) scrubbed_ms: Option<i64>,
+    /// How often it has found damage then.
+    #[serde(default)]
+    pub(super) scrub_damage_found: u64,
     /// Of tablets from this number on it had not heard.
     #[serde(default)]
     pub(super) next_tablet: Option<u64>,
@@ -199,6 +205,7 @@ pub(super) fn make(
     let set_aside: Vec<_> = store.set_aside().into_iter().map(|aside| (aside.tablet, aside.reason)).collect();
     let unusable = set_aside.iter().map(|(tablet, _)| *tablet);
     let incomplete: BTreeSet<_> = recovering.chain(copies.iter().map(|copy| copy.tablet)).chain(unusable).collect();
+    let scrub = store.scrub_status();
     let others = catalog.nodes().map(|other| other.id).filter(|other| *other != node);
     Report {
         uptime_s,
@@ -214,6 +221,8 @@ pub(super) fn make(
         copies,
         incomplete: incomplete.into_iter().collect(),
         set_aside,
+        scrubbed_ms: scrub.finished_ms,
+        scrub_damage_found: scrub.damage_found,
         next_tablet: Some(catalog.identity().next_tablet().0),
         out_of_touch: others.filter(|other| !store.liveness().is_up(*other)).collect(),
         clock_is_off_us: store.liveness().clock_is_off_us(),

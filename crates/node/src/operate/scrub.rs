@@ -29,6 +29,8 @@ impl Operations {
             tablets: status.tablets,
             damaged: status.damaged,
             stopped: status.stopped,
+            finished_ms: status.finished_ms,
+            damage_found: status.damage_found,
         };
         serde_json::to_value(found).map_err(|error| unavailable(error.to_string()))
     }
@@ -52,6 +54,8 @@ impl Operations {
                 tablets: 0,
                 damaged: Vec::new(),
                 stopped: Some(reason),
+                finished_ms: None,
+                damage_found: 0,
             })
         });
         serde_json::to_value(found.collect::<Vec<_>>()).map_err(|error| unavailable(error.to_string()))

@@ -132,6 +132,8 @@ fn report(catalog: &Catalog, node: NodeId) -> Report {
         tablets: tablets.collect(),
         copies: arriving.map(copy).collect(),
         set_aside: Vec::new(),
+        scrubbed_ms: None,
+        scrub_damage_found: 0,
         incomplete: Vec::new(),
         next_tablet: None,
         out_of_touch: Vec::new(),

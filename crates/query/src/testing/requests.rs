@@ -87,6 +87,23 @@ fn a_session_does_what_its_role_may_by_the_newest_catalog() {
 }
 
 #[test]
+fn a_statement_that_others_have_prepared_is_prepared_only_for_who_may_use_it() {
+    let database = text_table();
+    database.run("CREATE ROLE ann WITH LOGIN = true").unwrap();
+    let ann = Database { session: Session::guarded(), ..database.another() };
+    ann.session.log_in("ann");
+    ann.run("USE ks").unwrap();
+    for text in ["SELECT * FROM t WHERE k = ? AND c = ?", "INSERT INTO t (k, c) VALUES (?, ?)"] {
+        let known = database.prepare(text).unwrap();
+        assert_eq!(ann.prepare(text).unwrap_err().code(), ErrorCode::Unauthorized, "{text}");
+        database.run("GRANT ALL PERMISSIONS ON t TO ann").unwrap();
+        assert_eq!(ann.prepare(text).unwrap().id, known.id, "it is the same");
+        database.run("REVOKE ALL PERMISSIONS ON t FROM ann").unwrap();
+        assert_eq!(ann.prepare(text).unwrap_err().code(), ErrorCode::Unauthorized, "{text}");
+    }
+}
+
+#[test]
 fn point_statements_go_the_short_way() {
     let database = text_table();
     let insert = database.prepare("INSERT INTO t (k, c, v, w) VALUES (?, ?, ?, ?)").unwrap();

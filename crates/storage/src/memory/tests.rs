@@ -225,7 +225,7 @@ fn expect_same(real: &RaftLog, memory: &MemoryLog, group: GroupId) {
 #[test]
 fn the_log_does_what_raft_engine_does() {
     let home = tempfile::tempdir().unwrap();
-    let real = RaftLog::open(home.path(), 64 << 20).unwrap();
+    let real = RaftLog::open(home.path(), 64 << 20, &[]).unwrap();
     let memory = MemoryLog::default();
     // Each case has a group of its own in the same two logs.
     let groups = AtomicU64::new(1);
