@@ -178,7 +178,10 @@ impl SupportTable {
             return None;
         }
         let supporter = Supporter { epoch: support.epoch, until_ns: AtomicU64::new(until_ns) };
-        self.received.insert(peer, Arc::new(supporter));
+        if let Some(former) = self.received.insert(peer, Arc::new(supporter)) {
+            // The peer does not give it any more, and a clock that stood still does not show that: leases made of it end here.
+            former.until_ns.store(0, Ordering::Release);
+        }
         Some(SupportChange::Received(peer))
     }
 
@@ -294,6 +297,17 @@ mod tests {
         let third = b.heard(1, beat(&a, &b, 300 * MS, 200 * MS), 300 * MS).0.expect("answered");
         a.supported(2, third);
         assert_eq!(supporter.until_ns(), 300 * MS + LEASE_NS);
+    }
+
+    #[test]
+    fn support_of_a_former_epoch_counts_no_more_even_by_a_clock_that_stood_still() {
+        let mut a = SupportTable::new(10, 0);
+        let support = |sent_ns, epoch| Support { heartbeat: Heartbeat { incarnation: 10, sent_ns }, epoch };
+        a.supported(2, support(100 * MS, 21));
+        let former = a.supporter(2, 21).expect("current");
+        // To this node it seems that 100 ms have passed; its peer has withdrawn its support meanwhile.
+        assert_eq!(a.supported(2, support(200 * MS, 23)), Some(SupportChange::Received(2)));
+        assert_eq!(former.until_ns(), 0);
     }
 
     #[test]
