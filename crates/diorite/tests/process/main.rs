@@ -18,6 +18,7 @@ mod joining;
 mod kill;
 mod meddler;
 mod memory;
+mod one_moment;
 mod metrics;
 mod refusals;
 #[path = "../common/server.rs"]
