@@ -18,8 +18,8 @@ mod joining;
 mod kill;
 mod meddler;
 mod memory;
-mod one_moment;
 mod metrics;
+mod one_moment;
 mod refusals;
 #[path = "../common/server.rs"]
 #[allow(dead_code, reason = "shared; each test binary uses a part")]
