@@ -362,8 +362,8 @@ fn the_log_says_what_time_it_is_and_how_long_deletions_stay() {
     assert_eq!((replayed.horizon, replayed.gc_grace_s), (after.horizon, after.gc_grace_s));
 }
 
-#[test]
-fn a_log_over_its_limit_is_cut_to_what_was_flushed_in_the_life_before_without_another_write() {
+/// A home whose log is over its limit at the end of a life; `None` if it was cut in that life already, as it may be on a slow machine.
+fn home_with_a_log_over_its_limit() -> Option<tempfile::TempDir> {
     let home = tempfile::tempdir().unwrap();
     let value = vec![1; 512 << 10];
     let store = start(home.path(), 1 << 30);
@@ -374,8 +374,12 @@ fn a_log_over_its_limit_is_cut_to_what_was_flushed_in_the_life_before_without_an
         assert!(write_all(&store, vec![(1_000, mutation)])[0].is_ok());
     }
     store.shutdown(Duration::from_secs(60));
-    assert!(store.disks()[0].3 > LOG_BYTES, "{} bytes", store.disks()[0].3);
-    drop(store);
+    (store.disks()[0].3 > LOG_BYTES).then_some(home)
+}
+
+#[test]
+fn a_log_over_its_limit_is_cut_to_what_was_flushed_in_the_life_before_without_another_write() {
+    let home = (0..20).find_map(|_| home_with_a_log_over_its_limit()).expect("a log that was not cut yet");
     let store = start(home.path(), 1 << 30);
     open(&store, [1_000]);
     cluster::wait_for(|| store.disks()[0].3 <= LOG_BYTES);
