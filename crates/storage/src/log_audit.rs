@@ -200,23 +200,25 @@ impl Audit {
 
     /// A file that does not begin as one does. Its header is durable before anything is written behind it.
     fn without_header(&mut self, file: &LogFile, bytes: &[u8], is_last: bool) -> Option<End> {
-        let holds_blocks = self.look_beyond(bytes, file.number as u32);
-        if !is_last || holds_blocks {
+        self.look_beyond(bytes, file.number as u32);
+        // With another alignment than was written the engine takes anything for the length of a block.
+        let is_written = bytes.iter().skip(MAGIC.len() + 16).any(|byte| *byte != 0);
+        if !is_last || is_written {
             self.is_unreadable = true;
             self.damaged(format!("the header of {} is damaged", file.path.display()));
         }
         Some(End { at: 0, looks_like_end: bytes.iter().all(|byte| *byte == 0), first_cut: None })
     }
 
-    /// Takes what can be read behind something that cannot: it may say that this was durable. Whether there is any.
-    fn look_beyond(&mut self, bytes: &[u8], signature: u32) -> bool {
-        let (mut at, mut found, mut searched_bytes) = (0, false, 0);
-        let Some(written) = bytes.iter().rposition(|byte| *byte != 0) else { return false };
+    /// Takes what can be read behind something that cannot: it may say that this was durable.
+    fn look_beyond(&mut self, bytes: &[u8], signature: u32) {
+        let (mut at, mut searched_bytes) = (0, 0);
+        let Some(written) = bytes.iter().rposition(|byte| *byte != 0) else { return };
         while at <= written && at + BLOCK_HEADER_BYTES <= bytes.len() {
             match block(&bytes[at..], signature) {
                 Some(block) => {
                     self.take(block.items);
-                    (at, found) = (at + block.length, true);
+                    at += block.length;
                 }
                 None => {
                     searched_bytes += extent(&bytes[at..]).map_or(0, |(items_at, length)| length - items_at);
@@ -228,7 +230,6 @@ impl Audit {
                 break;
             }
         }
-        found
     }
 
     /// Takes the items of a block; the groups in it.
