@@ -16,12 +16,13 @@ const EDGES: &[(&str, &[&str])] = &[
     ("model", &["base"]),
     ("raft", &["base"]),
     ("cluster", &["base", "model"]),
+    ("control", &["base", "model", "cluster"]),
     ("storage", &["base", "raft"]),
     ("rpc", &["base"]),
     ("query", &["base", "cql", "model", "cluster"]),
     ("replica", &["base", "raft", "storage", "rpc"]),
     ("admin", &["base"]),
-    ("node", &["base", "cql", "model", "raft", "cluster", "storage", "rpc", "query", "replica", "admin"]),
+    ("node", &["base", "cql", "model", "raft", "cluster", "control", "storage", "rpc", "query", "replica", "admin"]),
     ("local", &["base"]),
     ("workload", &["base", "local"]),
     ("diorite", &["admin", "cluster", "node", "local", "workload"]),
@@ -52,7 +53,7 @@ const HOMES: &[(&str, &[&str])] = &[
 ];
 
 /// Crates that do no input or output, and the external crates that would bring it in.
-const PURE: &[&str] = &["base", "history", "cql", "model", "raft", "cluster", "query"];
+const PURE: &[&str] = &["base", "history", "cql", "model", "raft", "cluster", "control", "query"];
 const IMPURE: &[&str] =
     &["tokio", "rustix", "socket2", "axum", "rust-rocksdb", "raft-engine", "tempfile", "libc", "mio"];
 

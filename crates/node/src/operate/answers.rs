@@ -1,10 +1,8 @@
 //! What operators are told of the cluster, its nodes, its tables and what moves: the catalog and what the nodes have reported, put together.
 
 use super::Operations;
-use super::report::{DiskReport, Report};
-use super::shrink::merge_limit;
+use super::report::Report;
 use super::sight::Sight;
-use super::steer::view;
 use super::{Answer, unavailable};
 use diorite_admin::api::{
     Activity, Ask, BalancerStatus, ClusterStatus, DiskStatus, Failure, FailureKind, MoveStatus, NodeStatus,
@@ -13,9 +11,11 @@ use diorite_admin::api::{
 use diorite_base::{NodeId, TabletId};
 use diorite_cluster::balance::{Progress, progress};
 use diorite_cluster::catalog::{Catalog, Node, NodeState, Placement};
+use diorite_control::report::{DiskReport, Files};
+use diorite_control::shrink::merge_limit;
+use diorite_control::view::view;
 use diorite_model::schema::TableEntry;
 use diorite_query::ddl::describe::table_schema;
-use diorite_storage::TabletFiles;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -41,7 +41,8 @@ impl Operations {
         let known = self.known(&catalog);
         let liveness = self.store.liveness();
         let silence_ns = catalog.nodes().filter_map(|node| Some((node.id, liveness.silence_ns(node.id)?))).collect();
-        Sight::new(self.node, catalog, known, &self.knowledge, silence_ns)
+        let last = self.steering.lock().last();
+        Sight::new(self.node, catalog, known, last, silence_ns)
     }
 }
 
@@ -64,7 +65,7 @@ pub(super) fn status(sight: &Sight) -> ClusterStatus {
     }
     let tablets = catalog.tablets().count();
     let live = || sight.known.reports.iter().filter(|(node, _)| sight.is_up(**node)).map(|(_, report)| report);
-    let programs: BTreeSet<&str> = live().map(|report| report.program.as_str()).collect();
+    let programs: BTreeSet<&str> = live().map(|report| report.details.program.as_str()).collect();
     ClusterStatus {
         name: identity.name.clone(),
         cluster_id: identity.cluster_id.map(|id| id.to_string()).unwrap_or_default(),
@@ -82,13 +83,13 @@ pub(super) fn status(sight: &Sight) -> ClusterStatus {
         unavailable,
         bytes,
         replica_bytes,
-        reads_per_second: live().filter_map(|report| report.activity.reads_per_second).sum(),
-        writes_per_second: live().filter_map(|report| report.activity.writes_per_second).sum(),
+        reads_per_second: live().filter_map(|report| report.details.activity.reads_per_second).sum(),
+        writes_per_second: live().filter_map(|report| report.details.activity.writes_per_second).sum(),
         full_disks: full_disks(sight),
-        set_aside: sight.known.reports.values().map(|report| report.set_aside.len()).sum(),
-        scrubbed_nodes: live().filter(|report| report.scrubbed_ms.is_some()).count(),
-        scrubbed_ms: live().filter_map(|report| report.scrubbed_ms).min(),
-        scrub_damage_found: live().map(|report| report.scrub_damage_found).sum(),
+        set_aside: sight.known.reports.values().map(|report| report.details.set_aside.len()).sum(),
+        scrubbed_nodes: live().filter(|report| report.details.scrubbed_ms.is_some()).count(),
+        scrubbed_ms: live().filter_map(|report| report.details.scrubbed_ms).min(),
+        scrub_damage_found: live().map(|report| report.details.scrub_damage_found).sum(),
         balancer: balancer(catalog, &progress),
         warnings: warnings(sight, unavailable),
     }
@@ -130,7 +131,7 @@ fn warnings(sight: &Sight, unavailable: usize) -> Vec<String> {
         }
         warnings.extend(out_of_touch(sight, node));
         let report = sight.known.reports.get(&node.id).filter(|_| sight.is_up(node.id));
-        if let Some(others_ahead_us) = report.and_then(|report| report.clock_is_off_us) {
+        if let Some(others_ahead_us) = report.and_then(|report| report.details.clock_is_off_us) {
             let (apart_s, way) =
                 (others_ahead_us.abs() as f64 / 1e6, if others_ahead_us < 0 { "ahead of" } else { "behind" });
             warnings.push(format!(
@@ -139,7 +140,7 @@ fn warnings(sight: &Sight, unavailable: usize) -> Vec<String> {
                 node.address()
             ));
         }
-        if let Some(ahead_us) = report.and_then(|report| report.logs_ahead_us) {
+        if let Some(ahead_us) = report.and_then(|report| report.details.logs_ahead_us) {
             warnings.push(format!(
                 "tablets of node {} ({}) hold timestamps that are {:.0} s ahead of its clock: conditions judge expiry by them until then",
                 node.id,
@@ -147,7 +148,7 @@ fn warnings(sight: &Sight, unavailable: usize) -> Vec<String> {
                 ahead_us as f64 / 1e6
             ));
         }
-        let set_aside = sight.known.reports.get(&node.id).map_or(&[][..], |report| &report.set_aside);
+        let set_aside = sight.known.reports.get(&node.id).map_or(&[][..], |report| &report.details.set_aside);
         for (tablet, reason) in set_aside.iter().take(NAMED_REPLICAS) {
             warnings.push(format!("node {} cannot use its replica of tablet {}: {reason}", node.id, tablet.0));
         }
@@ -171,10 +172,11 @@ fn warnings(sight: &Sight, unavailable: usize) -> Vec<String> {
 /// is not known to all at once.
 fn out_of_touch(sight: &Sight, node: &Node) -> Option<String> {
     let lacks = |one: NodeId, other: &NodeId| {
-        sight.is_up(one) && sight.known.reports.get(&one).is_some_and(|report| report.out_of_touch.contains(other))
+        sight.is_up(one)
+            && sight.known.reports.get(&one).is_some_and(|report| report.details.out_of_touch.contains(other))
     };
     let report = sight.known.reports.get(&node.id)?;
-    let others = report.out_of_touch.iter().filter(|other| **other > node.id);
+    let others = report.details.out_of_touch.iter().filter(|other| **other > node.id);
     let mutual = others.filter(|other| lacks(node.id, other) && lacks(**other, &node.id));
     let names: Vec<String> = mutual.map(ToString::to_string).collect();
     let (id, address) = (node.id, node.address());
@@ -228,13 +230,13 @@ fn node_status(sight: &Sight, node: &Node, replicas: usize, leaders: usize) -> N
         } else {
             sight.silence_ns.get(&node.id).map(|silence_ns| silence_ns / 1_000_000)
         },
-        uptime_seconds: report.filter(|_| is_up).map(|report| report.uptime_s),
-        program: report.map(|report| report.program.clone()),
-        resident_bytes: report.filter(|_| is_up).and_then(|report| report.resident_bytes),
-        memory_limit_bytes: report.and_then(|report| report.memory_limit_bytes),
-        cpu_seconds: report.filter(|_| is_up).and_then(|report| report.cpu_s),
-        processors: report.and_then(|report| report.processors),
-        activity: report.filter(|_| is_up).map_or_else(Activity::default, |report| report.activity.clone()),
+        uptime_seconds: report.filter(|_| is_up).map(|report| report.details.uptime_s),
+        program: report.map(|report| report.details.program.clone()),
+        resident_bytes: report.filter(|_| is_up).and_then(|report| report.details.resident_bytes),
+        memory_limit_bytes: report.and_then(|report| report.details.memory_limit_bytes),
+        cpu_seconds: report.filter(|_| is_up).and_then(|report| report.details.cpu_s),
+        processors: report.and_then(|report| report.details.processors),
+        activity: report.filter(|_| is_up).map_or_else(Activity::default, |report| report.details.activity.clone()),
         disks: report.map_or_else(Vec::new, |report| {
             report.disks.iter().enumerate().map(|(at, disk)| disk_status(report, at, disk)).collect()
         }),
@@ -287,7 +289,7 @@ fn table_status(sight: &Sight, entry: &TableEntry) -> TableStatus {
 }
 
 /// What SSTables hold before it was compressed: of those that were not asked since they changed as much, byte for byte, as of the others.
-fn estimated_contents(files: impl Iterator<Item = TabletFiles>) -> Option<u64> {
+fn estimated_contents(files: impl Iterator<Item = Files>) -> Option<u64> {
     let (mut all_bytes, mut asked_bytes, mut contents) = (0u64, 0u64, 0u64);
     for files in files {
         all_bytes += files.bytes;

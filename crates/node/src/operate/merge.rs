@@ -2,15 +2,15 @@
 //!
 //! Always true: a merge that breaks off is begun again from the start, by whoever leads the tablet then, or holds it, once it is closed. One that has broken off too often is
 //! cancelled, with the reason. Whether it is served or cancelled is the catalog's to say; every node that holds the tablet acts on that for as long as the catalog remembers
-//! it, so no crash leaves a tablet closed that nobody would open. Left out: which tablets are merged ([`super::shrink`], and operators).
+//! it, so no crash leaves a tablet closed that nobody would open. Left out: which tablets are merged ([`diorite_control::shrink`], and operators).
 
 use super::Operations;
-use super::growth::Tokens;
 use crate::membership::pause;
 use diorite_base::TabletId;
 use diorite_base::random::SplitMix64;
 use diorite_base::write::KvError;
 use diorite_cluster::catalog::{CancelledMerge, Command, Merge, Outcome};
+use diorite_control::tokens::Tokens;
 use diorite_replica::{
     CLOSED, Closing, KeyRange, Leadership, MergeAction, MergeDriver, MergeReply, MergeStep, Part, Superseded,
     TabletHandle, has_given_up,

@@ -11,20 +11,17 @@
 //! Always true: only the node that leads the catalog answers and balances, by its newest snapshot; what it knows beside that (sizes, leaders, who
 //! is up) it has been told since it leads, and until all live nodes have reported nothing is moved. Everything that is decided is a command
 //! of the catalog that names the state it was decided on, so that two nodes that both believe to lead do no harm.
-//! Left out: what is wise (`diorite_cluster::balance`), and carrying data (`diorite_replica`).
+//! Left out: what is decided (`diorite_control`), what is wise (`diorite_cluster::balance`), and carrying data (`diorite_replica`).
 
 mod answers;
 mod changes;
 mod closer;
 mod growth;
 mod history;
-mod knowledge;
-mod load;
 mod merge;
 mod report;
 mod scrub;
 mod settle;
-mod shrink;
 mod sight;
 mod steer;
 mod tablets;
@@ -39,10 +36,10 @@ use diorite_admin::Operator;
 use diorite_admin::api::{Activity, Ask, ClusterStatus, Failure, FailureKind, NodeQuestion};
 use diorite_base::random::{Random, SplitMix64};
 use diorite_base::{Clock, NodeId};
+use diorite_control::steering::Steering;
 use diorite_replica::{Leadership, Store};
 use diorite_rpc::{Lane, Transport};
 use futures::future::BoxFuture;
-use knowledge::Knowledge;
 use parking_lot::Mutex;
 pub(crate) use report::ReportOptions;
 use serde_json::Value;
@@ -65,6 +62,7 @@ const ASK_AGAIN: Duration = Duration::from_millis(250);
 const AT_A_TIME: usize = 64;
 
 type Answer = Result<Value, Failure>;
+type Known = diorite_control::knowledge::Known<report::Details>;
 
 /// Knows what this node, and no other, can say of itself.
 pub(crate) trait Own: Send + Sync + 'static {
@@ -91,7 +89,8 @@ pub(crate) struct Operations {
     /// Questions that wait for their answers.
     asked: Mutex<AHashMap<u64, oneshot::Sender<Answer>>>,
     answering: Arc<Semaphore>,
-    knowledge: Knowledge,
+    /// What nodes have reported, and what follows from it.
+    steering: Mutex<Steering<report::Details>>,
     /// The last hour of the cluster, as it was put together last.
     history: history::Kept,
     /// Bytes of SSTable files here, as of the last report.
@@ -99,8 +98,6 @@ pub(crate) struct Operations {
     own: OnceLock<Arc<dyn Own>>,
     /// While this node leads the catalog: how the cluster was a few seconds ago.
     summary: Mutex<Option<Arc<ClusterStatus>>>,
-    /// What the balancer has decided here, by reason.
-    decided: Mutex<BTreeMap<String, u64>>,
 }
 
 impl Operations {
@@ -128,12 +125,11 @@ impl Operations {
             next_question: AtomicU64::new(1),
             asked: Mutex::default(),
             answering: Arc::new(Semaphore::new(AT_A_TIME)),
-            knowledge: Knowledge::default(),
+            steering: Mutex::default(),
             history: history::Kept::default(),
             sst_bytes: AtomicU64::new(0),
             own: OnceLock::new(),
             summary: Mutex::default(),
-            decided: Mutex::default(),
         })
     }
 
@@ -151,7 +147,7 @@ impl Operations {
 
     /// What the balancer has decided on this node, by reason.
     pub(crate) fn decided(&self) -> BTreeMap<String, u64> {
-        self.decided.lock().clone()
+        self.steering.lock().decided().clone()
     }
 
     /// Why this node should not be given requests now; none: it should.
@@ -187,11 +183,11 @@ impl Operations {
             // Before it is looked which tablets are here.
             let catalog = self.catalog.served();
             let report = report::make(self.node, &self.store, &catalog, uptime_s, &self.options, activity);
-            let pause = report::pause_after(&report);
-            self.sst_bytes.store(report.sst_bytes, Ordering::Relaxed);
+            let pause = report.pause_after();
+            self.sst_bytes.store(report.details.sst_bytes, Ordering::Relaxed);
             match self.router.leader(CATALOG_TABLET) {
                 Some(leader) if leader == self.node => {
-                    self.knowledge.learn(self.node, report, self.clock.monotonic_ns())
+                    self.steering.lock().learn(self.node, report, self.clock.monotonic_ns())
                 }
                 Some(leader) => {
                     let report = serde_json::to_vec(&report).expect("reports have string keys");
@@ -215,7 +211,7 @@ impl Operations {
     pub(crate) fn receive(self: &Arc<Self>, from: NodeId, frame: &[u8]) {
         match Frame::decode(frame) {
             Ok(Frame::Report(report)) => match serde_json::from_slice(report) {
-                Ok(report) => self.knowledge.learn(from, report, self.clock.monotonic_ns()),
+                Ok(report) => self.steering.lock().learn(from, report, self.clock.monotonic_ns()),
                 Err(error) => tracing::warn!(%from, %error, "a report cannot be read"),
             },
             Ok(Frame::Ask { incarnation, id, question }) => self.answer(from, incarnation, id, question),

@@ -4,11 +4,11 @@
 //! decides whether it counts.
 
 use super::Operations;
-use super::growth::next_split;
-use super::load::Loads;
+use super::growth;
 use crate::membership::pause;
 use diorite_base::TabletId;
 use diorite_cluster::catalog::{Command, SettledTablet};
+use diorite_control::load::Loads;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -58,9 +58,9 @@ impl Operations {
         if settings.balancing_is_paused {
             return Loads::default();
         }
-        let (store, catalog, now_ns) = (Arc::clone(&self.store), Arc::clone(&self.catalog), self.clock.monotonic_ns());
+        let (store, served, now_ns) = (Arc::clone(&self.store), self.catalog.served(), self.clock.monotonic_ns());
         let look = move || {
-            let command = next_split(&store, &catalog, &settings, &mut loads, now_ns);
+            let command = growth::look(&store, &served, &settings, &mut loads, now_ns).command;
             (command, loads)
         };
         let (command, loads) = self.runtime.spawn_blocking(look).await.unwrap_or_else(|error| {

@@ -3,13 +3,12 @@
 //! Always true: looking does no I/O and takes no lock, so that it can be done on any thread that has time; clusters that do not exist can be looked
 //! at in tests.
 
-use super::knowledge::Knowledge;
-use super::report::{Report, TabletReport};
-use super::steer::Known;
-use super::{Answer, answers, tablets, unavailable};
+use super::report::Report;
+use super::{Answer, Known, answers, tablets, unavailable};
 use diorite_admin::api::{Ask, Failure, FailureKind, TabletState};
 use diorite_base::{NodeId, TabletId};
 use diorite_cluster::catalog::{Catalog, Placement};
+use diorite_control::report::TabletReport;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
@@ -32,7 +31,7 @@ impl Sight {
         me: NodeId,
         catalog: Arc<Catalog>,
         known: Known,
-        knowledge: &Knowledge,
+        last: BTreeMap<NodeId, Arc<Report>>,
         silence_ns: BTreeMap<NodeId, u64>,
     ) -> Self {
         let mut replicas: HashMap<TabletId, Vec<(NodeId, TabletReport)>> = HashMap::new();
@@ -45,7 +44,7 @@ impl Sight {
                 }
             }
         }
-        Self { me, catalog, known, last: knowledge.last(), silence_ns, replicas, leaders }
+        Self { me, catalog, known, last, silence_ns, replicas, leaders }
     }
 
     /// The answer to a question that changes nothing and that no other node need be asked for.

@@ -3,20 +3,18 @@
 
 #![allow(clippy::unwrap_used, reason = "test data is known")]
 
-use super::knowledge::Knowledge;
-use super::report::{CopyReport, DiskReport, Report, TabletReport};
+use super::report::{Details, Report};
 use super::sight::Sight;
-use super::steer::Known;
-use super::{Answer, answers};
+use super::{Answer, Known, answers};
 use diorite_admin::api::{
     Activity, Ask, NodeQuestion, ReplicaDetail, TabletDetail, TabletEvent, TabletFilter, TabletPage, TabletState,
 };
 use diorite_admin::{Metrics, NodeView, Operator, router};
 use diorite_base::{NodeId, TableId, TabletId};
 use diorite_cluster::catalog::{Catalog, Command, NodeDescription, NodeState, Outcome, Placement};
+use diorite_control::report::{CopyReport, DiskReport, Files, TabletReport};
 use diorite_model::schema::{Column, ColumnKind, Keyspace, Table};
 use diorite_model::types::CqlType;
-use diorite_storage::TabletFiles;
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -102,7 +100,7 @@ fn report(catalog: &Catalog, node: NodeId) -> Report {
         bytes: tablet.0 << 20,
         disk: (tablet.0 % 4) as u16,
         leads: placement.replicas[0] == node,
-        files: TabletFiles { files: tablet.0 % 50, bytes: tablet.0 << 20, content_bytes: Some(tablet.0 << 21) },
+        files: Files { files: tablet.0 % 50, bytes: tablet.0 << 20, content_bytes: Some(tablet.0 << 21) },
     });
     let arriving = catalog.tablets_on(node).filter(|(_, placement)| placement.arriving.contains(&node));
     let copy = |(tablet, placement): (TabletId, &Arc<Placement>)| CopyReport {
@@ -119,40 +117,34 @@ fn report(catalog: &Catalog, node: NodeId) -> Report {
         log_bytes: 1 << 30,
         ..DiskReport::default()
     };
-    Report {
+    let activity = Activity { reads_per_second: Some(1_000.0), writes_per_second: Some(500.0), ..Activity::default() };
+    let details = Details {
         uptime_s: 1_000_000 + node.0,
         program: "1.0.0".to_owned(),
         resident_bytes: Some(20 << 30),
         cpu_s: Some(1e6),
         memory_limit_bytes: Some(32 << 30),
         processors: Some(32),
-        activity: Activity { reads_per_second: Some(1_000.0), writes_per_second: Some(500.0), ..Activity::default() },
-        sst_bytes: 0,
+        activity,
+        ..Details::default()
+    };
+    Report {
         disks: (0..4).map(disk).collect(),
         tablets: tablets.collect(),
         copies: arriving.map(copy).collect(),
-        set_aside: Vec::new(),
-        scrubbed_ms: None,
-        scrub_damage_found: 0,
-        incomplete: Vec::new(),
-        next_tablet: None,
-        out_of_touch: Vec::new(),
-        clock_is_off_us: None,
-        logs_ahead_us: None,
+        details,
+        ..Report::default()
     }
 }
 
 fn sight() -> Sight {
     let catalog = Arc::new(catalog());
-    let knowledge = Knowledge::default();
-    for node in catalog.nodes() {
-        knowledge.learn(node.id, report(&catalog, node.id), 1_000_000_000);
-    }
+    let last: BTreeMap<_, _> = catalog.nodes().map(|node| (node.id, Arc::new(report(&catalog, node.id)))).collect();
     let up = catalog.nodes().map(|node| (node.id, node.id != DOWN)).collect();
-    let mut reports = knowledge.fresh(1_000_000_000);
+    let mut reports = last.clone();
     reports.remove(&DOWN);
     let silence_ns = catalog.nodes().map(|node| (node.id, 50_000_000)).collect();
-    Sight::new(NodeId(1), catalog, Known { reports, up }, &knowledge, silence_ns)
+    Sight::new(NodeId(1), catalog, Known { reports, up }, last, silence_ns)
 }
 
 /// What one node would say of itself.
@@ -414,7 +406,7 @@ fn a_tablet_that_is_newer_than_all_reports_does_not_lack_a_leader() {
             |report: &Arc<Report>| Arc::new(Report { next_tablet, tablets: Vec::new(), ..Report::clone(report) });
         let reports = known.reports.iter().map(|(node, report)| (*node, told(report))).collect();
         let known = Known { reports, up: known.up };
-        answers::status(&Sight::new(NodeId(1), catalog, known, &Knowledge::default(), BTreeMap::new()))
+        answers::status(&Sight::new(NodeId(1), catalog, known, BTreeMap::new(), BTreeMap::new()))
     };
     let (new, old) = (known(Some(1)), known(Some(u64::MAX)));
     assert_eq!((new.leaders, new.leaderless), (0, 0));
@@ -430,10 +422,11 @@ fn a_link_that_is_down_is_told_once_and_only_if_both_ends_say_so() {
             21 | 23 => vec![NodeId(20)],
             _ => Vec::new(),
         };
-        (*node, Arc::new(Report { out_of_touch, ..Report::clone(report) }))
+        let details = Details { out_of_touch, ..report.details.clone() };
+        (*node, Arc::new(Report { details, ..Report::clone(report) }))
     };
     let known = Known { reports: known.reports.iter().map(told).collect(), up: known.up };
-    let status = answers::status(&Sight::new(NodeId(1), catalog, known, &Knowledge::default(), BTreeMap::new()));
+    let status = answers::status(&Sight::new(NodeId(1), catalog, known, BTreeMap::new(), BTreeMap::new()));
     let links: Vec<_> = status.warnings.iter().filter(|warning| warning.contains("heartbeats")).collect();
     assert_eq!(links.len(), 1, "{links:?}");
     assert!(links[0].starts_with("node n20 (") && links[0].contains("with n21, n23, though"), "{links:?}");
@@ -451,7 +444,7 @@ fn a_replica_without_all_its_data_counts_as_missing() {
             (*node, Arc::new(Report { incomplete, ..Report::clone(report) }))
         };
         let known = Known { reports: known.reports.iter().map(told).collect(), up: known.up.clone() };
-        let sight = Sight::new(NodeId(1), Arc::clone(&catalog), known, &Knowledge::default(), BTreeMap::new());
+        let sight = Sight::new(NodeId(1), Arc::clone(&catalog), known, BTreeMap::new(), BTreeMap::new());
         sight.state(tablet, placement, 3)
     });
     assert_eq!(states, [TabletState::Ok, TabletState::UnderReplicated, TabletState::Unavailable]);

@@ -4,7 +4,7 @@
 //! seen to be, and not at all while most of them are for one partition, which no split divides. What is kept of a tablet goes when it is not led here any more.
 //! Left out: clocks, and where the figures come from (`growth`).
 
-use super::growth::Tokens;
+use crate::tokens::Tokens;
 use diorite_base::TabletId;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -18,12 +18,13 @@ const MOST_TOKENS: usize = 1_024;
 const LEAST_TOKENS: usize = 16;
 
 /// What looking at a tablet has found.
-pub(super) struct Look<F> {
-    pub(super) tablet: TabletId,
+pub struct Look<F> {
+    /// Which.
+    pub tablet: TabletId,
     /// Since its replica was opened.
-    pub(super) operations: u64,
+    pub operations: u64,
     /// Tokens of some of its requests since this was last asked.
-    pub(super) tokens: F,
+    pub tokens: F,
 }
 
 #[derive(Default)]
@@ -41,7 +42,7 @@ struct Watched {
 }
 
 impl Watched {
-    fn calm(&mut self) {
+    fn reset(&mut self) {
         self.over_since_ns = None;
         self.tokens = VecDeque::new();
         self.was_told = false;
@@ -50,7 +51,7 @@ impl Watched {
 
 /// Where to split a tablet for its load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Division {
+pub enum Division {
     /// Half of the load is on either side, or as nearly as can be.
     At(i64),
     /// Nowhere: this token has most of it.
@@ -61,18 +62,13 @@ pub(super) enum Division {
 
 /// The load of the tablets that are led here.
 #[derive(Default)]
-pub(super) struct Loads {
+pub struct Loads {
     watched: BTreeMap<TabletId, Watched>,
 }
 
 impl Loads {
     /// Takes note of all tablets that are led here, every few seconds; forgets all others. With a threshold of 0 nothing is kept.
-    pub(super) fn look<F: FnOnce() -> Vec<i64>>(
-        &mut self,
-        now_ns: u64,
-        threshold: u64,
-        looks: impl Iterator<Item = Look<F>>,
-    ) {
+    pub fn look<F: FnOnce() -> Vec<i64>>(&mut self, now_ns: u64, threshold: u64, looks: impl Iterator<Item = Look<F>>) {
         let before = std::mem::take(&mut self.watched);
         if threshold != 0 {
             self.watched = Self::after(before, now_ns, threshold, looks);
@@ -95,7 +91,7 @@ impl Loads {
             let rate = done.checked_div(u128::from(gap_ns)).unwrap_or(0);
             now.operations_per_second = u64::try_from(rate).unwrap_or(u64::MAX);
             if gap_ns > LONGEST_GAP_NS || now.operations_per_second <= threshold {
-                now.calm();
+                now.reset();
             } else {
                 let seen = tokens();
                 // What was seen before the first such look may be of any age.
@@ -113,7 +109,7 @@ impl Loads {
     }
 
     /// The tablets that have been over the threshold for the whole window, as of the last look, the busiest first.
-    pub(super) fn overloaded(&self) -> Vec<TabletId> {
+    pub fn overloaded(&self) -> Vec<TabletId> {
         let is_due = |watched: &Watched| {
             watched.over_since_ns.is_some_and(|since_ns| watched.looked_ns.saturating_sub(since_ns) >= WINDOW_NS)
         };
@@ -124,13 +120,13 @@ impl Loads {
     }
 
     /// Where to split an overloaded tablet.
-    pub(super) fn divide(&self, tablet: TabletId, within: Tokens) -> Division {
+    pub fn divide(&self, tablet: TabletId, within: Tokens) -> Division {
         let Some(watched) = self.watched.get(&tablet) else { return Division::Unknown };
         divide(watched.tokens.iter().copied().filter(|token| within.contain(*token)).collect())
     }
 
     /// Whether it is time to tell that a tablet cannot be divided: once for each time that it is overloaded. Its operations per second.
-    pub(super) fn tell(&mut self, tablet: TabletId) -> Option<u64> {
+    pub fn tell(&mut self, tablet: TabletId) -> Option<u64> {
         let watched = self.watched.get_mut(&tablet).filter(|watched| !watched.was_told)?;
         watched.was_told = true;
         Some(watched.operations_per_second)

@@ -3,7 +3,7 @@
 //! Always true: a pure function of the catalog, of what nodes have reported and of the time; two whose merge was cancelled are left alone for a day; a table keeps the tablets that it was created with, and those that somebody wanted; one merge is asked for at
 //! a time; two that are merged would have to grow eightfold to be split.
 
-use super::steer::Known;
+use crate::knowledge::Known;
 use diorite_base::TabletId;
 use diorite_cluster::catalog::{Catalog, Command, Merge, Placement, Settings};
 use std::collections::HashMap;
@@ -15,7 +15,7 @@ const OF_SPLIT_SIZE: u64 = 8;
 const AFTER_CANCELLED_MS: i64 = 24 * 60 * 60 * 1_000;
 
 /// What two neighbours may have in files together to be merged for their size; 0: none are.
-pub(super) fn merge_limit(settings: &Settings) -> u64 {
+pub fn merge_limit(settings: &Settings) -> u64 {
     match settings.split_bytes {
         0 => settings.merge_bytes,
         split_bytes => settings.merge_bytes.min(split_bytes / OF_SPLIT_SIZE),
@@ -23,7 +23,7 @@ pub(super) fn merge_limit(settings: &Settings) -> u64 {
 }
 
 /// Whether a merge is getting on. One that was cancelled, or of which a tablet has no leader, keeps no others waiting.
-fn is_merging(placement: &Placement, tablet: TabletId, known: &Known) -> bool {
+fn is_merging<D>(placement: &Placement, tablet: TabletId, known: &Known<D>) -> bool {
     let Some(Merge::Into(into)) = placement.merge.filter(|_| !placement.is_merge_cancelled) else { return false };
     let is_led = |wanted: TabletId| {
         let mut reported = known.reports.values().flat_map(|report| &report.tablets);
@@ -39,7 +39,7 @@ fn was_cancelled(placement: &Placement, now_ms: i64) -> bool {
 }
 
 /// A merge of two neighbours that are small enough, if there are such and none is getting on.
-pub(super) fn next_merge(catalog: &Catalog, known: &Known, now_ms: i64) -> Option<Command> {
+pub fn next_merge<D>(catalog: &Catalog, known: &Known<D>, now_ms: i64) -> Option<Command> {
     let settings = &catalog.identity().settings;
     let limit = merge_limit(settings);
     let is_busy = || catalog.tablets().any(|(tablet, placement)| is_merging(placement, tablet, known));
@@ -73,13 +73,14 @@ pub(super) fn next_merge(catalog: &Catalog, known: &Known, now_ms: i64) -> Optio
 
 #[cfg(test)]
 mod tests {
-    use super::super::report::{Report, TabletReport};
-    use super::super::tests::{description, table};
+    #![allow(clippy::unwrap_used, reason = "test data is known")]
+
     use super::*;
+    use crate::report::{Files, Report, TabletReport};
+    use crate::testing::{description, table};
     use diorite_base::NodeId;
     use diorite_cluster::catalog::{CancelledMerge, Outcome, Setting};
     use diorite_model::schema::Keyspace;
-    use diorite_storage::TabletFiles;
     use std::collections::BTreeMap;
     use std::sync::Arc;
     use uuid::Uuid;
@@ -123,9 +124,9 @@ mod tests {
             let tablets = self.tablets();
             let reports = tablets.iter().zip(sizes).filter_map(|(tablet, mib)| {
                 let bytes = mib? * MIB;
-                Some(TabletReport { tablet: *tablet, bytes, disk: 0, leads: true, files: TabletFiles::default() })
+                Some(TabletReport { tablet: *tablet, bytes, disk: 0, leads: true, files: Files::default() })
             });
-            let report = Report { tablets: reports.collect(), ..Report::default() };
+            let report: Report = Report { tablets: reports.collect(), ..Report::default() };
             let known = Known {
                 reports: BTreeMap::from([(NodeId(1), Arc::new(report))]),
                 up: BTreeMap::from([(NodeId(1), true)]),

@@ -1,0 +1,355 @@
+//! What operators change, and why they may not.
+//!
+//! Always true: nothing that is allowed here takes away a quorum; a refusal says what would have to be done first.
+
+use crate::tokens::Tokens;
+use diorite_base::{NodeId, TabletId};
+use diorite_cluster::catalog::{CancelledMerge, Catalog, Command, Node, NodeState};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// What an operator asks for that depends on how the cluster is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// Moves everything off a node.
+    Drain {
+        /// Which.
+        node: NodeId,
+    },
+    /// A node that is being drained is to hold replicas again.
+    Undrain {
+        /// Which.
+        node: NodeId,
+    },
+    /// Ends the membership of a node that holds no replicas.
+    Remove {
+        /// Which.
+        node: NodeId,
+    },
+    /// Makes the replicas of a node that is down anew elsewhere, now.
+    Replace {
+        /// Which.
+        node: NodeId,
+    },
+    /// Lets other nodes lead what a node leads.
+    MoveLeaders {
+        /// Which.
+        node: NodeId,
+        /// Lets it lead again.
+        back: bool,
+    },
+    /// Puts a node into a zone.
+    SetZone {
+        /// Which.
+        node: NodeId,
+        /// The zone; none: what the node says.
+        zone: Option<String>,
+    },
+    /// Splits a tablet in two.
+    Split {
+        /// Which.
+        tablet: TabletId,
+    },
+    /// Merges a tablet into a neighbour.
+    Merge {
+        /// The one that goes.
+        tablet: TabletId,
+        /// The one that stays; none: the next.
+        into: Option<TabletId>,
+    },
+    /// Ends a split that has not stopped the tablet yet.
+    CancelSplit {
+        /// Which.
+        tablet: TabletId,
+    },
+    /// Ends a merge.
+    CancelMerge {
+        /// One of the two.
+        tablet: TabletId,
+    },
+}
+
+/// Why a request is not carried out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// There is no such node or tablet.
+    NotFound(String),
+    /// It would do harm.
+    Refused(String),
+}
+
+fn refused(message: impl Into<String>) -> Refusal {
+    Refusal::Refused(message.into())
+}
+
+fn not_found(message: impl Into<String>) -> Refusal {
+    Refusal::NotFound(message.into())
+}
+
+/// How the cluster is, as the node that leads the catalog sees it.
+pub struct Judge<'a> {
+    /// That node.
+    pub node: NodeId,
+    /// The newest snapshot that it knows.
+    pub catalog: &'a Catalog,
+    /// Whether heartbeats of a node arrive, or it is this one.
+    pub is_up: &'a dyn Fn(NodeId) -> bool,
+    /// The wall clock, milliseconds.
+    pub wall_ms: i64,
+}
+
+impl Judge<'_> {
+    /// What is to be proposed for a request, and what whoever asked is told when that is done.
+    pub fn command_of(&self, request: Request) -> Result<(Command, String), Refusal> {
+        let catalog = self.catalog;
+        Ok(match request {
+            Request::Drain { node } => {
+                self.check_drain(node)?;
+                (
+                    Command::SetNodeState { node, state: NodeState::Draining },
+                    format!("node {node} is being drained; it serves until its replicas are elsewhere"),
+                )
+            }
+            Request::Undrain { node } => {
+                let found = member(catalog, node)?;
+                if found.state != NodeState::Draining {
+                    return Err(refused(format!("node {node} is not being drained")));
+                }
+                (Command::SetNodeState { node, state: NodeState::Active }, format!("node {node} holds replicas again"))
+            }
+            Request::Remove { node } => {
+                self.check_remove(node)?;
+                (Command::RemoveNode { node }, format!("node {node} is no member of the cluster any more"))
+            }
+            Request::Replace { node } => {
+                self.check_replace(node)?;
+                (
+                    Command::SetNodeState { node, state: NodeState::Dead },
+                    format!("the replicas of node {node} are being made anew on others"),
+                )
+            }
+            Request::MoveLeaders { node, back } => {
+                member(catalog, node)?;
+                let leads_nothing = !back;
+                if leads_nothing {
+                    self.check_others_lead(node)?;
+                }
+                let what = if back { "leads again" } else { "transfers what it leads" };
+                (Command::SetLeading { node, leads_nothing }, format!("node {node} {what}"))
+            }
+            Request::SetZone { node, zone } => {
+                member(catalog, node)?;
+                let message = match &zone {
+                    Some(zone) => format!("node {node} is in zone {zone}"),
+                    None => format!("node {node} is in the zone that it says itself"),
+                };
+                (Command::AssignZone { node, zone }, message)
+            }
+            Request::Split { tablet } => {
+                let at = middle(catalog, tablet)?;
+                (Command::BeginSplit { tablet, at, stays: true }, format!("{tablet} is being split at token {at}"))
+            }
+            Request::Merge { tablet, into } => {
+                let into = match into {
+                    Some(into) => into,
+                    None => next_neighbour(catalog, tablet)?,
+                };
+                (Command::BeginMerge { tablet, into }, format!("{tablet} is being merged into {into}"))
+            }
+            Request::CancelMerge { tablet } => {
+                let reason = "an operator has cancelled it".to_owned();
+                let cancelled = CancelledMerge { reason, unix_ms: self.wall_ms };
+                let message = format!("the merge of {tablet} is cancelled; what it has done is being undone");
+                (Command::CancelMerge { tablet, number: None, cancelled }, message)
+            }
+            Request::CancelSplit { tablet } => (Command::CancelSplit { tablet }, format!("{tablet} is not split")),
+        })
+    }
+
+    /// As many nodes must be left as there are replicas of a tablet.
+    fn check_drain(&self, node: NodeId) -> Result<(), Refusal> {
+        let catalog = self.catalog;
+        member(catalog, node)?;
+        let left: Vec<&Arc<Node>> = catalog
+            .nodes()
+            .filter(|other| other.id != node && other.state.is_active() && (self.is_up)(other.id))
+            .collect();
+        let mut lacking: BTreeMap<&str, usize> = BTreeMap::new();
+        for entry in catalog.tables() {
+            let keyspace = entry.table.keyspace.as_str();
+            let held = entry.tablets.iter().filter_map(|range| catalog.placement(range.tablet));
+            let most = held.map(|placement| placement.replicas.len()).max().unwrap_or(0);
+            if most > left.len() {
+                lacking.insert(keyspace, most);
+            }
+        }
+        match lacking.into_iter().next() {
+            Some((keyspace, replicas)) => Err(refused(format!(
+                "without node {node}, {} active nodes are up, and keyspace {keyspace} has {replicas} replicas of each tablet: add a node first, \
+                 or lower its replication factor",
+                left.len()
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    fn check_remove(&self, node: NodeId) -> Result<(), Refusal> {
+        let catalog = self.catalog;
+        let found = member(catalog, node)?;
+        let held = catalog.tablets_on(node).count();
+        if held > 0 {
+            let first = match (found.state, (self.is_up)(node)) {
+                (NodeState::Draining, _) => "wait until it is drained",
+                (NodeState::Dead, _) => "wait until they are made anew elsewhere",
+                (NodeState::Active, true) => "drain it first",
+                (NodeState::Active, false) => "replace it first",
+            };
+            return Err(refused(format!("node {node} holds replicas of {held} tablets: {first}")));
+        }
+        if node == self.node {
+            return Err(refused(format!(
+                "node {node} leads the catalog at the moment: stop its process, then remove it through another node"
+            )));
+        }
+        Ok(())
+    }
+
+    fn check_replace(&self, node: NodeId) -> Result<(), Refusal> {
+        let catalog = self.catalog;
+        let found = member(catalog, node)?;
+        if (self.is_up)(node) {
+            return Err(refused(format!("node {node} is up: drain it instead")));
+        }
+        if found.state == NodeState::Dead {
+            return Err(refused(format!("node {node} is being replaced already")));
+        }
+        // Its data may be the only copy that is left of some tablets: as long as it may come back it must stay wanted there.
+        let lost = catalog.tablets_on(node).filter(|(_, placement)| {
+            let live = placement.replicas.iter().filter(|replica| (self.is_up)(**replica)).count();
+            live <= placement.replicas.len() / 2
+        });
+        match lost.count() {
+            0 => Ok(()),
+            lost => Err(refused(format!(
+                "{lost} tablets have no quorum without node {node}, and cannot be made anew: bring it, or others, back first"
+            ))),
+        }
+    }
+
+    fn check_others_lead(&self, node: NodeId) -> Result<(), Refusal> {
+        let catalog = self.catalog;
+        let alone = catalog.tablets_on(node).filter(|(_, placement)| {
+            !placement.replicas.iter().any(|replica| *replica != node && (self.is_up)(*replica))
+        });
+        match alone.count() {
+            0 => Ok(()),
+            alone => Err(refused(format!("{alone} tablets have no other replica that is up and could lead"))),
+        }
+    }
+}
+
+/// The token in the middle of a tablet's.
+fn middle(catalog: &Catalog, tablet: TabletId) -> Result<i64, Refusal> {
+    let tokens = Tokens::of(catalog, tablet).ok_or_else(|| not_found(format!("there is no {tablet}")))?;
+    tokens.middle().ok_or_else(|| refused(format!("{tablet} holds a single token")))
+}
+
+/// The tablet after a tablet in its table.
+fn next_neighbour(catalog: &Catalog, tablet: TabletId) -> Result<TabletId, Refusal> {
+    let ranges = catalog.table_of(tablet).map(|entry| entry.tablets.as_slice()).unwrap_or_default();
+    let place = ranges.iter().position(|range| range.tablet == tablet);
+    let place = place.ok_or_else(|| not_found(format!("there is no {tablet}")))?;
+    let next = ranges.get(place + 1).map(|range| range.tablet);
+    next.ok_or_else(|| refused(format!("{tablet} is the last of its table: say which one is to take it in")))
+}
+
+fn member(catalog: &Catalog, node: NodeId) -> Result<&Arc<Node>, Refusal> {
+    catalog.node(node).ok_or_else(|| not_found(format!("there is no node {node}")))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "test data is known")]
+
+    use super::*;
+    use crate::testing::{apply, cluster};
+
+    const A: NodeId = NodeId(1);
+    const D: NodeId = NodeId(4);
+
+    /// What node 1 makes of a request while these nodes are down.
+    fn judged(catalog: &Catalog, down: &[NodeId], request: Request) -> Result<Command, Refusal> {
+        let is_up = |node| !down.contains(&node);
+        let judge = Judge { node: A, catalog, is_up: &is_up, wall_ms: 7 };
+        judge.command_of(request).map(|(command, _)| command)
+    }
+
+    fn is_refused(judged: &Result<Command, Refusal>, why: &str) -> bool {
+        matches!(judged, Err(Refusal::Refused(message)) if message.contains(why))
+    }
+
+    #[test]
+    fn a_node_is_drained_only_if_the_others_can_hold_all_replicas() {
+        let drain = Request::Drain { node: D };
+        let state = Command::SetNodeState { node: D, state: NodeState::Draining };
+        assert_eq!(judged(&cluster(4, 2), &[], drain.clone()), Ok(state));
+        assert!(is_refused(&judged(&cluster(4, 2), &[NodeId(2)], drain.clone()), "2 active nodes are up"));
+        let mut draining = cluster(4, 2);
+        apply(&mut draining, Command::SetNodeState { node: NodeId(2), state: NodeState::Draining });
+        assert!(is_refused(&judged(&draining, &[], drain), "2 active nodes are up"));
+        let missing = judged(&draining, &[], Request::Drain { node: NodeId(9) });
+        assert!(matches!(missing, Err(Refusal::NotFound(_))), "{missing:?}");
+        assert!(is_refused(&judged(&draining, &[], Request::Undrain { node: D }), "is not being drained"));
+    }
+
+    #[test]
+    fn a_node_is_removed_only_when_it_holds_nothing_and_does_not_lead_the_catalog() {
+        let remove = |node| Request::Remove { node };
+        let full = cluster(3, 3);
+        assert!(is_refused(&judged(&full, &[], remove(NodeId(2))), "drain it first"));
+        assert!(is_refused(&judged(&full, &[NodeId(2)], remove(NodeId(2))), "replace it first"));
+        let empty = cluster(4, 1);
+        let idle = empty.nodes().map(|node| node.id).find(|node| empty.tablets_on(*node).count() == 0).unwrap();
+        assert_eq!(judged(&empty, &[], remove(idle)), Ok(Command::RemoveNode { node: idle }));
+        let judge = Judge { node: idle, catalog: &empty, is_up: &|_| true, wall_ms: 0 };
+        let by_itself = judge.command_of(remove(idle)).map(|(command, _)| command);
+        assert!(is_refused(&by_itself, "leads the catalog"));
+    }
+
+    #[test]
+    fn a_node_is_replaced_only_when_it_is_down_and_no_data_is_left_to_it_alone() {
+        let replace = Request::Replace { node: D };
+        let catalog = cluster(4, 4);
+        assert!(is_refused(&judged(&catalog, &[], replace.clone()), "is up: drain it instead"));
+        let dead = Command::SetNodeState { node: D, state: NodeState::Dead };
+        assert_eq!(judged(&catalog, &[D], replace.clone()), Ok(dead.clone()));
+        assert!(is_refused(&judged(&catalog, &[D, NodeId(3)], replace.clone()), "have no quorum without node"));
+        let mut replaced = catalog;
+        apply(&mut replaced, dead);
+        assert!(is_refused(&judged(&replaced, &[D], replace), "being replaced already"));
+    }
+
+    #[test]
+    fn leaders_move_only_to_nodes_that_are_up() {
+        let catalog = cluster(3, 3);
+        let request = |back| Request::MoveLeaders { node: A, back };
+        let others = [NodeId(2), NodeId(3)];
+        assert!(is_refused(&judged(&catalog, &others, request(false)), "no other replica that is up"));
+        let leading = |leads_nothing| Ok(Command::SetLeading { node: A, leads_nothing });
+        assert_eq!(judged(&catalog, &others[..1], request(false)), leading(true));
+        assert_eq!(judged(&catalog, &others, request(true)), leading(false));
+    }
+
+    #[test]
+    fn tablets_are_split_in_the_middle_and_merged_into_the_next() {
+        let catalog = cluster(3, 2);
+        let tablets: Vec<TabletId> = catalog.tablets().map(|(tablet, _)| tablet).collect();
+        let split = judged(&catalog, &[], Request::Split { tablet: tablets[1] });
+        assert_eq!(split, Ok(Command::BeginSplit { tablet: tablets[1], at: 1 << 62, stays: true }));
+        let merge = |tablet| judged(&catalog, &[], Request::Merge { tablet, into: None });
+        assert_eq!(merge(tablets[0]), Ok(Command::BeginMerge { tablet: tablets[0], into: tablets[1] }));
+        assert!(is_refused(&merge(tablets[1]), "is the last of its table"));
+        let cancel = judged(&catalog, &[], Request::CancelMerge { tablet: tablets[0] });
+        assert!(matches!(cancel, Ok(Command::CancelMerge { cancelled, .. }) if cancelled.unix_ms == 7));
+    }
+}

@@ -1,0 +1,24 @@
+//! The control plane: what a node decides about the cluster, as inputs → commands.
+//!
+//! ```text
+//! reports, catalog snapshots, who is up, time, outcomes ──▶ steering, growth, shrink, changes ──▶ commands
+//!                                                            (pure)                                  │
+//!          node: sockets, threads, timers, the store ◀──────────────────────────────────────────────┘
+//! ```
+//!
+//! Always true: nothing here reads a clock, waits, spawns, locks or does I/O; time is an input, and what is to be done is an answer that the shell
+//! (`diorite_node`, or the simulation) carries out and tells the outcome of. The same inputs give the same commands. Whatever changes the cluster is a
+//! command of the catalog that names the state it was decided on, so that two nodes that both believe to lead the catalog do no harm.
+//! Left out: which replicas had better be elsewhere (`diorite_cluster::balance`), what a replica does (`diorite_replica`), and how operators' answers look.
+
+pub mod changes;
+pub mod growth;
+pub mod knowledge;
+pub mod load;
+pub mod report;
+pub mod shrink;
+pub mod steering;
+#[cfg(test)]
+mod testing;
+pub mod tokens;
+pub mod view;

@@ -1,0 +1,275 @@
+//! The balancer at work, on the node that leads the catalog: who is dead, what is moved, what is merged for its size.
+//!
+//! ```text
+//! Tick ─▶ Summarize ─▶ Propose (a node's state) … ─▶ Decide ─▶ Propose (a move, a merge) … ─▶ Rest
+//! ```
+//!
+//! Always true: a node that has been silent for the time that operators have set is declared dead before its replicas are made anew, and declared
+//! alive as soon as its heartbeats arrive again; what the balancer asks for is proposed in its order, each with the state that it was decided on, and nothing
+//! after what the catalog could not be told; until all nodes that are up have reported nothing is moved.
+
+use crate::knowledge::{Knowledge, Known};
+use crate::report::Report;
+use crate::shrink::next_merge;
+use crate::view::{command_of, reason_name, view};
+use diorite_base::NodeId;
+use diorite_cluster::balance::{Action, balance};
+use diorite_cluster::catalog::{Catalog, Command, NodeState, Outcome};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The pause between two ticks.
+pub const INTERVAL: Duration = Duration::from_millis(500);
+/// How many such pauses there are between two looks while nothing happens.
+const IDLE_INTERVALS: u32 = 4;
+/// How long, after this node has begun to lead the catalog, the other nodes are given to show that they live before they count as silent.
+const GRACE_NS: u64 = 2_000_000_000;
+/// How often the cluster as a whole is looked at, for those who watch it.
+const SUMMARY_NS: u64 = 5_000_000_000;
+
+/// How things are when something happens.
+pub struct Moment<'a> {
+    /// This node's monotonic clock.
+    pub now_ns: u64,
+    /// Its wall clock, milliseconds.
+    pub wall_ms: i64,
+    /// Whether it leads the catalog.
+    pub leads: bool,
+    /// The newest snapshot that it knows.
+    pub catalog: &'a Arc<Catalog>,
+    /// Whether heartbeats of a node arrive, or it is this one.
+    pub is_up: &'a dyn Fn(NodeId) -> bool,
+}
+
+/// What has happened.
+#[derive(Debug)]
+pub enum Event {
+    /// Another [`INTERVAL`] is over.
+    Tick,
+    /// [`Task::Summarize`] is done.
+    Summarized,
+    /// What became of [`Task::Propose`]; `None`: the catalog could not be told, or it is not known whether it was.
+    Proposed(Option<Outcome>),
+    /// [`Task::Decide`] is done.
+    Decided(Decision),
+}
+
+/// What is to be done next, of which the end is to be told as an [`Event`].
+#[derive(Debug)]
+pub enum Task<D = ()> {
+    /// Nothing until the next [`Event::Tick`].
+    Rest,
+    /// As [`Task::Rest`]; this node does not lead the catalog any more, and what was summed up here counts no more.
+    Retire,
+    /// The cluster is to be summed up for those who watch it.
+    Summarize,
+    /// To be proposed to the catalog.
+    Propose(Proposal),
+    /// [`Deciding::decide`] is to be called, on a thread that may take its time.
+    Decide(Deciding<D>),
+}
+
+/// A command for the catalog, and why.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Proposal {
+    /// The command.
+    pub command: Command,
+    /// Why.
+    pub because: Because,
+}
+
+/// Why something is proposed.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Because {
+    /// A node has been silent for so long, or its heartbeats arrive again.
+    Silence(Option<Duration>),
+    /// The balancer wants it.
+    Balance(Action),
+    /// Two neighbours have become small.
+    Small,
+}
+
+/// What a decision is made of.
+#[derive(Debug)]
+pub struct Deciding<D = ()> {
+    catalog: Arc<Catalog>,
+    known: Known<D>,
+    wall_ms: i64,
+}
+
+impl<D> Deciding<D> {
+    /// What had better be done. Takes a while for a large cluster.
+    pub fn decide(self) -> Decision {
+        let actions = balance(&view(&self.catalog, &self.known));
+        let merge = next_merge(&self.catalog, &self.known, self.wall_ms);
+        let moved = actions.into_iter().filter_map(|action| {
+            let command = command_of(&self.catalog, &action)?;
+            Some(Proposal { command, because: Because::Balance(action) })
+        });
+        let merged = merge.map(|command| Proposal { command, because: Because::Small });
+        Decision { proposals: moved.chain(merged).collect() }
+    }
+}
+
+/// What had better be done, in this order.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Decision {
+    proposals: Vec<Proposal>,
+}
+
+/// Which proposals are under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// States of nodes; a decision follows.
+    States,
+    /// What was decided.
+    Actions,
+}
+
+/// See the top of this module.
+#[derive(Debug)]
+pub struct Steering<D = ()> {
+    knowledge: Knowledge<D>,
+    leading_since_ns: Option<u64>,
+    summarized_ns: u64,
+    last_version: u64,
+    idle: u32,
+    stage: Stage,
+    proposals: VecDeque<Proposal>,
+    decided: BTreeMap<String, u64>,
+}
+
+impl<D> Default for Steering<D> {
+    fn default() -> Self {
+        Self {
+            knowledge: Knowledge::default(),
+            leading_since_ns: None,
+            summarized_ns: 0,
+            last_version: 0,
+            idle: 0,
+            stage: Stage::Actions,
+            proposals: VecDeque::new(),
+            decided: BTreeMap::new(),
+        }
+    }
+}
+
+impl<D> Steering<D> {
+    /// A node has told how it is.
+    pub fn learn(&mut self, node: NodeId, report: Report<D>, now_ns: u64) {
+        self.knowledge.learn(node, report, now_ns);
+    }
+
+    /// What nodes have told last, however long ago.
+    pub fn last(&self) -> BTreeMap<NodeId, Arc<Report<D>>> {
+        self.knowledge.last()
+    }
+
+    /// What the balancer has decided here, by reason.
+    pub fn decided(&self) -> &BTreeMap<String, u64> {
+        &self.decided
+    }
+
+    /// What is known now.
+    pub fn known(&self, catalog: &Catalog, now_ns: u64, is_up: &dyn Fn(NodeId) -> bool) -> Known<D> {
+        Known {
+            reports: self.knowledge.fresh(now_ns),
+            up: catalog.nodes().map(|node| (node.id, is_up(node.id))).collect(),
+        }
+    }
+
+    /// Something has happened: what is to be done next?
+    pub fn on(&mut self, event: Event, moment: &Moment<'_>) -> Task<D> {
+        match event {
+            Event::Tick => self.tick(moment),
+            Event::Summarized => self.look(moment),
+            Event::Decided(decision) => {
+                self.proposals = decision.proposals.into();
+                self.stage = Stage::Actions;
+                self.propose(moment)
+            }
+            Event::Proposed(None) => {
+                // What comes after it may rely on it.
+                self.proposals.clear();
+                Task::Rest
+            }
+            Event::Proposed(Some(_)) => self.propose(moment),
+        }
+    }
+
+    fn tick(&mut self, moment: &Moment<'_>) -> Task<D> {
+        if !moment.leads {
+            return match self.leading_since_ns.take() {
+                Some(_) => {
+                    self.knowledge.forget();
+                    Task::Retire
+                }
+                None => Task::Rest,
+            };
+        }
+        if moment.now_ns < *self.leading_since_ns.get_or_insert(moment.now_ns) + GRACE_NS {
+            return Task::Rest;
+        }
+        if moment.now_ns >= self.summarized_ns + SUMMARY_NS {
+            self.summarized_ns = moment.now_ns;
+            return Task::Summarize;
+        }
+        self.look(moment)
+    }
+
+    /// Looks at the nodes, unless nothing happens and it has looked a short while ago.
+    fn look(&mut self, moment: &Moment<'_>) -> Task<D> {
+        let version = moment.catalog.version();
+        self.idle = if version == self.last_version { self.idle + 1 } else { 0 };
+        self.last_version = version;
+        if !self.idle.is_multiple_of(IDLE_INTERVALS) {
+            return Task::Rest;
+        }
+        self.proposals = self.states(moment).into();
+        self.stage = Stage::States;
+        self.propose(moment)
+    }
+
+    /// Which nodes are dead and which live again.
+    fn states(&mut self, moment: &Moment<'_>) -> Vec<Proposal> {
+        let catalog = moment.catalog;
+        let silent =
+            self.knowledge.watch(catalog.nodes().map(|node| (node.id, (moment.is_up)(node.id))), moment.now_ns);
+        let longest_ns = catalog.identity().settings.replace_after_ms.saturating_mul(1_000_000);
+        let changed = catalog.nodes().filter_map(|node| {
+            let silence_ns = silent.get(&node.id).copied();
+            let state = match (node.state, silence_ns) {
+                (NodeState::Dead, None) => NodeState::Active,
+                (NodeState::Active | NodeState::Draining, Some(silence_ns)) if silence_ns >= longest_ns => {
+                    NodeState::Dead
+                }
+                _ => return None,
+            };
+            let because = Because::Silence(silence_ns.map(Duration::from_nanos));
+            Some(Proposal { command: Command::SetNodeState { node: node.id, state }, because })
+        });
+        changed.collect()
+    }
+
+    /// The next proposal, or what follows the last.
+    fn propose(&mut self, moment: &Moment<'_>) -> Task<D> {
+        if let Some(next) = self.proposals.pop_front() {
+            if let Because::Balance(action) = &next.because {
+                *self.decided.entry(reason_name(action)).or_default() += 1;
+            }
+            return Task::Propose(next);
+        }
+        if self.stage == Stage::Actions {
+            return Task::Rest;
+        }
+        let known = self.known(moment.catalog, moment.now_ns, moment.is_up);
+        if !known.is_complete() {
+            return Task::Rest;
+        }
+        Task::Decide(Deciding { catalog: Arc::clone(moment.catalog), known, wall_ms: moment.wall_ms })
+    }
+}
+
+#[cfg(test)]
+mod tests;

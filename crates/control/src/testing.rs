@@ -1,0 +1,64 @@
+//! Definitions that tests of several modules use.
+
+use diorite_base::TableId;
+use diorite_cluster::catalog::{Catalog, Command, NodeDescription, Outcome};
+use diorite_model::schema::{Column, ColumnKind, Keyspace, Table};
+use diorite_model::types::CqlType;
+use std::collections::BTreeMap;
+use uuid::Uuid;
+
+/// What a node says about itself.
+pub fn description(number: u64) -> NodeDescription {
+    NodeDescription {
+        host_id: Uuid::from_u128(u128::from(number)),
+        address: [10, 0, (number / 256) as u8, (number % 256) as u8].into(),
+        cql_port: 9042,
+        rpc_port: 7100,
+        http_port: 7000,
+        data_center: "east".to_owned(),
+        zone: format!("zone-{}", number % 5),
+        node_address: None,
+    }
+}
+
+/// A table of the keyspace `shop`.
+pub fn table(number: u128) -> Table {
+    let column = |id, name: &str, kind| Column { id, name: name.to_owned(), data_type: CqlType::Text, kind };
+    Table {
+        id: TableId(0),
+        uuid: Uuid::from_u128(number),
+        keyspace: "shop".to_owned(),
+        name: format!("orders_{number:03}"),
+        version: 0,
+        columns: vec![column(0, "k", ColumnKind::PartitionKey), column(1, "v", ColumnKind::Regular)],
+        next_column_id: 2,
+        default_ttl_s: 0,
+        gc_grace_s: 864_000,
+        options: BTreeMap::new(),
+    }
+}
+
+/// Applies a command that must not be rejected.
+pub fn apply(catalog: &mut Catalog, command: Command) {
+    let (next, outcome) = catalog.apply(&command);
+    assert!(!matches!(outcome, Outcome::Rejected { .. }), "{command:?}: {outcome:?}");
+    *catalog = next;
+}
+
+/// A cluster of so many nodes with replication factor 3 and one table of so many tablets.
+pub fn cluster(nodes: u64, tablets: u32) -> Catalog {
+    let replication = BTreeMap::from([
+        ("class".to_owned(), "org.apache.cassandra.locator.SimpleStrategy".to_owned()),
+        ("replication_factor".to_owned(), "3".to_owned()),
+    ]);
+    let keyspace = Keyspace { name: "shop".to_owned(), replication, durable_writes: true };
+    let mut catalog = Catalog::default();
+    let name = "c".to_owned();
+    apply(&mut catalog, Command::Bootstrap { cluster_id: Uuid::from_u128(1), name, replication_factor: 3 });
+    for number in 1..=nodes {
+        apply(&mut catalog, Command::RegisterNode { node: description(number) });
+    }
+    apply(&mut catalog, Command::CreateKeyspace { keyspace, if_not_exists: false });
+    apply(&mut catalog, Command::CreateTable { table: table(0), tablets, if_not_exists: false });
+    catalog
+}
