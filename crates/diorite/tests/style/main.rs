@@ -1,8 +1,8 @@
 //! Style as a test: the rules that `CONTRIBUTING.md` states and a machine can hold.
 //!
-//! Each module holds one family: which crate may use which (`edges`), what a Rust file must look like (`sources`), what
-//! no committed file may say (`words`), which terms are used and which are retired (`glossary`), and that documents
-//! point at things that exist (`documents`).
+//! Each module holds one family: which crate may use which (`edges`), that modules use each other in one direction
+//! (`modules`), what a Rust file must look like (`sources`), what no committed file may say (`words`), which terms are used
+//! and which are retired (`glossary`), and that documents point at things that exist (`documents`).
 //! Left out: what rustfmt and clippy already hold (`make lint`): format, `unwrap`, clocks, sleeps, unbounded queues, safety
 //! comments.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
@@ -10,6 +10,7 @@
 mod documents;
 mod edges;
 mod glossary;
+mod modules;
 mod sources;
 mod words;
 
