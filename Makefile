@@ -11,6 +11,8 @@ MAKEFLAGS += --no-print-directory
 BENCH_ARGS ?=
 # How long each fuzz target runs.
 FUZZ_SECONDS ?= 600
+# The crates that fuzz targets call into; the lints compile these doors too.
+FUZZING := $(patsubst %,diorite-%/fuzzing,admin cluster cql model node query replica rpc)
 # How long `make torture` goes on.
 MINUTES ?= 30
 # Further arguments of the client tests, for example PYTEST_ARGS='-k gocql'.
@@ -47,7 +49,7 @@ torture: ## kill, pause and partition clusters of real processes for MINUTES (30
 lint: ## formatting, clippy, documentation, dependency rules
 	@scripts/setup lint
 	@. scripts/env; cargo fmt --all --check
-	@. scripts/env; cargo clippy --release --locked --workspace --all-targets -- --deny warnings
+	@. scripts/env; cargo clippy --release --locked --workspace --all-targets --features "$(FUZZING)" -- --deny warnings
 	@. scripts/env; RUSTDOCFLAGS='--deny warnings --allow rustdoc::private-intra-doc-links' cargo doc --release --locked --workspace --no-deps --document-private-items
 	@. scripts/env; cargo deny --locked check licenses bans sources
 

@@ -30,6 +30,7 @@ pub mod system;
 pub mod table;
 pub mod tablets;
 #[cfg(any(test, feature = "fuzzing"))]
+#[cfg_attr(not(test), allow(dead_code, reason = "fuzz targets use a part of it"))]
 mod testing;
 pub mod types;
 

@@ -21,6 +21,7 @@ mod failures;
 mod golden;
 #[cfg(test)]
 mod in_part;
+#[cfg(test)]
 mod limits;
 #[cfg(test)]
 mod lists;
