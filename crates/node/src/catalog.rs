@@ -7,6 +7,7 @@
 //! serves it and, as far as they can be waited for, after all others do.
 
 use crate::error::StartError;
+use crate::machine::lower_priority;
 use crate::peers::{Notice, Peers};
 use arc_swap::ArcSwap;
 use diorite_base::mutation::{Evaluator, Mutation};
@@ -25,7 +26,7 @@ use diorite_query::program::TabletEvaluator;
 use diorite_replica::{
     ChildOpening, Leadership, Members, Merging, OpenTablet, Openings, PeerListener, Split, SplitMark, Store,
 };
-use diorite_storage::{CompactionStyle, ScanRange, UNKNOWN_GRACE_S, Values, make_way};
+use diorite_storage::{CompactionStyle, ScanRange, UNKNOWN_GRACE_S, Values};
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -264,7 +265,7 @@ impl CatalogFollower {
 
     fn follow(&self, woken: &Receiver<()>) {
         // A node that joins opens dozens of replicas within a second.
-        make_way();
+        lower_priority();
         while woken.recv().is_ok() {
             let (newest, served) = (self.current(), self.served());
             if newest.version() > served.version() {

@@ -5,7 +5,6 @@
 //! ready, as streams allow. Reading stops while too much is in flight or the client does not read, so memory per connection is
 //! bounded; an unfinished message and an unread reply are given a bounded time.
 
-use crate::aside::aside;
 use crate::buffers::{ALLOWANCE_BYTES, Buffers};
 use crate::inbox::Inbox;
 use crate::login;
@@ -51,7 +50,9 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The largest message of a client that has not logged in: credentials are short.
 const MAX_BODY_BYTES_BEFORE_LOGIN: usize = 64 << 10;
-/// Replies longer than this are encoded where that holds nobody up.
+/// So much is written before others have their turn: by a system call, or two, a fraction of a millisecond.
+const MAX_WRITTEN_AT_ONCE: usize = 512 << 10;
+/// Replies longer than this, together, are encoded where that holds nobody up.
 const LARGE_REPLY_BYTES: usize = 512 << 10;
 
 /// How often a client may try to log in before it has to connect anew.
@@ -165,7 +166,9 @@ impl Connection {
             if !self.running.is_empty() {
                 self.gather_answers().await;
             }
-            self.flush()?;
+            if self.flush()? {
+                tokio::task::yield_now().await;
+            }
             self.tell_buffers();
             if self.closing && self.outbound.is_empty() && self.running.is_empty() && !self.socket.has_unsent() {
                 return Ok(());
@@ -180,12 +183,12 @@ impl Connection {
     /// answers of other nodes that have come are among them, and what is written together costs one system call.
     async fn gather_answers(&mut self) {
         finished(&mut self.running, &mut self.finished, false).await;
-        self.answer_finished();
+        self.answer_finished().await;
         if !self.running.is_empty() && !self.outbound.is_empty() {
             self.shared.kv.router.send_soon();
             tokio::task::yield_now().await;
             finished(&mut self.running, &mut self.finished, false).await;
-            self.answer_finished();
+            self.answer_finished().await;
             self.answer_completions();
         }
     }
@@ -244,7 +247,7 @@ impl Connection {
         tokio::select! {
             biased;
             () = self.inbox.arrived(), if self.submitted > 0 => {}
-            () = finished(&mut self.running, &mut self.finished, true) => self.answer_finished(),
+            () = finished(&mut self.running, &mut self.finished, true) => self.answer_finished().await,
             ready = ready => {
                 if ready?.is_some_and(|ready| ready.is_readable()) {
                     return self.read();
@@ -300,19 +303,26 @@ impl Connection {
         true
     }
 
-    /// Writes what there is, as far as the socket takes it.
-    fn flush(&mut self) -> io::Result<()> {
+    /// Writes what there is, as far as the socket takes it; true if it has taken so much that others should have their turn.
+    fn flush(&mut self) -> io::Result<bool> {
+        let mut written = 0;
         loop {
             let bytes = self.outbound.wire_bytes();
             if bytes.is_empty() {
-                return self.socket.flush();
+                self.socket.flush()?;
+                return Ok(written > MAX_WRITTEN_AT_ONCE);
             }
+            if written > MAX_WRITTEN_AT_ONCE {
+                return Ok(true);
+            }
+            let bytes = &bytes[..bytes.len().min(MAX_WRITTEN_AT_ONCE)];
             match self.socket.try_write(bytes) {
                 Ok(count) => {
+                    written += count;
                     self.outbound.advance(count);
                     self.stuck_since_ns = None;
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
                 Err(error) => return Err(error),
             }
         }
@@ -458,24 +468,29 @@ impl Connection {
         self.shared.observe(Operation::Write, slot, &done, self.client);
     }
 
-    fn answer_finished(&mut self) {
+    async fn answer_finished(&mut self) {
         let mut finished = std::mem::take(&mut self.finished);
+        // What is encoded here in one go.
+        let mut encoded_bytes = 0;
         for answer in finished.drain(..) {
-            self.answer(&answer);
+            self.observe_answer(&answer);
+            encoded_bytes += match &answer.outcome {
+                Ok(Outcome::Reply(reply)) => reply.body_bytes(),
+                _ => 0,
+            };
+            match &answer.outcome {
+                Ok(Outcome::Reply(reply)) if encoded_bytes > LARGE_REPLY_BYTES => {
+                    encoded_bytes = 0;
+                    self.answer_at_length(&answer, reply).await;
+                }
+                _ => {
+                    self.encode_answer(&answer);
+                    self.outbound.commit();
+                }
+            }
             self.tell_buffers();
         }
         self.finished = finished;
-    }
-
-    fn answer(&mut self, answer: &Answer) {
-        self.observe_answer(answer);
-        if let Ok(Outcome::Reply(reply)) = &answer.outcome
-            && reply.body_bytes() > LARGE_REPLY_BYTES
-        {
-            return self.answer_at_length(answer, reply);
-        }
-        self.encode_answer(answer);
-        self.outbound.commit();
     }
 
     fn encode_answer(&mut self, answer: &Answer) {
@@ -500,7 +515,7 @@ impl Connection {
     }
 
     /// Encodes a reply that takes more than a moment to encode, and memory that has to be there.
-    fn answer_at_length(&mut self, answer: &Answer, reply: &Reply) {
+    async fn answer_at_length(&mut self, answer: &Answer, reply: &Reply) {
         // Once as a message, and once more where that is compressed or cut in segments. The request holds it as rows until it is done.
         let wanted = self.capacity_bytes() + reply.body_bytes().saturating_mul(2);
         // What was written is not refused afterwards.
@@ -513,10 +528,12 @@ impl Connection {
             response::encode_error(self.outbound.buffer(), &ReplyHead::new(self.version, answer.stream), &error);
             return self.outbound.commit();
         }
-        aside(|| {
+        let shared = Arc::clone(&self.shared);
+        let encode = || {
             self.encode_answer(answer);
             self.outbound.commit();
-        });
+        };
+        shared.kv.aside.compute(encode).await;
         self.tell_buffers();
     }
 

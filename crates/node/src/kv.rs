@@ -64,8 +64,13 @@ impl Kv for NodeKv {
         self.router.kick();
     }
 
-    async fn write(&self, tablet: TabletId, mutation: Mutation) -> Result<WriteReply, KvError> {
-        self.router.gather_write(tablet, mutation)?.await
+    async fn write(
+        &self,
+        tablet: TabletId,
+        mutation: Mutation,
+        deadline_ns: Option<u64>,
+    ) -> Result<WriteReply, KvError> {
+        self.router.gather_write(tablet, mutation, deadline_ns)?.await
     }
 
     fn leader(&self, tablet: TabletId) -> Option<NodeId> {
@@ -103,6 +108,10 @@ impl Kv for NodeKv {
 
     async fn run_long<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
         self.aside.compute(work).await
+    }
+
+    fn discard(&self, garbage: Box<dyn Send>) {
+        drop(self.aside.begin(move || drop(garbage)));
     }
 
     async fn hash<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, KvError> {

@@ -153,7 +153,7 @@ impl Requests<'_> {
             self.shared.counters.overloaded.fetch_add(1, Ordering::Relaxed);
             return self.fail(envelope, &error);
         }
-        let (stream, arrived_ns) = (envelope.stream, self.arrived_ns);
+        let (stream, arrived_ns, bytes) = (envelope.stream, self.arrived_ns, envelope.body.len());
         let tracing_id = message.wants_tracing.then(|| self.shared.tracing_id());
         let request = OwnedRequest {
             opcode: envelope.opcode,
@@ -169,9 +169,67 @@ impl Requests<'_> {
         let turn = Arc::clone(&self.shared.turns).acquire_owned();
         let answer = self.shared.engine.answer_in_turn(Arc::clone(self.session), request, turn);
         Next::Run(Box::pin(async move {
+            take_turns(bytes).await;
             let answered = answer.await;
             let outcome = answered.outcome.map(Outcome::Reply);
             Answer { stream, tracing_id, note: answered.note, arrived_ns, outcome, _held: Some(budget) }
         }))
+    }
+}
+
+/// A task that has taken requests of this many bytes together lets others go first.
+const BYTES_PER_TURN: usize = 32 << 10;
+/// What the runtime lets a task do in one turn, in its own measure.
+const UNITS_PER_TURN: usize = 128;
+
+/// Charges the task of a connection for a request, by its length: what a client has sent together is not worked on in one go. Short ones cost nothing.
+async fn take_turns(bytes: usize) {
+    for _ in 0..(bytes / (BYTES_PER_TURN / UNITS_PER_TURN)).min(UNITS_PER_TURN) {
+        tokio::task::coop::consume_budget().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+    use super::*;
+    use futures::StreamExt;
+    use futures::stream::FuturesUnordered;
+    use std::sync::atomic::AtomicUsize;
+
+    /// How many of 64 requests of this length, which came together, are begun before another task has its turn, at most.
+    async fn begun_in_one_turn(bytes: usize) -> usize {
+        let begun = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&begun);
+        let connection = tokio::spawn(async move {
+            let request = |_| {
+                let begun = Arc::clone(&counted);
+                async move {
+                    take_turns(bytes).await;
+                    begun.fetch_add(1, Ordering::Relaxed);
+                }
+            };
+            (0..64).map(request).collect::<FuturesUnordered<_>>().count().await
+        });
+        let (mut most, mut before) = (0, 0);
+        while before < 64 {
+            tokio::task::yield_now().await;
+            let now = begun.load(Ordering::Relaxed);
+            most = most.max(now - before);
+            before = now;
+        }
+        assert_eq!(connection.await.unwrap(), 64);
+        most
+    }
+
+    #[tokio::test]
+    async fn long_requests_that_came_together_take_turns_with_other_tasks() {
+        assert_eq!(begun_in_one_turn(100).await, 64, "short ones cost nothing");
+        for bytes in [8 << 10, 16 << 10, BYTES_PER_TURN] {
+            let most = begun_in_one_turn(bytes).await;
+            assert!(most * bytes <= BYTES_PER_TURN, "{most} of {bytes} bytes");
+        }
+        assert!(begun_in_one_turn(16 << 20).await <= 1);
     }
 }

@@ -196,6 +196,12 @@ fn engine(options: &StartOptions, kv: &Arc<NodeKv>) -> (Arc<QueryEngine<NodeKv>>
     (QueryEngine::new(Arc::clone(kv), config), limits)
 }
 
+fn route_options(options: &StartOptions) -> RouteOptions {
+    let defaults = RouteOptions { account: request_account(options), ..RouteOptions::default() };
+    let timeout = Duration::from_millis(options.request_timeout);
+    RouteOptions { short_timeout: Some(timeout).filter(|timeout| *timeout < defaults.write_patience), ..defaults }
+}
+
 /// What requests may hold, of clients and of other nodes: three sixteenths of the memory limit. Half of that limit is the cache's, an eighth that of the
 /// store's queues; the rest is for connections, prepared statements, and what is accounted for nowhere.
 fn request_account(options: &StartOptions) -> Arc<Account> {
@@ -213,7 +219,8 @@ async fn end_expired(connections: Arc<Connections>) {
 }
 
 /// While requests hold much, and for a second after: gives what they have freed back to the system at once. The allocator would keep it for ten seconds,
-/// unused pages in each of its arenas, and the process would be several times as large as what is accounted for.
+/// unused pages in each of its arenas, and the process would be several times as large as what is accounted for. One at a time, on a thread of lower priority, and no
+/// sooner than a tick after the last: what it has to give back is what requests have freed in that time.
 async fn give_memory_back(connections: Arc<Connections>, allocator: Allocator) {
     let much = connections.account.limit_bytes() / MUCH_OF_ACCOUNT;
     let mut left = 0;
@@ -221,7 +228,7 @@ async fn give_memory_back(connections: Arc<Connections>, allocator: Allocator) {
         #[allow(clippy::disallowed_methods, reason = "the one timer that looks at the memory of requests")]
         tokio::time::sleep(EXPIRY_TICK).await;
         left = if connections.account.used_bytes() > much { TICKS_AFTER_MUCH } else { left.saturating_sub(1) };
-        if left > 0 && tokio::task::spawn_blocking(allocator.purge).await.is_err() {
+        if left > 0 && connections.kv.aside.begin(allocator.purge).await.is_err() {
             tracing::error!("giving memory back panicked");
         }
     }
@@ -372,8 +379,7 @@ async fn start_node(
     let catalog = CatalogFollower::open(&store, node)?;
     membership::check_replication_factor(&catalog.current(), options.rf)?;
     let source = Arc::clone(&catalog) as Arc<dyn CatalogSource>;
-    let route = RouteOptions { account: request_account(options), ..RouteOptions::default() };
-    let router = Router::new(node, Arc::clone(&store), sending, source, Arc::clone(clock), route);
+    let router = Router::new(node, Arc::clone(&store), sending, source, Arc::clone(clock), route_options(options));
     store.set_reroute(Arc::clone(&router) as Arc<dyn Reroute>);
     tokio::spawn(Arc::clone(&router).run_timer());
     tokio::spawn(Arc::clone(&router).run_sender());
@@ -419,7 +425,7 @@ async fn start_node(
     }
     let node = node_info(options, &identity);
     let shards_per_node = options.shards_per_node;
-    let aside = Aside::new(options.serving_threads());
+    let aside = Aside::new(options.serving_threads())?;
     let kv = Arc::new(NodeKv { store, router, catalog, clock: Arc::clone(clock), node, shards_per_node, aside });
     Ok(Running { kv, membership })
 }

@@ -131,6 +131,11 @@ impl Budget {
         self.deadline_ns.load(Ordering::Relaxed)
     }
 
+    /// The same, if there is any.
+    pub fn deadline(&self) -> Option<u64> {
+        Some(self.deadline_ns()).filter(|deadline_ns| *deadline_ns != u64::MAX)
+    }
+
     /// Has it end at `deadline_ns`, if it would not end before.
     pub fn end_by(&self, deadline_ns: u64) {
         self.deadline_ns.fetch_min(deadline_ns, Ordering::Relaxed);

@@ -7,15 +7,19 @@
 //! was refused because its tablets are gone (`TRUNCATE` came between) is carried out once more with the current ones; a failed write is answered by
 //! [`crate::exec::parts`] alone. Left out: encoding answers (the node), other retries (the client's: what may be retried says so by its error).
 
+mod long;
 mod write;
 
+use self::long::{Discarded, yield_now};
+pub(crate) use self::long::{LONG_BYTES, parsed_bytes, planning_work};
 use crate::activity::{Activity, Note, Operation, Running, RunningRequest, StatementActivity};
 use crate::auth;
 use crate::budget::{Budget, Ended};
 use crate::ddl;
 use crate::error::{at_consistency, invalid};
+use crate::exec::keys::written_count;
 use crate::exec::modify::{Defaults, TablePart, Writes};
-use crate::exec::parts::{Failure, Progress};
+use crate::exec::parts::{Failure, Means, Progress};
 use crate::exec::select::{PageRequest, Read};
 use crate::exec::source::Source;
 use crate::exec::write::{explicit_timestamp, pack_virtual_rows};
@@ -180,6 +184,12 @@ pub struct QueryEngine<K> {
     pub(crate) node: NodeId,
 }
 
+impl Run<'_> {
+    fn means(&self, work: usize, is_batch: bool) -> Means<'_> {
+        Means { work, is_batch, budget: &self.request.budget, progress: self.progress }
+    }
+}
+
 /// What QUERY and EXECUTE have in common once values are in order.
 struct Run<'a> {
     values: &'a [Value<'a>],
@@ -187,9 +197,6 @@ struct Run<'a> {
     request: &'a OwnedRequest,
     progress: &'a Progress,
 }
-
-/// Statements and values up to this size are worked on by the thread that serves the connection: a fraction of a millisecond.
-const LONG_BYTES: usize = 32 << 10;
 
 impl<K: Kv> QueryEngine<K> {
     /// An engine over `kv`.
@@ -314,7 +321,7 @@ impl<K: Kv> QueryEngine<K> {
             opcode: request.opcode,
             body: &request.body,
         };
-        let message = Message::decode(&envelope)?;
+        let message = self.work(request.body.len(), || Message::decode(&envelope)).await?;
         let asked_by = |parameters: &QueryParameters<'_>| (parameters.consistency, parameters.serial_consistency);
         let (outcome, (asked, serial)) = match message.request {
             Request::Query(query) => {
@@ -363,7 +370,7 @@ impl<K: Kv> QueryEngine<K> {
         text: &str,
         budget: &Budget,
     ) -> Result<Planned, CqlError> {
-        self.work(text.len(), || Self::plan_now(catalog, session, keyspace, text, budget)).await
+        self.work(planning_work(text), || Self::plan_now(catalog, session, keyspace, text, budget)).await
     }
 
     /// Plans a text, if the session (absent: one that was allowed to before) may do what it says.
@@ -401,8 +408,10 @@ impl<K: Kv> QueryEngine<K> {
         let keyspace = query.parameters.keyspace.or(current.as_ref().map(|keyspace| keyspace.as_str()));
         let catalog = self.kv.catalog();
         let planned = self.plan_text(&catalog, Some(session), keyspace, query.statement, &request.budget).await?;
+        let planned = Discarded::new(&*self.kv, planned, planning_work(query.statement), &request.budget);
         note.operation = Operation::of(&planned);
-        self.name(note, running, self.activity.place(keyspace, query.statement));
+        let redacted = self.work(query.statement.len(), || redacted(query.statement)).await;
+        self.name(note, running, self.activity.place_redacted(keyspace, redacted));
         auth::check(&catalog, session, &planned)?;
         let values = bind(&planned, &query.parameters.values)?;
         let mut reply = self
@@ -425,7 +434,7 @@ impl<K: Kv> QueryEngine<K> {
     ) -> Result<Reply, CqlError> {
         let current = session.keyspace();
         let keyspace = prepare.keyspace.or(current.as_ref().map(|keyspace| keyspace.as_str()));
-        let id = statement_id(keyspace, prepare.statement);
+        let id = self.work(prepare.statement.len(), || statement_id(keyspace, prepare.statement)).await;
         let catalog = self.kv.catalog();
         if let Some(known) = self.prepared.get(&id) {
             let current = known.current.load();
@@ -440,7 +449,8 @@ impl<K: Kv> QueryEngine<K> {
         let had_others = planned.may_have_had_other_columns();
         let current = current_plan(id, planned, &catalog);
         let reply = Arc::clone(&current.reply);
-        let activity = self.activity.place(keyspace, prepare.statement);
+        let redacted = self.work(prepare.statement.len(), || redacted(prepare.statement)).await;
+        let activity = self.activity.place_redacted(keyspace, redacted);
         let text = prepare.statement.to_owned();
         let statement = PreparedStatement::new(id, keyspace.map(str::to_owned), text, activity, current);
         // A client that prepared it on another node before the table was changed comes here as well, and nothing tells it apart.
@@ -548,8 +558,8 @@ impl<K: Kv> QueryEngine<K> {
                     writes.add(modify, &bound, &self.entry(&modify.table)?.tablets, defaults)?;
                     Ok(writes)
                 };
-                let work = work_of(run.request, &[modify]);
-                self.write(gather, &[modify], write_type, (work, false), run.progress).await
+                let work = work_of(run.request, [(&**modify, &bound)]);
+                self.write(gather, &[modify], write_type, run.means(work, false)).await
             }
             Plan::Batch(batch) => {
                 check_write_consistency(run.parameters.consistency)?;
@@ -565,13 +575,12 @@ impl<K: Kv> QueryEngine<K> {
                     Ok(writes)
                 };
                 let plans: Vec<&ModifyPlan> = batch.statements.iter().collect();
+                let work = work_of(run.request, plans.iter().map(|plan| (*plan, &bound)));
+                let (write_type, means) = (batch_write_type(batch.kind), run.means(work, true));
                 if plans.iter().any(|plan| plan.answer.status_row) {
-                    return self
-                        .status_batch(&plans, |_| bound, defaults, batch_write_type(batch.kind), run.progress)
-                        .await;
+                    return self.status_batch(&plans, |_| bound, defaults, write_type, means).await;
                 }
-                let work = work_of(run.request, &plans);
-                self.write(gather, &plans, batch_write_type(batch.kind), (work, true), run.progress).await
+                self.write(gather, &plans, write_type, means).await
             }
             Plan::Use(name) => self.define(session, keyspace, &Statement::Use(name.clone())).await,
             Plan::Definition(statement) => {
@@ -668,13 +677,13 @@ impl<K: Kv> QueryEngine<K> {
         let session_keyspace = session.keyspace();
         let keyspace = batch.keyspace.or(session_keyspace.as_ref().map(|keyspace| keyspace.as_str()));
         let catalog = self.kv.catalog();
-        let planned = self.plan_batch(session, request, batch, &catalog, keyspace).await?;
-        self.name_batch(batch, keyspace, note, running);
-        if planned.iter().any(|(plan, _)| Operation::of(plan) == Operation::Conditional) {
+        let (planned, values) = self.plan_batch(session, request, batch, &catalog, keyspace).await?;
+        self.name_batch(batch, keyspace, note, running).await;
+        if planned.iter().any(|plan| Operation::of(plan) == Operation::Conditional) {
             note.operation = Operation::Conditional;
         }
         let mut plans = Vec::with_capacity(planned.len());
-        for (planned, _) in &planned {
+        for planned in planned.iter() {
             match &planned.plan {
                 Plan::Modify(modify) => plans.push(&**modify),
                 _ => {
@@ -692,65 +701,81 @@ impl<K: Kv> QueryEngine<K> {
             BatchKind::Unlogged => ast::BatchKind::Unlogged,
             BatchKind::Counter => ast::BatchKind::Counter,
         };
-        check_batch(kind, false, &plans)?;
         let defaults = self.defaults(batch.default_timestamp_us)?;
         let environment = self.environment(request, batch.now_in_seconds)?;
-        let values = planned.iter().map(|(planned, values)| bind(planned, values)).collect::<Result<Vec<_>, _>>()?;
-        for ((planned, _), values) in planned.iter().zip(&values) {
-            request.end_in_time(planned, &Bound { values, environment })?;
-        }
+        let bind_all = || {
+            check_batch(kind, false, &plans)?;
+            let bound = planned.iter().zip(&values).map(|(planned, values)| bind(planned, values));
+            let values = bound.collect::<Result<Vec<_>, _>>()?;
+            for (planned, values) in planned.iter().zip(&values) {
+                request.end_in_time(planned, &Bound { values, environment })?;
+            }
+            Ok::<_, CqlError>(values)
+        };
+        let values = self.work(request.body.len(), bind_all).await?;
+        let bounds: Vec<Bound<'_>> = values.iter().map(|values| Bound { values, environment }).collect();
         let gather = |written: &[TablePart]| {
             let mut writes = Writes::besides(written);
             let mut entries: Vec<Arc<TableEntry>> = Vec::new();
-            for (values, plan) in values.iter().zip(&plans) {
+            for (bound, plan) in bounds.iter().zip(&plans) {
                 let id = plan.table.table().id;
                 let known = entries.iter().position(|entry| entry.table.id == id);
                 let at = known.unwrap_or(entries.len());
                 if known.is_none() {
                     entries.push(self.entry(&plan.table)?);
                 }
-                writes.add(plan, &Bound { values, environment }, &entries[at].tablets, defaults)?;
+                writes.add(plan, bound, &entries[at].tablets, defaults)?;
             }
             Ok(writes)
         };
+        let work = work_of(request, plans.iter().copied().zip(&bounds));
+        let means = Means { work, is_batch: true, budget: &request.budget, progress: &running.progress };
         if plans.iter().any(|plan| plan.answer.status_row) {
-            let bound = |at: usize| Bound { values: &values[at], environment };
-            return self.status_batch(&plans, bound, defaults, batch_write_type(kind), &running.progress).await;
+            return self.status_batch(&plans, |at: usize| bounds[at], defaults, batch_write_type(kind), means).await;
         }
-        let work = work_of(request, &plans);
-        self.write(gather, &plans, batch_write_type(kind), (work, true), &running.progress).await
+        self.write(gather, &plans, batch_write_type(kind), means).await
     }
 
-    /// The plans of a batch's statements, with their values.
-    async fn plan_batch<'b>(
-        &self,
+    /// The plans of a batch's statements, and their values.
+    async fn plan_batch<'r, 'b>(
+        &'r self,
         session: &Session,
-        request: &OwnedRequest,
+        request: &'r OwnedRequest,
         batch: &Batch<'b>,
         catalog: &Catalog,
         keyspace: Option<&str>,
-    ) -> Result<Vec<(Arc<Planned>, Values<'b>)>, CqlError> {
+    ) -> Result<(Discarded<'r, K, Vec<Arc<Planned>>>, Vec<Values<'b>>), CqlError> {
         let budget = &request.budget;
-        let mut planned: Vec<(Arc<Planned>, Values<'b>)> = Vec::with_capacity(batch.statements.len());
-        // How much was planned since others had their turn.
-        let mut planned_bytes = 0;
+        let (count, work) = (batch.statements.len(), request.body.len());
+        let mut planned = Discarded::new(&*self.kv, Vec::with_capacity(count), work, budget);
+        let mut values = Vec::with_capacity(count);
+        // How much was done since others had their turn.
+        let mut done_bytes = 0;
         for statement in batch.statements.iter() {
             budget.check()?;
             budget.take(BATCH_STATEMENT_BYTES)?;
             let plan = match statement.source {
                 BatchStatementSource::Text(text) => {
-                    planned_bytes += text.len() + BATCH_STATEMENT_BYTES;
-                    let is_much = planned_bytes > LONG_BYTES;
+                    done_bytes += planning_work(text) + BATCH_STATEMENT_BYTES;
+                    let is_much = done_bytes > LONG_BYTES;
                     let plan = || Self::plan_now(catalog, Some(session), keyspace, text, budget);
-                    planned_bytes = if is_much { 0 } else { planned_bytes };
+                    done_bytes = if is_much { 0 } else { done_bytes };
                     Arc::new(if is_much { self.kv.run_long(plan).await } else { plan() }?)
                 }
-                BatchStatementSource::Prepared(id) => Arc::clone(&self.current(id, budget).await?.1.planned),
+                BatchStatementSource::Prepared(id) => {
+                    done_bytes += PREPARED_STATEMENT_BYTES;
+                    if done_bytes > LONG_BYTES {
+                        done_bytes = 0;
+                        yield_now().await;
+                    }
+                    Arc::clone(&self.current(id, budget).await?.1.planned)
+                }
             };
             auth::check(catalog, session, &plan)?;
-            planned.push((plan, statement.values));
+            planned.push(plan);
+            values.push(statement.values);
         }
-        Ok(planned)
+        Ok((planned, values))
     }
 
     /// A request begins, and runs until what is returned is dropped.
@@ -772,11 +797,12 @@ impl<K: Kv> QueryEngine<K> {
     }
 
     /// A batch is known by the first of its statements.
-    fn name_batch(&self, batch: &Batch<'_>, keyspace: Option<&str>, note: &mut Note, running: &Running) {
-        let first = batch.statements.iter().next().and_then(|first| match first.source {
-            BatchStatementSource::Text(text) => Some(redacted(text)),
-            BatchStatementSource::Prepared(id) => self.prepared.get(id).map(|known| known.activity.text.clone()),
-        });
+    async fn name_batch(&self, batch: &Batch<'_>, keyspace: Option<&str>, note: &mut Note, running: &Running) {
+        let first = match batch.statements.iter().next().map(|first| first.source) {
+            Some(BatchStatementSource::Text(text)) => Some(self.work(text.len(), || redacted(text)).await),
+            Some(BatchStatementSource::Prepared(id)) => self.prepared.get(id).map(|known| known.activity.text.clone()),
+            None => None,
+        };
         let Some(first) = first else { return };
         let more = if batch.statements.len() > 1 { " …;" } else { "" };
         let text = format!("BEGIN BATCH {first};{more} APPLY BATCH");
@@ -786,33 +812,12 @@ impl<K: Kv> QueryEngine<K> {
 
 /// What a statement of a batch costs beside its text and values.
 const BATCH_STATEMENT_BYTES: usize = 1 << 10;
-/// What the tree of a statement takes for each of its words and signs.
-const NODE_BYTES: usize = 192;
-
-/// Memory of the tree that parsing a statement gives, about: by its words and signs, as constants take as much there as in the text.
-pub(crate) fn parsed_bytes(text: &str) -> usize {
-    let (mut nodes, mut is_word, mut quoted) = (0usize, false, None);
-    for byte in text.bytes() {
-        match quoted {
-            Some(quote) => {
-                quoted = Some(quote).filter(|quote| *quote != byte);
-                continue;
-            }
-            None if byte == b'\'' || byte == b'"' => quoted = Some(byte),
-            None => {}
-        }
-        let goes_on = byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'.' || !byte.is_ascii();
-        nodes += usize::from(!(byte.is_ascii_whitespace() || goes_on && is_word));
-        is_word = goes_on;
-    }
-    text.len() + nodes.saturating_mul(NODE_BYTES)
-}
-
-/// How much work it is to make the mutations of a write, in bytes: its own, or as many as the keys that its `IN`s may name.
-fn work_of(request: &OwnedRequest, plans: &[&ModifyPlan]) -> usize {
-    let bytes = request.body.len();
-    let has_product = plans.iter().any(|plan| plan.restrictions.has_partition_in());
-    if has_product { bytes.saturating_mul(bytes) / 16 } else { bytes }
+/// How much work it is to find a prepared one, in bytes.
+const PREPARED_STATEMENT_BYTES: usize = 64;
+/// How much work it is to make the mutations of a write, in bytes: its own, for each of the rows that its `IN`s may name.
+fn work_of<'a>(request: &OwnedRequest, statements: impl IntoIterator<Item = (&'a ModifyPlan, &'a Bound<'a>)>) -> usize {
+    let rows = statements.into_iter().map(|(plan, bound)| written_count(&plan.restrictions, bound)).max();
+    request.body.len().saturating_mul(rows.unwrap_or(1))
 }
 
 /// The consistency levels that a request asked for.

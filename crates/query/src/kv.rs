@@ -189,8 +189,14 @@ pub trait Kv: Send + Sync + 'static {
     /// is nothing to send.
     fn kick(&self);
 
-    /// Writes and waits. Like [`Kv::fetch`], it may need a [`Kv::kick`] once it has been polled.
-    fn write(&self, tablet: TabletId, mutation: Mutation) -> impl Future<Output = Result<WriteReply, KvError>> + Send;
+    /// Writes and waits. Like [`Kv::fetch`], it may need a [`Kv::kick`] once it has been polled. `deadline_ns`, if it is given, is when whoever asked has it end, on the
+    /// monotonic clock of this node: a write that has not been begun by then never is, wherever it waits.
+    fn write(
+        &self,
+        tablet: TabletId,
+        mutation: Mutation,
+        deadline_ns: Option<u64>,
+    ) -> impl Future<Output = Result<WriteReply, KvError>> + Send;
 
     /// The node that leads a tablet, as far as this node knows.
     fn leader(&self, tablet: TabletId) -> Option<NodeId>;
@@ -227,6 +233,11 @@ pub trait Kv: Send + Sync + 'static {
     /// Does work that takes more than a moment in a way that holds up nobody else: on a thread that may be busy, when it is its turn.
     fn run_long<T: Send>(&self, work: impl FnOnce() -> T + Send) -> impl Future<Output = T> + Send {
         async move { work() }
+    }
+
+    /// Drops what takes more than a moment to drop, in a way that holds up nobody. What is charged for it has to be given back by its own drop.
+    fn discard(&self, garbage: Box<dyn Send>) {
+        drop(garbage);
     }
 
     /// Hashes or checks a password, which takes tens of milliseconds and megabytes: so many at a time as the node can bear.

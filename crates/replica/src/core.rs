@@ -384,10 +384,10 @@ impl<E: Engine> Core<E> {
         }
         self.tell_departed_again(now_ns);
         for tablet in self.restless.clone() {
+            self.expire_waiting(tablet, now_ns);
             if self.replicas.get_mut(&tablet).is_some_and(|replica| !replica.is_look_due(now_ns)) {
                 continue;
             }
-            self.expire_waiting(tablet, now_ns);
             self.look_after(tablet, now_ns);
             self.touch(tablet);
         }
@@ -397,6 +397,11 @@ impl<E: Engine> Core<E> {
     /// Writers who have waited too long are told that the outcome is unknown.
     fn expire_waiting(&mut self, tablet: TabletId, now_ns: u64) {
         let Some(replica) = self.replicas.get_mut(&tablet) else { return };
+        for (index, since_ns, waiter) in replica.waiting.take_due(now_ns) {
+            let (received, required) = replica.group.acknowledgements(index);
+            let waited = Waited { after_ms: now_ns.saturating_sub(since_ns) / 1_000_000, received, required };
+            self.outcomes.push(waiter, Err(KvError::Timeout(waited)));
+        }
         let Some(since_ns) = now_ns.checked_sub(WRITE_PATIENCE_NS) else { return };
         while let Some(waiting) = replica.waiting.next_since(since_ns) {
             let (received, required) = replica.group.acknowledgements(waiting.index);
@@ -480,7 +485,8 @@ impl<E: Engine> Core<E> {
         // What nobody has taken is told as it is.
         for refused in self.refused.drain(..) {
             let error = KvError::NotLeader { tablet: refused.tablet, leader: refused.leader };
-            self.outcomes.push(Waiter { sink: refused.sink, token: refused.token }, Err(error));
+            let Refused { sink, token, deadline_ns, .. } = refused;
+            self.outcomes.push(Waiter { sink, token, deadline_ns }, Err(error));
         }
         self.outcomes.deliver();
     }

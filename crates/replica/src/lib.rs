@@ -72,7 +72,7 @@ pub use merge::{
 };
 #[doc(hidden)]
 pub use planted::Planted;
-pub use replica::{Members, Opening, Proposal, Replica};
+pub use replica::{Members, NO_DEADLINE, Opening, Proposal, Replica};
 pub use scrub::ScrubStatus;
 pub use split::{Split, SplitListener, SplitMark, begin_as_copy, begin_from_log, keep_own};
 pub use store::{Durability, OnLoaded, OpenTablet, Refused, Reroute, Store, StoreOptions};

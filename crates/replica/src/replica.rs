@@ -36,7 +36,12 @@ const DEFERRED_BYTES: usize = 256 << 10;
 pub(crate) struct Waiter {
     pub(crate) sink: Arc<dyn WriteSink>,
     pub(crate) token: u64,
+    /// Nobody waits for it any longer than that, on the monotonic clock; [`NO_DEADLINE`]: as long as writes are waited for.
+    pub(crate) deadline_ns: u64,
 }
+
+/// Of a write whose request says no time by which it ends.
+pub const NO_DEADLINE: u64 = u64::MAX;
 
 /// A write on its way into the log.
 pub struct Proposal {
@@ -50,7 +55,13 @@ impl Proposal {
     pub fn new(tablet: TabletId, mutation: Mutation, sink: Arc<dyn WriteSink>, token: u64) -> Result<Self, Unprovable> {
         let target = if GroupId::from(tablet) == GroupId::CATALOG { Target::Catalog } else { Target::Rows };
         mutation.check_for(target)?;
-        Ok(Self { tablet, mutation, waiter: Waiter { sink, token } })
+        Ok(Self { tablet, mutation, waiter: Waiter { sink, token, deadline_ns: NO_DEADLINE } })
+    }
+
+    /// Ends at this time of the monotonic clock: it is not proposed any more, and nobody is told the outcome of what was.
+    pub fn until(mut self, deadline_ns: u64) -> Self {
+        self.waiter.deadline_ns = deadline_ns;
+        self
     }
 
     /// The size of what is to be written.
@@ -59,8 +70,8 @@ impl Proposal {
     }
 
     pub(crate) fn refuse(self, leader: Option<NodeId>) -> Refused {
-        let Waiter { sink, token } = self.waiter;
-        Refused { tablet: self.tablet, mutation: self.mutation, sink, token, leader }
+        let Waiter { sink, token, deadline_ns } = self.waiter;
+        Refused { tablet: self.tablet, mutation: self.mutation, sink, token, deadline_ns, leader }
     }
 }
 
@@ -485,6 +496,10 @@ impl<E: Engine> Replica<E> {
             self.tell_grace(&mut payload, wall_us);
         }
         for mut proposal in fresh.drain(..) {
+            if proposal.waiter.deadline_ns <= now_ns {
+                failed.push((proposal.waiter, KvError::Overloaded("the request ended before its write was proposed")));
+                continue;
+            }
             proposal.mutation.stamp(self.stamps.stamp(wall_us));
             let program = program_of(&proposal.mutation);
             let (alone, ends) = (program.is_some(), program.is_some_and(ends_tablet));

@@ -12,7 +12,7 @@ use crate::handle::TabletHandle;
 use crate::heart::{self, Heart};
 use crate::liveness::Liveness;
 use crate::queue::{Queue, QueueLimits};
-use crate::replica::{Members, Proposal};
+use crate::replica::{Members, NO_DEADLINE, Proposal};
 use crate::scrub::{self, Scrub, ScrubStatus};
 use crate::split::{Prepared, Split, SplitListener, SplitMark, Splits};
 use crate::stall::{self, Watch};
@@ -154,6 +154,8 @@ pub struct Refused {
     pub sink: Arc<dyn WriteSink>,
     /// What names it there.
     pub token: u64,
+    /// When it ends, on the monotonic clock; [`NO_DEADLINE`](crate::NO_DEADLINE) if nobody says.
+    pub deadline_ns: u64,
     /// Who leads the tablet, if known.
     pub leader: Option<NodeId>,
 }
@@ -399,8 +401,21 @@ impl Store {
         sink: &Arc<dyn WriteSink>,
         token: u64,
     ) -> Result<(), KvError> {
+        self.submit_until(tablet, mutation, sink, token, NO_DEADLINE)
+    }
+
+    /// The same, of a request that ends at `deadline_ns` of the monotonic clock: a write that has not been proposed by then never is, and one that has been is answered
+    /// by [`KvError::Timeout`].
+    pub fn submit_until(
+        &self,
+        tablet: TabletId,
+        mutation: Mutation,
+        sink: &Arc<dyn WriteSink>,
+        token: u64,
+        deadline_ns: u64,
+    ) -> Result<(), KvError> {
         let frees_space = mutation.is_deletion();
-        let proposal = Proposal::new(tablet, mutation, Arc::clone(sink), token)?;
+        let proposal = Proposal::new(tablet, mutation, Arc::clone(sink), token)?.until(deadline_ns);
         let tablets = self.inner.tablets.load();
         let Some(handle) = tablets.get(&tablet) else {
             // Between two disks, or while a copy takes its place, its worker finds others for it.

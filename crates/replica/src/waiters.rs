@@ -5,9 +5,10 @@
 //!
 //! Always true: the queue is ascending by term, then by index, as terms grow and a leader only appends. What an applied entry proves: the entry
 //! that was waited for is applied, if it has the same index and term; every entry of a lesser term that is not applied yet never will be, as
-//! the terms of a log do not decrease. Nothing is concluded from an index alone. Left out: what writers are told.
+//! the terms of a log do not decrease. Nothing is concluded from an index alone. An entry stays in the queue when the requests of all its writers have
+//! ended. Left out: what writers are told.
 
-use crate::replica::Waiter;
+use crate::replica::{NO_DEADLINE, Waiter};
 use std::collections::VecDeque;
 
 /// A proposed entry that somebody waits for.
@@ -28,9 +29,16 @@ pub(crate) enum Fate {
 }
 
 /// Those who wait, see the top of this module.
-#[derive(Default)]
 pub(crate) struct Waiters {
     queue: VecDeque<Waiting>,
+    /// No writer's request ends before that.
+    earliest_ns: u64,
+}
+
+impl Default for Waiters {
+    fn default() -> Self {
+        Self { queue: VecDeque::new(), earliest_ns: NO_DEADLINE }
+    }
 }
 
 impl Waiters {
@@ -38,6 +46,8 @@ impl Waiters {
     pub(crate) fn push(&mut self, waiting: Waiting) {
         let follows = |last: &Waiting| (last.term, last.index) < (waiting.term, waiting.index);
         assert!(self.queue.back().is_none_or(follows), "entries are proposed in the order of their terms and indexes");
+        let earliest_ns = waiting.waiters.iter().map(|waiter| waiter.deadline_ns).min();
+        self.earliest_ns = self.earliest_ns.min(earliest_ns.unwrap_or(NO_DEADLINE));
         self.queue.push_back(waiting);
     }
 
@@ -65,6 +75,22 @@ impl Waiters {
         if self.queue.front()?.since_ns > since_ns { None } else { self.queue.pop_front() }
     }
 
+    /// Writers whose requests have ended, with the index of their entry and since when they wait. Looks at the others only if there is one.
+    pub(crate) fn take_due(&mut self, now_ns: u64) -> Vec<(u64, u64, Waiter)> {
+        let mut due = Vec::new();
+        if now_ns < self.earliest_ns {
+            return due;
+        }
+        self.earliest_ns = NO_DEADLINE;
+        for Waiting { index, since_ns, waiters, .. } in &mut self.queue {
+            let ended = waiters.extract_if(.., |waiter| waiter.deadline_ns <= now_ns);
+            due.extend(ended.map(|waiter| (*index, *since_ns, waiter)));
+            let left = waiters.iter().map(|waiter| waiter.deadline_ns).min();
+            self.earliest_ns = self.earliest_ns.min(left.unwrap_or(NO_DEADLINE));
+        }
+        due
+    }
+
     /// Everybody.
     pub(crate) fn take_all(&mut self) -> Vec<Waiter> {
         self.queue.drain(..).flat_map(|waiting| waiting.waiters).collect()
@@ -74,6 +100,8 @@ impl Waiters {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use diorite_base::write::{Completion, WriteSink};
+    use std::sync::Arc;
 
     /// Entries that are waited for, by index and term, proposed one nanosecond after the other.
     fn waiters(entries: &[(u64, u64)]) -> Waiters {
@@ -109,6 +137,35 @@ mod tests {
         let mut waiters = waiters(&[(12, 7)]);
         assert_eq!(apply(&mut waiters, 12, 6), []);
         assert_eq!(apply(&mut waiters, 13, 8), [(12, 7, Fate::Never)]);
+    }
+
+    #[test]
+    fn a_request_ends_by_itself_and_its_entry_stays() {
+        struct Nobody;
+        impl WriteSink for Nobody {
+            fn complete(&self, done: &mut Vec<Completion>) {
+                done.clear();
+            }
+        }
+        let sink: Arc<dyn WriteSink> = Arc::new(Nobody);
+        let waiting = |index, deadlines: &[u64]| {
+            let waiter = |&deadline_ns| Waiter { sink: Arc::clone(&sink), token: deadline_ns, deadline_ns };
+            Waiting { index, term: 1, since_ns: index, waiters: deadlines.iter().map(waiter).collect() }
+        };
+        let mut waiters = Waiters::default();
+        waiters.push(waiting(1, &[NO_DEADLINE, 50]));
+        waiters.push(waiting(2, &[40, 70]));
+        let mut due = |now_ns| {
+            let due = waiters.take_due(now_ns).into_iter();
+            due.map(|(index, since_ns, waiter)| (index, since_ns, waiter.token)).collect::<Vec<_>>()
+        };
+        assert_eq!(due(39), []);
+        assert_eq!(due(50), [(1, 1, 50), (2, 2, 40)]);
+        assert_eq!(due(69), []);
+        assert_eq!(due(70), [(2, 2, 70)]);
+        assert_eq!(due(u64::MAX - 1), []);
+        assert_eq!(apply(&mut waiters, 1, 1), [(1, 1, Fate::Applied)]);
+        assert_eq!(apply(&mut waiters, 2, 1), [(2, 1, Fate::Applied)]);
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //! comes in through [`ValueSemantics`]. Nothing here knows CQL. Left out: replication, and deciding when to flush.
 
 mod applied;
+mod brief;
 pub mod companions;
 mod directory;
 mod engine;

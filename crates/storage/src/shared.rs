@@ -1,6 +1,7 @@
 //! What all tablets of a node share: block cache, memtable limit, thread pools, rate limit, counters; and the RocksDB
 //! options made from them.
 
+use crate::brief;
 use crate::error::StorageError;
 use crate::expiry::{Expiry, ExpiryFilterFactory};
 use crate::listener::{Listener, TabletEvents};
@@ -134,6 +135,9 @@ impl Shared {
         let (full, apart) = (Arc::clone(&self.semantics), Arc::clone(&self.semantics));
         let events = Arc::clone(events);
         let merge = move |_: &[u8], existing: Option<&[u8]>, operands: &MergeOperands| {
+            if !brief::admits(existing, operands.iter()) {
+                return None;
+            }
             events.refolding.note(operands.len(), operands.iter());
             full.fold(existing, &mut operands.iter())
         };

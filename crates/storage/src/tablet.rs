@@ -5,6 +5,7 @@
 //! [`META_KEY`] never meets one.
 
 use crate::applied::AppliedState;
+use crate::brief::briefly;
 use crate::directory::remove_tablet;
 use crate::engine::{TabletBatch, TabletData};
 use crate::error::StorageError;
@@ -280,7 +281,7 @@ impl Tablet {
         Moment { tablet: self, any, cached, snapshot }
     }
 
-    /// Reads from memory only. `None`: the disk would have to be asked.
+    /// Reads from memory only. `None`: the disk would have to be asked, or more be folded than a brief read may.
     pub fn get_cached(self: &Arc<Self>, key: &[u8]) -> Result<Option<Option<PinnedValue>>, StorageError> {
         self.get_if_cached(key, &self.shared.read_cached)
     }
@@ -290,10 +291,11 @@ impl Tablet {
         key: &[u8],
         options: &ReadOptions,
     ) -> Result<Option<Option<PinnedValue>>, StorageError> {
-        match self.db.get_pinned_opt(key, options) {
-            Ok(found) => Ok(Some(found.map(|slice| self.pin(slice)))),
-            Err(error) if error.kind() == ErrorKind::Incomplete => Ok(None),
-            Err(error) => Err(error.into()),
+        match briefly(|| self.db.get_pinned_opt(key, options)) {
+            None => Ok(None),
+            Some(Ok(found)) => Ok(Some(found.map(|slice| self.pin(slice)))),
+            Some(Err(error)) if error.kind() == ErrorKind::Incomplete => Ok(None),
+            Some(Err(error)) => Err(error.into()),
         }
     }
 
@@ -319,7 +321,7 @@ impl Tablet {
         self.iterate(scan_options(range), range, visit)
     }
 
-    /// As [`Self::scan`], from memory only. `None`: the disk would have to be asked; `visit` may have seen some entries.
+    /// As [`Self::scan`], from memory only. `None`: the disk would have to be asked, or more be folded than a brief read may; `visit` may have seen some entries.
     pub fn scan_cached(
         &self,
         range: &ScanRange<'_>,
@@ -336,10 +338,11 @@ impl Tablet {
         range: &ScanRange<'_>,
         visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
     ) -> Result<Option<bool>, StorageError> {
-        match self.iterate(options, range, visit) {
-            Ok(exhausted) => Ok(Some(exhausted)),
-            Err(StorageError::Engine(error)) if error.kind() == ErrorKind::Incomplete => Ok(None),
-            Err(error) => Err(error),
+        match briefly(|| self.iterate(options, range, visit)) {
+            None => Ok(None),
+            Some(Ok(exhausted)) => Ok(Some(exhausted)),
+            Some(Err(StorageError::Engine(error))) if error.kind() == ErrorKind::Incomplete => Ok(None),
+            Some(Err(error)) => Err(error),
         }
     }
 

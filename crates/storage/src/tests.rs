@@ -78,6 +78,40 @@ fn what_a_crash_leaves_is_what_the_flushed_state_says() {
 }
 
 #[test]
+fn a_read_from_memory_folds_little_and_others_fold_all() {
+    let home = tempfile::tempdir().unwrap();
+    let tablet = open(&shared(), home.path());
+    let mut batch = Batch::default();
+    (0..1_000).for_each(|_| batch.merge(&key(1), &1u64.to_le_bytes()));
+    (0..20_000).for_each(|_| batch.merge(&key(2), &1u64.to_le_bytes()));
+    tablet.apply(&mut batch, &state(1)).unwrap();
+    let steps = |read: &dyn Fn() -> Option<u64>| {
+        FOLDED.set(0);
+        (read(), FOLDED.get())
+    };
+    let cached = |n| tablet.get_cached(&key(n)).unwrap().map(|found| number(&found.unwrap()));
+    assert_eq!(steps(&|| cached(1)), (Some(1_000), 1_000));
+    assert_eq!(steps(&|| cached(2)), (None, 0), "it would hold up others");
+    let moment = tablet.moment();
+    assert_eq!(steps(&|| moment.get_cached(&key(2)).unwrap().map(|found| number(&found.unwrap()))), (None, 0));
+    assert_eq!(steps(&|| Some(number(&tablet.get(&key(2)).unwrap().unwrap()))), (Some(20_000), 20_000));
+    let (start, end) = (key(1), key(3));
+    let range = ScanRange { start: &start, end: &end, reverse: false, expected_entries: 0 };
+    let scan = || tablet.scan_cached(&range, &mut |_, _| true).unwrap().map(u64::from);
+    assert_eq!(steps(&scan), (None, 1_000), "the second is too much");
+    let mut seen = Vec::new();
+    assert!(
+        tablet
+            .scan(&range, &mut |_, value| {
+                seen.push(number(value));
+                true
+            })
+            .unwrap()
+    );
+    assert_eq!(seen, [1_000, 20_000]);
+}
+
+#[test]
 fn many_operands_that_are_read_again_and_again_become_one() {
     let home = tempfile::tempdir().unwrap();
     let tablet = open(&shared(), home.path());

@@ -12,7 +12,7 @@ use diorite_base::write::{KvError, Waited, WriteReply, WriteSink};
 use diorite_base::{NodeId, TabletId};
 use diorite_model::key::token_of;
 use diorite_query::kv::{Fetch, Fetched, Now};
-use diorite_replica::{Leadership, Permit, Refused, Reroute, TabletHandle};
+use diorite_replica::{Leadership, NO_DEADLINE, Permit, Refused, Reroute, TabletHandle};
 use diorite_rpc::SendError;
 use diorite_storage::PinnedValue;
 use std::sync::Arc;
@@ -106,29 +106,51 @@ impl Router {
         sink: &Arc<dyn WriteSink>,
         token: u64,
     ) -> Result<(), KvError> {
+        let timeout = self.options.short_timeout;
+        let deadline_ns = timeout.map(|timeout| self.clock.monotonic_ns() + timeout.as_nanos() as u64);
+        self.submit_until(tablet, mutation, sink, token, deadline_ns)
+    }
+
+    /// The same, of a request that ends at `deadline_ns`, if that is given.
+    fn submit_until(
+        &self,
+        tablet: TabletId,
+        mutation: Mutation,
+        sink: &Arc<dyn WriteSink>,
+        token: u64,
+        deadline_ns: Option<u64>,
+    ) -> Result<(), KvError> {
         if self.leads(tablet) {
             RouteCounters::add(&self.counters.local, 1);
-            return self.store.submit(tablet, mutation, sink, token);
+            let deadline_ns = deadline_ns.map_or(NO_DEADLINE, |deadline_ns| self.store_deadline(deadline_ns));
+            return self.store.submit_until(tablet, mutation, sink, token, deadline_ns);
         }
         mutation.check_for(target_of(tablet))?;
-        self.ask(self.write_request(tablet, mutation, Arc::clone(sink), token))
+        self.ask(self.write_request(tablet, mutation, Arc::clone(sink), token, deadline_ns))
+    }
+
+    /// When the store ends a write of a request that ends at `deadline_ns`: a fifth of the time earlier, so that it can still say how many replicas hold it.
+    pub(super) fn store_deadline(&self, deadline_ns: u64) -> u64 {
+        deadline_ns - deadline_ns.saturating_sub(self.clock.monotonic_ns()) / 5
     }
 
     /// Writes at once, wherever the tablet is led, and waits.
     pub(crate) async fn write(&self, tablet: TabletId, mutation: Mutation) -> Result<WriteReply, KvError> {
-        let writing = self.gather_write(tablet, mutation)?;
+        let writing = self.gather_write(tablet, mutation, None)?;
         self.send_gathered();
         writing.await
     }
 
-    /// Writes and waits. A write for another node leaves with the next [`Router::send_gathered`] (or [`Router::kick`]).
+    /// Writes and waits. A write for another node leaves with the next [`Router::send_gathered`] (or [`Router::kick`]). It ends at `deadline_ns`, if that is given, wherever
+    /// it is carried out.
     pub(crate) fn gather_write(
         &self,
         tablet: TabletId,
         mutation: Mutation,
+        deadline_ns: Option<u64>,
     ) -> Result<impl Future<Output = Result<WriteReply, KvError>> + Send + use<>, KvError> {
         let (sink, outcome) = crate::awaited::one_write();
-        self.submit(tablet, mutation, &sink, 0)?;
+        self.submit_until(tablet, mutation, &sink, 0, deadline_ns)?;
         self.store.kick();
         drop(sink);
         // Unanswered only if the store's worker is gone. Whoever lets go of a write without a word (a store that stops) may have logged it: the outcome is unknown.
@@ -136,10 +158,17 @@ impl Router {
         Ok(async move { outcome.await.unwrap_or(Err(KvError::Timeout(Waited::in_vain(patience_ms)))) })
     }
 
-    fn write_request(&self, tablet: TabletId, mutation: Mutation, sink: Arc<dyn WriteSink>, token: u64) -> Request {
-        let patience_ns = self.options.write_patience.as_nanos() as u64;
+    fn write_request(
+        &self,
+        tablet: TabletId,
+        mutation: Mutation,
+        sink: Arc<dyn WriteSink>,
+        token: u64,
+        deadline_ns: Option<u64>,
+    ) -> Request {
+        let limit_ns = self.options.write_patience.as_nanos() as u64;
         let work = Work::Write { mutation, sink, token };
-        Asked::new(tablet, work, self.clock.monotonic_ns(), patience_ns)
+        Asked::new_until(tablet, work, self.clock.monotonic_ns(), limit_ns, deadline_ns)
     }
 
     /// Sends a new request; an error is the caller's to tell.
@@ -171,6 +200,7 @@ impl Router {
 
     fn send(&self, mut request: Request, node: NodeId, is_known: bool) -> Result<(), Request> {
         request.is_probe = !is_known || request.rounds > 0;
+        request.tell_time_left(|| self.clock.monotonic_ns());
         let peer = self.peer(node);
         let is_large = peer.add(request)?;
         self.has_frames.store(true, Ordering::SeqCst);
@@ -251,7 +281,8 @@ impl Router {
         RouteCounters::add(&self.counters.local, 1);
         match request.work {
             Work::Write { mutation, sink, token } => {
-                if let Err(error) = self.store.submit(tablet, mutation, &sink, token) {
+                let deadline_ns = self.store_deadline(request.deadline_ns);
+                if let Err(error) = self.store.submit_until(tablet, mutation, &sink, token, deadline_ns) {
                     outcomes.written(sink, token, Err(error));
                 }
             }
@@ -413,13 +444,14 @@ impl Router {
 impl Reroute for Router {
     fn reroute(&self, refused: &mut Vec<Refused>) {
         let mut outcomes = Outcomes::default();
-        for Refused { tablet, mutation, sink, token, leader } in refused.drain(..) {
+        for Refused { tablet, mutation, sink, token, deadline_ns, leader } in refused.drain(..) {
             if self.is_of_other_node(&sink) {
                 // It took its hop: the node that asked tries again.
                 outcomes.written(sink, token, Err(KvError::NotLeader { tablet, leader }));
                 continue;
             }
-            let mut request = self.write_request(tablet, mutation, sink, token);
+            let deadline_ns = Some(deadline_ns).filter(|deadline_ns| *deadline_ns != NO_DEADLINE);
+            let mut request = self.write_request(tablet, mutation, sink, token, deadline_ns);
             request.refused(self.node);
             self.send_again(request, leader, &mut outcomes);
         }

@@ -63,6 +63,8 @@ pub(crate) struct RouteOptions {
     pub(crate) read_patience: Duration,
     /// How long a write is waited for.
     pub(crate) write_patience: Duration,
+    /// How long a request of a client may take, where that is less than a write is waited for.
+    pub(crate) short_timeout: Option<Duration>,
     /// How long a tablet that its node does not know is waited for: one of two catalogs is behind.
     pub(crate) missing_patience: Duration,
     /// How often it is looked whether something has expired, or a leader is known now.
@@ -79,6 +81,7 @@ impl Default for RouteOptions {
             // As Cassandra's read_request_timeout and write_request_timeout.
             read_patience: Duration::from_secs(5),
             write_patience: Duration::from_secs(2),
+            short_timeout: None,
             missing_patience: Duration::from_secs(1),
             tick: Duration::from_millis(25),
             limits: RouteLimits { requests: 32 << 10, bytes: 64 << 20, frame_bytes: 128 << 10 },
@@ -475,7 +478,7 @@ pub(crate) fn check_frame(input: &[u8]) {
                             diorite_query::kv::several::decode(&several.spans).for_each(drop);
                         }
                     }
-                    wire::OperationRef::Write(mutation) => {
+                    wire::OperationRef::Write(mutation, _) => {
                         if let Ok(mut mutation) = serve::checked(request.tablet, mutation) {
                             mutation.stamp(1);
                         }

@@ -72,7 +72,9 @@ impl Peer {
         *next_id += 1;
         match &request.work {
             Work::Fetch { fetch, .. } => wire::put_fetch(frame, id, request.tablet, fetch, request.left_ms),
-            Work::Write { mutation, .. } => wire::put_write(frame, id, request.tablet, mutation.as_bytes()),
+            Work::Write { mutation, .. } => {
+                wire::put_write(frame, id, request.tablet, mutation.as_bytes(), request.left_ms);
+            }
         }
         pending.insert(id, request);
         *pending_bytes += size_bytes;

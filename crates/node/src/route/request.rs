@@ -24,7 +24,7 @@ pub(super) struct Asked {
     pub(super) tablet: TabletId,
     pub(super) work: Work,
     pub(super) deadline_ns: u64,
-    /// How much longer a read might take when it was asked, milliseconds, where that was less than reads usually may.
+    /// How much longer it might take when it was asked, milliseconds, where that was less than reads or writes usually may.
     pub(super) left_ms: Option<u64>,
     /// A read that is not answered by then is sent once more.
     pub(super) resend_ns: u64,
@@ -68,6 +68,13 @@ impl Asked {
         let mut request = Self::new(tablet, work, now_ns, left_ns.unwrap_or(limit_ns));
         request.left_ms = left_ns.map(|left_ns| left_ns.div_ceil(1_000_000));
         request
+    }
+
+    /// It is about to be sent, and may have waited: says how much time is left, where that is said.
+    pub(super) fn tell_time_left(&mut self, now_ns: impl FnOnce() -> u64) {
+        if let Some(left_ms) = &mut self.left_ms {
+            *left_ms = self.deadline_ns.saturating_sub(now_ns()).div_ceil(1_000_000);
+        }
     }
 
     pub(super) fn size_bytes(&self) -> usize {

@@ -17,7 +17,7 @@ use diorite_base::{GroupId, NodeId, TabletId};
 use diorite_cluster::catalog::Command;
 use diorite_query::kv::{Fetch, FetchRows};
 use diorite_query::program::Program;
-use diorite_replica::{Leadership, MergeStep, Permit, TabletHandle};
+use diorite_replica::{Leadership, MergeStep, NO_DEADLINE, Permit, TabletHandle};
 use diorite_rpc::{Lane, Transport};
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -266,9 +266,9 @@ impl Router {
             count += 1;
             let outcome = match request.operation {
                 OperationRef::Fetch(fetch) => self.serve_fetch(&served, request, &fetch, &mut frame),
-                OperationRef::Write(mutation) => {
+                OperationRef::Write(mutation, left_ms) => {
                     writes += 1;
-                    self.serve_write(&served, &sink, request, mutation)
+                    self.serve_write(&served, &sink, request, (mutation, left_ms))
                 }
             };
             if let Err(error) = outcome {
@@ -332,7 +332,7 @@ impl Router {
         served: &Arc<Served>,
         sink: &Arc<dyn WriteSink>,
         request: RequestRef<'_>,
-        mutation: &[u8],
+        (mutation, left_ms): (&[u8], Option<u64>),
     ) -> Result<(), KvError> {
         let tablet = request.tablet;
         let handle = self.replica(tablet)?;
@@ -341,7 +341,11 @@ impl Router {
         }
         let mutation = checked(tablet, mutation)?;
         let token = served.begin(request.id, mutation.size_bytes()).ok_or(KvError::Overloaded(""))?;
-        self.store.submit(tablet, mutation, sink, token).map_err(|error| {
+        // Nobody waits for it any longer than that.
+        let deadline_ns = left_ms.map_or(NO_DEADLINE, |left_ms| {
+            self.store_deadline(self.clock.monotonic_ns().saturating_add(left_ms.saturating_mul(1_000_000)))
+        });
+        self.store.submit_until(tablet, mutation, sink, token, deadline_ns).map_err(|error| {
             served.in_flight.lock().end(token);
             as_refusal(&handle, error, &self.counters)
         })

@@ -20,6 +20,7 @@ const HAS_SEVERAL: u8 = 32;
 const HAS_LIMIT: u8 = 64;
 const FETCH: u8 = 1;
 const WRITE: u8 = 2;
+const WRITE_UNTIL: u8 = 3;
 const FETCHED: u8 = 0;
 const WRITTEN: u8 = 1;
 const FAILED: u8 = 2;
@@ -196,8 +197,8 @@ impl FetchRef<'_> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum OperationRef<'a> {
     Fetch(FetchRef<'a>),
-    /// An encoded mutation.
-    Write(&'a [u8]),
+    /// An encoded mutation, and how much longer it may take, milliseconds, if that is less than writes usually may.
+    Write(&'a [u8], Option<u64>),
 }
 
 /// A request in a frame.
@@ -257,11 +258,17 @@ pub(super) fn put_fetch(out: &mut Vec<u8>, id: u64, tablet: TabletId, fetch: &Fe
     left_ms.into_iter().for_each(|left_ms| put_varint(out, left_ms));
 }
 
-/// Appends a write.
-pub(super) fn put_write(out: &mut Vec<u8>, id: u64, tablet: TabletId, mutation: &[u8]) {
+/// Appends a write, and how much longer it may take, if that is to be said.
+pub(super) fn put_write(out: &mut Vec<u8>, id: u64, tablet: TabletId, mutation: &[u8], left_ms: Option<u64>) {
     put_varint(out, id);
     put_varint(out, tablet.0);
-    out.push(WRITE);
+    match left_ms {
+        None => out.push(WRITE),
+        Some(left_ms) => {
+            out.push(WRITE_UNTIL);
+            put_varint(out, left_ms);
+        }
+    }
     put_slice(out, mutation);
 }
 
@@ -271,7 +278,11 @@ pub(super) fn read_request<'a>(reader: &mut Reader<'a>) -> Result<RequestRef<'a>
     let tablet = TabletId(reader.varint()?);
     let operation = match reader.u8()? {
         FETCH => OperationRef::Fetch(read_fetch(reader)?),
-        WRITE => OperationRef::Write(reader.slice()?),
+        WRITE => OperationRef::Write(reader.slice()?, None),
+        WRITE_UNTIL => {
+            let left_ms = reader.varint()?;
+            OperationRef::Write(reader.slice()?, Some(left_ms))
+        }
         _ => return Err(Malformed),
     };
     Ok(RequestRef { id, tablet, operation })

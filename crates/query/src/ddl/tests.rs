@@ -316,7 +316,7 @@ impl Kv for Contended {
 
     fn kick(&self) {}
 
-    async fn write(&self, tablet: TabletId, _: Mutation) -> Result<WriteReply, KvError> {
+    async fn write(&self, tablet: TabletId, _: Mutation, _: Option<u64>) -> Result<WriteReply, KvError> {
         Err(KvError::NoSuchTablet(tablet))
     }
 

@@ -7,7 +7,7 @@ use super::{QueryEngine, REPLANS, Reply};
 use crate::error::invalid;
 use crate::exec::modify::{Defaults, TablePart, Write, Writes};
 use crate::exec::outcome;
-use crate::exec::parts::{Failure, Progress};
+use crate::exec::parts::{Failure, Means, Progress};
 use crate::kv::{Kv, KvError};
 use crate::plan::modify::ModifyPlan;
 use crate::plan::term::Bound;
@@ -90,17 +90,17 @@ impl<K: Kv> QueryEngine<K> {
         gather: impl Fn(&[TablePart]) -> Result<Writes, CqlError> + Send + Sync,
         plans: &[&ModifyPlan],
         write_type: WriteType,
-        (work, is_batch): (usize, bool),
-        progress: &Progress,
+        means: Means<'_>,
     ) -> Result<Reply, CqlError> {
-        let gathered = self.work(work, || Gathered::try_from(gather(&[])?)).await?;
+        let progress = means.progress;
+        let gathered = self.work(means.work, || Gathered::try_from(gather(&[])?)).await?;
         let mut warnings = Vec::new();
-        if is_batch && gathered.partitions > self.config.batch_partitions_warning {
+        if means.is_batch && gathered.partitions > self.config.batch_partitions_warning {
             let partitions = gathered.partitions;
             warnings.push(format!("the batch touches {partitions} partitions; it is atomic per tablet only"));
         }
         progress.start(write_type);
-        let outcome = self.write_gathered(gathered, gather, plans, work, is_batch, progress).await;
+        let outcome = self.write_gathered(gathered, gather, plans, means).await;
         let response = outcome.map_err(|failure| progress.answer(&*self.kv, failure))?;
         Ok(Reply { warnings, ..Reply::plain(response) })
     }
@@ -111,38 +111,33 @@ impl<K: Kv> QueryEngine<K> {
         gathered: Gathered,
         gather: impl Fn(&[TablePart]) -> Result<Writes, CqlError> + Send + Sync,
         plans: &[&ModifyPlan],
-        work: usize,
-        is_batch: bool,
-        progress: &Progress,
+        means: Means<'_>,
     ) -> Result<Response, Failure> {
+        let progress = means.progress;
         let is_conditional = gathered.is_conditional;
         progress.begin(is_conditional);
         let mut answers = Answers::default();
-        let mut missing = self.send(gathered.parts, &mut answers, progress).await?;
+        let mut missing = self.send(gathered.parts, &mut answers, means).await?;
         // Refused, as a tablet is gone: the table has others by now, or is gone as well. What took effect elsewhere is not sent again.
         for _ in 0..REPLANS {
             if missing.is_empty() {
                 break;
             }
             missing.iter().for_each(|_| progress.replanned());
-            let again = self.work(work, || Gathered::try_from(gather(&answers.written)?)).await?;
-            missing = self.send(again.parts, &mut answers, progress).await?;
+            let again = self.work(means.work, || Gathered::try_from(gather(&answers.written)?)).await?;
+            missing = self.send(again.parts, &mut answers, means).await?;
         }
         match missing.pop() {
             Some(failure) => Err(failure),
-            None => Ok(write_response(answers.replies, plans, is_batch, is_conditional)?),
+            None => Ok(write_response(answers.replies, plans, means.is_batch, is_conditional)?),
         }
     }
 
     /// Sends to each tablet what is for it, up to the first that refuses, and waits for all that was sent. Gives the failures of tablets that do not
     /// exist, if that is all that is wrong.
-    async fn send(
-        &self,
-        parts: Vec<Write>,
-        answers: &mut Answers,
-        progress: &Progress,
-    ) -> Result<Vec<Failure>, Failure> {
-        let (kv, mut waiting, mut failures) = (&*self.kv, Vec::new(), Vec::new());
+    async fn send(&self, parts: Vec<Write>, answers: &mut Answers, means: Means<'_>) -> Result<Vec<Failure>, Failure> {
+        let (kv, progress, mut waiting, mut failures) = (&*self.kv, means.progress, Vec::new(), Vec::new());
+        let deadline_ns = means.budget.deadline();
         for Write { part, mutation, is_evaluated } in parts {
             progress.add_part();
             // The write has failed: the less of it is done the better.
@@ -150,7 +145,7 @@ impl<K: Kv> QueryEngine<K> {
                 continue;
             }
             progress.send();
-            let mut writing = Box::pin(kv.write(part.tablet, mutation));
+            let mut writing = Box::pin(kv.write(part.tablet, mutation, deadline_ns));
             match poll_immediate(&mut writing).await {
                 Some(outcome) => failures.extend(answers.take(part, is_evaluated, outcome, kv, progress)),
                 None => waiting.push(async move { (part, is_evaluated, writing.await) }),
@@ -172,9 +167,9 @@ impl<K: Kv> QueryEngine<K> {
         bound: impl Fn(usize) -> Bound<'v> + Send + Sync,
         defaults: Defaults,
         write_type: WriteType,
-        progress: &Progress,
+        means: Means<'_>,
     ) -> Result<Reply, CqlError> {
-        let table = &plans[0].table;
+        let (table, progress) = (&plans[0].table, means.progress);
         if plans.iter().any(|plan| !plan.answer.status_row) {
             return Err(invalid(
                 "batch execution mixing statements with and without RETURNS STATUS AS ROW is not supported",
@@ -192,17 +187,18 @@ impl<K: Kv> QueryEngine<K> {
             Ok(writes)
         };
         // What can be seen to be wrong is seen before anything is done.
-        let gathered = (0..plans.len()).map(|at| gather(at, &[]).and_then(Gathered::try_from));
-        let gathered = gathered.collect::<Result<Vec<Gathered>, CqlError>>()?;
+        let all = || (0..plans.len()).map(|at| gather(at, &[]).and_then(Gathered::try_from)).collect();
+        let gathered: Result<Vec<Gathered>, CqlError> = self.work(means.work, all).await;
         let mut rows = outcome::status_rows(table);
         progress.start(write_type);
-        for (at, gathered) in gathered.into_iter().enumerate() {
+        for (at, gathered) in gathered?.into_iter().enumerate() {
             let again = |written: &[TablePart]| gather(at, written);
-            let written = self.write_gathered(gathered, again, &plans[at..=at], 0, false, progress).await;
+            let means = Means { is_batch: false, ..means };
+            let written = self.write_gathered(gathered, again, &plans[at..=at], means).await;
             let response = written.and_then(|response| {
                 // Taken in here, so that running out of memory does not hide what was done.
                 if let Response::Rows(one) = &response {
-                    bound(at).environment.budget.reserve(&mut rows.body, one.body.len())?;
+                    means.budget.reserve(&mut rows.body, one.body.len())?;
                 }
                 Ok(response)
             });

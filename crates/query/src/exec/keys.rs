@@ -163,36 +163,56 @@ fn too_many() -> CqlError {
     invalid(format!("the IN restrictions name more than {MAX_COLLECTION_ELEMENTS} keys"))
 }
 
-/// How many values and keys have to be made of restrictions, at most.
-pub fn key_count(restrictions: &Restrictions, bound: &Bound<'_>) -> usize {
-    let of_list = |term: &Term| match term.as_marker().map(|index| bound.values[usize::from(index)]) {
+/// How many values a list has that is given as one term, at most.
+fn list_len(term: &Term, bound: &Bound<'_>) -> usize {
+    match term.as_marker().map(|index| bound.values[usize::from(index)]) {
         // An element takes four bytes at least.
         Some(Value::Set(bytes)) => bytes.len() / 4,
         _ => 1,
-    };
-    let count = |values: &Values| match values {
+    }
+}
+
+fn value_count(values: &Values, bound: &Bound<'_>) -> usize {
+    match values {
         Values::One(_) => 1,
         Values::Many(terms) => terms.len(),
-        Values::List(term) => of_list(term),
-    };
+        Values::List(term) => list_len(term, bound),
+    }
+}
+
+/// How many partitions are named, and how many rows in each, at most.
+fn named_counts(restrictions: &Restrictions, bound: &Bound<'_>) -> (usize, usize) {
     let partitions = match &restrictions.partition {
-        PartitionRestriction::Keys(keys) => keys.iter().map(count).fold(1, usize::saturating_mul),
+        PartitionRestriction::Keys(keys) => {
+            keys.iter().map(|values| value_count(values, bound)).fold(1, usize::saturating_mul)
+        }
         _ => 1,
     };
     let of_clustering = |restriction: &ClusteringRestriction| match restriction {
-        ClusteringRestriction::Values(values) => count(values),
+        ClusteringRestriction::Values(values) => value_count(values, bound),
         ClusteringRestriction::Tuples(_, TupleValues::Many(tuples)) => tuples.len(),
-        ClusteringRestriction::Tuples(_, TupleValues::List(term)) => of_list(term),
+        ClusteringRestriction::Tuples(_, TupleValues::List(term)) => list_len(term, bound),
         ClusteringRestriction::Slice { .. } => 1,
     };
-    let rows = restrictions.clustering.iter().map(of_clustering).fold(1, usize::saturating_mul);
+    (partitions, restrictions.clustering.iter().map(of_clustering).fold(1, usize::saturating_mul))
+}
+
+/// How many values and keys have to be made of restrictions, at most.
+pub fn key_count(restrictions: &Restrictions, bound: &Bound<'_>) -> usize {
+    let (partitions, rows) = named_counts(restrictions, bound);
     let filters = restrictions.filters.iter().map(|filter| match filter {
-        Filter::In(_, values) => count(values),
+        Filter::In(_, values) => value_count(values, bound),
         Filter::InTuples(_, _, TupleValues::Many(tuples)) => tuples.len(),
-        Filter::InTuples(_, _, TupleValues::List(term)) => of_list(term),
+        Filter::InTuples(_, _, TupleValues::List(term)) => list_len(term, bound),
         _ => 1,
     });
     partitions.saturating_add(rows).saturating_add(filters.sum())
+}
+
+/// How many rows the restrictions of a write name, at most: each of the partitions with each of the rows.
+pub fn written_count(restrictions: &Restrictions, bound: &Bound<'_>) -> usize {
+    let (partitions, rows) = named_counts(restrictions, bound);
+    partitions.saturating_mul(rows)
 }
 
 /// The partitions named by a restricted partition key.

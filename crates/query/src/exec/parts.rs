@@ -5,6 +5,7 @@
 //! the part that the fewest replicas hold. A [`Failure`] becomes an answer in [`Progress::answer`] and nowhere else. Left out: sending the parts
 //! (the engine), and which errors of a tablet are certain ([`KvError::is_refusal`]).
 
+use crate::budget::Budget;
 use crate::error::kv_error;
 use crate::kv::{Kv, KvError};
 use crate::program::ProgramReply;
@@ -26,6 +27,19 @@ impl From<CqlError> for Failure {
     fn from(error: CqlError) -> Self {
         Self::Statement(error)
     }
+}
+
+/// How a write is carried out.
+#[derive(Clone, Copy)]
+pub struct Means<'a> {
+    /// How much work it is to make its mutations, in bytes.
+    pub work: usize,
+    /// It is a batch.
+    pub is_batch: bool,
+    /// What the request may use. What is sent to tablets ends when it does.
+    pub budget: &'a Budget,
+    /// How far it has got.
+    pub progress: &'a Progress,
 }
 
 /// What has become of the parts of a write. Clones are of the same write: who ends a request asks one of them how far it had got.

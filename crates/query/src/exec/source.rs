@@ -37,7 +37,7 @@ pub enum Source<'k, K> {
 impl<'k, K: Kv> Source<'k, K> {
     /// Reads tablets.
     pub fn tablets(kv: &'k K, needs_disk: bool, staleness_ms: Option<u32>, budget: &Budget) -> Self {
-        let deadline_ns = Some(budget.deadline_ns()).filter(|deadline_ns| *deadline_ns != u64::MAX);
+        let deadline_ns = budget.deadline();
         Source::Tablets { kv, needs_disk, staleness_ms, deadline_ns, met_missing_tablet: AtomicBool::new(false) }
     }
 
@@ -58,7 +58,7 @@ impl<'k, K: Kv> Source<'k, K> {
 
     /// How much longer a request may run, milliseconds.
     pub fn left_ms(&self, budget: &Budget) -> Option<u64> {
-        let deadline_ns = Some(budget.deadline_ns()).filter(|deadline_ns| *deadline_ns != u64::MAX)?;
+        let deadline_ns = budget.deadline()?;
         match self {
             Source::Tablets { kv, .. } => Some(deadline_ns.saturating_sub(kv.monotonic_ns()) / 1_000_000),
             Source::Memory(_) => None,

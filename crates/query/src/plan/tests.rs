@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "test data is known")]
 
 use super::{Budget, Planned, plan_within};
+use crate::engine::{LONG_BYTES, planning_work};
 use crate::kv::Kv;
 use crate::session::Session;
 use crate::testing::Database;
@@ -186,6 +187,25 @@ fn twice_as_much_of_a_construct_costs_twice_as_much() {
     }
     for construct in repetition() {
         assert_linear(&database, &construct, [120, 240, 480]);
+    }
+}
+
+/// What planning a text costs at most that the thread which serves its connection plans itself: some hundred nanoseconds each.
+const MAX_INLINE_STEPS: u64 = 4_096;
+
+#[test]
+fn what_is_planned_where_others_wait_is_few_steps() {
+    let database = database();
+    for (name, text) in repetition() {
+        let is_inline = |size: &usize| planning_work(&text(*size)) <= LONG_BYTES;
+        let mut inline = 64;
+        while is_inline(&(inline + inline / 4)) {
+            inline += inline / 4;
+        }
+        // Of some things there are only so many.
+        let planned = planned(&database, &text(inline)).or_else(|_| planned(&database, &text(480)));
+        let steps = planned.unwrap().cost.steps();
+        assert!(steps <= MAX_INLINE_STEPS, "{name}: {steps} steps for {inline}");
     }
 }
 

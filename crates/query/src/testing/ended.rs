@@ -13,6 +13,7 @@ use diorite_model::value::collection::push_signed_vint;
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 
 /// A duration on the wire.
@@ -108,6 +109,46 @@ fn what_waits_for_its_turn_is_listed_and_ends() {
     database.engine.activity().end_expired(1_000);
     assert!(polled(late.as_mut()).unwrap().message.contains("took longer than it may"));
     assert!(shown().is_empty());
+}
+
+#[test]
+fn what_is_sent_to_tablets_ends_with_the_request() {
+    let mut database = Database::with_keyspace();
+    database.run("CREATE TABLE t (k int PRIMARY KEY, v int)").unwrap();
+    let mut sent = |statement: &str| {
+        database.budget = Arc::new(Budget::new(Meter::alone(usize::MAX), 10_000_000_000));
+        database.run(statement).unwrap();
+        database.kv.deadline_ns.load(Ordering::Relaxed)
+    };
+    assert_eq!(sent("UPDATE t SET v = 1 WHERE k = 1"), 10_000_000_000);
+    assert_eq!(sent("UPDATE t USING TIMEOUT 30ms SET v = 1 WHERE k = 1"), 30_000_000);
+    assert_eq!(sent("DELETE FROM t USING TIMEOUT 40ms WHERE k = 1 IF EXISTS"), 40_000_000);
+    assert_eq!(sent("BEGIN BATCH USING TIMEOUT 50ms INSERT INTO t (k, v) VALUES (1, 2); APPLY BATCH"), 50_000_000);
+}
+
+#[test]
+fn long_work_is_done_and_freed_elsewhere() {
+    let database = Database::with_keyspace();
+    database.run("CREATE TABLE t (k int, c int, d int, v int, PRIMARY KEY (k, c, d))").unwrap();
+    let mut done = (0, 0);
+    let mut elsewhere = |statement: &str| {
+        drop(database.run(statement));
+        let now = (database.kv.long_works.load(Ordering::Relaxed), database.kv.discarded.load(Ordering::Relaxed));
+        let before = std::mem::replace(&mut done, now);
+        (now.0 > before.0, now.1 - before.1)
+    };
+    let numbers = |count: usize| (0..count).map(|at| at.to_string()).collect::<Vec<_>>().join(",");
+    assert_eq!(elsewhere("UPDATE t SET v = 1 WHERE k = 1 AND c = 1 AND d = 1"), (false, 0));
+    assert_eq!(elsewhere("SELECT v FROM t WHERE k IN (1, 2, 3)"), (false, 0));
+    // Few words that are many rows.
+    let product = format!("UPDATE t SET v = 1 WHERE k IN ({0}) AND c IN ({0}) AND d IN ({0})", numbers(30));
+    assert!(product.len() < 512);
+    assert_eq!(elsewhere(&product), (true, 0));
+    // What was planned is freed there, whether it could be carried out or not.
+    assert_eq!(elsewhere(&format!("SELECT v FROM t WHERE k IN ({})", numbers(5_000))), (true, 1));
+    assert_eq!(elsewhere(&format!("SELECT v FROM t WHERE k IN ({}) LIMIT ?", numbers(5_000))), (true, 1));
+    let batch = "INSERT INTO t (k, c, d, v) VALUES (1, 1, 1, 1);".repeat(1_000);
+    assert_eq!(elsewhere(&format!("BEGIN BATCH {batch} APPLY BATCH")), (true, 1));
 }
 
 #[test]

@@ -22,7 +22,7 @@ use diorite_model::entry;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::task::Poll;
 use uuid::Uuid;
 
@@ -79,6 +79,11 @@ pub struct MemoryKv {
     pub fates: Mutex<VecDeque<Fate>>,
     /// How many writes were sent.
     pub writes: AtomicUsize,
+    /// When the write that was sent last ends.
+    pub deadline_ns: AtomicU64,
+    /// How often work was done elsewhere because it is long, and things were dropped there.
+    pub long_works: AtomicUsize,
+    pub discarded: AtomicUsize,
     /// After so many changes of the catalog, one that fails with this.
     pub failing_change: Mutex<Option<(usize, KvError)>>,
 }
@@ -118,6 +123,9 @@ impl MemoryKv {
             interruption: Mutex::default(),
             fates: Mutex::default(),
             writes: AtomicUsize::new(0),
+            deadline_ns: AtomicU64::new(0),
+            long_works: AtomicUsize::new(0),
+            discarded: AtomicUsize::new(0),
             failing_change: Mutex::default(),
         }
     }
@@ -389,8 +397,14 @@ impl Kv for MemoryKv {
 
     fn kick(&self) {}
 
-    async fn write(&self, tablet: TabletId, mutation: Mutation) -> Result<WriteReply, KvError> {
+    async fn write(
+        &self,
+        tablet: TabletId,
+        mutation: Mutation,
+        deadline_ns: Option<u64>,
+    ) -> Result<WriteReply, KvError> {
         self.writes.fetch_add(1, Ordering::Relaxed);
+        self.deadline_ns.store(deadline_ns.unwrap_or(u64::MAX), Ordering::Relaxed);
         let fate = self.fates.lock().pop_front().unwrap_or(Fate::Applied);
         if let Fate::Refused(error) = fate {
             return Err(error);
@@ -409,6 +423,16 @@ impl Kv for MemoryKv {
 
     fn catalog(&self) -> Arc<Catalog> {
         self.catalog.load_full()
+    }
+
+    async fn run_long<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
+        self.long_works.fetch_add(1, Ordering::Relaxed);
+        work()
+    }
+
+    fn discard(&self, garbage: Box<dyn Send>) {
+        self.discarded.fetch_add(1, Ordering::Relaxed);
+        drop(garbage);
     }
 
     async fn change_catalog(&self, command: &Command) -> Result<Vec<u8>, KvError> {

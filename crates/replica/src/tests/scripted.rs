@@ -218,9 +218,14 @@ impl Trio {
 
     /// A write reaches the node; nothing is delivered yet.
     fn submit(&mut self, node: u64, token: u64, mutation: Mutation) {
+        self.submit_until(node, token, mutation, NO_DEADLINE);
+    }
+
+    /// The same, of a request that ends at this time.
+    fn submit_until(&mut self, node: u64, token: u64, mutation: Mutation, deadline_ns: u64) {
         let node = self.nodes.get_mut(&node).unwrap();
         let sink = Arc::clone(&node.outcomes) as Arc<dyn WriteSink>;
-        node.input.proposals.push(Proposal::new(TABLET, mutation, sink, token).unwrap());
+        node.input.proposals.push(Proposal::new(TABLET, mutation, sink, token).unwrap().until(deadline_ns));
         node.core.turn(&mut node.input);
     }
 
@@ -362,6 +367,29 @@ fn writers_of_two_leaderships_are_told_what_became_of_their_own_entries() {
     assert!(old.iter().all(|outcome| *outcome == Some(Err(KvError::Unavailable(TABLET)))), "{old:?}");
     assert_eq!(trio.write(1, 30, add(3, 1)), Some(Ok(Vec::new())), "at once, behind nobody");
     assert_eq!(trio.nodes[&1].handle.data().get(&key(1)).unwrap(), None, "nothing was done");
+}
+
+#[test]
+fn a_write_ends_with_its_request_and_is_not_proposed_after_it() {
+    let mut trio = Trio::new();
+    // Nothing is committed, and the lease goes on.
+    trio.cut = vec![(1, 2, false), (1, 3, false)];
+    let now_ns = trio.now_ns.load(Ordering::Relaxed);
+    trio.submit_until(1, 10, add(1, 1), now_ns + 100 * MS);
+    trio.submit(1, 11, add(2, 1));
+    trio.submit_until(1, 12, add(3, 1), now_ns);
+    assert!(matches!(trio.outcome(1, 12), Some(Err(KvError::Overloaded(_)))), "{:?}", trio.outcome(1, 12));
+    trio.run(50);
+    assert_eq!(trio.outcome(1, 10), None, "it has time");
+    trio.run(150);
+    let Some(Err(KvError::Timeout(waited))) = trio.outcome(1, 10) else { panic!("{:?}", trio.outcome(1, 10)) };
+    assert_eq!((waited.received, waited.required), (1, 2), "the leader's own log");
+    assert!((100..200).contains(&waited.after_ms), "{waited:?}");
+    assert_eq!(trio.outcome(1, 11), None, "whoever says no time waits as long as writes are waited for");
+    trio.cut.clear();
+    trio.run(1_000);
+    let values = [1, 2, 3].map(|number| trio.nodes[&1].handle.data().get(&key(number)).unwrap().is_some());
+    assert_eq!(values, [true, true, false], "what is in the log is carried out");
 }
 
 #[test]

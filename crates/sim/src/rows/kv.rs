@@ -136,7 +136,7 @@ impl Kv for SimKv {
 
     fn kick(&self) {}
 
-    async fn write(&self, tablet: TabletId, mutation: Mutation) -> Result<WriteReply, KvError> {
+    async fn write(&self, tablet: TabletId, mutation: Mutation, _: Option<u64>) -> Result<WriteReply, KvError> {
         match self.call(tablet, Asked::Write(mutation)).await? {
             Given::Written(reply) => Ok(reply),
             Given::Fetched(_) => unreachable!("a write is answered with its reply"),

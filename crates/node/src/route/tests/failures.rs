@@ -82,6 +82,29 @@ async fn an_answer_that_is_lost_leaves_the_write_unknown_and_is_not_sent_twice()
     assert_eq!(cluster.router(1).counters().received.load(Ordering::Relaxed), 2, "one write, one read");
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_write_ends_with_its_request_at_the_node_that_leads() {
+    // Where it is asked for nobody looks whether its time is over before it is answered.
+    let (cluster, tablet) = two(RouteOptions { tick: Duration::from_secs(30), ..RouteOptions::default() }).await;
+    for node in [1, 2] {
+        let router = cluster.router(node);
+        let write = async |left_ms: u64| {
+            let deadline_ns = router.clock.monotonic_ns() + left_ms * 1_000_000;
+            let writing = router.gather_write(tablet, put(b"k", &[node as u8]), Some(deadline_ns)).unwrap();
+            router.send_gathered();
+            writing.await
+        };
+        let late = write(0).await;
+        assert!(matches!(late, Err(KvError::Overloaded(_))), "{late:?}");
+        let found = cluster.get(1, tablet, b"k").await.unwrap();
+        assert_ne!(found.as_deref(), Some(&[node as u8][..]), "what comes late is not done");
+        for left_ms in [1_999, 60_000] {
+            assert_eq!(write(left_ms).await, Ok(Vec::new()));
+        }
+        assert_eq!(cluster.get(1, tablet, b"k").await.unwrap().as_deref(), Some(&[node as u8][..]));
+    }
+}
+
 /// On one thread, so that both are there when they leave.
 #[tokio::test]
 async fn a_write_that_left_with_answers_that_did_not_is_not_sent_again() {
@@ -242,7 +265,7 @@ async fn a_write_that_replicas_could_not_apply_is_refused_before_it_is_logged() 
     let mut nonsense = put(b"k", b"v").as_bytes()[..9].to_vec();
     nonsense[0] = 1;
     nonsense.extend_from_slice(b"no program");
-    wire::put_write(&mut frame, 1, tablet, &nonsense);
+    wire::put_write(&mut frame, 1, tablet, &nonsense, None);
     cluster.router(1).receive(NodeId(2), &frame);
     cluster.put(2, tablet, b"k", b"v").await.unwrap();
 }
@@ -253,7 +276,7 @@ async fn no_frame_whatever_its_bytes_does_harm() {
     let mut valid = Vec::new();
     wire::put_frame(&mut valid, wire::FrameKind::Requests, 5);
     wire::put_fetch(&mut valid, 1, tablet, &one(b"key"), None);
-    wire::put_write(&mut valid, 2, tablet, put(b"key", b"value").as_bytes());
+    wire::put_write(&mut valid, 2, tablet, put(b"key", b"value").as_bytes(), None);
     let mut answers = Vec::new();
     wire::put_frame(&mut answers, wire::FrameKind::Answers, 5);
     wire::put_failed(&mut answers, 1, &KvError::Storage("x".to_owned()));

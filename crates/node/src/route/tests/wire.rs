@@ -71,7 +71,7 @@ proptest! {
         let mut frame = Vec::new();
         wire::put_frame(&mut frame, FrameKind::Requests, run);
         wire::put_fetch(&mut frame, id, TabletId(tablet), &asked, left_ms);
-        wire::put_write(&mut frame, id, TabletId(tablet), &mutation);
+        wire::put_write(&mut frame, id, TabletId(tablet), &mutation, left_ms);
         let (kind, incarnation, mut items) = wire::read_frame(&frame).unwrap();
         prop_assert_eq!((kind, incarnation), (FrameKind::Requests, run));
         let read = wire::read_request(&mut items).unwrap();
@@ -82,7 +82,7 @@ proptest! {
         if let (Some((_, found)), Some((_, asked))) = (&found.header, &FetchRef::from(&asked).header) {
             prop_assert_eq!(found.join(&mut scratch), asked.join(&mut other));
         }
-        prop_assert_eq!(wire::read_request(&mut items).unwrap().operation, OperationRef::Write(&mutation));
+        prop_assert_eq!(wire::read_request(&mut items).unwrap().operation, OperationRef::Write(&mutation, left_ms));
         prop_assert!(items.is_empty());
     }
 

@@ -1,0 +1,101 @@
+//! What takes more than a moment does not hold up whoever else the thread serves: it is done, and freed, on other threads.
+//!
+//! Always true: how long something takes is judged by its size, before it is begun; a short statement costs one comparison. Left out: those threads, and how
+//! many of them work at a time ([`Kv::run_long`]).
+
+use crate::budget::Budget;
+use crate::kv::Kv;
+use std::future::poll_fn;
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+use std::task::Poll;
+
+/// Statements and values up to this size are worked on by the thread that serves the connection: a fraction of a millisecond.
+pub(crate) const LONG_BYTES: usize = 32 << 10;
+/// Texts up to this size are short whatever they say.
+const SHORT_TEXT_BYTES: usize = 4 << 10;
+/// The tree of a text may be so many times [`LONG_BYTES`]: some 1,300 words and signs.
+const TREE_TO_WORK: usize = 8;
+
+/// What the tree of a statement takes for each of its words and signs.
+const NODE_BYTES: usize = 192;
+
+/// Memory of the tree that parsing a statement gives, about: by its words and signs, as constants take as much there as in the text.
+pub(crate) fn parsed_bytes(text: &str) -> usize {
+    let (mut nodes, mut is_word, mut quoted) = (0usize, false, None);
+    for byte in text.bytes() {
+        match quoted {
+            Some(quote) => {
+                quoted = Some(quote).filter(|quote| *quote != byte);
+                continue;
+            }
+            None if byte == b'\'' || byte == b'"' => quoted = Some(byte),
+            None => {}
+        }
+        let goes_on = byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'.' || !byte.is_ascii();
+        nodes += usize::from(!(byte.is_ascii_whitespace() || goes_on && is_word));
+        is_word = goes_on;
+    }
+    text.len() + nodes.saturating_mul(NODE_BYTES)
+}
+
+/// How much work it is to plan a text, in the measure of [`LONG_BYTES`]: constants are copied, words and signs looked at one by one.
+pub(crate) fn planning_work(text: &str) -> usize {
+    if text.len() <= SHORT_TEXT_BYTES {
+        return text.len();
+    }
+    text.len().max(parsed_bytes(text) / TREE_TO_WORK)
+}
+
+/// Lets others have their turn.
+pub(super) async fn yield_now() {
+    let mut has_yielded = false;
+    poll_fn(|context| {
+        if std::mem::replace(&mut has_yielded, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await
+}
+
+/// What was made of a statement. To free what was made of a long one takes as long as to make it, so another thread does that; it stays charged to its request
+/// until then.
+pub(super) struct Discarded<'a, K: Kv, T: Send + 'static> {
+    kv: &'a K,
+    /// There until it is dropped.
+    made: Option<T>,
+    budget: &'a Arc<Budget>,
+    is_long: bool,
+}
+
+impl<'a, K: Kv, T: Send + 'static> Discarded<'a, K, T> {
+    /// `made` of a statement that is so much work.
+    pub(super) fn new(kv: &'a K, made: T, work: usize, budget: &'a Arc<Budget>) -> Self {
+        Self { kv, made: Some(made), budget, is_long: work > LONG_BYTES }
+    }
+}
+
+impl<K: Kv, T: Send + 'static> Deref for Discarded<'_, K, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        self.made.as_ref().expect("it is there until it is dropped")
+    }
+}
+
+impl<K: Kv, T: Send + 'static> DerefMut for Discarded<'_, K, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        self.made.as_mut().expect("it is there until it is dropped")
+    }
+}
+
+impl<K: Kv, T: Send + 'static> Drop for Discarded<'_, K, T> {
+    fn drop(&mut self) {
+        if self.is_long {
+            let garbage = (self.made.take(), Arc::clone(self.budget));
+            self.kv.discard(Box::new(garbage));
+        }
+    }
+}
