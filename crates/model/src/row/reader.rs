@@ -133,12 +133,11 @@ impl<'a> Cells<'a> {
         #[cfg(test)]
         crate::testing::count_step();
         let encoded = self.reader.rest();
-        let column = self.reader.varint()?;
-        if column < self.next_column {
+        let column = ColumnId::try_from(self.reader.varint()?).map_err(|_| Malformed)?;
+        if u64::from(column) < self.next_column {
             return Err(Malformed);
         }
-        self.next_column = column + 1;
-        let column = ColumnId::try_from(column).map_err(|_| Malformed)?;
+        self.next_column = u64::from(column) + 1;
         let flags = self.reader.u8()?;
         let (timestamp_us, content) = if flags & (flag::COMPLEX | flag::COUNTER) == 0 {
             read_simple(&mut self.reader, flags, self.base_us)?
