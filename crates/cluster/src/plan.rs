@@ -11,6 +11,8 @@
 mod capacity;
 mod change;
 mod costs;
+mod error;
+mod question;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -19,85 +21,10 @@ pub mod world;
 pub use capacity::{Capacity, Throughput};
 pub use change::{Change, ChangeKind, Sample};
 pub use costs::Costs;
+pub use error::PlanError;
+pub use question::{COPY_EFFICIENCY, MOST_NODES, Question, TABLETS_PER_NODE};
 
 use serde::Serialize;
-use thiserror::Error;
-
-/// The most nodes that are planned for.
-pub const MOST_NODES: u32 = 1_000;
-
-/// What is asked.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Question {
-    /// Nodes at first.
-    pub nodes: u32,
-    /// Zones that they are in, in turn.
-    pub zones: u32,
-    /// What all replicas take on disk together.
-    pub data_bytes: u64,
-    /// Replicas of each tablet.
-    pub replication: u32,
-    /// Tablets in all; by default [`TABLETS_PER_NODE`] for each node.
-    pub tablets: Option<u32>,
-    /// Bytes per second that each node receives, and sends, at most.
-    pub rate_bytes_per_second: u64,
-    /// What part of that rate copies reach over hours.
-    pub copy_efficiency: f64,
-    /// Seconds of silence after which a node is replaced.
-    pub replace_after_s: u64,
-    /// Nodes to add.
-    pub add: u32,
-    /// Nodes to lose, all at once.
-    pub lose: u32,
-    /// A node's disks.
-    pub disk_bytes_per_node: Option<u64>,
-    /// A node's `--memory-limit`.
-    pub memory_bytes_per_node: Option<u64>,
-    /// A node's cores.
-    pub cores_per_node: u32,
-    /// The part of them that is used, on average.
-    pub processor_use: f64,
-    /// Operations per second that the cluster is to do, if it has to.
-    pub operations_per_second: Option<u64>,
-    /// The part of those that are writes.
-    pub write_share: f64,
-    /// What one row takes on disk, in one replica.
-    pub row_bytes: u64,
-    /// Costs per operation.
-    pub costs: Costs,
-}
-
-/// Tablets per node that a plan assumes: what the published runs had for a table.
-pub const TABLETS_PER_NODE: u32 = 20;
-
-/// What part of the rate limit copies reach over hours, between opening, catching up, and whatever else disks have to do. From the published
-/// run that added a node: 5.2 TB in 8 h under a limit of 200 MB/s are 180 MB/s. The limit itself is kept within 5 %.
-pub const COPY_EFFICIENCY: f64 = 0.9;
-
-impl Default for Question {
-    fn default() -> Self {
-        Self {
-            nodes: 3,
-            zones: 1,
-            data_bytes: 1_000_000_000_000,
-            replication: 3,
-            tablets: None,
-            rate_bytes_per_second: 200_000_000,
-            copy_efficiency: COPY_EFFICIENCY,
-            replace_after_s: 600,
-            add: 0,
-            lose: 0,
-            disk_bytes_per_node: None,
-            memory_bytes_per_node: None,
-            cores_per_node: 16,
-            processor_use: 0.65,
-            operations_per_second: None,
-            write_share: 0.5,
-            row_bytes: costs::ROW_BYTES,
-            costs: Costs::default(),
-        }
-    }
-}
 
 /// The answer.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -119,19 +46,6 @@ impl Plan {
     pub fn to_json(&self) -> String {
         serde_json::to_string_pretty(self).expect("plans have string keys")
     }
-}
-
-/// Why a question has no answer.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum PlanError {
-    /// A number is out of its range.
-    #[error("{what} has to be {range}")]
-    OutOfRange {
-        /// Which.
-        what: &'static str,
-        /// What it may be.
-        range: String,
-    },
 }
 
 /// Works out the answer.

@@ -2,19 +2,9 @@
 //!
 //! Always true: an append of unknown outcome may be there or not; of two appends at once either may come first.
 
+use crate::operation::Ended;
 use crate::violation::Violation;
 use std::collections::{BTreeMap, BTreeSet};
-
-/// What became of a write.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ended {
-    /// It was acknowledged.
-    Done,
-    /// It was refused: certainly nothing of it was done.
-    NotDone,
-    /// Nobody knows.
-    Unknown,
-}
 
 /// One append of a value that nobody else appends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

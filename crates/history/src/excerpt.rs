@@ -4,7 +4,7 @@
 //! always; all that wrote or saw a value together, if no unapplied compare-and-set is left that might have needed it in between. So the
 //! excerpt is a proof by itself. It is small, not the smallest, and work on it is bounded.
 
-use crate::linearizable::{Verdict, check_key};
+use crate::key::{Verdict, check_key};
 use crate::operation::{Action, Operation, Value};
 use std::collections::BTreeMap;
 

@@ -3,7 +3,7 @@
 //! Always true: each cell is written once. A write of unknown outcome may be there or not; once it was seen it was there by then, so that its
 //! lifetime ends no later than that long after. Expiry is told in whole seconds and by other clocks, so that a margin on both sides is the caller's.
 
-use crate::appended::Ended;
+use crate::operation::Ended;
 use crate::violation::Violation;
 use std::collections::BTreeMap;
 

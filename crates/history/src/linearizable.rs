@@ -1,14 +1,12 @@
 //! Whether each key of a history behaved like one register that is read, written, and compared and set, one operation at a time.
 //!
-//! Keys are independent (linearizability composes), so each is checked alone: prepared, then by zones (fast and readable), then by
-//! search (exact). Always true: every key begins absent; a definite violation of one key is told before another key's "undecided".
+//! Keys are independent (linearizability composes), so each is checked alone ([`crate::key`]). Always true: every key begins absent; a definite violation of one key is told before another key's "undecided".
 
 use crate::excerpt::shrink;
+use crate::key::{Verdict, check_key};
 use crate::operation::Operation;
-use crate::prepare::{Failure, prepare};
-use crate::search::{NoOrder, search};
+use crate::prepare::Failure;
 use crate::violation::Violation;
-use crate::zones::check_zones;
 use std::collections::BTreeMap;
 
 /// Configurations that [`check_linearizable`] looks at per key: a few hundred megabytes at the very most.
@@ -38,26 +36,6 @@ pub fn check_linearizable_within(operations: &[Operation], budget: usize) -> Res
         }
     }
     undecided.map_or(Ok(()), Err)
-}
-
-/// What is wrong with one key.
-pub(crate) enum Verdict {
-    /// Some operations, in few words.
-    Contradiction(Failure),
-    /// No order reaches the end of this operation (by place).
-    NoOrder(usize),
-    /// Unknown.
-    Undecided,
-}
-
-/// Checks the operations of one key, which are in the order of their starts.
-pub(crate) fn check_key(operations: &[Operation], budget: usize) -> Result<(), Verdict> {
-    let prepared = prepare(operations).map_err(Verdict::Contradiction)?;
-    check_zones(operations, &prepared).map_err(Verdict::Contradiction)?;
-    search(&prepared, budget).map_err(|error| match error {
-        NoOrder::At(place) => Verdict::NoOrder(place),
-        NoOrder::Undecided => Verdict::Undecided,
-    })
 }
 
 fn explain(key: u64, operations: Vec<Operation>, verdict: Verdict, budget: usize) -> Violation {

@@ -98,3 +98,14 @@ impl fmt::Display for Operation {
         write!(f, "{:>16} to {:>16} ms  client {:<4} {}", milliseconds(self.start_ns), end, self.client, self.action)
     }
 }
+
+/// What became of a write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// It was acknowledged.
+    Done,
+    /// It was refused: certainly nothing of it was done.
+    NotDone,
+    /// Nobody knows.
+    Unknown,
+}

@@ -1,7 +1,6 @@
 //! What a checker says when a history does not pass.
 
-use crate::appended::Ended;
-use crate::operation::{Operation, Value, shown};
+use crate::operation::{Ended, Operation, Value, shown};
 use std::fmt::Write;
 use thiserror::Error;
 

@@ -14,7 +14,7 @@
 #[cfg(test)]
 mod tests;
 
-use crate::entry::{Compaction, FORMAT_DELETIONS, FORMAT_MASK};
+use crate::format::{Compaction, FORMAT_DELETIONS, FORMAT_MASK};
 use crate::row::{self, Deletion, NOTHING_DELETED, push_deletion, read_deletion};
 use diorite_base::bytes::{Malformed, Reader, put_slice, put_varint};
 use diorite_base::horizon::{first_us, is_past};

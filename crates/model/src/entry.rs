@@ -4,29 +4,12 @@
 //! same whenever, wherever and how often compaction has come by in between, as long as it knew no later horizon than the entry that is applied:
 //! a write that could tell says so itself ([`bounded`]).
 
+pub use crate::format::Compaction;
+
+use crate::format::{FORMAT_BOUNDED_ROW, FORMAT_DELETIONS, FORMAT_MASK, FORMAT_ROW};
 use crate::{deletions, row};
 use diorite_base::Horizon;
 use diorite_base::bytes::Malformed;
-
-/// The bits of byte 0 that name the format of a value.
-pub(crate) const FORMAT_MASK: u8 = 0xC0;
-/// A packed row, version 1.
-pub(crate) const FORMAT_ROW: u8 = 0x40;
-/// A packed row, version 2.
-pub(crate) const FORMAT_BOUNDED_ROW: u8 = 0xC0;
-/// A partition header, version 1.
-pub(crate) const FORMAT_DELETIONS: u8 = 0x80;
-
-/// What compaction does with a value.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Compaction {
-    /// It stays as it is.
-    Keep,
-    /// Nothing of it is needed.
-    Remove,
-    /// This takes its place.
-    Replace(Vec<u8>),
-}
 
 /// So many values are folded at once; more of them in groups first, so that folding takes little memory beside the values.
 const FOLDED_AT_ONCE: usize = 4_096;

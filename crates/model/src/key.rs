@@ -15,6 +15,7 @@
 //! Encoding allocates nothing beyond the caller's buffer; decoding nothing beyond the reused [`DecodedKey`], but for big numbers.
 
 mod component;
+mod input;
 mod number;
 #[cfg(test)]
 mod tests;
@@ -23,9 +24,10 @@ use crate::schema::{ColumnKind, Order, Table};
 use crate::token::{push_composite, token};
 use crate::types::CqlType;
 use crate::value::ValueError;
-use component::{EMPTY, Input, PRESENT, escaped_len, push_escaped, read_escaped};
+use component::{EMPTY, PRESENT, escaped_len, push_escaped, read_escaped};
 use diorite_base::bytes::Malformed;
 use diorite_base::limits::MAX_KEY_BYTES;
+use input::Input;
 use thiserror::Error;
 
 pub(crate) use component::{

@@ -36,6 +36,7 @@
 
 pub mod deletions;
 pub mod entry;
+mod format;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 pub mod json;

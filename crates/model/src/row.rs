@@ -25,6 +25,7 @@ mod compaction;
 mod folding;
 mod live;
 mod merging;
+mod parts;
 mod path;
 mod placing;
 mod reader;
@@ -32,15 +33,17 @@ mod reader;
 mod tests;
 mod writer;
 
-use crate::entry::{FORMAT_BOUNDED_ROW, FORMAT_MASK, FORMAT_ROW};
+use crate::format::{FORMAT_BOUNDED_ROW, FORMAT_MASK, FORMAT_ROW};
 use diorite_base::Horizon;
-use diorite_base::bytes::{Malformed, Reader};
+use diorite_base::bytes::Malformed;
 use diorite_base::horizon::first_us;
+use parts::{HORIZON_BYTES, push_horizon, row_flag};
 
 pub use compaction::compact;
 pub use folding::fold;
 pub use live::{LiveCell, LiveCells, LiveComplex, LiveContent, LiveElement, LiveElements, LiveRow};
 pub use merging::merge;
+pub use parts::{Deletion, Expiry, Marker, NOTHING_DELETED, UNSTAMPED};
 pub use path::{
     element_path, field_path, list_path_append, list_path_prepend, unplaced_list_path_append,
     unplaced_list_path_prepend,
@@ -48,105 +51,12 @@ pub use path::{
 pub use placing::place_lists;
 pub use reader::{Cell, Cells, Complex, Content, Element, Elements, RowReader};
 pub use writer::RowWriter;
-pub(crate) use {reader::read_deletion, writer::push_deletion};
-
-/// The base timestamp of a row that the leader will stamp: pass it to [`RowWriter::new`] and as the timestamp of everything that is to
-/// carry the server's. Reserved; clients may not give it.
-pub const UNSTAMPED: i64 = i64::MIN;
-/// No outer deletion, for [`LiveRow::new`].
-pub const NOTHING_DELETED: i64 = i64::MIN;
-
-/// Flags of a row: what occurs in it.
-mod row_flag {
-    pub const MARKER: u8 = 0x01;
-    pub const DELETION: u8 = 0x02;
-    pub const EXPIRING: u8 = 0x04;
-    pub const TOMBSTONE: u8 = 0x08;
-    pub const COMPLEX: u8 = 0x10;
-    pub const COUNTER: u8 = 0x20;
-}
-
-/// Flags of markers, deletions, cells and elements.
-mod flag {
-    /// A timestamp follows; else it is the base.
-    pub const OWN_TIMESTAMP: u8 = 0x01;
-    /// TTL and expiry follow.
-    pub const EXPIRES: u8 = 0x02;
-    /// A tombstone, with its local deletion time.
-    pub const TOMBSTONE: u8 = 0x04;
-    /// A multi-cell column.
-    pub const COMPLEX: u8 = 0x08;
-    /// A counter.
-    pub const COUNTER: u8 = 0x10;
-    /// Of a multi-cell column: a deletion precedes its elements. Of a counter: what was summed before this is gone.
-    pub const DELETED: u8 = 0x20;
-    /// Of a deletion: its timestamp is the base less one.
-    pub const BEFORE_BASE: u8 = 0x02;
-}
-
-/// When a value goes away by itself.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Expiry {
-    /// The TTL it was written with, seconds.
-    pub ttl_s: u32,
-    /// The second (since the epoch) at which it is no longer live.
-    pub at_s: u32,
-}
-
-impl Expiry {
-    /// Whether what carries it is live at `now_s`.
-    #[inline]
-    pub fn is_live(self, now_s: u32) -> bool {
-        now_s < self.at_s
-    }
-
-    /// Seconds left at `now_s`: what `ttl(column)` shows.
-    pub fn left_s(self, now_s: u32) -> u32 {
-        self.at_s.saturating_sub(now_s)
-    }
-}
-
-/// A deletion of everything up to and including a timestamp. Of two, the greater (by timestamp, then by local time) supersedes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Deletion {
-    /// Microseconds; what carries this or less is deleted.
-    pub timestamp_us: i64,
-    /// When it was made, seconds since the epoch: decides when it may be purged.
-    pub local_s: u32,
-}
-
-/// A row marker: the row exists by itself, as an INSERT made it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Marker {
-    /// Microseconds
-    pub timestamp_us: i64,
-    /// None if it stays.
-    pub expiry: Option<Expiry>,
-}
+pub(crate) use {parts::horizon, reader::read_deletion, writer::push_deletion};
 
 /// Whether a value is a row of live, never-expiring simple cells, perhaps with a marker: nothing for compaction to do.
 #[inline]
 pub fn is_plain(value: &[u8]) -> bool {
     value.first().is_some_and(|flags| flags & !row_flag::MARKER == FORMAT_ROW)
-}
-
-/// How long a horizon is.
-const HORIZON_BYTES: usize = 12;
-
-fn push_horizon(horizon: Horizon, out: &mut Vec<u8>) {
-    for second in [horizon.now_s, horizon.rows_s, horizon.ranges_s] {
-        out.extend_from_slice(&second.to_le_bytes());
-    }
-}
-
-/// The horizon up to which what came before a row is gone.
-pub(crate) fn horizon(value: &[u8]) -> Option<Horizon> {
-    if value.first()? & FORMAT_MASK != FORMAT_BOUNDED_ROW {
-        return None;
-    }
-    let mut reader = Reader::new(value.get(9..)?);
-    let mut second = || reader.u32().ok();
-    Some(Horizon { now_s: second()?, rows_s: second()?, ranges_s: second()? })
 }
 
 /// Whether a row may hold what hides other data, or will.

@@ -7,7 +7,6 @@
 use crate::group::{Group, GroupError};
 use crate::log::{LogReader, store_error};
 use raft::eraftpb::Entry;
-use std::collections::{BTreeMap, BTreeSet};
 
 /// What is read, and sent, at a time, bytes: it is one turn's work on either side.
 const PIECE_BYTES: u64 = 256 << 10;
@@ -25,32 +24,6 @@ impl Fetch {
     /// Reads the first of them, up to a limit in bytes. Waits for the disk.
     pub fn read(&self, reader: &impl LogReader) -> Result<Vec<Entry>, String> {
         reader.entries(self.low, self.high, PIECE_BYTES)
-    }
-}
-
-/// What of a log is to be read, is being read and was read.
-#[derive(Default)]
-pub(crate) struct Fetches {
-    /// From where to where, the latter excluded.
-    wanted: BTreeMap<u64, u64>,
-    under_way: BTreeSet<u64>,
-    fetched: Option<(u64, Vec<Entry>)>,
-}
-
-impl Fetches {
-    /// Entries from `low` on, if they were read just now; else they are asked for.
-    pub(crate) fn entries(&mut self, low: u64, high: u64) -> Option<Vec<Entry>> {
-        if let Some((_, entries)) = self.fetched.as_ref().filter(|(first, _)| *first == low) {
-            return Some(entries.clone());
-        }
-        if !self.under_way.contains(&low) {
-            self.wanted.insert(low, high);
-        }
-        None
-    }
-
-    pub(crate) fn is_any_wanted(&self) -> bool {
-        !self.wanted.is_empty()
     }
 }
 

@@ -15,6 +15,7 @@
 //! copy of the data by the layers above ([`Group::take_lacking`], [`Group::acknowledge_copy`]).
 
 mod fetch;
+mod fetches;
 mod group;
 mod log;
 mod logger;

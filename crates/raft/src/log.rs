@@ -1,9 +1,9 @@
 //! What a group needs of its log, and the view of it that the consensus core reads.
 //!
 //! Entries that are not applied yet stay in memory, so that the usual turn never reads the log back; older ones come
-//! through [`LogReader`], those for other members beside the turns (see [`crate::fetch`]).
+//! through [`LogReader`], those for other members beside the turns (see [`crate::Fetch`]).
 
-use crate::fetch::Fetches;
+use crate::fetches::Fetches;
 use raft::eraftpb::{ConfState, Entry, HardState, Snapshot};
 use raft::{Error, GetEntriesContext, RaftState, Result, Storage, StorageError};
 use std::cell::{RefCell, RefMut};

@@ -3,7 +3,7 @@
 //! Layout: `DIORITE` (this file's [`Identity`] as JSON), `DISKS` (the node's directories, see `companions`), `LOCK`, `RUNNING` (while the log may end with what is not durable: the machine's
 //! boot), `log/` (the Raft log), `tablets/<id>/` (one RocksDB each), `tablets/<id>.<purpose>/` (copies on their way, and what was set aside).
 
-use crate::companions::{self, Companions};
+use crate::disks_file::{self, Companions};
 use crate::error::StorageError;
 use parking_lot::Mutex;
 use rustix::fs::{FlockOperation, flock};
@@ -75,7 +75,7 @@ impl DataDirectory {
             .map_err(io("cannot write to data directory"))?;
         flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|_| StorageError::InUse(path.to_owned()))?;
         let identity = if marked { Some(read_identity(path, &marker)?) } else { None };
-        let companions = Mutex::new(companions::read(path)?);
+        let companions = Mutex::new(disks_file::read(path)?);
         Ok(Self { path: path.to_owned(), identity, companions, _lock: lock })
     }
 
@@ -327,8 +327,8 @@ fn refuse_foreign(path: &Path) -> Result<(), StorageError> {
         let ours = [
             "LOCK",
             "DIORITE.new",
-            companions::FILE,
-            companions::FRESH,
+            disks_file::FILE,
+            disks_file::FRESH,
             JOINING,
             "tablets",
             "log",

@@ -9,6 +9,7 @@ mod applied;
 mod brief;
 pub mod companions;
 mod directory;
+mod disks_file;
 mod engine;
 mod error;
 mod expiry;

@@ -3,11 +3,11 @@
 //! Always true: what is said per node holds for the fullest one, with data spread evenly; throughput is what the scarcer of processors and disks allows
 //! at the given use of them. Reads are of any row with the same likelihood, so the cache holds the part of them that it holds of the data.
 
-use super::Question;
 use super::costs::{
     DISK_READS_PER_READ, FILTER_BITS_PER_ROW, INDEX_BYTES_PER_BLOCK, ROWS_PER_BLOCK, SPACE_AMPLIFICATION,
     TABLET_MEMORY_BYTES,
 };
+use super::question::{Question, TABLETS_PER_NODE};
 use serde::Serialize;
 
 /// What nodes need. All but `rows` and the replicas are bytes.
@@ -56,7 +56,7 @@ pub struct Throughput {
 
 pub(super) fn capacity(question: &Question) -> Capacity {
     let per_node = |bytes: u64, nodes: u32| bytes.div_ceil(u64::from(nodes));
-    let tablets = question.tablets.unwrap_or(question.nodes * super::TABLETS_PER_NODE);
+    let tablets = question.tablets.unwrap_or(question.nodes * TABLETS_PER_NODE);
     let data = per_node(question.data_bytes, question.nodes);
     let with_compaction = |bytes: u64| (bytes as f64 * SPACE_AMPLIFICATION) as u64;
     let rows_per_node = data / question.row_bytes;

@@ -5,8 +5,8 @@
 //!
 //! Left out: data that is written meanwhile; what opening and catching up take by themselves (`Question::copy_efficiency` stands for it).
 
+use super::question::{Question, TABLETS_PER_NODE};
 use super::world::World;
-use super::{Question, TABLETS_PER_NODE};
 use crate::balance::{DiskView, Limits, NodeState, NodeView, TabletView, View, balance, progress};
 use crate::catalog::Replication;
 use diorite_base::{NodeId, TableId, TabletId};

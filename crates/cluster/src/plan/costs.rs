@@ -4,7 +4,7 @@
 //! acknowledged write fsynced on a quorum (`--durability fsync`, the default). The machine: 2 cores of an Intel Xeon under KVM, client and servers on the same cores,
 //! no network between nodes. Newer measurements replace the numbers here.
 
-use super::PlanError;
+use super::error::PlanError;
 use serde::Serialize;
 
 /// Strong reads from the block cache per server-CPU-second, three nodes, a tablet-aware client: `2026-11-21-point-rf3-tablet-aware.json`, `point-read`.

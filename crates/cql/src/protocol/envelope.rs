@@ -5,7 +5,6 @@
 //! bodies mean.
 
 use super::error::CqlError;
-use super::response::{self, ReplyHead};
 use super::version::Version;
 
 /// The size of a header, in bytes.
@@ -191,11 +190,6 @@ pub struct FrameError {
 }
 
 impl FrameError {
-    /// Appends the ERROR to answer.
-    pub fn encode(&self, out: &mut Vec<u8>) {
-        response::encode_error(out, &ReplyHead::new(self.version, self.stream.unwrap_or(0)), &self.error);
-    }
-
     pub(super) fn fatal(version: Version, stream: Option<i16>, error: CqlError) -> Self {
         Self { error, stream, version, is_fatal: true }
     }

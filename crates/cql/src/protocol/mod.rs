@@ -16,6 +16,7 @@ pub mod envelope;
 pub mod error;
 pub mod event;
 pub mod framing;
+pub mod reply;
 pub mod request;
 pub mod response;
 pub mod rows;

@@ -4,7 +4,7 @@
 //! once per version and then copied. A [`RowsWriter`] writes straight into the connection's buffer and allocates nothing. Left out: how values
 //! become cells.
 
-use super::response::{self, FrameStart, ReplyHead, result_kind};
+use super::reply::{self, FrameStart, ReplyHead, result_kind};
 use super::types::TypeOption;
 use super::version::Version;
 use super::wire;
@@ -245,7 +245,7 @@ impl<'o> RowsWriter<'o> {
         send: SendMetadata,
         paging_state: Option<&[u8]>,
     ) -> Self {
-        let frame = response::begin_result(out, head, result_kind::ROWS);
+        let frame = reply::begin_result(out, head, result_kind::ROWS);
         metadata.encode(out, head.version, send, paging_state);
         let row_count_at = out.len();
         wire::put_i32(out, 0);
@@ -287,7 +287,7 @@ impl<'o> RowsWriter<'o> {
         if let Some(frame) = self.frame.take() {
             let count = self.row_count.to_be_bytes();
             self.out[self.row_count_at..self.row_count_at + 4].copy_from_slice(&count);
-            response::end_frame(self.out, frame);
+            reply::end_frame(self.out, frame);
         }
     }
 }

@@ -4,6 +4,7 @@
 //! same type, and decoding gives the wire bytes back but for these canonical forms: NaN is one NaN, `true` is 1, `varint` and `decimal`
 //! as in [`super::number`], tuples and user-defined types have all their fields (missing ones as null).
 
+use super::input::{Input, push_masked};
 use super::number::{Decimal, push_decimal, push_varint, read_decimal, read_varint};
 use crate::types::CqlType;
 use crate::value::ValueError;
@@ -18,46 +19,6 @@ pub(crate) const PRESENT: u8 = 0x02;
 const END: u8 = 0x00;
 const FIELD_NULL: u8 = 0x01;
 const FIELD: u8 = 0x02;
-
-/// Encoded bytes being read, all of them inverted if the column is in descending order.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Input<'a> {
-    pub rest: &'a [u8],
-    pub mask: u8,
-}
-
-impl Input<'_> {
-    #[inline]
-    pub fn u8(&mut self) -> Result<u8, Malformed> {
-        let (&first, rest) = self.rest.split_first().ok_or(Malformed)?;
-        self.rest = rest;
-        Ok(first ^ self.mask)
-    }
-
-    #[inline]
-    pub fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
-        let (head, rest) = self.rest.split_first_chunk::<N>().ok_or(Malformed)?;
-        self.rest = rest;
-        Ok(head.map(|byte| byte ^ self.mask))
-    }
-
-    #[inline]
-    pub fn take(&mut self, length: usize, out: &mut Vec<u8>) -> Result<(), Malformed> {
-        let (head, rest) = self.rest.split_at_checked(length).ok_or(Malformed)?;
-        self.rest = rest;
-        push_masked(head, self.mask, out);
-        Ok(())
-    }
-}
-
-#[inline]
-fn push_masked(bytes: &[u8], mask: u8, out: &mut Vec<u8>) {
-    let start = out.len();
-    out.extend_from_slice(bytes);
-    if mask != 0 {
-        out[start..].iter_mut().for_each(|byte| *byte ^= mask);
-    }
-}
 
 /// Appends bytes so that order is kept and the end is marked: 0 ends, and 0 and 1 within become `1 1` and `1 2`.
 #[inline]

@@ -3,7 +3,7 @@
 //! Always true: equal numbers have one form. So `varint` loses superfluous sign bytes, and `decimal` loses trailing zeros (`1.50` comes
 //! back as `1.5`), as Cassandra too takes them for the same clustering value.
 
-use super::component::Input;
+use super::input::Input;
 use diorite_base::bytes::Malformed;
 use num_bigint::{BigInt, Sign};
 use std::cmp::Ordering;

@@ -8,7 +8,7 @@
 use super::merging::{write_element, write_simple};
 use super::reader::{Complex, Content, Element};
 use super::{Deletion, Expiry, NOTHING_DELETED, RowReader, RowWriter, horizon as horizon_of};
-use crate::entry::Compaction;
+use crate::format::Compaction;
 use crate::schema::ColumnId;
 use diorite_base::Horizon;
 use diorite_base::bytes::Malformed;

@@ -5,8 +5,9 @@
 //! stand. The winner: the greater timestamp; then what is or will be a tombstone over what lives on; then a tombstone over an expiring
 //! value; then the later deletion or expiry; then the smaller TTL; then the greater bytes.
 
+use super::parts::{Deletion, Expiry, Marker, NOTHING_DELETED, horizon as horizon_of, row_flag};
 use super::reader::{Cell, Cells, Complex, Content, Element, Elements};
-use super::{Deletion, Expiry, Marker, NOTHING_DELETED, RowReader, RowWriter, horizon as horizon_of, row_flag};
+use super::{RowReader, RowWriter};
 use crate::schema::ColumnId;
 use diorite_base::Horizon;
 use diorite_base::bytes::Malformed;

@@ -3,8 +3,8 @@
 //! Always true: no allocation; every length is checked; columns and paths that do not ascend are malformed, so that what merges rows may
 //! rely on their order.
 
-use super::{Deletion, Expiry, HORIZON_BYTES, Marker, flag, row_flag};
-use crate::entry::{FORMAT_BOUNDED_ROW, FORMAT_MASK, FORMAT_ROW};
+use super::parts::{Deletion, Expiry, HORIZON_BYTES, Marker, flag, row_flag};
+use crate::format::{FORMAT_BOUNDED_ROW, FORMAT_MASK, FORMAT_ROW};
 use crate::schema::ColumnId;
 use diorite_base::bytes::{Malformed, Reader};
 

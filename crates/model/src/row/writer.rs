@@ -3,8 +3,8 @@
 //! Always true: the result is canonical (nothing stores a timestamp that equals the base, the flags are exact), so equal rows over the
 //! same base have equal bytes.
 
-use super::{Deletion, Expiry, Marker, flag, push_horizon, row_flag};
-use crate::entry::{FORMAT_BOUNDED_ROW, FORMAT_ROW};
+use super::parts::{Deletion, Expiry, Marker, flag, push_horizon, row_flag};
+use crate::format::{FORMAT_BOUNDED_ROW, FORMAT_ROW};
 use crate::schema::ColumnId;
 use diorite_base::Horizon;
 use diorite_base::bytes::{put_slice, put_varint};

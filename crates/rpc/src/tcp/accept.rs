@@ -4,7 +4,8 @@
 //! not say in time that it is a node is cut off, with one line in the log per address and minute.
 
 use super::handshakes::{Handshakes, Place};
-use super::{Gate, Peers, Received, ReceivedMap, TcpOptions, prepare};
+use super::options::{Gate, TcpOptions, prepare};
+use super::peers::{Peers, Received, ReceivedMap};
 use crate::frame::{Incoming, put_frame};
 use crate::hello::{
     self, Hello, MAGIC, MAX_OPENING_BYTES, Opening, PREAMBLE_BYTES, PROTOCOL_VERSION, Refusal, RefusalKind,
@@ -69,7 +70,7 @@ pub(crate) struct Listening {
     peers: Arc<Peers>,
     received: Arc<ReceivedMap>,
     inbound: Mutex<AHashMap<NodeId, InboundOfNode>>,
-    pub(super) handshakes: Mutex<Handshakes>,
+    handshakes: Arc<Mutex<Handshakes>>,
 }
 
 impl Listening {
@@ -80,7 +81,7 @@ impl Listening {
         peers: Arc<Peers>,
         received: Arc<ReceivedMap>,
     ) -> Self {
-        let (inbound, handshakes) = (Mutex::default(), Mutex::default());
+        let (inbound, handshakes) = (Mutex::default(), Arc::default());
         Self { options, receiver, gate, peers, received, inbound, handshakes }
     }
 
@@ -92,7 +93,7 @@ impl Listening {
             tokio::task::yield_now().await;
         }
         // One too many, and no other can go: closed at once; nodes dial again.
-        let Some(place) = Place::take(self, from.ip(), is_member) else {
+        let Some(place) = Place::take(&self.handshakes, from.ip(), is_member) else {
             return self.log(from, &"too many connections at once");
         };
         let (listening, id) = (Arc::clone(self), place.id());
@@ -101,7 +102,7 @@ impl Listening {
                 listening.log(from, &error);
             }
         });
-        Place::ends_by(self, is_member, id, abort);
+        Place::ends_by(&self.handshakes, is_member, id, abort);
     }
 
     /// Whatever comes to the port, the log does not fill.

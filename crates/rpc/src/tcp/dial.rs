@@ -2,8 +2,8 @@
 //!
 //! Left out: giving up. A member is dialled until it is a member no more.
 
+use super::options::{HANDSHAKE_PATIENCE, Observer, TcpOptions, prepare};
 use super::pipe::Pipe;
-use super::{HANDSHAKE_PATIENCE, Observer, TcpOptions, prepare};
 use crate::Lane;
 use crate::frame::{Incoming, put_frame};
 use crate::hello::{self, Hello, MAX_HELLO_BYTES, Opening, PREAMBLE_BYTES, Refusal, RefusalKind};

@@ -4,8 +4,8 @@
 //! others, or is one too many, takes the place of the oldest of them: a node says hello at once, and whoever says nothing for long is none. One
 //! that was let in as a member makes room for nobody. Left out: how long each may take (its own time limit).
 
-use super::accept::Listening;
 use diorite_base::connections::{ConnectionLimits, Connections, LogLimit, Source};
+use parking_lot::Mutex;
 use std::net::IpAddr;
 use std::sync::Arc;
 use tokio::task::AbortHandle;
@@ -47,15 +47,15 @@ impl Handshakes {
 
 /// The place of one handshake, until it is dropped.
 pub(crate) struct Place {
-    listening: Arc<Listening>,
+    handshakes: Arc<Mutex<Handshakes>>,
     is_member: bool,
     id: u64,
 }
 
 impl Place {
     /// Takes a place for a connection; the oldest of too many ends. `None` if all of those are to stay.
-    pub(crate) fn take(listening: &Arc<Listening>, from: IpAddr, is_member: bool) -> Option<Self> {
-        let mut handshakes = listening.handshakes.lock();
+    pub(crate) fn take(all: &Arc<Mutex<Handshakes>>, from: IpAddr, is_member: bool) -> Option<Self> {
+        let mut handshakes = all.lock();
         let connections = handshakes.of(is_member);
         let source = Source::from(from);
         if let Err(too_many) = connections.check(source) {
@@ -65,12 +65,12 @@ impl Place {
             }
         }
         let id = connections.add(source, None);
-        Some(Self { listening: Arc::clone(listening), is_member, id })
+        Some(Self { handshakes: Arc::clone(all), is_member, id })
     }
 
     /// How to end the connection's task. Said once the task is there; by then it may have ended.
-    pub(crate) fn ends_by(listening: &Listening, is_member: bool, id: u64, abort: AbortHandle) {
-        if let Some(held) = listening.handshakes.lock().of(is_member).get_mut(id) {
+    pub(crate) fn ends_by(all: &Mutex<Handshakes>, is_member: bool, id: u64, abort: AbortHandle) {
+        if let Some(held) = all.lock().of(is_member).get_mut(id) {
             *held = Some(abort);
         }
     }
@@ -82,12 +82,12 @@ impl Place {
 
     /// It was let in: it makes room for nobody, unless it has already. To end in the midst of what comes now would do harm.
     pub(crate) fn stays(&self) -> bool {
-        self.listening.handshakes.lock().of(self.is_member).stays(self.id)
+        self.handshakes.lock().of(self.is_member).stays(self.id)
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.listening.handshakes.lock().of(self.is_member).remove(self.id);
+        self.handshakes.lock().of(self.is_member).remove(self.id);
     }
 }

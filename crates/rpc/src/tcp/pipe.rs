@@ -3,7 +3,7 @@
 //! Always true: what waits is sent before anything newer, and nothing that was queued for one connection is sent on the next. Frames are refused only if not a
 //! byte of them was handed to the kernel: of those that were, in part, the first may arrive whole, so they count as sent and lost.
 
-use super::LaneStatistics;
+use super::options::LaneStatistics;
 use crate::SendError;
 use crate::frame::{HEADER_BYTES, KEPT_BYTES, put_frame};
 use bytes::{Buf, BytesMut};

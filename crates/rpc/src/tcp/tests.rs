@@ -1,14 +1,21 @@
 //! Nodes of one process on loopback sockets: order, loss, refusals, limits.
 
 use super::*;
+use crate::Receiver;
 use crate::frame::put_frame;
-use crate::hello::{MAX_OPENING_BYTES, Opening, PROTOCOL_VERSION, RefusalKind, preamble};
-use diorite_base::SystemClock;
+use crate::hello::{Hello, MAX_OPENING_BYTES, Opening, PROTOCOL_VERSION, Refusal, RefusalKind, preamble};
+use diorite_base::{Clock, SystemClock};
 use futures::FutureExt;
-use std::sync::atomic::AtomicI64;
+use futures::future::BoxFuture;
+use parking_lot::Mutex;
+use std::io;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicI64, AtomicU64};
+use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
+use uuid::Uuid;
 
 const CLUSTER: Uuid = Uuid::from_u128(0xC1);
 const CONNECTED: &str = "connected";

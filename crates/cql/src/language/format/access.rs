@@ -3,7 +3,7 @@
 use super::super::ast::{
     AccessList, ListRoles, ListedRoles, Password, PermissionChange, PermissionSet, Resource, RoleOptions, Statement,
 };
-use super::{Formatter, quote_identifier, quote_string};
+use super::formatter::{Formatter, quote_identifier, quote_string};
 use std::borrow::Cow;
 
 impl Formatter<'_> {

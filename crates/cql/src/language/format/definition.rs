@@ -6,7 +6,7 @@ use super::super::ast::{
     PrimaryKey, Property, PropertyValue, QualifiedName, Statement, TableChange, TableOptions, TypeChange, TypeName,
 };
 use super::super::keyword;
-use super::{Formatter, quoted};
+use super::formatter::{Formatter, quoted};
 
 impl Formatter<'_> {
     pub(super) fn definition_statement(&mut self, statement: &Statement) {

@@ -5,7 +5,7 @@ use super::super::ast::{
     ArithmeticOperator, ComparisonOperator, Expression, InValues, Literal, MetadataKind, Operand, Predicate,
     QualifiedName, Relation, Target, TypeName,
 };
-use super::{Formatter, quoted};
+use super::formatter::{Formatter, quoted};
 use std::fmt::Write;
 
 /// How strongly operators bind.

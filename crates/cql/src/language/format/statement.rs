@@ -5,7 +5,7 @@ use super::super::ast::{
     Expression, Insert, InsertSource, JsonDefault, Modification, Ordering, OrderingKind, Select, Selection, Statement,
     Transaction, Update, Using,
 };
-use super::Formatter;
+use super::formatter::Formatter;
 
 impl Formatter<'_> {
     pub(super) fn statement(&mut self, statement: &Statement) {

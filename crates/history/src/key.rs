@@ -1,0 +1,26 @@
+//! Whether the operations of one key behaved like a register: prepared, then by zones (fast and readable), then by search (exact).
+
+use crate::operation::Operation;
+use crate::prepare::{Failure, prepare};
+use crate::search::{NoOrder, search};
+use crate::zones::check_zones;
+
+/// What is wrong with one key.
+pub(crate) enum Verdict {
+    /// Some operations, in few words.
+    Contradiction(Failure),
+    /// No order reaches the end of this operation (by place).
+    NoOrder(usize),
+    /// Unknown.
+    Undecided,
+}
+
+/// Checks the operations of one key, which are in the order of their starts.
+pub(crate) fn check_key(operations: &[Operation], budget: usize) -> Result<(), Verdict> {
+    let prepared = prepare(operations).map_err(Verdict::Contradiction)?;
+    check_zones(operations, &prepared).map_err(Verdict::Contradiction)?;
+    search(&prepared, budget).map_err(|error| match error {
+        NoOrder::At(place) => Verdict::NoOrder(place),
+        NoOrder::Undecided => Verdict::Undecided,
+    })
+}

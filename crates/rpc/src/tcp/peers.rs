@@ -1,0 +1,121 @@
+//! The nodes that are dialled, and what has arrived from each.
+//!
+//! Always true: a node is dialled at the address that was named last, by the catalog or by the node itself.
+
+use super::dial::Dialler;
+use super::options::{Observer, TcpOptions};
+use super::pipe::Pipe;
+use crate::Lane;
+use crate::hello::Hello;
+use ahash::AHashMap;
+use arc_swap::ArcSwap;
+use diorite_base::NodeId;
+use parking_lot::Mutex;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+
+/// Counters of what arrived on one lane of one node.
+#[derive(Debug, Default)]
+pub(crate) struct Received {
+    pub(crate) frames: AtomicU64,
+    pub(crate) bytes: AtomicU64,
+}
+
+pub(crate) type ReceivedMap = Mutex<AHashMap<(NodeId, Lane), Arc<Received>>>;
+
+/// Another node, as dialled.
+pub(crate) struct Peer {
+    /// The last address that it was given by [`Peers::set`].
+    given: Mutex<SocketAddr>,
+    address: watch::Sender<SocketAddr>,
+    pub(crate) pipes: [Arc<Pipe>; Lane::COUNT],
+}
+
+pub(crate) type PeerMap = AHashMap<NodeId, Arc<Peer>>;
+
+/// The nodes that are dialled.
+pub(crate) struct Peers {
+    pub(crate) options: Arc<TcpOptions>,
+    observer: Arc<dyn Observer>,
+    pub(crate) runtime: Handle,
+    pub(crate) map: ArcSwap<PeerMap>,
+    /// Held while the map changes, so that two changes do not lose each other.
+    changing: Mutex<()>,
+}
+
+impl Peers {
+    /// Dials nobody yet.
+    pub(crate) fn new(options: Arc<TcpOptions>, observer: Arc<dyn Observer>, runtime: Handle) -> Self {
+        Self { options, observer, runtime, map: ArcSwap::default(), changing: Mutex::new(()) }
+    }
+
+    /// Dials exactly these from now on, except this node itself.
+    pub(crate) fn set(&self, wanted: &AHashMap<NodeId, SocketAddr>) {
+        let _changing = self.changing.lock();
+        let current = self.map.load_full();
+        let mut next = PeerMap::default();
+        for (node, address) in wanted.iter().filter(|(node, _)| **node != self.options.node) {
+            let peer = match current.get(node) {
+                Some(peer) => {
+                    // Said again, it is no news: the node itself may have told a newer address meanwhile.
+                    if std::mem::replace(&mut *peer.given.lock(), *address) != *address {
+                        peer.move_to(*address);
+                    }
+                    Arc::clone(peer)
+                }
+                None => self.dial(*node, *address),
+            };
+            next.insert(*node, peer);
+        }
+        // Those that are left out end when the last reference to their address goes.
+        self.map.store(Arc::new(next));
+    }
+
+    /// Whether a member is said to be at this address.
+    pub(crate) fn is_member(&self, address: IpAddr) -> bool {
+        let address = address.to_canonical();
+        self.map.load().values().any(|peer| peer.address.borrow().ip().to_canonical() == address)
+    }
+
+    /// The node has dialled us: it is there, and where it says.
+    pub(crate) fn heard_of(&self, hello: &Hello) {
+        self.suggest(hello.from, hello.address);
+        if let Some(peer) = self.map.load().get(&hello.from) {
+            peer.pipes[hello.lane.index()].dial_now.notify_one();
+        }
+    }
+
+    /// The node is said to be there.
+    pub(crate) fn suggest(&self, node: NodeId, address: SocketAddr) {
+        let _changing = self.changing.lock();
+        let current = self.map.load_full();
+        if let Some(peer) = current.get(&node) {
+            peer.move_to(address);
+            return;
+        }
+        let mut next = PeerMap::clone(&current);
+        next.insert(node, self.dial(node, address));
+        self.map.store(Arc::new(next));
+    }
+
+    fn dial(&self, to: NodeId, address: SocketAddr) -> Arc<Peer> {
+        let sender = watch::Sender::new(address);
+        let pipes = Lane::ALL.map(|lane| {
+            let pipe = Arc::new(Pipe::new(self.options.buffer_bytes[lane.index()]));
+            let (options, observer) = (Arc::clone(&self.options), Arc::clone(&self.observer));
+            let dialler = Dialler::new(options, observer, to, lane, Arc::clone(&pipe));
+            self.runtime.spawn(dialler.run(sender.subscribe()));
+            pipe
+        });
+        Arc::new(Peer { given: Mutex::new(address), address: sender, pipes })
+    }
+}
+
+impl Peer {
+    fn move_to(&self, address: SocketAddr) {
+        self.address.send_if_modified(|known| std::mem::replace(known, address) != address);
+    }
+}
