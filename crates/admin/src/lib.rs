@@ -15,45 +15,16 @@ mod pages;
 mod routes;
 pub mod server;
 mod tables;
+mod view;
 
-use api::{Ask, Failure};
+pub use view::{Metrics, NodeView, Operator};
+
 use axum::Router;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use diorite_base::NodeId;
 use exposition::Exposition;
-use futures::future::BoxFuture;
-use std::sync::Arc;
-
-/// Writes the current metrics as OpenMetrics text.
-pub trait Metrics: Send + Sync + 'static {
-    /// Appends the text, including the closing `# EOF`.
-    fn render(&self, out: &mut String) -> std::fmt::Result;
-}
-
-/// Answers operators, for the whole cluster.
-pub trait Operator: Send + Sync + 'static {
-    /// The answer as [`Ask`] says; changes are made when it comes.
-    fn ask(&self, ask: Ask) -> BoxFuture<'static, Result<serde_json::Value, Failure>>;
-
-    /// Why the node that is asked should not be given requests now; none: it should.
-    fn unready(&self) -> Option<String> {
-        None
-    }
-}
-
-/// What a node lets be seen.
-#[derive(Clone)]
-pub struct NodeView {
-    /// Which node it is.
-    pub node: NodeId,
-    /// The metrics.
-    pub metrics: Arc<dyn Metrics>,
-    /// Who answers operators.
-    pub operator: Arc<dyn Operator>,
-}
 
 /// The routes of the HTTP port.
 pub fn router(view: NodeView) -> Router {

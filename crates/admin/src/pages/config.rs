@@ -3,7 +3,7 @@
 use super::frame::Frame;
 use super::listing::{self, Column};
 use super::process::{choose, chosen};
-use super::{Asked, ask_node, parameters};
+use super::question::{Asked, ask_node, parameters};
 use crate::NodeView;
 use crate::api::{Failure, NodeQuestion};
 use axum::extract::State;

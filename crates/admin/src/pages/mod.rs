@@ -13,6 +13,7 @@ mod moves;
 mod nodes;
 mod overview;
 mod process;
+mod question;
 mod show;
 mod tables;
 mod tablets;
@@ -20,15 +21,8 @@ mod tablets;
 pub(crate) use show::moment;
 
 use crate::NodeView;
-use crate::api::{Ask, Failure, FailureKind, NodeQuestion, NodeStatus};
 use axum::Router;
-use axum::extract::Query;
-use axum::extract::rejection::QueryRejection;
 use axum::routing::get;
-use diorite_base::NodeId;
-use listing::Parameters;
-use serde::de::DeserializeOwned;
-use std::collections::BTreeMap;
 
 /// The routes of the pages.
 pub(crate) fn pages() -> Router<NodeView> {
@@ -46,33 +40,4 @@ pub(crate) fn pages() -> Router<NodeView> {
         .route("/logs", get(process::logs))
         .route("/config", get(config::config))
         .route("/assets/{name}", get(frame::asset))
-}
-
-/// The parameters of a page's address.
-type Asked = Result<Query<BTreeMap<String, String>>, QueryRejection>;
-
-fn parameters(path: &str, asked: Asked) -> Result<Parameters, Failure> {
-    match asked {
-        Ok(Query(given)) => Ok(Parameters::new(path, given)),
-        Err(error) => Err(Failure::new(FailureKind::Invalid, error.to_string())),
-    }
-}
-
-async fn ask<T: DeserializeOwned>(view: &NodeView, ask: Ask) -> Result<T, Failure> {
-    let answer = view.operator.ask(ask).await?;
-    serde_json::from_value(answer).map_err(|error| Failure::new(FailureKind::Unavailable, error.to_string()))
-}
-
-/// Asks a node about itself; none: this one.
-async fn ask_node<T: DeserializeOwned>(
-    view: &NodeView,
-    node: Option<NodeId>,
-    question: NodeQuestion,
-) -> Result<T, Failure> {
-    ask(view, Ask::Node { node, question }).await
-}
-
-/// The nodes, for pages on which one of them is chosen.
-async fn all_nodes(view: &NodeView) -> Result<Vec<NodeStatus>, Failure> {
-    ask(view, Ask::Nodes).await
 }

@@ -2,9 +2,9 @@
 
 use super::frame::Frame;
 use super::listing::{self, Column};
+use super::question::{Asked, ask, parameters};
 use super::show::{byte_rate, count, nothing, optional, size, text, tile};
 use super::tables::address;
-use super::{Asked, ask, parameters};
 use crate::NodeView;
 use crate::api::{Ask, MoveStatus};
 use axum::extract::State;

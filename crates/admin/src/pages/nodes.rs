@@ -3,10 +3,10 @@
 use super::chart::{Chart, Unit, chart};
 use super::frame::Frame;
 use super::listing::{self, Column};
+use super::question::{Asked, all_nodes, ask_node, parameters};
 use super::show::{
     Tone, ago, badge, byte_rate, count, decimal, facts, latency, nothing, optional, section, share, size, text, tile,
 };
-use super::{Asked, all_nodes, ask_node, parameters};
 use crate::NodeView;
 use crate::api::{DiskStatus, Failure, FailureKind, History, NodeQuestion, NodeStatus};
 use axum::extract::{Path, State};

@@ -2,9 +2,10 @@
 
 use super::chart::{Chart, Unit, chart};
 use super::frame::Frame;
+use super::listing;
 use super::nodes::{self, standing};
+use super::question::{Asked, ask, parameters};
 use super::show::{Tone, badge, byte_rate, count, decimal, facts, section, size, text, tile};
-use super::{Asked, ask, listing, parameters};
 use crate::NodeView;
 use crate::api::{Ask, ClusterStatus, Failure, History, NodeStatus};
 use crate::tables::scrubs;

@@ -2,8 +2,8 @@
 
 use super::frame::Frame;
 use super::listing::{self, Column, Parameters};
+use super::question::{Asked, all_nodes, ask_node, parameters};
 use super::show::{Tone, badge, count, latency, moment, nothing, optional, section, share, size, text, tile};
-use super::{Asked, all_nodes, ask_node, parameters};
 use crate::NodeView;
 use crate::api::{
     LogFilter, LogLine, MemoryComponent, MemoryStatus, NodeQuestion, QueryActivity, QueryStatus, RunningQuery,

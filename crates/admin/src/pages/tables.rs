@@ -2,8 +2,8 @@
 
 use super::frame::Frame;
 use super::listing::{self, Column};
+use super::question::{Asked, ask, parameters};
 use super::show::{Tone, badge, count, facts, optional, section, size, text, tile};
-use super::{Asked, ask, parameters};
 use crate::NodeView;
 use crate::api::{Ask, TableDetail, TableShare, TableStatus};
 use crate::command::encoded;

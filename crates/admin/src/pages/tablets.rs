@@ -2,9 +2,9 @@
 
 use super::frame::Frame;
 use super::listing::{self, Column, Page, Parameters, ROWS};
+use super::question::{Asked, ask, parameters};
 use super::show::{Tone, badge, count, facts, moment, nothing, optional, section, size, text, tile};
 use super::tables::address;
-use super::{Asked, ask, parameters};
 use crate::NodeView;
 use crate::api::{
     Ask, Failure, FailureKind, ReplicaDetail, ReplicaStatus, TabletDetail, TabletEvent, TabletFilter, TabletOrder,

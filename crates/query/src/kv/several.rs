@@ -3,7 +3,7 @@
 //! Always true: they are kept in the form in which they travel, each key without what it shares with the one before; no bytes make reading them panic, or allocate
 //! more than a key's length. Left out: where the entries come from, and what they mean.
 
-use super::ScanChunk;
+use super::chunk::ScanChunk;
 use diorite_base::bytes::{Malformed, Reader, put_slice, put_varint};
 
 const KEY: u8 = 0;
