@@ -240,6 +240,7 @@ impl Cluster {
             address: self.address(number)?,
             arguments,
             log: directory.join("log.txt"),
+            shares_session: false,
         };
         let process = options.spawn()?;
         write_json(&directory.join(PROCESS), process.identity())?;

@@ -1,7 +1,8 @@
 //! Starting one node, and waiting until nodes serve.
 //!
-//! Always true: a node runs in a session of its own, so neither Ctrl-C nor the end of the terminal reaches it; all it says
-//! is appended to its log; its ports are known to be free before it is started.
+//! Always true: a node runs in a process group of its own, so Ctrl-C does not reach it, and unless its starter wants it
+//! otherwise in a session of its own, so the end of the terminal does not either; all it says is appended to its log; its
+//! ports are known to be free before it is started.
 
 use std::ffi::OsStr;
 use std::io::ErrorKind;
@@ -33,6 +34,9 @@ pub struct NodeOptions {
     pub arguments: Vec<String>,
     /// Where its standard output and error go.
     pub log: PathBuf,
+    /// It stays in the session of this process. Linux may divide processors between sessions first
+    /// (`sched_autogroup_enabled`): then the threads of two sessions wait for each other whatever their priorities are.
+    pub shares_session: bool,
 }
 
 impl NodeOptions {
@@ -54,10 +58,14 @@ impl NodeOptions {
             .stdin(Stdio::null())
             .stdout(log)
             .stderr(log_too);
-        // SAFETY: between fork and exec the closure makes one system call, `setsid`, which is async-signal-safe; it takes no
-        // lock, allocates nothing and touches no memory of the parent.
-        unsafe {
-            command.pre_exec(|| rustix::process::setsid().map(|_| ()).map_err(std::io::Error::from));
+        if self.shares_session {
+            command.process_group(0);
+        } else {
+            // SAFETY: between fork and exec the closure makes one system call, `setsid`, which is async-signal-safe; it
+            // takes no lock, allocates nothing and touches no memory of the parent.
+            unsafe {
+                command.pre_exec(|| rustix::process::setsid().map(|_| ()).map_err(std::io::Error::from));
+            }
         }
         let child = command.spawn().map_err(|error| LocalError::file(&self.executable, error))?;
         NodeProcess::started(child)
@@ -169,6 +177,7 @@ mod tests {
             address: address.parse().unwrap(),
             arguments: Vec::new(),
             log: directory.join("log.txt"),
+            shares_session: false,
         }
     }
 

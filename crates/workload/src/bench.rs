@@ -196,6 +196,8 @@ pub async fn run(arguments: BenchArguments, executable: &Path) -> Result<ExitCod
             let options = ServersOptions {
                 spare: scenario.spare_addresses(nodes),
                 extra_arguments: [scenario.server_arguments(), common.server_arg.clone()].concat(),
+                // Priorities of threads are to count between client and server.
+                share_session: matches!(scenario, Scenario::Hostile(_)),
                 ..server_options(common, nodes, executable, &directory)
             };
             let servers = Servers::start(&options).await?;
@@ -286,6 +288,7 @@ fn server_options(common: &CommonArguments, nodes: u32, executable: &Path, direc
         replication: common.rf.unwrap_or(DEFAULT_REPLICATION.min(nodes)),
         extra_arguments: common.server_arg.clone(),
         log_directory: directory.to_path_buf(),
+        share_session: false,
     }
 }
 

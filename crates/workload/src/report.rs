@@ -3,6 +3,7 @@
 //! Always true: the JSON holds everything that the HTML shows; numbers that were not measured are `null` and shown as a
 //! dash. Times are seconds since the first phase began, latencies microseconds, sizes bytes.
 
+use std::borrow::Cow;
 use std::path::Path;
 
 use serde::Serialize;
@@ -150,18 +151,18 @@ pub struct Figure {
     pub value: Option<f64>,
     pub unit: &'static str,
     /// What it should be, in words.
-    pub goal: &'static str,
+    pub goal: Cow<'static, str>,
 }
 
 impl Figure {
     /// A number without a goal.
     pub fn new(name: impl Into<String>, value: impl Into<Option<f64>>, unit: &'static str) -> Self {
-        Self { name: name.into(), value: value.into(), unit, goal: "" }
+        Self { name: name.into(), value: value.into(), unit, goal: Cow::Borrowed("") }
     }
 
     /// The same with what it should be.
-    pub fn with_goal(self, goal: &'static str) -> Self {
-        Self { goal, ..self }
+    pub fn with_goal(self, goal: impl Into<Cow<'static, str>>) -> Self {
+        Self { goal: goal.into(), ..self }
     }
 }
 
@@ -320,7 +321,7 @@ impl Report {
             // What has no unit was counted.
             let places = |value: f64| if figure.unit.is_empty() && value.fract() == 0.0 { 0 } else { decimals(value) };
             let value = optional(figure.value, |value| format!("{:.*} {}", places(value), value, figure.unit));
-            vec![figure.name.clone(), value, figure.goal.to_owned()]
+            vec![figure.name.clone(), value, figure.goal.clone().into_owned()]
         });
         std::iter::once(["figure", "value", "goal"].map(str::to_owned).to_vec()).chain(rows).collect()
     }

@@ -1,13 +1,15 @@
 //! `diorite bench hostile`: what the point reads of an ordinary client suffer while another client does its worst.
 //!
 //! One phase per class of hostile requests ([`classes`]): an open loop of point reads through the driver, and beside it as many connections as asked for that
-//! send requests of that class, one after another. The first phase has nobody beside it.
+//! send requests of that class, one after another. The first and the last phase have nobody beside them. Threads that send hostile requests run at lower
+//! priority, as they would run on other machines: what is measured are the reads and the server.
 //!
 //! Always true: a class runs for a bounded time, whatever the server does; what was answered to it is in the report. Left out: judging the answers: a refusal
 //! is as good as a result, as long as others are served.
 
 pub mod attack;
 pub mod classes;
+mod processors;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,14 +24,18 @@ use crate::arguments::{ClientKind, Popularity, parse_duration};
 use crate::command::{client_name, epoch_s};
 use crate::data::KeyFormat;
 use crate::key_state::KeyState;
+use crate::latency::Summary;
 use crate::report::{Figure, Header, PhaseResult, Report};
 use crate::runner::{Executor, Plan};
 use crate::session::{connect, execute_schema, use_keyspace};
 use crate::workloads::RowSet;
 use attack::{Answers, Attack};
 use classes::{CLASSES, Class, TABLES};
+use processors::{Processors, Used};
 
 const TABLE: &str = "bystander";
+/// The phase that the others are compared with.
+const ALONE: &str = "alone";
 const LOAD_WRITERS: usize = 64;
 /// How long the answers to what was sent last are waited for once a phase is over.
 const LAST_ANSWERS: Duration = Duration::from_secs(1);
@@ -104,14 +110,22 @@ pub async fn run(arguments: &HostileArguments, target: &Target) -> Result<Report
     let load = arguments.plan(LOAD_WRITERS, 0, Some(arguments.records), None);
     let load = PhaseSpec::new("load", format!("{} records", arguments.records), load);
     measurement.phase(PhaseSpec { is_result: false, ..load }, &executor).await?;
-    measurement.phase(arguments.phase("alone", "nobody beside".to_owned()), &executor).await?;
+    let mut used = vec![Used::default()];
+    let began = Processors::now();
+    measurement.phase(arguments.phase(ALONE, "nobody beside".to_owned()), &executor).await?;
+    used.push(began.used());
     let mut answers = Vec::new();
     for class in classes {
         let attack = Attack::new(class, &target.contact_points[0], &connection.keyspace, arguments.attackers);
+        let began = Processors::now();
         answers.push((class, beside(arguments, &mut measurement, &executor, &attack).await?));
+        used.push(began.used());
     }
+    let began = Processors::now();
+    measurement.phase(arguments.phase("alone again", "nobody beside".to_owned()), &executor).await?;
+    used.push(began.used());
     let peak = peak_bytes(&measurement);
-    let figures = figures(&measurement.phases, peak);
+    let figures = figures(&measurement.phases, &used, peak);
     let header = header(arguments, target, &answers);
     Ok(Report::new(header, measurement).with_figures(figures))
 }
@@ -137,18 +151,27 @@ fn peak_bytes(measurement: &Measurement) -> Option<f64> {
     measurement.samples.iter().filter_map(|sample| sample.server_resident_bytes).reduce(f64::max)
 }
 
-fn figures(phases: &[PhaseResult], peak: Option<f64>) -> Vec<Figure> {
+/// What the phases came to, each with what its processors were used for, beside what it was without hostile requests.
+fn figures(phases: &[PhaseResult], used: &[Used], peak: Option<f64>) -> Vec<Figure> {
     let resident = Figure::new("resident memory, most", peak.map(|bytes| bytes / MIB), "MiB");
     let mut figures = vec![resident.with_goal("below --memory-limit")];
-    for phase in phases.iter().filter(|phase| phase.is_result) {
-        let ms = |microseconds: u64| microseconds as f64 / 1_000.0;
-        let (name, reads) = (&phase.name, &phase.reads);
-        figures.push(Figure::new(format!("{name}: p50 of others"), ms(reads.p50_us), "ms"));
-        figures.push(Figure::new(format!("{name}: p99 of others"), ms(reads.p99_us), "ms").with_goal("at most 20"));
-        figures.push(Figure::new(format!("{name}: p99.9 of others"), ms(reads.p999_us), "ms"));
-        figures.push(Figure::new(format!("{name}: longest of others"), ms(reads.max_us), "ms"));
-        figures.push(Figure::new(format!("{name}: failed reads of others"), reads.errors as f64, ""));
+    let alone = phases.iter().find(|phase| phase.name == ALONE).map(|phase| &phase.reads);
+    for (phase, used) in phases.iter().zip(used).filter(|(phase, _)| phase.is_result) {
+        let name = &phase.name;
+        let mut read = |what: &str, limit: &str, of: fn(&Summary) -> u64| {
+            let ms = |reads: &Summary| of(reads) as f64 / 1_000.0;
+            let without = alone.map(|reads| format!("{limit}{:.2} alone", ms(reads))).unwrap_or_default();
+            figures.push(Figure::new(format!("{name}: {what} of others"), ms(&phase.reads), "ms").with_goal(without));
+        };
+        read("p50", "", |reads| reads.p50_us);
+        read("p99", "at most 20; ", |reads| reads.p99_us);
+        read("p99.9", "", |reads| reads.p999_us);
+        read("longest", "", |reads| reads.max_us);
+        figures.push(Figure::new(format!("{name}: failed reads of others"), phase.reads.errors as f64, ""));
         figures.push(Figure::new(format!("{name}: server CPU"), phase.server_cpu_cores, "cores"));
+        figures.push(Figure::new(format!("{name}: client CPU"), used.client, "cores"));
+        let others = used.others(phase.server_cpu_cores);
+        figures.push(Figure::new(format!("{name}: CPU of other processes"), others, "cores").with_goal("near 0"));
     }
     figures
 }

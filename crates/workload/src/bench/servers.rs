@@ -33,6 +33,8 @@ pub struct ServersOptions {
     pub extra_arguments: Vec<String>,
     /// Where the logs go.
     pub log_directory: PathBuf,
+    /// They stay in the session of this process: see [`NodeOptions::shares_session`].
+    pub share_session: bool,
 }
 
 /// Running servers.
@@ -173,5 +175,6 @@ fn node_options(options: &ServersOptions, number: u32, first: Ipv4Addr) -> Resul
         address: nth_address(first, number)?,
         arguments,
         log: below(&options.log_directory, &if alone { "server.log".to_owned() } else { format!("{name}.log") }),
+        shares_session: options.share_session,
     })
 }

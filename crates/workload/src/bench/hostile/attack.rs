@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use rustix::process::setpriority_process;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::runtime::Handle;
@@ -25,6 +26,10 @@ const AGAIN: Duration = Duration::from_millis(10);
 const KEPT_CHARACTERS: usize = 70;
 /// Answers that differ from all before them count together from here on.
 const KINDS: usize = 12;
+/// How nice threads are that send hostile requests.
+const NICE: i32 = 10;
+/// So much is sent by one call of the system.
+const PIECE_BYTES: usize = 64 << 10;
 /// Version 4, of which requests are.
 const REQUEST_VERSION: u8 = 4;
 
@@ -43,6 +48,11 @@ pub struct Attack {
     is_over: AtomicBool,
     /// What is not answered is not waited for.
     cut: watch::Sender<bool>,
+}
+
+/// From now on this thread runs after those that send and time the reads. Where that is refused, it competes with them.
+fn lower_priority() {
+    let _ = setpriority_process(None, NICE);
 }
 
 impl Attack {
@@ -81,7 +91,11 @@ impl Attack {
     pub fn begin(self: &Arc<Self>) -> Vec<tokio::task::JoinHandle<()>> {
         let connection = |_| {
             let (attack, runtime) = (Arc::clone(self), Handle::current());
-            tokio::task::spawn_blocking(move || runtime.block_on(attack.connection()))
+            let work = move || {
+                lower_priority();
+                runtime.block_on(attack.connection());
+            };
+            tokio::task::spawn_blocking(work)
         };
         (0..self.connections).map(connection).collect()
     }
@@ -143,7 +157,7 @@ impl Attack {
         frame.extend_from_slice(&length.to_be_bytes());
         frame.resize(frame.len() + sent, b' ');
         let exchange = async {
-            let _ = stream.write_all(&frame).await;
+            let _ = send(&mut stream, &frame).await;
             read(&mut stream).await
         };
         let answer = timeout(ANSWER, exchange).await.map_err(|_| "no answer".to_owned())??;
@@ -173,9 +187,17 @@ async fn ask(stream: &mut TcpStream, statement: &str) -> Result<String, String> 
     exchange(stream, &request).await
 }
 
+/// Sends bytes piece by piece: a call of the system that sends megabytes over the loopback keeps a processor from everybody for 20 ms.
+async fn send(stream: &mut TcpStream, bytes: &[u8]) -> std::io::Result<()> {
+    for piece in bytes.chunks(PIECE_BYTES) {
+        stream.write_all(piece).await?;
+    }
+    Ok(())
+}
+
 async fn exchange(stream: &mut TcpStream, request: &[u8]) -> Result<String, String> {
     let exchange = async {
-        stream.write_all(request).await.map_err(|error| format!("cut off: {error}"))?;
+        send(stream, request).await.map_err(|error| format!("cut off: {error}"))?;
         read(stream).await
     };
     timeout(ANSWER, exchange).await.map_err(|_| "no answer".to_owned())?
