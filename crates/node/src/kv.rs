@@ -25,7 +25,7 @@ pub(crate) struct NodeKv {
     /// Tablets of a new table per node.
     pub(crate) shards_per_node: u32,
     /// Work that takes more than a moment.
-    pub(crate) aside: Aside,
+    pub(crate) aside: Arc<Aside>,
 }
 
 impl CatalogSource for CatalogFollower {

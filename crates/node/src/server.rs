@@ -379,7 +379,9 @@ async fn start_node(
     let catalog = CatalogFollower::open(&store, node)?;
     membership::check_replication_factor(&catalog.current(), options.rf)?;
     let source = Arc::clone(&catalog) as Arc<dyn CatalogSource>;
-    let router = Router::new(node, Arc::clone(&store), sending, source, Arc::clone(clock), route_options(options));
+    let aside = Arc::new(Aside::new(options.serving_threads())?);
+    let route = (route_options(options), Arc::clone(&aside));
+    let router = Router::new(node, Arc::clone(&store), sending, source, Arc::clone(clock), route);
     store.set_reroute(Arc::clone(&router) as Arc<dyn Reroute>);
     tokio::spawn(Arc::clone(&router).run_timer());
     tokio::spawn(Arc::clone(&router).run_sender());
@@ -425,7 +427,6 @@ async fn start_node(
     }
     let node = node_info(options, &identity);
     let shards_per_node = options.shards_per_node;
-    let aside = Aside::new(options.serving_threads())?;
     let kv = Arc::new(NodeKv { store, router, catalog, clock: Arc::clone(clock), node, shards_per_node, aside });
     Ok(Running { kv, membership })
 }

@@ -23,6 +23,8 @@ enum Progress {
 }
 
 thread_local! {
+    /// Whether the last brief read was declined.
+    static WAS_DECLINED: Cell<bool> = const { Cell::new(false) };
     static PROGRESS: Cell<Progress> = const { Cell::new(Progress::None) };
 }
 
@@ -32,7 +34,13 @@ pub(crate) fn briefly<T>(read: impl FnOnce() -> T) -> Option<T> {
     PROGRESS.set(Progress::Left(MAX_BRIEF_BYTES));
     let given = read();
     let is_declined = PROGRESS.replace(Progress::None) == Progress::Declined;
+    WAS_DECLINED.set(is_declined);
     (!is_declined).then_some(given)
+}
+
+/// Whether the last read from memory on this thread found nothing because it would have taken too long, not because the disk has to be asked.
+pub fn was_declined() -> bool {
+    WAS_DECLINED.get()
 }
 
 /// Whether this thread may fold these now. Called by the merge operator.

@@ -28,6 +28,7 @@ mod shared;
 mod tablet;
 
 pub use applied::{AppliedState, UNKNOWN_GRACE_S};
+pub use brief::was_declined;
 pub use directory::{DataDirectory, Identity, machine_boot};
 pub use engine::{Engine, Log, LogRecords, Rocks, TabletBatch, TabletData};
 pub use error::StorageError;

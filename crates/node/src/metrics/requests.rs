@@ -61,6 +61,8 @@ impl Source {
         out.counter("routed_sent", "Bytes of these frames", Some(&Unit::Bytes), sent)?;
         let folded = read(&counters.folded);
         out.counter("routed_folded", "Pieces of aggregates that other nodes had folded here", None, folded)?;
+        let long = read(&counters.long_reads);
+        out.counter("routed_long_reads", "Reads of large values, by threads of lower priority", None, long)?;
         let received = read(&counters.received);
         out.counter("routed_received", "Requests that other nodes sent here", None, received)?;
         let refused = read(&counters.refused_not_leader);

@@ -4,7 +4,7 @@ use super::parked::Release;
 use super::read::{self, Folding, Look, Until};
 use super::request::{Asked, Outcomes, Request, Work};
 use super::serve::target_of;
-use super::wire::{FetchRef, Outcome, Parts};
+use super::wire::{FetchRef, Outcome};
 use super::{MAX_ATTEMPTS, Route, RouteCounters, Router};
 use diorite_base::bytes::{Malformed, Reader};
 use diorite_base::mutation::{Body, Mutation, MutationRef};
@@ -76,14 +76,20 @@ impl Router {
     }
 
     async fn fetch_here(&self, handle: Arc<TabletHandle>, permit: Permit, fetch: &Fetch) -> Result<Fetched, KvError> {
+        let look = self.look_until(fetch.deadline_ns);
         // Whether memory has it is known only of what is led here.
-        if (!fetch.needs_disk || permit != Permit::Lease)
-            && let Some(parts) = read::read(&handle, permit, &FetchRef::from(fetch), &Look::Memory, &self.folding)?
-        {
-            return Ok(parts.into_fetched());
+        if !fetch.needs_disk || permit != Permit::Lease {
+            match read::read(&handle, permit, &FetchRef::from(fetch), &Look::Memory, &self.folding)? {
+                read::Outcome::Found(parts) => return Ok(parts.into_fetched()),
+                read::Outcome::Long => {
+                    RouteCounters::add(&self.counters.long_reads, 1);
+                    let work = move || fetch_anywhere(&handle, permit, fetch, &look, &self.folding);
+                    return self.aside.compute(work).await;
+                }
+                read::Outcome::NotInMemory => {}
+            }
         }
         let (fetch, folding) = (fetch.clone(), Arc::clone(&self.folding));
-        let look = self.look_until(fetch.deadline_ns);
         let read = self.runtime.spawn_blocking(move || fetch_anywhere(&handle, permit, &fetch, &look, &folding));
         match read.await {
             Ok(outcome) => outcome,
@@ -468,6 +474,8 @@ fn fetch_anywhere(
     look: &Look,
     folding: &Folding,
 ) -> Result<Fetched, KvError> {
-    let parts = read::read(handle, permit, &FetchRef::from(fetch), look, folding)?;
-    Ok(parts.map(Parts::into_fetched).unwrap_or_default())
+    Ok(match read::read(handle, permit, &FetchRef::from(fetch), look, folding)? {
+        read::Outcome::Found(parts) => parts.into_fetched(),
+        read::Outcome::NotInMemory | read::Outcome::Long => Fetched::default(),
+    })
 }

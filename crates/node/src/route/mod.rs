@@ -24,6 +24,7 @@ mod serve;
 mod tests;
 mod wire;
 
+use crate::aside::Aside;
 use ahash::AHashMap;
 use arc_swap::ArcSwap;
 use diorite_base::account::Account;
@@ -113,6 +114,8 @@ pub(crate) struct RouteCounters {
     pub(crate) sent_bytes: AtomicU64,
     /// Reads of other nodes that were folded here, so that their rows did not travel.
     pub(crate) folded: AtomicU64,
+    /// Reads from memory that were carried out by the threads for long work.
+    pub(crate) long_reads: AtomicU64,
     /// Requests that were not answered by their deadline.
     pub(crate) timed_out: AtomicU64,
     /// Requests refused because too many are on their way already.
@@ -163,6 +166,8 @@ pub(crate) struct Router {
     incarnation: u64,
     /// Where reads that wait for the disk run.
     runtime: tokio::runtime::Handle,
+    /// Where those run that take long.
+    aside: Arc<Aside>,
     leaders: Leaders,
     peers: ArcSwap<AHashMap<NodeId, Arc<Peer>>>,
     served: ArcSwap<AHashMap<NodeId, Arc<Served>>>,
@@ -186,7 +191,7 @@ impl Router {
         transport: Arc<dyn Transport>,
         catalogs: Arc<dyn CatalogSource>,
         clock: Arc<dyn Clock>,
-        options: RouteOptions,
+        (options, aside): (RouteOptions, Arc<Aside>),
     ) -> Arc<Self> {
         let folder = Folder::limited(Arc::clone(&options.account), Arc::clone(&clock));
         Arc::new_cyclic(|me| Self {
@@ -200,6 +205,7 @@ impl Router {
             options,
             incarnation: SplitMix64::from_entropy().next_u64(),
             runtime: tokio::runtime::Handle::current(),
+            aside: Arc::clone(&aside),
             leaders: Leaders::default(),
             peers: ArcSwap::default(),
             served: ArcSwap::default(),

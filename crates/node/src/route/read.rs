@@ -12,7 +12,7 @@ use diorite_base::write::{KvError, Waited};
 use diorite_query::exec::fold::Folder;
 use diorite_query::kv::{ScanChunk, several};
 use diorite_replica::{Permit, TabletHandle, Visit};
-use diorite_storage::{PinnedValue, ScanRange};
+use diorite_storage::{PinnedValue, ScanRange, was_declined};
 use std::cell::Cell;
 use std::sync::Arc;
 
@@ -89,14 +89,23 @@ impl Until {
     }
 }
 
-/// Carries out a read; `None` if it cannot without the disk.
+/// What a read has come to.
+pub(super) enum Outcome {
+    Found(Parts<PinnedValue>),
+    /// It cannot be carried out without the disk.
+    NotInMemory,
+    /// It would hold up the other requests of the task.
+    Long,
+}
+
+/// Carries out a read.
 pub(super) fn read(
     handle: &TabletHandle,
     permit: Permit,
     request: &FetchRef<'_>,
     look: &Look,
     folding: &Folding,
-) -> Result<Option<Parts<PinnedValue>>, KvError> {
+) -> Result<Outcome, KvError> {
     let parts = match read_one(handle, permit, request, look)? {
         One::Found(parts) => Some(parts),
         One::NotInMemory => None,
@@ -107,10 +116,12 @@ pub(super) fn read(
             parts
         }
     };
-    if look.is_in_memory() && parts.as_ref().is_some_and(|parts| is_much(request, parts)) {
-        return Ok(None);
-    }
-    Ok(parts.map(|parts| folding.apply(request, parts)))
+    Ok(match parts {
+        Some(parts) if look.is_in_memory() && is_much(request, &parts) => Outcome::Long,
+        Some(parts) => Outcome::Found(folding.apply(request, parts)),
+        None if was_declined() => Outcome::Long,
+        None => Outcome::NotInMemory,
+    })
 }
 
 /// Whether copying or folding what was read would hold up the other requests of the task.

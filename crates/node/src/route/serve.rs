@@ -159,8 +159,8 @@ impl DiskRead {
         let mut frame = Vec::new();
         let out = self.served.answers(&mut frame);
         match outcome {
-            Ok(Some(parts)) => wire::put_fetched(out, id, &parts),
-            Ok(None) => wire::put_failed(out, id, &KvError::Storage("a read found no answer".to_owned())),
+            Ok(read::Outcome::Found(parts)) => wire::put_fetched(out, id, &parts),
+            Ok(_) => wire::put_failed(out, id, &KvError::Storage("a read found no answer".to_owned())),
             Err(error) => wire::put_failed(out, id, &as_refusal(handle, error, &self.served.counters)),
         }
         self.served.send(&mut frame);
@@ -312,10 +312,14 @@ impl Router {
         }
         let refusal = |error| as_refusal(&handle, error, &self.counters);
         let found = read::read(&handle, Permit::Lease, fetch, &Look::Memory, &self.folding).map_err(refusal)?;
-        if let Some(parts) = found {
-            wire::put_fetched(served.answers(frame), request.id, &parts);
-            return Ok(());
-        }
+        let is_long = match found {
+            read::Outcome::Found(parts) => {
+                wire::put_fetched(served.answers(frame), request.id, &parts);
+                return Ok(());
+            }
+            read::Outcome::Long => true,
+            read::Outcome::NotInMemory => false,
+        };
         // Nobody waits for it any longer than that.
         let most_ms = self.options.read_patience.as_millis() as u64;
         let left_ns = fetch.left_ms.unwrap_or(most_ms).min(most_ms).saturating_mul(1_000_000);
@@ -323,7 +327,13 @@ impl Router {
         let fetch = fetch.to_fetch();
         let token = served.begin(request.id, expected_bytes(&fetch)).ok_or(KvError::Overloaded(""))?;
         let disk_read = DiskRead { served: Arc::clone(served), folding: Arc::clone(&self.folding), token: Some(token) };
-        self.runtime.spawn_blocking(move || disk_read.answer(&handle, &FetchRef::from(&fetch), &look));
+        let work = move || disk_read.answer(&handle, &FetchRef::from(&fetch), &look);
+        if is_long {
+            RouteCounters::add(&self.counters.long_reads, 1);
+            drop(self.aside.begin(work));
+        } else {
+            self.runtime.spawn_blocking(work);
+        }
         Ok(())
     }
 

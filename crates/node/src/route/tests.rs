@@ -7,6 +7,7 @@ mod moments;
 mod wire;
 
 use super::{CatalogSource, RouteOptions, Router};
+use crate::aside::Aside;
 use crate::semantics::RowSemantics;
 use arc_swap::ArcSwap;
 use diorite_base::mutation::{Mutation, OperationKind};
@@ -181,7 +182,8 @@ impl Cluster {
             served.0.store(Arc::new(catalog.clone()));
             let source = Arc::clone(&served) as Arc<dyn CatalogSource>;
             let clock = Arc::new(SystemClock::new());
-            let router = Router::new(NodeId(number), Arc::clone(&store), port(), source, clock, options.clone());
+            let options = (options.clone(), Arc::new(Aside::new(1).unwrap()));
+            let router = Router::new(NodeId(number), Arc::clone(&store), port(), source, clock, options);
             store.set_reroute(Arc::clone(&router) as Arc<dyn Reroute>);
             tokio::spawn(Arc::clone(&router).run_timer());
             tokio::spawn(Arc::clone(&router).run_sender());

@@ -104,8 +104,10 @@ pub struct Collector<'p> {
     reads_partition: bool,
     reads_clustering: bool,
     reads_row: bool,
-    /// See [`Collector::steps_per_byte`].
+    /// How often each byte of a row is looked at, at most, in steps of what it takes to decode it.
     steps_per_byte: usize,
+    /// See [`Collector::is_short`].
+    work_bytes: usize,
     row: RowData,
     key: DecodedKey,
     partition: Vec<u8>,
@@ -149,6 +151,7 @@ impl<'p> Collector<'p> {
             steps_per_byte: 1
                 + filters.iter().map(BoundFilter::steps).fold(0, usize::saturating_add)
                 + plan.selection.selectors.iter().map(Selector::nodes).sum::<usize>() / SELECTORS_PER_STEP,
+            work_bytes: 0,
             now_s: scope.bound.environment.now_s,
             plan,
             scope,
@@ -170,9 +173,13 @@ impl<'p> Collector<'p> {
         }
     }
 
-    /// How often each byte of a row is looked at, at most, in steps of what it takes to decode it.
-    pub fn steps_per_byte(&self) -> usize {
-        self.steps_per_byte
+    /// Whether entries of so many bytes may be taken in where others wait: together with those that were taken in there since the last that may not, they are no more
+    /// work than that.
+    pub fn is_short(&mut self, bytes: usize, most: usize) -> bool {
+        let work = bytes.saturating_mul(self.steps_per_byte).saturating_add(self.work_bytes);
+        let is_short = work <= most;
+        self.work_bytes = if is_short { work } else { 0 };
+        is_short
     }
 
     /// Whether nothing more is wanted.

@@ -182,7 +182,7 @@ impl<K: Kv> Read<'_, K> {
         collector: &mut Collector<'_>,
     ) -> Result<Step, CqlError> {
         let bytes = chunk.buffer.len() + chunk.ends.len() * ENTRY_BYTES;
-        let is_short = bytes.saturating_mul(collector.steps_per_byte()) <= INLINE_BYTES;
+        let is_short = collector.is_short(bytes, INLINE_BYTES);
         let mut work = || match row {
             Some(key) => collector.consume(std::iter::once((key, chunk.buffer.as_slice()))),
             None => collector.consume(chunk.entries()),
@@ -414,7 +414,7 @@ impl<K: Kv> Read<'_, K> {
     ) -> Result<Step, CqlError> {
         let is_reversed = self.plan.is_reversed;
         loop {
-            if collector.consume(chunk.entries())? == Step::Full {
+            if self.consume(None, &chunk, collector).await? == Step::Full {
                 return Ok(Step::Full);
             }
             let Some((last, _)) = chunk.entries().last().filter(|_| !chunk.exhausted) else { break };

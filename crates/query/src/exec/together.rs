@@ -8,7 +8,7 @@
 //! that are alone in their tablet, or of which more rows are named than are read at once ([`super::select`]).
 
 use super::keys::{KeyRange, PartitionKey};
-use super::select::{CHUNK_BYTES, Fetched, Found, Piece, RANGES_AT_ONCE, Read, tablet_of};
+use super::select::{CHUNK_BYTES, Fetched, Found, INLINE_BYTES, Piece, RANGES_AT_ONCE, Read, tablet_of};
 use crate::budget::refused;
 use crate::kv::several::Span;
 use crate::kv::{Fetch, Kv, ScanChunk};
@@ -161,6 +161,18 @@ impl<K: Kv> Read<'_, K> {
         let rows = self.several_fetch(&spans, entries, *max_bytes);
         let chunk = self.source.fetch(group.tablet, Fetch { rows, ..Fetch::default() }).await?.chunk;
         held.grow(chunk.size_bytes()).map_err(refused)?;
+        let split = || self.split(group, ranges, partitions, &chunk);
+        if chunk.size_bytes() > INLINE_BYTES { self.source.run_long(split).await } else { split() }
+    }
+
+    /// What was read of each of the partitions of a group, as far as the answer holds it.
+    fn split<'p>(
+        &'p self,
+        group: &Group,
+        ranges: &'p [KeyRange],
+        partitions: &'p [PartitionKey],
+        chunk: &ScanChunk,
+    ) -> Result<Vec<Fetched<'p>>, CqlError> {
         let mut read = Vec::with_capacity(group.members.len());
         let mut parts = Parts { entries: chunk.entries().peekable(), is_whole: chunk.exhausted };
         for member in &group.members {

@@ -152,6 +152,28 @@ fn long_work_is_done_and_freed_elsewhere() {
 }
 
 #[test]
+fn large_rows_of_several_partitions_are_taken_in_elsewhere_and_many_small_ones_too() {
+    let database = Database::with_keyspace();
+    database.run("CREATE TABLE t (k int PRIMARY KEY, v text) WITH tablets = 1").unwrap();
+    let long_works = |statement: &str| {
+        let before = database.kv.long_works.load(Ordering::Relaxed);
+        database.run(statement).unwrap();
+        database.kv.long_works.load(Ordering::Relaxed) - before
+    };
+    let insert = |k: usize, bytes: usize| {
+        database.run(&format!("INSERT INTO t (k, v) VALUES ({k}, '{}')", "x".repeat(bytes))).unwrap();
+    };
+    (0..4).for_each(|k| insert(k, 300 << 10));
+    assert_eq!(long_works("SELECT v FROM t WHERE k IN (100, 101)"), 0);
+    // One to find each its own, and one for each.
+    assert!(long_works("SELECT v FROM t WHERE k IN (0, 1)") >= 3);
+    (0..200).for_each(|k| insert(k, 4 << 10));
+    let keys: Vec<String> = (0..200).map(|k| k.to_string()).collect();
+    // 800 KiB, each alone a moment.
+    assert!(long_works(&format!("SELECT v FROM t WHERE k IN ({})", keys.join(","))) >= 3);
+}
+
+#[test]
 fn a_write_that_ends_says_which_parts_were_done() {
     let database = Database::with_keyspace();
     database.run("CREATE TABLE n (k int PRIMARY KEY, v counter) WITH tablets = 2").unwrap();

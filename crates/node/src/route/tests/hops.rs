@@ -21,6 +21,22 @@ async fn two() -> (Cluster, TabletId) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn large_values_are_read_where_nobody_waits() {
+    let (cluster, tablet) = two().await;
+    let large = vec![7; 2 << 20];
+    cluster.put(1, tablet, b"small", b"v").await.unwrap();
+    cluster.put(1, tablet, b"large", &large).await.unwrap();
+    let long_reads = || cluster.router(1).counters().long_reads.load(Ordering::Relaxed);
+    for node in [1, 2] {
+        let before = long_reads();
+        assert_eq!(cluster.get(node, tablet, b"small").await.unwrap().as_deref(), Some(&b"v"[..]));
+        assert_eq!(long_reads(), before);
+        assert!(cluster.get(node, tablet, b"large").await.unwrap().is_some_and(|found| found == large));
+        assert_eq!(long_reads(), before + 1, "asked for at node {node}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_request_takes_one_hop_and_a_local_one_none() {
     let (cluster, tablet) = two().await;
     cluster.put(2, tablet, b"k", b"v").await.unwrap();
