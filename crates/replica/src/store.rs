@@ -154,7 +154,7 @@ pub struct Refused {
     pub sink: Arc<dyn WriteSink>,
     /// What names it there.
     pub token: u64,
-    /// When it ends, on the monotonic clock; [`NO_DEADLINE`](crate::NO_DEADLINE) if nobody says.
+    /// When it ends, on the monotonic clock; [`NO_DEADLINE`] if nobody says.
     pub deadline_ns: u64,
     /// Who leads the tablet, if known.
     pub leader: Option<NodeId>,
