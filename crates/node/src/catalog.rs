@@ -24,7 +24,8 @@ use diorite_model::key::push_token_start;
 use diorite_model::schema::Table;
 use diorite_query::program::TabletEvaluator;
 use diorite_replica::{
-    ChildOpening, Leadership, Members, Merging, OpenTablet, Openings, PeerListener, Split, SplitMark, Store,
+    ChildOpening, Leadership, LogPosition, Members, Merging, OpenTablet, Openings, PeerListener, Split, SplitMark,
+    Store,
 };
 use diorite_storage::{CompactionStyle, ScanRange, UNKNOWN_GRACE_S, Values};
 use futures::future::BoxFuture;
@@ -659,8 +660,7 @@ fn open_catalog(wake: SyncSender<()>, members: Members) -> (Arc<CatalogEvaluator
         data.scan(&range, &mut |key, value| {
             entries.push((key.to_vec(), value.to_vec()));
             true
-        })
-        .map_err(|error| error.to_string())?;
+        })?;
         for (key, _) in entries.iter().filter(|(_, value)| is_too_deep(value)) {
             tracing::warn!(
                 object = %String::from_utf8_lossy(key),
@@ -668,7 +668,7 @@ fn open_catalog(wake: SyncSender<()>, members: Members) -> (Arc<CatalogEvaluator
             );
         }
         if !entries.is_empty() {
-            loading.reload(entries).map_err(|error| error.to_string())?;
+            loading.reload(entries).map_err(|error| diorite_storage::StorageError::Corrupt(error.to_string()))?;
         }
         Ok(())
     };
@@ -677,7 +677,7 @@ fn open_catalog(wake: SyncSender<()>, members: Members) -> (Arc<CatalogEvaluator
         evaluator: Arc::clone(&evaluator) as Arc<dyn Evaluator>,
         // Its objects are only ever replaced.
         gc_grace_s: UNKNOWN_GRACE_S,
-        founders: CATALOG_FOUNDERS.to_vec(),
+        initial_voters: CATALOG_FOUNDERS.to_vec(),
         members,
         floor: None,
         values: Values::Plain,
@@ -702,9 +702,9 @@ fn open_rows(tablet: TabletId, placement: &Placement, table: &Table) -> OpenTabl
         tablet,
         evaluator: Arc::new(Merging(TabletEvaluator)),
         gc_grace_s: table.gc_grace_s,
-        founders: placement.founders.clone(),
+        initial_voters: placement.founders.clone(),
         members: members(placement),
-        floor: placement.origin.map(|origin| (origin.index, origin.term)),
+        floor: placement.origin.map(|origin| LogPosition::new(origin.index, origin.term)),
         values: Values::Rows,
         compaction,
         on_loaded: None,

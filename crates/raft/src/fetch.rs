@@ -5,7 +5,8 @@
 //! next one is asked for when the member has acknowledged it, or when there is something new to send.
 
 use crate::group::{Group, GroupError};
-use crate::log::{LogReader, store_error};
+use crate::log::{LogReadError, LogReader, store_error};
+use crate::position::Term;
 use raft::eraftpb::Entry;
 
 /// What is read, and sent, at a time, bytes: it is one turn's work on either side.
@@ -17,12 +18,12 @@ pub struct Fetch {
     low: u64,
     high: u64,
     /// The term of the leader that asks. As long as it leads nothing of its log is replaced.
-    term: u64,
+    term: Term,
 }
 
 impl Fetch {
     /// Reads the first of them, up to a limit in bytes. Waits for the disk.
-    pub fn read(&self, reader: &impl LogReader) -> Result<Vec<Entry>, String> {
+    pub fn read(&self, reader: &impl LogReader) -> Result<Vec<Entry>, LogReadError> {
         reader.entries(self.low, self.high, PIECE_BYTES)
     }
 }
@@ -43,7 +44,7 @@ impl<L: LogReader> Group<L> {
     }
 
     /// Sends to members what was read for them. An error if entries cannot be read that the log should hold.
-    pub fn fetched(&mut self, fetch: &Fetch, entries: Result<Vec<Entry>, String>) -> Result<(), GroupError> {
+    pub fn fetched(&mut self, fetch: &Fetch, entries: Result<Vec<Entry>, LogReadError>) -> Result<(), GroupError> {
         self.node.store().fetches().under_way.remove(&fetch.low);
         if !self.is_leader() {
             return Ok(());
@@ -53,7 +54,7 @@ impl<L: LogReader> Group<L> {
             _ if fetch.term != self.term() => {}
             Ok(entries) => self.node.store().fetches().fetched = Some((fetch.low, entries)),
             // It was cut in the meantime: the member is found to need a copy.
-            Err(_) if fetch.low <= self.node.store().truncated().0 => {}
+            Err(_) if fetch.low <= self.node.store().truncated().index => {}
             Err(error) => return Err(store_error(error).into()),
         }
         let me = self.node.raft.id;

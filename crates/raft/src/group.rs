@@ -1,7 +1,8 @@
 //! A Raft group and its turn.
 
-use crate::log::{LogReader, LogView, Recovered, UNKNOWN_FLOOR, is_behind};
+use crate::log::{LogReadError, LogReader, LogView, Recovered, UNKNOWN_FLOOR};
 use crate::logger;
+use crate::position::{LogPosition, Term};
 use protobuf::Message as _;
 use raft::eraftpb::{
     ConfChange, ConfChangeSingle, ConfChangeTransition, ConfChangeType, ConfChangeV2, ConfState, Entry, EntryType,
@@ -76,7 +77,7 @@ pub struct MemberProgress {
     pub replica: u64,
     /// The last entry that it is known to hold.
     pub matched: u64,
-    /// The last commit index that it is known to have heard of.
+    /// The last commit index that it is known to know.
     pub committed: u64,
     /// The last entry that was sent to it, on the assumption that nothing was lost on the way.
     pub sent: u64,
@@ -88,6 +89,9 @@ pub enum GroupError {
     /// This replica does not lead the group: ask the leader.
     #[error("not the leader")]
     NotLeader,
+    /// This replica leads, and too much of its log waits for a quorum already, or another change of the members is under way. Nothing was appended.
+    #[error("the proposal was dropped")]
+    Dropped,
     /// The log or a message contradicts what consensus knows: the replica must stop.
     #[error("consensus failed: {0}")]
     Broken(#[from] raft::Error),
@@ -99,6 +103,19 @@ pub enum GroupError {
         /// Its term.
         term: u64,
     },
+}
+
+impl GroupError {
+    /// Whether what the replica has stored is damaged, and not only unreadable at the moment.
+    pub fn is_damage(&self) -> bool {
+        match self {
+            Self::Broken(raft::Error::Store(raft::StorageError::Other(source))) => {
+                !matches!(source.downcast_ref(), Some(LogReadError::Failed(_)))
+            }
+            Self::Broken(_) | Self::Diverged { .. } => true,
+            Self::NotLeader | Self::Dropped => false,
+        }
+    }
 }
 
 /// What one turn asks of the caller.
@@ -131,8 +148,8 @@ pub fn is_from_leader(message: &Message) -> bool {
     matches!(message.get_msg_type(), MessageType::MsgAppend | MessageType::MsgHeartbeat | MessageType::MsgSnapshot)
 }
 
-/// Whether a leader's message brings no entries: it says that the leader leads, and what is committed.
-pub fn tells_nothing_new(message: &Message) -> bool {
+/// Whether a leader's message brings no entries: it shows that the leader leads, and what is committed.
+pub fn is_without_entries(message: &Message) -> bool {
     match message.get_msg_type() {
         MessageType::MsgHeartbeat => true,
         MessageType::MsgAppend => message.entries.is_empty(),
@@ -145,7 +162,7 @@ pub fn is_acknowledgement(message: &Message) -> bool {
     matches!(message.get_msg_type(), MessageType::MsgAppendResponse | MessageType::MsgHeartbeatResponse)
 }
 
-/// Whether a peer may send such a message at all: leadership is handed over otherwise (see the replica layer), and proposals are not forwarded
+/// Whether a peer may send such a message at all: leadership is transferred otherwise (see the replica layer), and proposals are not forwarded
 /// by consensus.
 pub fn may_come_from_a_peer(message: &Message) -> bool {
     is_vote_request(message)
@@ -161,7 +178,7 @@ pub fn may_come_from_a_peer(message: &Message) -> bool {
 pub struct Group<L: LogReader> {
     pub(crate) node: RawNode<LogView<L>>,
     /// Of a replica that is recovering: up to which index its log is the leader's in this term.
-    agreed: (u64, u64),
+    agreed: LogPosition,
     /// The floor is another than what the log says.
     has_new_floor: bool,
 }
@@ -170,13 +187,13 @@ impl<L: LogReader> Group<L> {
     /// A group that goes on from its durable state. What was applied was committed, even if the commit index recorded in the log, which is
     /// not waited for, is older.
     pub fn new(options: &GroupOptions, mut recovered: Recovered, log: L) -> Result<Self, GroupError> {
-        if recovered.floor != UNKNOWN_FLOOR && is_behind(recovered.last, recovered.floor) {
+        if recovered.floor != UNKNOWN_FLOOR && recovered.last < recovered.floor {
             // It is of a log that is gone.
             recovered.hard_state.commit = 0;
         }
         // A crash may have taken the entries that it was recorded for.
-        let commit = recovered.hard_state.commit.min(recovered.last.0);
-        recovered.hard_state.commit = commit.max(recovered.applied).max(recovered.truncated.0);
+        let commit = recovered.hard_state.commit.min(recovered.last.index);
+        recovered.hard_state.commit = commit.max(recovered.applied).max(recovered.truncated.index);
         let config = Config {
             id: options.replica,
             applied: recovered.applied,
@@ -192,7 +209,7 @@ impl<L: LogReader> Group<L> {
             ..Config::default()
         };
         let node = RawNode::new(&config, LogView::new(recovered, log), &logger::logger())?;
-        Ok(Self { node, agreed: (0, 0), has_new_floor: false })
+        Ok(Self { node, agreed: LogPosition::START, has_new_floor: false })
     }
 
     /// Gives up leading; the next leader is of a later term.
@@ -215,9 +232,14 @@ impl<L: LogReader> Group<L> {
     pub fn propose_marked(&mut self, context: &[u8], data: Vec<u8>) -> Result<u64, GroupError> {
         match self.node.propose(context.to_vec(), data) {
             Ok(()) => Ok(self.node.raft.raft_log.last_index()),
-            Err(raft::Error::ProposalDropped) => Err(GroupError::NotLeader),
+            Err(raft::Error::ProposalDropped) => Err(self.dropped()),
             Err(other) => Err(other.into()),
         }
+    }
+
+    /// Why a proposal was not taken.
+    fn dropped(&self) -> GroupError {
+        if self.is_leader() { GroupError::Dropped } else { GroupError::NotLeader }
     }
 
     /// Takes a message from another replica.
@@ -227,7 +249,7 @@ impl<L: LogReader> Group<L> {
     pub fn step(&mut self, mut message: Message) -> Result<(), GroupError> {
         match message.get_msg_type() {
             MessageType::MsgHeartbeat => self.bound_commit(&mut message),
-            MessageType::MsgAppend if message.term >= self.term() => return self.step_append(message),
+            MessageType::MsgAppend if message.term >= self.term().0 => return self.step_append(message),
             // It was given to a former leader, whose log went further.
             MessageType::MsgAppendResponse if !message.reject && message.index > self.last_index() => return Ok(()),
             _ => {}
@@ -237,52 +259,54 @@ impl<L: LogReader> Group<L> {
 
     /// The leader believes what this replica has acknowledged, which it may have lost since; what it holds in that place need not be what was acknowledged.
     fn bound_commit(&mut self, message: &mut Message) {
-        if message.term < self.term() || message.commit <= self.commit_index() {
+        if message.term < self.term().0 || message.commit <= self.commit_index() {
             return;
         }
         if message.commit > self.last_index() && !self.is_recovering() {
             self.set_floor(UNKNOWN_FLOOR);
         }
         if self.is_recovering() {
-            let agreed = if self.agreed.0 == message.term { self.agreed.1 } else { 0 };
+            let agreed = if self.agreed.term == message.term { self.agreed.index } else { 0 };
             message.commit = message.commit.min(agreed);
         }
     }
 
     fn step_append(&mut self, message: Message) -> Result<(), GroupError> {
         if self.contradicts(&message) {
-            let (index, term) = self.committed();
+            let LogPosition { index, term } = self.committed();
             return Err(GroupError::Diverged { index, term });
         }
-        let end = message.entries.last().map_or((message.index, message.log_term), |entry| (entry.index, entry.term));
+        let end = message.entries.last().map_or(LogPosition::new(message.index, message.log_term), LogPosition::from);
         let (from, term) = (message.from, message.term);
         self.node.step(message)?;
         let raft = &self.node.raft;
-        if self.is_recovering() && (raft.leader_id, raft.term) == (from, term) && raft.raft_log.match_term(end.0, end.1)
+        if self.is_recovering()
+            && (raft.leader_id, raft.term) == (from, term)
+            && raft.raft_log.match_term(end.index, end.term)
         {
-            let before = if self.agreed.0 == term { self.agreed.1 } else { 0 };
-            self.agreed = (term, before.max(end.0));
+            let before = if self.agreed.term == term { self.agreed.index } else { 0 };
+            self.agreed = LogPosition::new(before.max(end.index), term);
         }
         Ok(())
     }
 
-    fn committed(&self) -> (u64, u64) {
+    fn committed(&self) -> LogPosition {
         let log = &self.node.raft.raft_log;
-        (log.committed, log.term(log.committed).unwrap_or_default())
+        LogPosition::new(log.committed, log.term(log.committed).unwrap_or_default())
     }
 
     /// Whether a leader's log is another than what is committed here, as far as its message tells. Consensus takes that for impossible, as it is as long as
     /// nothing that was acknowledged is lost. Terms grow along a log, so that entries which are not here any more say something too.
     fn contradicts(&self, message: &Message) -> bool {
-        let (committed, committed_term) = self.committed();
+        let committed = self.committed();
         let start = self.node.store().truncated();
         let is_other = |index: u64, term: u64| {
-            if index > committed {
-                term < committed_term
-            } else if index >= start.0 {
+            if index > committed.index {
+                term < committed.term
+            } else if index >= start.index {
                 self.node.raft.raft_log.term(index).is_ok_and(|own| own != term)
             } else {
-                term > start.1
+                term > start.term
             }
         };
         is_other(message.index, message.log_term)
@@ -298,7 +322,7 @@ impl<L: LogReader> Group<L> {
     pub fn propose_member_change(&mut self, change: &MemberChange) -> Result<(), GroupError> {
         match self.node.propose_conf_change(Vec::new(), change.encode()) {
             Ok(()) => Ok(()),
-            Err(raft::Error::ProposalDropped) => Err(GroupError::NotLeader),
+            Err(raft::Error::ProposalDropped) => Err(self.dropped()),
             Err(other) => Err(other.into()),
         }
     }
@@ -340,7 +364,7 @@ impl<L: LogReader> Group<L> {
     pub fn ready(&mut self) -> Option<Step> {
         if self.has_unknown_floor() && self.is_leader() {
             // Whatever this replica may have lost, its log is the truth from now on.
-            self.set_floor((0, 0));
+            self.set_floor(LogPosition::START);
         }
         if !self.node.has_ready() {
             return None;
@@ -384,7 +408,7 @@ impl<L: LogReader> Group<L> {
     /// Prepares to drop entries up to `index` (applied, and durable in the state machine) from the log. Returns the term to be
     /// recorded as truncated with it; `None` if they are gone already.
     pub fn truncate_to(&mut self, index: u64) -> Result<Option<u64>, GroupError> {
-        if index <= self.node.store().truncated().0 {
+        if index <= self.node.store().truncated().index {
             return Ok(None);
         }
         Ok(Some(self.node.mut_store().truncate_to(index)?))
@@ -397,12 +421,12 @@ impl<L: LogReader> Group<L> {
 
     /// Whether this replica leads and has applied an entry of its own term, so that it has seen every committed write.
     pub fn is_established_leader(&self) -> bool {
-        self.is_leader() && self.node.raft.raft_log.term(self.node.raft.raft_log.applied).ok() == Some(self.term())
+        self.is_leader() && self.node.raft.raft_log.term(self.node.raft.raft_log.applied).ok() == Some(self.term().0)
     }
 
     /// Whether an entry of this term is committed, as far as is known here.
     pub fn has_committed_in_term(&self) -> bool {
-        self.node.raft.raft_log.term(self.commit_index()).ok() == Some(self.term())
+        self.node.raft.raft_log.term(self.commit_index()).ok() == Some(self.term().0)
     }
 
     /// The voters and learners.
@@ -434,33 +458,31 @@ impl<L: LogReader> Group<L> {
     }
 
     /// A leader that has forgotten what this replica acknowledged says where its own log ends: this replica has acknowledged no more than that.
-    pub fn learn_floor(&mut self, floor: (u64, u64)) {
+    pub fn learn_floor(&mut self, floor: LogPosition) {
         if self.has_unknown_floor() && !self.is_leader() {
             self.set_floor(floor);
         }
     }
 
-    fn set_floor(&mut self, floor: (u64, u64)) {
+    fn set_floor(&mut self, floor: LogPosition) {
         self.node.mut_store().set_floor(floor);
         self.has_new_floor = true;
     }
 
     /// The floor that is to be written to the log; `None` if it says so already.
-    pub fn take_new_floor(&mut self) -> Option<(u64, u64)> {
+    pub fn take_new_floor(&mut self) -> Option<LogPosition> {
         std::mem::take(&mut self.has_new_floor).then(|| self.node.store().floor())
     }
 
-    /// Index and term of the log's last entry.
-    pub fn last(&self) -> (u64, u64) {
+    /// The log's last entry.
+    pub fn last(&self) -> LogPosition {
         let log = &self.node.raft.raft_log;
-        (log.last_index(), log.last_term())
+        LogPosition::new(log.last_index(), log.last_term())
     }
 
-    /// What is to be remembered of this replica when its log is removed: term and vote, and index and term of the last
-    /// entry that it may have acknowledged.
-    pub fn memory(&self) -> (HardState, (u64, u64)) {
-        let (last, floor) = (self.last(), self.node.store().floor());
-        (self.node.raft.hard_state(), if is_behind(last, floor) { floor } else { last })
+    /// What is to be remembered of this replica when its log is removed: term and vote, and the last entry that it may have acknowledged.
+    pub fn memory(&self) -> (HardState, LogPosition) {
+        (self.node.raft.hard_state(), self.last().max(self.node.store().floor()))
     }
 
     /// A member says that it holds no entry after `held`, whatever it has acknowledged before: it is sent what it lacks. Believing less than
@@ -477,7 +499,7 @@ impl<L: LogReader> Group<L> {
         }
     }
 
-    /// A member of which `commit` is the last commit index that it is known to have heard of may be in another life than the one that heard of more.
+    /// A member of which `commit` is the last commit index that it is known to know may be in another life than the one that knew more.
     pub fn forget_commit(&mut self, member: u64, commit: u64) {
         if let Some(progress) = self.node.raft.mut_prs().get_mut(member) {
             progress.committed_index = commit;
@@ -560,13 +582,18 @@ impl<L: LogReader> Group<L> {
     }
 
     /// The current term.
-    pub fn term(&self) -> u64 {
-        self.node.raft.term
+    pub fn term(&self) -> Term {
+        Term(self.node.raft.term)
     }
 
     /// The replica that leads, 0 if unknown.
     pub fn leader(&self) -> u64 {
         self.node.raft.leader_id
+    }
+
+    /// The index of the last entry that is durable here.
+    pub fn durable_index(&self) -> u64 {
+        self.node.store().last().index
     }
 
     /// The index of the log's last entry.

@@ -19,17 +19,19 @@ mod fetches;
 mod group;
 mod log;
 mod logger;
+mod position;
 mod support;
 
 pub use fetch::Fetch;
 pub use group::{
     Group, GroupError, GroupOptions, MemberChange, MemberProgress, Step, is_acknowledgement, is_from_leader,
-    is_vote_request, may_come_from_a_peer, tells_nothing_new,
+    is_vote_request, is_without_entries, may_come_from_a_peer,
 };
-pub use log::{LogReader, Recovered, UNKNOWN_FLOOR};
+pub use log::{LogReadError, LogReader, Recovered, UNKNOWN_FLOOR};
+pub use position::{LogPosition, Term};
 pub use raft::eraftpb::{ConfState, Entry, EntryType, HardState, Message, MessageType};
 pub use support::{
-    Beat, DRIFT_PERMILLE, HEARTBEAT_NS, Heartbeat, LEASE_NS, SUPPORT_NS, Support, SupportChange, SupportTable,
+    Beat, DRIFT_PERMILLE, Epoch, HEARTBEAT_NS, Heartbeat, LEASE_NS, SUPPORT_NS, Support, SupportChange, SupportTable,
     Supporter,
 };
 

@@ -4,15 +4,27 @@
 //! through [`LogReader`], those for other members beside the turns (see [`crate::Fetch`]).
 
 use crate::fetches::Fetches;
+use crate::position::LogPosition;
 use raft::eraftpb::{ConfState, Entry, HardState, Snapshot};
 use raft::{Error, GetEntriesContext, RaftState, Result, Storage, StorageError};
 use std::cell::{RefCell, RefMut};
 use std::collections::{BTreeSet, VecDeque};
 
+/// Why entries could not be read back.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum LogReadError {
+    /// They are damaged, or missing where the log should hold them: to try again does not help.
+    #[error("{0}")]
+    Damaged(String),
+    /// The system refused: space, file descriptors, an error of the disk.
+    #[error("{0}")]
+    Failed(String),
+}
+
 /// Reads back entries of one group from the durable log.
 pub trait LogReader {
     /// Entries `low..high`, all of which are durable and not compacted away; stops early past `max_bytes` (at least one is returned).
-    fn entries(&self, low: u64, high: u64, max_bytes: u64) -> std::result::Result<Vec<Entry>, String>;
+    fn entries(&self, low: u64, high: u64, max_bytes: u64) -> std::result::Result<Vec<Entry>, LogReadError>;
 }
 
 /// A group's durable state as found at start.
@@ -22,57 +34,52 @@ pub struct Recovered {
     pub hard_state: HardState,
     /// The voters and learners.
     pub conf_state: ConfState,
-    /// Index and term of the last entry that was compacted away; `(0, 0)` if none was.
-    pub truncated: (u64, u64),
-    /// Index and term of the last entry in the log; equal to `truncated` if the log holds none.
-    pub last: (u64, u64),
+    /// The last entry that was compacted away; [`LogPosition::START`] if none was.
+    pub truncated: LogPosition,
+    /// The last entry in the log; equal to `truncated` if the log holds none.
+    pub last: LogPosition,
     /// The last index applied to the durable state machine.
     pub applied: u64,
-    /// Index and term of the last entry that this replica may have acknowledged before its log was removed; `(0, 0)` if it never was. As long as its log is
+    /// The last entry that this replica may have acknowledged before its log was removed; [`LogPosition::START`] if it never was. As long as its log is
     /// behind that, by term and then by index, the replica is like one whose disk has lost what it promised: it may listen, but neither vote nor
-    /// campaign. Term and vote it still knows. So a leader that it hears is of no earlier term than any that it acknowledged anything to, and was
+    /// campaign. Term and vote it still knows. So a leader that it follows is of no earlier term than any that it acknowledged anything to, and was
     /// elected by others; that leader's log holds everything that was committed with its help. Once its own log reaches the floor again, or has an entry of a later term than
     /// that, it holds all of this too.
     ///
     /// [`UNKNOWN_FLOOR`]: the end of the log may be lost, and nobody knows how far it went.
-    pub floor: (u64, u64),
+    pub floor: LogPosition,
 }
 
 /// The floor of a replica whose log may have lost its end: how far it has acknowledged is not known until a leader says how far that can be at most.
-pub const UNKNOWN_FLOOR: (u64, u64) = (u64::MAX, u64::MAX);
+pub const UNKNOWN_FLOOR: LogPosition = LogPosition::new(u64::MAX, u64::MAX);
 
 /// The log as the consensus core sees it.
 pub(crate) struct LogView<L> {
     reader: L,
     hard_state: HardState,
     conf_state: ConfState,
-    truncated: (u64, u64),
-    last: (u64, u64),
+    truncated: LogPosition,
+    last: LogPosition,
     /// The newest entries, contiguous, ending at `last`.
     recent: VecDeque<Entry>,
     /// Terms of the log from some index on to its end: where each begins. Asked for with every message, so that they must not be read back.
-    terms: VecDeque<(u64, u64)>,
+    terms: VecDeque<LogPosition>,
     /// Members that lack entries which are no longer in the log.
     lacking: RefCell<BTreeSet<u64>>,
     fetches: RefCell<Fetches>,
-    floor: (u64, u64),
-}
-
-/// Whether a log that ends with the first entry is behind one that ends with the second, as votes compare them. Both are index and term.
-pub(crate) fn is_behind(last: (u64, u64), other: (u64, u64)) -> bool {
-    (last.1, last.0) < (other.1, other.0)
+    floor: LogPosition,
 }
 
 impl Recovered {
     /// The later of what it may have acknowledged before and what its log holds: what a replica that goes away now must remember.
-    pub fn last_acknowledged(&self) -> (u64, u64) {
-        if is_behind(self.last, self.floor) { self.floor } else { self.last }
+    pub fn last_acknowledged(&self) -> LogPosition {
+        self.last.max(self.floor)
     }
 }
 
 impl<L: LogReader> LogView<L> {
     pub(crate) fn new(recovered: Recovered, reader: L) -> Self {
-        assert!(recovered.truncated.0 <= recovered.last.0, "a log ends after its start");
+        assert!(recovered.truncated.index <= recovered.last.index, "a log ends after its start");
         Self {
             reader,
             hard_state: recovered.hard_state,
@@ -87,30 +94,30 @@ impl<L: LogReader> LogView<L> {
         }
     }
 
-    pub(crate) fn floor(&self) -> (u64, u64) {
+    pub(crate) fn floor(&self) -> LogPosition {
         self.floor
     }
 
-    pub(crate) fn set_floor(&mut self, floor: (u64, u64)) {
+    pub(crate) fn set_floor(&mut self, floor: LogPosition) {
         self.floor = floor;
     }
 
     /// Whether the durable log ends before what was acknowledged once.
     pub(crate) fn is_below_floor(&self) -> bool {
-        is_behind(self.last, self.floor)
+        self.last < self.floor
     }
 
     /// Takes entries that have become durable; they replace any from the first one's index on.
     pub(crate) fn append(&mut self, entries: Vec<Entry>) {
         let (Some(first), Some(last)) = (entries.first(), entries.last()) else { return };
-        assert!(first.index <= self.last.0 + 1, "the log has no gaps");
-        self.last = (last.index, last.term);
-        while self.terms.back().is_some_and(|(begin, _)| *begin >= first.index) {
+        assert!(first.index <= self.last.index + 1, "the log has no gaps");
+        self.last = LogPosition::from(last);
+        while self.terms.back().is_some_and(|begin| begin.index >= first.index) {
             self.terms.pop_back();
         }
         for entry in &entries {
-            if self.terms.back().is_none_or(|(_, term)| *term != entry.term) {
-                self.terms.push_back((entry.index, entry.term));
+            if self.terms.back().is_none_or(|begin| begin.term != entry.term) {
+                self.terms.push_back(LogPosition::from(entry));
             }
         }
         while self.recent.back().is_some_and(|entry| entry.index >= first.index) {
@@ -142,15 +149,20 @@ impl<L: LogReader> LogView<L> {
     /// Records that entries up to `index` are about to be dropped from the log; returns the term of the last of them.
     pub(crate) fn truncate_to(&mut self, index: u64) -> Result<u64> {
         let term = self.term(index)?;
-        self.truncated = (index, term);
+        self.truncated = LogPosition::new(index, term);
         self.evict_to(index);
-        while self.terms.get(1).is_some_and(|(begin, _)| *begin <= index) {
+        while self.terms.get(1).is_some_and(|begin| begin.index <= index) {
             self.terms.pop_front();
         }
         Ok(term)
     }
 
-    pub(crate) fn truncated(&self) -> (u64, u64) {
+    /// The last durable entry.
+    pub(crate) fn last(&self) -> LogPosition {
+        self.last
+    }
+
+    pub(crate) fn truncated(&self) -> LogPosition {
         self.truncated
     }
 
@@ -172,12 +184,12 @@ impl<L: LogReader> LogView<L> {
     }
 
     fn recent_first(&self) -> u64 {
-        self.recent.front().map_or(self.last.0 + 1, |entry| entry.index)
+        self.recent.front().map_or(self.last.index + 1, |entry| entry.index)
     }
 }
 
-pub(crate) fn store_error(message: String) -> Error {
-    Error::Store(StorageError::Other(message.into()))
+pub(crate) fn store_error(error: LogReadError) -> Error {
+    Error::Store(StorageError::Other(Box::new(error)))
 }
 
 impl<L: LogReader> Storage for LogView<L> {
@@ -192,10 +204,10 @@ impl<L: LogReader> Storage for LogView<L> {
         max_size: impl Into<Option<u64>>,
         context: GetEntriesContext,
     ) -> Result<Vec<Entry>> {
-        if low <= self.truncated.0 {
+        if low <= self.truncated.index {
             return Err(Error::Store(StorageError::Compacted));
         }
-        if high > self.last.0 + 1 {
+        if high > self.last.index + 1 {
             return Err(Error::Store(StorageError::Unavailable));
         }
         let max_bytes = max_size.into().unwrap_or(u64::MAX);
@@ -222,32 +234,32 @@ impl<L: LogReader> Storage for LogView<L> {
     }
 
     fn term(&self, index: u64) -> Result<u64> {
-        if index == self.truncated.0 {
-            return Ok(self.truncated.1);
+        if index == self.truncated.index {
+            return Ok(self.truncated.term);
         }
-        if index == self.last.0 {
-            return Ok(self.last.1);
+        if index == self.last.index {
+            return Ok(self.last.term);
         }
-        if index < self.truncated.0 {
+        if index < self.truncated.index {
             return Err(Error::Store(StorageError::Compacted));
         }
-        if index > self.last.0 {
+        if index > self.last.index {
             return Err(Error::Store(StorageError::Unavailable));
         }
-        let after = self.terms.partition_point(|(begin, _)| *begin <= index);
-        if let Some((_, term)) = after.checked_sub(1).and_then(|at| self.terms.get(at)) {
-            return Ok(*term);
+        let after = self.terms.partition_point(|begin| begin.index <= index);
+        if let Some(begin) = after.checked_sub(1).and_then(|at| self.terms.get(at)) {
+            return Ok(begin.term);
         }
         let entries = self.reader.entries(index, index + 1, u64::MAX).map_err(store_error)?;
         entries.first().map(|entry| entry.term).ok_or(Error::Store(StorageError::Unavailable))
     }
 
     fn first_index(&self) -> Result<u64> {
-        Ok(self.truncated.0 + 1)
+        Ok(self.truncated.index + 1)
     }
 
     fn last_index(&self) -> Result<u64> {
-        Ok(self.last.0)
+        Ok(self.last.index)
     }
 
     fn snapshot(&self, _request_index: u64, to: u64) -> Result<Snapshot> {
@@ -265,14 +277,19 @@ mod tests {
     struct Unread;
 
     impl LogReader for Unread {
-        fn entries(&self, low: u64, _: u64, _: u64) -> std::result::Result<Vec<Entry>, String> {
-            Err(format!("{low} was read"))
+        fn entries(&self, low: u64, _: u64, _: u64) -> std::result::Result<Vec<Entry>, LogReadError> {
+            Err(LogReadError::Failed(format!("{low} was read")))
         }
     }
 
     #[test]
     fn terms_are_known_without_reading_also_of_what_was_replaced_evicted_and_truncated() {
-        let recovered = Recovered { truncated: (3, 1), last: (5, 2), applied: 5, ..Recovered::default() };
+        let recovered = Recovered {
+            truncated: LogPosition::new(3, 1),
+            last: LogPosition::new(5, 2),
+            applied: 5,
+            ..Recovered::default()
+        };
         let mut log = LogView::new(recovered, Unread);
         let entries = |range: std::ops::RangeInclusive<u64>, term| {
             range.map(|index| Entry { index, term, ..Entry::default() }).collect::<Vec<_>>()

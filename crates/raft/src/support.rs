@@ -30,6 +30,21 @@ pub const LEASE_NS: u64 = SUPPORT_NS - SUPPORT_NS / 1_000 * 2 * DRIFT_PERMILLE;
 /// How often a node sends heartbeats, nanoseconds.
 pub const HEARTBEAT_NS: u64 = 100_000_000;
 
+/// The number of an uninterrupted period of support. It changes when support lapses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Epoch(pub u64);
+
+impl Epoch {
+    /// No period of support; none has this number.
+    pub const NONE: Self = Self(0);
+}
+
+impl std::fmt::Display for Epoch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
 /// Asks for support.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Heartbeat {
@@ -39,13 +54,13 @@ pub struct Heartbeat {
     pub sent_ns: u64,
 }
 
-/// A heartbeat to one peer: with what the sender has heard from it.
+/// A heartbeat to one peer: with what the sender has received from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Beat {
     /// What support is asked for with.
     pub heartbeat: Heartbeat,
     /// The latest heartbeat of the receiver that has reached the sender.
-    pub heard: Option<Heartbeat>,
+    pub latest: Option<Heartbeat>,
 }
 
 /// Grants support.
@@ -53,14 +68,14 @@ pub struct Beat {
 pub struct Support {
     /// The heartbeat that it answers.
     pub heartbeat: Heartbeat,
-    /// The supporter's epoch; never 0.
-    pub epoch: u64,
+    /// The supporter's epoch; never [`Epoch::NONE`].
+    pub epoch: Epoch,
 }
 
 /// The support of one peer in one epoch, as its receiver knows it. Read by any thread.
 #[derive(Debug)]
 pub struct Supporter {
-    epoch: u64,
+    epoch: Epoch,
     until_ns: AtomicU64,
 }
 
@@ -71,7 +86,7 @@ impl Supporter {
     }
 
     /// The epoch of the support.
-    pub fn epoch(&self) -> u64 {
+    pub fn epoch(&self) -> Epoch {
         self.epoch
     }
 }
@@ -90,7 +105,7 @@ pub enum SupportChange {
 #[derive(Debug)]
 struct Given {
     incarnation: u64,
-    epoch: u64,
+    epoch: Epoch,
     until_ns: u64,
     active: bool,
 }
@@ -103,7 +118,7 @@ pub struct SupportTable {
     next_epoch: u64,
     given: BTreeMap<u64, Given>,
     /// The latest heartbeat of each peer.
-    heard: BTreeMap<u64, Heartbeat>,
+    heartbeats: BTreeMap<u64, Heartbeat>,
     received: BTreeMap<u64, Arc<Supporter>>,
     /// Answers to heartbeats that were sent before this give no support.
     void_before_ns: u64,
@@ -117,7 +132,7 @@ impl SupportTable {
             started_ns,
             next_epoch: incarnation | 1,
             given: BTreeMap::new(),
-            heard: BTreeMap::new(),
+            heartbeats: BTreeMap::new(),
             received: BTreeMap::new(),
             void_before_ns: 0,
         }
@@ -131,27 +146,27 @@ impl SupportTable {
     /// The heartbeat to send to `peer` now.
     pub fn beat(&self, peer: u64, now_ns: u64) -> Beat {
         let heartbeat = Heartbeat { incarnation: self.incarnation, sent_ns: now_ns };
-        Beat { heartbeat, heard: self.heard.get(&peer).copied() }
+        Beat { heartbeat, latest: self.heartbeats.get(&peer).copied() }
     }
 
-    /// Takes a peer's heartbeat; returns the answer, if it gets one, and what changed. A peer that does not hear this node is not supported:
+    /// Takes a peer's heartbeat; returns the answer, if it gets one, and what changed. A peer that receives nothing from this node is not supported:
     /// it could not learn that it is, and its groups would wait for it for ever.
-    pub fn heard(&mut self, peer: u64, beat: Beat, now_ns: u64) -> (Option<Support>, Vec<SupportChange>) {
+    pub fn on_heartbeat(&mut self, peer: u64, beat: Beat, now_ns: u64) -> (Option<Support>, Vec<SupportChange>) {
         let mut changes = Vec::new();
         let heartbeat = beat.heartbeat;
-        self.heard.insert(peer, heartbeat);
+        self.heartbeats.insert(peer, heartbeat);
         if self.withdraw_if_lapsed(peer, now_ns) {
             changes.push(SupportChange::Withdrawn(peer));
         }
         let incarnation = self.incarnation;
-        let hears_us = |heard: Heartbeat| heard.incarnation == incarnation && now_ns < heard.sent_ns + SUPPORT_NS;
-        if !beat.heard.is_some_and(hears_us) {
+        let is_recent = |ours: Heartbeat| ours.incarnation == incarnation && now_ns < ours.sent_ns + SUPPORT_NS;
+        if !beat.latest.is_some_and(is_recent) {
             return (None, changes);
         }
         let next_epoch = &mut self.next_epoch;
         let given = self.given.entry(peer).or_insert_with(|| {
             *next_epoch += 1;
-            Given { incarnation: heartbeat.incarnation, epoch: *next_epoch, until_ns: 0, active: false }
+            Given { incarnation: heartbeat.incarnation, epoch: Epoch(*next_epoch), until_ns: 0, active: false }
         });
         if given.active && given.incarnation != heartbeat.incarnation {
             return (None, changes);
@@ -209,7 +224,7 @@ impl SupportTable {
             Some(given) if given.active && now_ns >= given.until_ns => {
                 given.active = false;
                 self.next_epoch += 1;
-                given.epoch = self.next_epoch;
+                given.epoch = Epoch(self.next_epoch);
                 true
             }
             _ => false,
@@ -217,17 +232,17 @@ impl SupportTable {
     }
 
     /// The epoch under which this node supports `peer` now.
-    pub fn given_epoch(&self, peer: u64) -> Option<u64> {
+    pub fn given_epoch(&self, peer: u64) -> Option<Epoch> {
         self.given.get(&peer).filter(|given| given.active).map(|given| given.epoch)
     }
 
-    /// When this node last heard a heartbeat of `peer` that it could support; `None` if it never did.
-    pub fn last_heard_ns(&self, peer: u64) -> Option<u64> {
+    /// When this node last received a heartbeat of `peer` that it could support; `None` if it never did.
+    pub fn last_heartbeat_ns(&self, peer: u64) -> Option<u64> {
         self.given.get(&peer).filter(|given| given.until_ns > 0).map(|given| given.until_ns.saturating_sub(SUPPORT_NS))
     }
 
     /// The epochs under which this node supports others now, by node.
-    pub fn given_epochs(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+    pub fn given_epochs(&self) -> impl Iterator<Item = (u64, Epoch)> + '_ {
         self.given.iter().filter(|(_, given)| given.active).map(|(peer, given)| (*peer, given.epoch))
     }
 
@@ -237,7 +252,7 @@ impl SupportTable {
     }
 
     /// The support of `peer` in `epoch`, if that is its current one.
-    pub fn supporter(&self, peer: u64, epoch: u64) -> Option<Arc<Supporter>> {
+    pub fn supporter(&self, peer: u64, epoch: Epoch) -> Option<Arc<Supporter>> {
         self.received.get(&peer).filter(|supporter| supporter.epoch == epoch).cloned()
     }
 
@@ -253,16 +268,16 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// A heartbeat of `from` that says that it has just heard from `to`.
-    fn beat(from: &SupportTable, to: &SupportTable, sent_ns: u64, heard_ns: u64) -> Beat {
-        let heard = Heartbeat { incarnation: to.incarnation, sent_ns: heard_ns };
-        Beat { heard: Some(heard), ..from.beat(0, sent_ns) }
+    /// A heartbeat of `from` that says that it has just received one from `to`.
+    fn beat(from: &SupportTable, to: &SupportTable, sent_ns: u64, received_ns: u64) -> Beat {
+        let latest = Heartbeat { incarnation: to.incarnation, sent_ns: received_ns };
+        Beat { latest: Some(latest), ..from.beat(0, sent_ns) }
     }
 
     #[test]
     fn support_is_counted_from_sending_by_one_side_and_from_receipt_by_the_other() {
         let (mut a, mut b) = (SupportTable::new(10, 0), SupportTable::new(20, 0));
-        let (support, changes) = b.heard(1, beat(&a, &b, 100 * MS, 4_950 * MS), 5_000 * MS);
+        let (support, changes) = b.on_heartbeat(1, beat(&a, &b, 100 * MS, 4_950 * MS), 5_000 * MS);
         assert_eq!(changes, [SupportChange::Given(1)]);
         let support = support.expect("answered");
         assert_eq!(a.supported(2, support), Some(SupportChange::Received(2)));
@@ -275,9 +290,9 @@ mod tests {
     #[test]
     fn an_epoch_ends_when_support_lapses_even_if_nobody_looked() {
         let (mut a, mut b) = (SupportTable::new(10, 0), SupportTable::new(20, 0));
-        let first = b.heard(1, beat(&a, &b, 0, 0), 0).0.expect("answered");
+        let first = b.on_heartbeat(1, beat(&a, &b, 0, 0), 0).0.expect("answered");
         a.supported(2, first);
-        let (second, changes) = b.heard(1, beat(&a, &b, 900 * MS, 900 * MS), 900 * MS);
+        let (second, changes) = b.on_heartbeat(1, beat(&a, &b, 900 * MS, 900 * MS), 900 * MS);
         assert_eq!(changes, [SupportChange::Withdrawn(1), SupportChange::Given(1)]);
         assert_ne!(second.expect("answered").epoch, first.epoch);
         assert_eq!(a.supported(2, second.expect("answered")), Some(SupportChange::Received(2)));
@@ -287,14 +302,14 @@ mod tests {
     #[test]
     fn support_of_an_uncertain_age_counts_no_more_until_it_is_renewed() {
         let (mut a, mut b) = (SupportTable::new(10, 0), SupportTable::new(20, 0));
-        let first = b.heard(1, beat(&a, &b, 100 * MS, 0), 100 * MS).0.expect("answered");
-        let second = b.heard(1, beat(&a, &b, 200 * MS, 100 * MS), 200 * MS).0.expect("answered");
+        let first = b.on_heartbeat(1, beat(&a, &b, 100 * MS, 0), 100 * MS).0.expect("answered");
+        let second = b.on_heartbeat(1, beat(&a, &b, 200 * MS, 100 * MS), 200 * MS).0.expect("answered");
         a.supported(2, first);
         let supporter = a.supporter(2, first.epoch).expect("current");
         a.void_received(250 * MS);
         assert_eq!(supporter.until_ns(), 0);
         assert_eq!((a.supported(2, second), supporter.until_ns()), (None, 0), "it answers to what was sent before");
-        let third = b.heard(1, beat(&a, &b, 300 * MS, 200 * MS), 300 * MS).0.expect("answered");
+        let third = b.on_heartbeat(1, beat(&a, &b, 300 * MS, 200 * MS), 300 * MS).0.expect("answered");
         a.supported(2, third);
         assert_eq!(supporter.until_ns(), 300 * MS + LEASE_NS);
     }
@@ -302,9 +317,10 @@ mod tests {
     #[test]
     fn support_of_a_former_epoch_counts_no_more_even_by_a_clock_that_stood_still() {
         let mut a = SupportTable::new(10, 0);
-        let support = |sent_ns, epoch| Support { heartbeat: Heartbeat { incarnation: 10, sent_ns }, epoch };
+        let support =
+            |sent_ns, epoch| Support { heartbeat: Heartbeat { incarnation: 10, sent_ns }, epoch: Epoch(epoch) };
         a.supported(2, support(100 * MS, 21));
-        let former = a.supporter(2, 21).expect("current");
+        let former = a.supporter(2, Epoch(21)).expect("current");
         // To this node it seems that 100 ms have passed; its peer has withdrawn its support meanwhile.
         assert_eq!(a.supported(2, support(200 * MS, 23)), Some(SupportChange::Received(2)));
         assert_eq!(former.until_ns(), 0);
@@ -323,27 +339,27 @@ mod tests {
     #[test]
     fn a_restarted_peer_waits_until_its_former_life_has_lapsed_and_answers_to_that_are_ignored() {
         let (a, mut b) = (SupportTable::new(10, 0), SupportTable::new(20, 0));
-        let old = b.heard(1, beat(&a, &b, 0, 0), 0).0.expect("answered");
+        let old = b.on_heartbeat(1, beat(&a, &b, 0, 0), 0).0.expect("answered");
         let mut again = SupportTable::new(11, 0);
         assert_eq!(again.supported(2, old), None);
         assert!(again.supporter(2, old.epoch).is_none());
-        assert!(b.heard(1, beat(&again, &b, 0, 100 * MS), 100 * MS).0.is_none());
-        assert!(b.heard(1, beat(&again, &b, 0, 800 * MS), 800 * MS).0.is_some());
+        assert!(b.on_heartbeat(1, beat(&again, &b, 0, 100 * MS), 100 * MS).0.is_none());
+        assert!(b.on_heartbeat(1, beat(&again, &b, 0, 800 * MS), 800 * MS).0.is_some());
         assert!(!again.may_vote(799 * MS) && again.may_vote(800 * MS));
     }
 
     #[test]
-    fn a_peer_that_does_not_hear_us_is_not_supported_and_what_it_had_lapses() {
+    fn a_peer_that_receives_nothing_from_us_is_not_supported_and_what_it_had_lapses() {
         let (mut a, mut b) = (SupportTable::new(10, 0), SupportTable::new(20, 0));
-        assert!(b.heard(1, a.beat(2, 0), 0).0.is_none(), "it has heard nothing yet");
-        a.heard(2, b.beat(1, 50 * MS), 50 * MS);
-        assert!(b.heard(1, a.beat(2, 100 * MS), 100 * MS).0.is_some());
+        assert!(b.on_heartbeat(1, a.beat(2, 0), 0).0.is_none(), "it has received nothing yet");
+        a.on_heartbeat(2, b.beat(1, 50 * MS), 50 * MS);
+        assert!(b.on_heartbeat(1, a.beat(2, 100 * MS), 100 * MS).0.is_some());
         // From here on b's heartbeats are lost, and a's are not.
-        assert!((200..850).step_by(100).all(|ms| b.heard(1, a.beat(2, ms * MS), ms * MS).0.is_some()));
-        assert!((850..1_600).step_by(50).all(|ms| b.heard(1, a.beat(2, ms * MS), ms * MS).0.is_none()));
-        assert_eq!(b.heard(1, a.beat(2, 1_650 * MS), 1_650 * MS).1, [SupportChange::Withdrawn(1)]);
+        assert!((200..850).step_by(100).all(|ms| b.on_heartbeat(1, a.beat(2, ms * MS), ms * MS).0.is_some()));
+        assert!((850..1_600).step_by(50).all(|ms| b.on_heartbeat(1, a.beat(2, ms * MS), ms * MS).0.is_none()));
+        assert_eq!(b.on_heartbeat(1, a.beat(2, 1_650 * MS), 1_650 * MS).1, [SupportChange::Withdrawn(1)]);
         // Answers for a former life of ours do not count either.
         let mut again = SupportTable::new(21, 0);
-        assert!(again.heard(1, a.beat(2, 100 * MS), 100 * MS).0.is_none());
+        assert!(again.on_heartbeat(1, a.beat(2, 100 * MS), 100 * MS).0.is_none());
     }
 }

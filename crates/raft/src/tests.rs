@@ -14,7 +14,7 @@ struct TestLog {
 }
 
 impl LogReader for TestLog {
-    fn entries(&self, low: u64, high: u64, _: u64) -> Result<Vec<Entry>, String> {
+    fn entries(&self, low: u64, high: u64, _: u64) -> Result<Vec<Entry>, LogReadError> {
         Ok(self.entries.borrow().iter().filter(|entry| (low..high).contains(&entry.index)).cloned().collect())
     }
 }
@@ -74,7 +74,7 @@ fn after_a_restart_it_applies_what_was_not_applied_and_no_more() {
     }
     assert_eq!(drive(&mut group, &log, &mut hard_state).len(), 3);
     let applied_before = 2; // the election's empty entry and "a" had reached the durable state machine
-    let last = log.entries.borrow().last().map(|entry| (entry.index, entry.term)).unwrap();
+    let last = log.entries.borrow().last().map(LogPosition::from).unwrap();
     let again = Recovered { hard_state: hard_state.clone(), last, applied: applied_before, ..recovered() };
     let mut group = Group::new(&options(), again, log.clone()).unwrap();
     group.campaign().unwrap();
@@ -89,10 +89,10 @@ fn a_truncated_log_keeps_the_term_of_its_end() {
     drive(&mut group, &log, &mut hard_state);
     let index = group.propose(b"a".to_vec()).unwrap();
     drive(&mut group, &log, &mut hard_state);
-    assert_eq!(group.truncate_to(index).unwrap(), Some(group.term()));
+    assert_eq!(group.truncate_to(index).unwrap(), Some(group.term().0));
     assert_eq!(group.truncate_to(index).unwrap(), None);
     log.entries.borrow_mut().clear();
-    let last = (index, group.term());
+    let last = LogPosition::new(index, group.term().0);
     let again = Recovered { hard_state: hard_state.clone(), truncated: last, last, applied: index, ..recovered() };
     let mut group = Group::new(&options(), again, log.clone()).unwrap();
     group.campaign().unwrap();
@@ -167,7 +167,7 @@ fn voters_change_by_way_of_a_joint_configuration_that_both_sets_have_to_leave() 
     drive_members(&mut group, &log);
     assert!(group.is_joint(), "not without the other");
     assert!(group.is_changing_members());
-    group.step(acknowledged(group.term(), group.last_index())).unwrap();
+    group.step(acknowledged(group.term().0, group.last_index())).unwrap();
     drive_members(&mut group, &log);
     assert_eq!((group.is_joint(), group.members().voters.as_slice()), (false, &[2][..]));
     // A restart in between finds both sets.
@@ -193,12 +193,12 @@ fn changes_of_one_replica_in_an_old_log_are_carried_out() {
 #[test]
 fn a_replica_that_has_lost_its_log_is_recovering_until_it_holds_as_much_again() {
     let hard_state = HardState { term: 4, vote: 2, commit: 3, ..HardState::default() };
-    let mut recovered = Recovered { hard_state, floor: (2, 4), ..recovered() };
+    let mut recovered = Recovered { hard_state, floor: LogPosition::new(2, 4), ..recovered() };
     recovered.conf_state.voters = vec![1, 2];
     let log = TestLog::default();
     let mut group = Group::new(&options(), recovered, log.clone()).unwrap();
     assert!(group.is_recovering());
-    assert_eq!((group.memory().0.term, group.memory().0.vote, group.memory().1), (4, 2, (2, 4)));
+    assert_eq!((group.memory().0.term, group.memory().0.vote, group.memory().1), (4, 2, LogPosition::new(2, 4)));
     // The leader believes that it holds what it has acknowledged.
     let mut heartbeat = Message::default();
     heartbeat.set_msg_type(MessageType::MsgHeartbeat);
@@ -227,7 +227,7 @@ fn a_leader_believes_a_member_that_says_that_it_has_lost_its_log() {
     group.propose_member_change(&MemberChange::AddLearner(2)).unwrap();
     drive_members(&mut group, &log);
     let last = group.last_index();
-    group.step(acknowledged(group.term(), last)).unwrap();
+    group.step(acknowledged(group.term().0, last)).unwrap();
     let matched = |group: &Group<TestLog>| group.progress().next().unwrap().matched;
     assert_eq!(matched(&group), last);
     group.forget_progress(2, last + 5);
@@ -267,7 +267,7 @@ fn leader_with_a_learner() -> (Group<TestLog>, TestLog) {
     drive_members(&mut group, &log);
     group.propose_member_change(&MemberChange::AddLearner(2)).unwrap();
     drive_members(&mut group, &log);
-    let mut lacks_all = acknowledged(group.term(), group.last_index() - 1);
+    let mut lacks_all = acknowledged(group.term().0, group.last_index() - 1);
     lacks_all.reject = true;
     group.step(lacks_all).unwrap();
     (group, log)
@@ -296,12 +296,12 @@ fn what_a_member_lacks_is_sent_once_it_was_read_beside_the_turns() {
     group.fetched(&fetches[0], entries.map(|entries| entries[..4].to_vec())).unwrap();
     assert_eq!(sent(&mut group), [1, 2, 3, 4]);
     assert!(!group.has_fetches());
-    group.step(acknowledged(group.term(), 4)).unwrap();
+    group.step(acknowledged(group.term().0, 4)).unwrap();
     let fetches = group.take_fetches();
     assert_eq!(fetches.len(), 1);
     group.fetched(&fetches[0], fetches[0].read(&log)).unwrap();
     assert_eq!(sent(&mut group), (5..=last).collect::<Vec<_>>());
-    group.step(acknowledged(group.term(), last)).unwrap();
+    group.step(acknowledged(group.term().0, last)).unwrap();
     assert!(!group.has_fetches());
     assert_eq!(group.progress().next().unwrap().matched, last);
 }
@@ -315,7 +315,7 @@ fn what_was_read_in_another_term_is_not_sent_and_read_again() {
     assert_eq!(sent(&mut group), [0; 0], "it does not lead");
     group.campaign().unwrap();
     drive_members(&mut group, &log);
-    let mut lacks_all = acknowledged(group.term(), group.last_index() - 1);
+    let mut lacks_all = acknowledged(group.term().0, group.last_index() - 1);
     lacks_all.reject = true;
     group.step(lacks_all).unwrap();
     let now = group.take_fetches().remove(0);
@@ -328,15 +328,18 @@ fn what_was_read_in_another_term_is_not_sent_and_read_again() {
 fn entries_that_were_cut_while_they_were_to_be_read_are_lacking_and_others_must_be_there() {
     let (mut group, _) = leader_with_a_learner();
     let fetch = group.take_fetches().remove(0);
-    assert!(matches!(group.fetched(&fetch, Err("the disk".to_owned())), Err(GroupError::Broken(_))));
+    assert!(matches!(
+        group.fetched(&fetch, Err(LogReadError::Failed("the disk".to_owned()))),
+        Err(GroupError::Broken(_))
+    ));
     assert!(!group.has_lacking());
     group.truncate_to(5).unwrap();
-    group.fetched(&fetch, Err("gone".to_owned())).unwrap();
+    group.fetched(&fetch, Err(LogReadError::Failed("gone".to_owned()))).unwrap();
     assert_eq!(group.take_lacking(), [2].into());
     assert!(!group.has_fetches());
 }
 
-/// What a follower of a leader in term 3 hears.
+/// What a follower of a leader in term 3 receives.
 fn from_leader(kind: MessageType, index: u64, log_term: u64, commit: u64, entries: &[(u64, u64)]) -> Message {
     let mut message = Message::default();
     message.set_msg_type(kind);
@@ -353,8 +356,8 @@ fn follower(terms: &[u64], commit: u64) -> (Group<TestLog>, TestLog) {
     let log = TestLog::default();
     let entries = (1..).zip(terms).map(|(index, term)| Entry { index, term: *term, ..Entry::default() });
     log.entries.borrow_mut().extend(entries);
-    let last = terms.last().map_or((0, 0), |term| (terms.len() as u64, *term));
-    let hard_state = HardState { term: last.1, commit, ..HardState::default() };
+    let last = terms.last().map_or(LogPosition::START, |term| LogPosition::new(terms.len() as u64, *term));
+    let hard_state = HardState { term: last.term, commit, ..HardState::default() };
     let mut recovered = Recovered { hard_state, last, ..recovered() };
     recovered.conf_state.voters = vec![1, 2, 3];
     let mut group = Group::new(&options(), recovered, log.clone()).unwrap();
@@ -372,7 +375,7 @@ fn a_follower_that_is_told_of_commits_beyond_its_log_has_lost_its_end_and_says_s
     assert_eq!(group.take_new_floor(), Some(UNKNOWN_FLOOR), "to be remembered over restarts");
     assert_eq!(group.commit_index(), 1, "what it holds may be of a log that was replaced");
     // Its leader sends what it lacks, and says how far it may have acknowledged at most.
-    group.learn_floor((5, 3));
+    group.learn_floor(LogPosition::new(5, 3));
     group.step(from_leader(MessageType::MsgAppend, 1, 1, 4, &[(2, 3), (3, 3), (4, 3)])).unwrap();
     drive_members(&mut group, &log);
     assert_eq!(group.commit_index(), 4);
@@ -388,7 +391,7 @@ fn a_follower_that_is_told_of_commits_beyond_its_log_has_lost_its_end_and_says_s
 fn a_log_that_has_lost_its_end_may_have_got_back_what_was_replaced_there_which_is_not_committed() {
     // It had replaced its second entry by that of the leader in term 3, which counts on it.
     let (group, log) = follower(&[1, 2], 1);
-    let recovered = Recovered { floor: UNKNOWN_FLOOR, ..recovered_from(&group, (2, 2), &[1, 2, 3]) };
+    let recovered = Recovered { floor: UNKNOWN_FLOOR, ..recovered_from(&group, LogPosition::new(2, 2), &[1, 2, 3]) };
     let mut group = Group::new(&options(), recovered, log.clone()).unwrap();
     group.step(from_leader(MessageType::MsgHeartbeat, 0, 0, 2, &[])).unwrap();
     drive_members(&mut group, &log);
@@ -404,7 +407,7 @@ fn a_log_that_has_lost_its_end_may_have_got_back_what_was_replaced_there_which_i
     assert_eq!(group.commit_index(), 3);
 }
 
-fn recovered_from(group: &Group<TestLog>, last: (u64, u64), voters: &[u64]) -> Recovered {
+fn recovered_from(group: &Group<TestLog>, last: LogPosition, voters: &[u64]) -> Recovered {
     let mut found = Recovered { hard_state: group.memory().0, last, ..recovered() };
     found.conf_state.voters = voters.to_vec();
     found
@@ -415,7 +418,7 @@ fn a_commit_index_beyond_what_a_crash_has_left_of_the_log_is_not_believed() {
     let hard_state = HardState { term: 2, commit: 9, ..HardState::default() };
     let log = TestLog::default();
     log.entries.borrow_mut().push(Entry { index: 1, term: 2, ..Entry::default() });
-    let recovered = Recovered { hard_state, last: (1, 2), ..recovered() };
+    let recovered = Recovered { hard_state, last: LogPosition::new(1, 2), ..recovered() };
     let group = Group::new(&options(), recovered, log).unwrap();
     assert_eq!(group.commit_index(), 1);
 }
@@ -440,10 +443,10 @@ fn a_leader_whose_log_contradicts_what_was_committed_here_is_noticed() {
     }
     // What is not in the log any more cannot be compared, but terms only grow.
     let cut = Recovered {
-        truncated: (5, 2),
-        last: (5, 2),
+        truncated: LogPosition::new(5, 2),
+        last: LogPosition::new(5, 2),
         applied: 5,
-        ..recovered_from(&follower(&[1], 1).0, (5, 2), &[1, 2, 3])
+        ..recovered_from(&follower(&[1], 1).0, LogPosition::new(5, 2), &[1, 2, 3])
     };
     for (is_contradiction, message) in
         [(true, append(2, 1, &[(3, 3)])), (false, append(2, 1, &[(3, 2)])), (false, append(2, 1, &[]))]
@@ -463,10 +466,10 @@ fn a_leader_whose_log_contradicts_what_was_committed_here_is_noticed() {
 fn an_acknowledgement_of_more_than_the_leader_has_ever_had_counts_for_nothing() {
     let (mut group, log) = leader_with_a_learner();
     let last = group.last_index();
-    group.step(acknowledged(group.term(), last + 3)).unwrap();
+    group.step(acknowledged(group.term().0, last + 3)).unwrap();
     drive_members(&mut group, &log);
     assert_eq!(group.progress().next().unwrap().matched, 0);
-    group.step(acknowledged(group.term(), last)).unwrap();
+    group.step(acknowledged(group.term().0, last)).unwrap();
     assert_eq!(group.progress().next().unwrap().matched, last);
 }
 
@@ -478,6 +481,6 @@ fn whoever_leads_with_a_log_that_may_have_lost_its_end_makes_it_the_truth() {
     group.campaign().unwrap();
     drive_members(&mut group, &log);
     assert!(group.is_established_leader() && !group.is_recovering());
-    assert_eq!(group.take_new_floor(), Some((0, 0)));
+    assert_eq!(group.take_new_floor(), Some(LogPosition::START));
     assert_eq!(group.take_new_floor(), None);
 }

@@ -2,11 +2,12 @@
 
 use crate::counters::StoreCounters;
 use crate::events::{Events, TabletEventKind};
-use crate::liveness::Liveness;
+use crate::group::proposal::Reroute;
+use crate::group::split::SplitListener;
+use crate::log_progress::LogProgress;
+use crate::options::Durability;
+use crate::peers::liveness::Liveness;
 use crate::planted::Planted;
-use crate::split::SplitListener;
-use crate::stall::LogProgress;
-use crate::store::{Durability, Reroute};
 use diorite_base::{Clock, NodeId, TabletId};
 use diorite_rpc::Transport;
 use parking_lot::Mutex;
@@ -56,7 +57,7 @@ pub(crate) struct Failed {
     pub(crate) needed: u64,
 }
 
-/// Hears of members that need a copy of the data.
+/// Is notified of members that need a copy of the data.
 pub trait CopyRequests: Send + Sync + 'static {
     /// `member` lacks entries of a tablet led here that are no longer in the log; the voters `able` have (nearly) all. Told again and again until it has got a
     /// copy. Must not wait.

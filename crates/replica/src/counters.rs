@@ -1,6 +1,6 @@
 //! What a store counts.
 
-use crate::lease::LeaseChange;
+use crate::group::lease::LeaseChange;
 use diorite_base::measure::{Counter, Histogram};
 use std::sync::atomic::{AtomicU64, Ordering};
 

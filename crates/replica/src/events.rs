@@ -41,7 +41,7 @@ pub enum TabletEventKind {
         term: u64,
     },
     /// This leader has given up its lease so that another may lead.
-    HandedOver {
+    LeadershipReleased {
         /// On which node; none: anybody.
         to: Option<NodeId>,
     },
@@ -82,7 +82,7 @@ pub enum TabletEventKind {
         /// Bytes that were copied.
         bytes: u64,
     },
-    /// It was split: it takes nothing any more.
+    /// It was split: it is sealed.
     Split {
         /// The tablets that take its place.
         children: [TabletId; 2],
@@ -119,8 +119,8 @@ impl fmt::Display for TabletEventKind {
             Self::Opened { applied } => write!(f, "opened, holding the log up to {applied}"),
             Self::Leader { leader, term } => write!(f, "node {} leads in term {term}", leader.0),
             Self::NoLeader { term } => write!(f, "nobody is known to lead in term {term}"),
-            Self::HandedOver { to: Some(to) } => write!(f, "handed leadership over to node {}", to.0),
-            Self::HandedOver { to: None } => f.write_str("gave up leadership"),
+            Self::LeadershipReleased { to: Some(to) } => write!(f, "transferred leadership to node {}", to.0),
+            Self::LeadershipReleased { to: None } => f.write_str("stepped down"),
             Self::Wanted { voters, learners } => {
                 let numbers = |nodes: &[NodeId]| nodes.iter().map(|node| node.0).collect::<Vec<_>>();
                 f.write_str("the catalog wants ")?;
@@ -192,6 +192,6 @@ mod tests {
     fn members_read_as_a_sentence() {
         let members = TabletEventKind::Members { voters: vec![1, 2, 4], outgoing: vec![1, 2, 3], learners: vec![5] };
         assert_eq!(members.to_string(), "voters 1, 2, 4; learners 5; until all know, also 1, 2, 3");
-        assert_eq!(TabletEventKind::HandedOver { to: None }.to_string(), "gave up leadership");
+        assert_eq!(TabletEventKind::LeadershipReleased { to: None }.to_string(), "stepped down");
     }
 }

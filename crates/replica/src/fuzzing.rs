@@ -2,10 +2,10 @@
 //!
 //! Always true: nothing panics, whatever a peer sends or a log holds. Left out: what a store does with it, which the simulation covers.
 
-use crate::entry::mutations;
-use crate::merge::MergeStep;
-use crate::split::{Split, SplitMark};
-use crate::wire::envelopes;
+use crate::group::entry::mutations;
+use crate::group::merge::MergeStep;
+use crate::group::split::{Split, SplitMark};
+use crate::group::wire::envelopes;
 
 /// Reads arbitrary bytes as everything that a peer or a log may hold for a replica.
 ///
@@ -14,7 +14,7 @@ use crate::wire::envelopes;
 /// If a message of a copy comes back as another one.
 pub fn lanes(input: &[u8]) {
     let _ = envelopes(input);
-    crate::copy::check_frame(input);
+    crate::lifecycle::copy::wire::check_frame(input);
     if let Ok(found) = mutations(input) {
         for mutation in found.flatten() {
             if let diorite_base::mutation::Body::Blind(operations) = mutation.body() {

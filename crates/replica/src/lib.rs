@@ -7,76 +7,57 @@
 //!                                 hand outcomes to the sinks, one wake-up per connection
 //! ```
 //!
+//! Three rooms, each of which uses only those below it: `runtime` (threads, queues, log writes), `lifecycle` (how replicas come and go), `group` (one tablet's Raft group).
+//! Beside them `peers`: which other nodes are up, and what their clocks say.
+//!
 //! Always true: a tablet belongs to one worker; only that worker's [`Core`] touches its Raft group and writes its data; a write is answered
 //! after its entry is durable on a quorum and applied here; reads go straight to the data from any thread, while the replica holds the lease.
 //! No timer stands on the write path: a batch is what arrived while the last fsync ran. Rows and CQL are unknown here: mutations are bytes, and
 //! those that read are carried out by an `Evaluator`. A replica that the log can no longer help is given a
-//! copy of another's files (`copy`). Left out: deciding who the members are.
+//! copy of another's files (`lifecycle::copy`). Left out: deciding who the members are.
 
-mod apply;
-mod aside;
-mod catch_up;
-mod clocks;
 mod context;
-mod copy;
-mod core;
 mod counters;
-mod departed;
-mod describe;
-mod disks;
-mod election;
-mod entry;
 mod events;
-mod flush_pace;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
-mod handle;
-mod heart;
-mod lease;
-mod liveness;
-mod members;
-mod merge;
-mod opening;
-mod passing;
+mod group;
+mod lifecycle;
+mod log_progress;
+mod options;
+mod peers;
 mod planted;
 mod prefetch;
-mod queue;
-mod replica;
-mod samples;
-mod scrub;
-mod split;
-mod staleness;
-mod stall;
-mod store;
-mod suspects;
-mod upkeep;
-mod waiters;
-mod wire;
-mod worker;
+mod runtime;
 
-pub use apply::apply_alone;
-pub use aside::SetAside;
-pub use catch_up::{LogAnswer, LogRead};
-pub use clocks::CLOCK_LIMIT_US;
 pub use context::{Context, CopyRequests};
-pub use copy::{ChildOpening, CopyStatus, Openings};
-pub use core::{Core, Input, TICK_NS};
 pub use counters::StoreCounters;
-pub use describe::ReplicaState;
-pub use diorite_raft::{DRIFT_PERMILLE, LEASE_NS};
+pub use diorite_raft::{DRIFT_PERMILLE, LEASE_NS, LogPosition, Term};
 pub use events::{TabletEvent, TabletEventKind};
-pub use handle::{Leadership, Permit, TabletHandle, Visit};
-pub use liveness::{LEAVING, Liveness, PeerListener};
-pub use merge::{
-    CLOSED, Closing, KeyRange, MergeAction, MergeDriver, MergeReply, MergeStep, Merging, Part, Superseded, has_given_up,
-};
+pub use group::apply::apply_alone;
+pub use group::catch_up::{LogAnswer, LogRead};
+pub use group::describe::ReplicaState;
+pub use group::handle::{Leadership, Permit, TabletHandle, Visit};
+pub use group::memory::Memory;
+pub use group::merge::{Closing, KeyRange, MergeReply, MergeStep, Merging, has_given_up};
+pub use group::proposal::{NO_DEADLINE, Proposal, Refused, Reroute};
+pub use group::replica::{Opening, Replica};
+pub use group::sealed::CLOSED;
+pub use group::split::{Split, SplitListener, SplitMark, begin_as_copy, begin_from_log, keep_own};
+pub use group::wanted::Members;
+pub use group::wire::{Envelope, envelopes};
+pub use lifecycle::asides::SetAside;
+pub use lifecycle::copy::meter::CopyStatus;
+pub use lifecycle::merge_driver::{MergeAction, MergeDriver, Part, Superseded};
+pub use lifecycle::openings::{ChildOpening, OnLoaded, OpenTablet, Openings};
+pub use options::{Durability, StoreOptions};
+pub use peers::clocks::CLOCK_LIMIT_US;
+pub use peers::liveness::{LEAVING, Liveness, PeerListener};
 #[doc(hidden)]
 pub use planted::Planted;
-pub use replica::{Members, NO_DEADLINE, Opening, Proposal, Replica};
-pub use scrub::ScrubStatus;
-pub use split::{Split, SplitListener, SplitMark, begin_as_copy, begin_from_log, keep_own};
-pub use store::{Durability, OnLoaded, OpenTablet, Refused, Reroute, Store, StoreOptions};
-pub use wire::{Envelope, envelopes};
+pub use runtime::core::{Core, Input, TICK_NS};
+pub use runtime::scrub::ScrubStatus;
+pub use runtime::store::Store;
 
 #[cfg(test)]
 mod tests;

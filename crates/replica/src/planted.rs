@@ -9,7 +9,7 @@ pub struct Planted {
     pub ignore_restart_wait: bool,
     /// After a restart the last entry that was applied is applied again.
     pub apply_twice: bool,
-    /// A node that led answers reads until it hears of another leader, whether its lease still lasts or not.
+    /// A node that led answers reads until it knows another leader, whether its lease still lasts or not.
     pub answer_without_lease: bool,
     /// A replica that came back without its log votes and campaigns at once.
     pub forget_floor: bool,

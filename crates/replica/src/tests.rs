@@ -14,7 +14,7 @@ mod splits;
 mod transfers;
 
 use super::*;
-use crate::worker::Command;
+use crate::lifecycle::command::Command;
 use diorite_base::limits::Exceeded;
 use diorite_base::mutation::{
     EvaluationContext, EvaluationFailed, Evaluator, Mutation, OperationKind, TabletChanges, TabletView,
@@ -195,7 +195,7 @@ fn plain(tablet: u64) -> OpenTablet {
         tablet: TabletId(tablet),
         evaluator: Arc::new(Merging(Doubler)),
         gc_grace_s: 0,
-        founders: vec![NodeId(1)],
+        initial_voters: vec![NodeId(1)],
         members: Members::default(),
         floor: None,
         values: Values::Rows,
@@ -347,7 +347,7 @@ fn the_log_says_what_time_it_is_and_how_long_deletions_stay() {
     // A leader that is not written to says it by itself.
     handle.set_gc_grace_s(0);
     let before = state();
-    store.inner.queues[handle.worker].command(Command::PassTime(TabletId(1_000)));
+    store.replicas.command(&handle, Command::PassTime(TabletId(1_000)));
     // Answered after that has been written.
     store.describe(TabletId(1_000)).unwrap();
     let after = state();

@@ -88,7 +88,7 @@ impl Node {
             } else if self.disk.found(&life.log, child, &setting.founders[&child], None) {
                 life.open(child, members.clone(), &self.disk.tablets[&child]);
             }
-            life.core().tell_opened(child);
+            life.core().announce_opened(child);
         }
         false
     }

@@ -16,7 +16,7 @@ use crate::splits::KeyRange;
 use diorite_base::mutation::Evaluator;
 use diorite_base::write::{Completion, WriteSink};
 use diorite_base::{Clock, GroupId, NodeId, TabletId};
-use diorite_raft::{ConfState, SupportChange};
+use diorite_raft::{ConfState, LogPosition, SupportChange};
 use diorite_replica::{
     Context, CopyRequests, Core, Durability, Input, LogRead, Members, Merging, Opening, Planted, Replica,
     SplitListener, SplitMark, TabletHandle, envelopes,
@@ -339,7 +339,7 @@ impl Disk {
         log: &SimLog,
         tablet: TabletId,
         founders: &[NodeId],
-        floor: Option<(u64, u64)>,
+        floor: Option<LogPosition>,
     ) -> bool {
         if floor.is_some() && !self.is_logged(tablet) {
             self.prepared.remove(&tablet);
@@ -355,7 +355,7 @@ impl Disk {
         let Ok(recovered) = log.recover(group) else { return false };
         let mut records = MemoryRecords::default();
         let held = recovered.last_acknowledged();
-        if let Some(floor) = floor.filter(|floor| is_new && (floor.1, floor.0) > (held.1, held.0)) {
+        if let Some(floor) = floor.filter(|floor| is_new && *floor > held) {
             let retired = records.retire(group, &recovered.hard_state, floor);
             assert!(retired.is_ok(), "memory takes everything");
         }
@@ -372,7 +372,7 @@ impl Disk {
         let group = GroupId::from(tablet);
         let is_left = self.tablets.remove(&tablet).is_some();
         let Ok(recovered) = self.log.recover(group) else { return };
-        if is_left && (recovered.last.0 > 0 || !recovered.conf_state.voters.is_empty()) {
+        if is_left && (recovered.last.index > 0 || !recovered.conf_state.voters.is_empty()) {
             let mut records = MemoryRecords::default();
             let retired = records.retire(group, &recovered.hard_state, recovered.last_acknowledged());
             assert!(

@@ -7,6 +7,7 @@
 use crate::dice::Dice;
 use crate::scenario::Scenario;
 use diorite_base::{NodeId, TabletId};
+use diorite_raft::LogPosition;
 use diorite_replica::{Members, Split};
 use std::collections::BTreeMap;
 
@@ -54,8 +55,8 @@ impl Placement {
     }
 
     /// What a replica of a child must hold before it votes, if it does not begin with its parent's data.
-    pub fn floor(&self) -> Option<(u64, u64)> {
-        self.origin.map(|(_, index, term)| (index, term))
+    pub fn floor(&self) -> Option<LogPosition> {
+        self.origin.map(|(_, index, term)| LogPosition::new(index, term))
     }
 
     /// Whether requests go to it.

@@ -12,7 +12,7 @@ use crate::program;
 use crate::text;
 use diorite_base::write::WriteReply;
 use diorite_base::{NodeId, TabletId};
-use diorite_replica::{Core, Liveness, Split, SplitMark, TICK_NS};
+use diorite_replica::{Core, Liveness, Split, SplitMark, TICK_NS, Term};
 use diorite_storage::{MemoryTablet, TabletData};
 use std::sync::Arc;
 
@@ -30,9 +30,9 @@ pub enum Step {
     /// The core is to look at what is due.
     Tick,
     /// A read that has begun takes its value.
-    ReadValue(Asked, u64),
+    ReadValue(Asked, Term),
     /// A read ends.
-    ReadEnd(Asked, u64, program::Value),
+    ReadEnd(Asked, Term, program::Value),
     /// What a member lacks is read from the log.
     ReadLog,
     /// A tablet is flushed, and its log cut.
@@ -67,7 +67,7 @@ impl Command {
         match self {
             Self::Truncate(tablet, flushed, force) => core.truncate(tablet, flushed, force),
             Self::Split(tablet, split) => core.split(tablet, &split),
-            Self::Release => core.release_all(),
+            Self::Release => core.step_down_for_stop(),
         }
     }
 }

@@ -9,6 +9,7 @@ use crate::program;
 use crate::rows::{FIRST_ROW_TOKEN, RowEvent};
 use diorite_base::write::KvError;
 use diorite_base::{NodeId, TabletId};
+use diorite_replica::Term;
 use diorite_storage::TabletData;
 
 const US: u64 = 1_000;
@@ -106,7 +107,7 @@ impl Cluster {
         if self.dice.chance(50) { self.dice.milliseconds(0, 5) } else { 0 }
     }
 
-    pub(crate) fn read_value(&mut self, asked: Asked, term: u64) {
+    pub(crate) fn read_value(&mut self, asked: Asked, term: Term) {
         let Some(life) = self.life(asked.node) else { return };
         let Ask::Read(key) = asked.ask else { return };
         // A replica that was closed meanwhile says nothing more.
@@ -119,7 +120,7 @@ impl Cluster {
         self.pause_in_read(asked.node, true);
     }
 
-    pub(crate) fn read_end(&mut self, asked: Asked, term: u64, value: program::Value) {
+    pub(crate) fn read_end(&mut self, asked: Asked, term: Term, value: program::Value) {
         let now_ns = self.now_ns();
         let Some(life) = self.life(asked.node) else { return };
         let answer = match life.handles.get(&asked.target).map(|handle| handle.finish_read(term)) {
@@ -184,6 +185,6 @@ impl Cluster {
     }
 }
 
-fn begin_read(life: &crate::node::Life, tablet: TabletId) -> Result<u64, KvError> {
+fn begin_read(life: &crate::node::Life, tablet: TabletId) -> Result<Term, KvError> {
     life.handles.get(&tablet).ok_or(KvError::NoSuchTablet(tablet))?.begin_read()
 }

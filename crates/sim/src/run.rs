@@ -173,7 +173,7 @@ fn states(cluster: &Cluster) -> Vec<State> {
             tablet: *tablet,
             has_leaseholder: handles().any(|(_, handle)| handle.check(Permit::Lease).is_ok()),
             is_placed: is_wanted(&holders)
-                && handles().any(|(_, handle)| handle.settled().is_some_and(|voters| is_wanted(&voters))),
+                && handles().any(|(_, handle)| handle.committed_voters().is_some_and(|voters| is_wanted(&voters))),
             applied: handles()
                 .map(|(_, handle)| handle.data().applied_state().map_or(0, |state| state.index))
                 .collect(),

@@ -159,7 +159,7 @@ impl Cluster {
     /// The voters of a tablet, if its leader says that they are those that it has heard are wanted.
     pub fn settled(&self, tablet: TabletId) -> Option<Vec<NodeId>> {
         let running = self.nodes.values().filter(|node| !node.is_paused).filter_map(|node| node.life.as_ref());
-        running.filter_map(|life| life.handles.get(&tablet)?.settled()).next()
+        running.filter_map(|life| life.handles.get(&tablet)?.committed_voters()).next()
     }
 
     /// Lets leaders split what is to be split, and tell again what they have split.

@@ -4,7 +4,7 @@ use crate::applied::AppliedState;
 use crate::error::StorageError;
 use crate::tablet::ScanRange;
 use diorite_base::GroupId;
-use diorite_raft::{ConfState, Entry, HardState, LogReader, Recovered};
+use diorite_raft::{ConfState, Entry, HardState, LogPosition, LogReader, Recovered};
 use std::ops::Deref;
 use std::sync::Arc;
 
@@ -61,9 +61,9 @@ pub trait LogRecords: Default + Send {
     fn remove(&mut self, group: GroupId);
     /// Drops all of a group's records but what a replica that goes away must be remembered for, should it ever come back: its term and vote, and index
     /// and term of the last entry that it may have acknowledged.
-    fn retire(&mut self, group: GroupId, state: &HardState, floor: (u64, u64)) -> Result<(), StorageError>;
+    fn retire(&mut self, group: GroupId, state: &HardState, floor: LogPosition) -> Result<(), StorageError>;
     /// Records how far a group's replica may have acknowledged ([`Recovered::floor`]).
-    fn set_floor(&mut self, group: GroupId, floor: (u64, u64)) -> Result<(), StorageError>;
+    fn set_floor(&mut self, group: GroupId, floor: LogPosition) -> Result<(), StorageError>;
     /// Whether there is nothing to write.
     fn is_empty(&self) -> bool;
 }

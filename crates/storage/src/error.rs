@@ -1,5 +1,6 @@
 //! Storage errors, sorted by what the operator or caller can do.
 
+use diorite_raft::{GroupError, LogReadError};
 use rust_rocksdb::ErrorKind;
 use std::path::PathBuf;
 use thiserror::Error;
@@ -77,5 +78,21 @@ impl From<raft_engine::Error> for StorageError {
             }
             error => StorageError::Log(error.to_string()),
         }
+    }
+}
+
+impl From<LogReadError> for StorageError {
+    fn from(error: LogReadError) -> Self {
+        match error {
+            LogReadError::Damaged(reason) => Self::Corrupt(reason),
+            LogReadError::Failed(reason) => Self::Log(reason),
+        }
+    }
+}
+
+impl From<GroupError> for StorageError {
+    fn from(error: GroupError) -> Self {
+        let kind = if error.is_damage() { Self::Corrupt } else { Self::Log };
+        kind(error.to_string())
     }
 }

@@ -4,7 +4,7 @@
 use super::*;
 use crate::log_files::{Durable, numbered};
 use diorite_base::GroupId;
-use diorite_raft::{ConfState, Entry, HardState, LogReader, UNKNOWN_FLOOR};
+use diorite_raft::{ConfState, Entry, HardState, LogPosition, LogReader, UNKNOWN_FLOOR};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::fs;
@@ -122,9 +122,9 @@ fn judge(home: &Path, promised: &Promised) -> Found {
             worst = if worst == Found::Damaged { worst } else { Found::Doubt };
             continue;
         }
-        assert_eq!(found.last.0, entries.len() as u64, "{group} has lost entries, and nobody knows");
+        assert_eq!(found.last.index, entries.len() as u64, "{group} has lost entries, and nobody knows");
         assert_eq!(found.hard_state.term, state.term, "{group} has lost its vote, and nobody knows");
-        match log.reader(*group).entries(1, found.last.0 + 1, u64::MAX) {
+        match log.reader(*group).entries(1, found.last.index + 1, u64::MAX) {
             Ok(read) => assert!(read == *entries, "{group} holds something else"),
             Err(_) => worst = Found::Unreadable,
         }
@@ -180,11 +180,11 @@ fn a_damaged_block_before_the_last_is_known_for_what_it_is() {
         // A replica that is made anew forgets it, the others do not.
         let log = open(home.path());
         let mut batch = LogBatch::default();
-        batch.retire(GroupId(1), &HardState::default(), (9, 9)).unwrap();
+        batch.retire(GroupId(1), &HardState::default(), LogPosition::new(9, 9)).unwrap();
         log.write(&mut batch, true).unwrap();
         drop(log);
         let log = open(home.path());
-        assert_eq!((log.damage(GroupId(1)), log.recover(GroupId(1)).unwrap().floor), (None, (9, 9)));
+        assert_eq!((log.damage(GroupId(1)), log.recover(GroupId(1)).unwrap().floor), (None, LogPosition::new(9, 9)));
         assert!(log.damage(GroupId(2)).is_some());
     }
 }
@@ -252,7 +252,7 @@ fn a_write_that_was_cut_is_never_taken_for_damage() {
             let recovered = log.recover(*group);
             let is_in_doubt = recovered.as_ref().is_ok_and(|recovered| recovered.floor == UNKNOWN_FLOOR);
             // What was acknowledged can be read, and what is left behind it.
-            let last = recovered.unwrap().last.0;
+            let last = recovered.unwrap().last.index;
             assert!(last >= entries.len() as u64, "{seed}");
             let left = log.reader(*group).entries(1, last + 1, u64::MAX).unwrap();
             assert!(left[..entries.len()] == *entries && left.len() as u64 == last, "{seed}");
@@ -338,7 +338,7 @@ fn the_files_of_a_log_that_cannot_be_opened_stay_until_nobody_needs_them() {
     for (group, (state, _)) in &promised {
         let found = log.recover(*group).unwrap();
         assert_eq!((found.hard_state.term, found.hard_state.vote), (state.term, state.vote), "it can still be read");
-        assert_eq!((found.floor, found.last), (UNKNOWN_FLOOR, (0, 0)));
+        assert_eq!((found.floor, found.last), (UNKNOWN_FLOOR, LogPosition::START));
     }
     let aside = image.path().join("damaged-0");
     log.forget_damaged_files().unwrap();

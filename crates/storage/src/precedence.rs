@@ -17,7 +17,7 @@ thread_local! {
 }
 
 /// From now on the calling thread makes way for others. Where that cannot be had, it works as it did.
-pub fn make_way() {
+pub fn lower_priority() {
     if MAKES_WAY.replace(true) {
         return;
     }
@@ -42,8 +42,8 @@ mod tests {
         let before = nice();
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                make_way();
-                make_way();
+                lower_priority();
+                lower_priority();
                 assert_eq!(nice(), (before + NICER).min(19));
             });
         });

@@ -16,7 +16,7 @@ use crate::log_damage::Folder;
 use crate::log_files::{Durable, LogFiles};
 use crate::recorded::RecordedEntry;
 use diorite_base::GroupId;
-use diorite_raft::{ConfState, Entry, HardState, LogReader, Recovered, UNKNOWN_FLOOR};
+use diorite_raft::{ConfState, Entry, HardState, LogPosition, LogReadError, LogReader, Recovered, UNKNOWN_FLOOR};
 use parking_lot::{Condvar, Mutex};
 use raft_engine::{Command, Config, LogBatch as EngineBatch, MessageExt, ReadableSize};
 use std::collections::BTreeSet;
@@ -52,7 +52,7 @@ impl MessageExt for Entries {
 #[derive(Debug, Clone, Copy, Default)]
 struct Cut {
     /// Index and term of the last one.
-    last: (u64, u64),
+    last: LogPosition,
     /// The log held no other.
     was_all: bool,
 }
@@ -60,11 +60,11 @@ struct Cut {
 impl Cut {
     /// Whether the last entry that the engine holds was replaced or cut before this.
     fn is_older(&self, recorded: &RecordedEntry) -> bool {
-        recorded.entry.term < self.last.1 || (self.was_all && recorded.commit < self.last.0)
+        recorded.entry.term < self.last.term || (self.was_all && recorded.commit < self.last.index)
     }
 }
 
-fn position((index, term): (u64, u64)) -> Vec<u8> {
+fn position(LogPosition { index, term }: LogPosition) -> Vec<u8> {
     let mut value = index.to_le_bytes().to_vec();
     value.extend_from_slice(&term.to_le_bytes());
     value
@@ -107,7 +107,7 @@ impl LogRecords for LogBatch {
     }
 
     fn truncate_to(&mut self, group: GroupId, index: u64, term: u64, is_end: bool) -> Result<(), StorageError> {
-        let mut record = position((index, term));
+        let mut record = position(LogPosition::new(index, term));
         record.push(u8::from(is_end));
         self.inner.put(group.0, TRUNCATED.to_vec(), record)?;
         self.inner.add_command(group.0, Command::Compact { index: index + 1 });
@@ -126,13 +126,13 @@ impl LogRecords for LogBatch {
         self.inner.add_command(group.0, Command::Clean);
     }
 
-    fn retire(&mut self, group: GroupId, state: &HardState, floor: (u64, u64)) -> Result<(), StorageError> {
+    fn retire(&mut self, group: GroupId, state: &HardState, floor: LogPosition) -> Result<(), StorageError> {
         self.remove(group);
         self.set_hard_state(group, state)?;
         self.set_floor(group, floor)
     }
 
-    fn set_floor(&mut self, group: GroupId, floor: (u64, u64)) -> Result<(), StorageError> {
+    fn set_floor(&mut self, group: GroupId, floor: LogPosition) -> Result<(), StorageError> {
         Ok(self.inner.put(group.0, FLOOR.to_vec(), position(floor))?)
     }
 
@@ -320,11 +320,11 @@ impl RaftLog {
                 Err(StorageError::Corrupt(_)) => continue,
                 Err(error) => return Err(error),
             };
-            if last > cut.last.0 && newest.is_none() {
-                tracing::warn!(%group, after = cut.last.0, last, "entries that were replaced are back in the raft log: they are dropped again");
+            if last > cut.last.index && newest.is_none() {
+                tracing::warn!(%group, after = cut.last.index, last, "entries that were replaced are back in the raft log: they are dropped again");
                 batch.add_command(group.0, Command::Compact { index: last + 1 });
-            } else if first <= cut.last.0 {
-                batch.add_command(group.0, Command::Compact { index: cut.last.0 + 1 });
+            } else if first <= cut.last.index {
+                batch.add_command(group.0, Command::Compact { index: cut.last.index + 1 });
             }
         }
         // Not durable: the next start does it again.
@@ -406,7 +406,7 @@ impl RaftLog {
         let last = match self.last_entry(group, &cut)? {
             Some(recorded) => {
                 hard_state.commit = hard_state.commit.max(recorded.commit);
-                (recorded.entry.index, recorded.entry.term)
+                LogPosition::from(&recorded.entry)
             }
             None => truncated,
         };
@@ -424,7 +424,7 @@ impl RaftLog {
     ///
     /// # Errors
     /// If its term and vote cannot be read. How far it has acknowledged is not known then if its entries cannot.
-    pub fn memory(&self, group: GroupId) -> Result<(HardState, (u64, u64)), StorageError> {
+    pub fn memory(&self, group: GroupId) -> Result<(HardState, LogPosition), StorageError> {
         let state = self.engine.get_message::<HardState>(group.0, HARD_STATE)?.unwrap_or_default();
         let floor = self.recover(group).map_or(UNKNOWN_FLOOR, |recovered| recovered.last_acknowledged());
         Ok((state, floor))
@@ -432,7 +432,9 @@ impl RaftLog {
 
     /// The last entry of the log; `None` if there is none after what was cut.
     fn last_entry(&self, group: GroupId, cut: &Cut) -> Result<Option<RecordedEntry>, StorageError> {
-        let Some(index) = self.engine.last_index(group.0).filter(|&index| index > cut.last.0) else { return Ok(None) };
+        let Some(index) = self.engine.last_index(group.0).filter(|&index| index > cut.last.index) else {
+            return Ok(None);
+        };
         let recorded = self.engine.get_entry::<Entries>(group.0, index)?;
         let recorded = recorded.ok_or_else(|| StorageError::Corrupt(format!("{group} lacks entry {index}")))?;
         Ok(Some(recorded).filter(|recorded| !cut.is_older(recorded)))
@@ -464,12 +466,12 @@ impl RaftLog {
         Ok(concerned.len())
     }
 
-    /// An index and a term; `(0, 0)` if there is no such record.
-    fn position(&self, group: GroupId, key: &[u8]) -> Result<(u64, u64), StorageError> {
-        let Some(value) = self.engine.get(group.0, key) else { return Ok((0, 0)) };
+    /// A place in the log; [`LogPosition::START`] if there is no such record.
+    fn position(&self, group: GroupId, key: &[u8]) -> Result<LogPosition, StorageError> {
+        let Some(value) = self.engine.get(group.0, key) else { return Ok(LogPosition::START) };
         let mut reader = diorite_base::bytes::Reader::new(&value);
         let corrupt = |_| StorageError::Corrupt(format!("record {} of {group}", key.escape_ascii()));
-        Ok((reader.u64().map_err(corrupt)?, reader.u64().map_err(corrupt)?))
+        Ok(LogPosition::new(reader.u64().map_err(corrupt)?, reader.u64().map_err(corrupt)?))
     }
 
     /// All groups that have records here.
@@ -531,12 +533,16 @@ pub struct GroupReader {
 }
 
 impl LogReader for GroupReader {
-    fn entries(&self, low: u64, high: u64, max_bytes: u64) -> Result<Vec<Entry>, String> {
+    fn entries(&self, low: u64, high: u64, max_bytes: u64) -> Result<Vec<Entry>, LogReadError> {
         let mut recorded = Vec::new();
         let max_bytes = usize::try_from(max_bytes).unwrap_or(usize::MAX);
-        self.engine
-            .fetch_entries_to::<Entries>(self.group.0, low, high, Some(max_bytes), &mut recorded)
-            .map_err(|error| error.to_string())?;
+        self.engine.fetch_entries_to::<Entries>(self.group.0, low, high, Some(max_bytes), &mut recorded).map_err(
+            |error| {
+                let error = StorageError::from(error);
+                let kind = if error.is_damage() { LogReadError::Damaged } else { LogReadError::Failed };
+                kind(error.to_string())
+            },
+        )?;
         Ok(recorded.into_iter().map(|recorded| recorded.entry).collect())
     }
 }

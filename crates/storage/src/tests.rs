@@ -3,7 +3,7 @@
 
 use super::*;
 use diorite_base::{Clock, GroupId, Horizon, SystemClock};
-use diorite_raft::{Entry, LogReader};
+use diorite_raft::{Entry, LogPosition, LogReader};
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use uuid::Uuid;
@@ -271,15 +271,15 @@ fn the_log_keeps_truncates_and_forgets() {
     }
     let log = RaftLog::open(home.path(), 64 << 20, &[]).unwrap();
     let recovered = log.recover(one).unwrap();
-    assert_eq!((recovered.truncated, recovered.last), ((4, 3), (10, 3)));
+    assert_eq!((recovered.truncated, recovered.last), (LogPosition::new(4, 3), LogPosition::new(10, 3)));
     assert_eq!(recovered.hard_state.commit, 8, "what went with the last entries");
     let entries = log.reader(one).entries(5, 8, u64::MAX).unwrap();
     assert_eq!(entries.iter().map(|entry| entry.index).collect::<Vec<_>>(), [5, 6, 7]);
-    assert_eq!(log.recover(two).unwrap().last, (0, 0));
+    assert_eq!(log.recover(two).unwrap().last, LogPosition::START);
     let mut batch = LogBatch::default();
     batch.truncate_to(one, 10, 3, true).unwrap();
     log.write(&mut batch, true).unwrap();
-    assert_eq!(log.recover(one).unwrap().last, (10, 3), "an empty log remembers where it ended");
+    assert_eq!(log.recover(one).unwrap().last, LogPosition::new(10, 3), "an empty log remembers where it ended");
 }
 
 /// Writes so much of a group that files are purged, and with them what others have in them.
@@ -318,11 +318,11 @@ fn a_log_that_was_cut_to_its_end_goes_on_after_a_restart_whatever_was_purged() {
         fill(&log, busy, 201);
     }
     let log = RaftLog::open(home.path(), 1 << 20, &[]).unwrap();
-    assert_eq!(log.recover(quiet).unwrap().last, (12, 3));
+    assert_eq!(log.recover(quiet).unwrap().last, LogPosition::new(12, 3));
     let mut batch = LogBatch::default();
     batch.append(quiet, &[entry(13, 4)], 12).unwrap();
     log.write(&mut batch, true).unwrap();
-    assert_eq!(log.recover(quiet).unwrap().last, (13, 4));
+    assert_eq!(log.recover(quiet).unwrap().last, LogPosition::new(13, 4));
     assert_eq!(log.reader(quiet).entries(13, 14, u64::MAX).unwrap(), [entry(13, 4)]);
 }
 
@@ -349,11 +349,11 @@ fn entries_that_were_replaced_do_not_come_back_when_what_replaced_them_was_cut_a
             fill(&log, busy, 201);
         }
         let log = RaftLog::open(home.path(), 1 << 20, &[]).unwrap();
-        assert_eq!(log.recover(quiet).unwrap().last, (8, term), "restarted: {restarts}");
+        assert_eq!(log.recover(quiet).unwrap().last, LogPosition::new(8, term), "restarted: {restarts}");
         let mut batch = LogBatch::default();
         batch.append(quiet, &[entry(9, 5)], 8).unwrap();
         log.write(&mut batch, true).unwrap();
-        assert_eq!(log.recover(quiet).unwrap().last, (9, 5));
+        assert_eq!(log.recover(quiet).unwrap().last, LogPosition::new(9, 5));
         assert!(log.reader(quiet).entries(10, 11, u64::MAX).is_err());
     }
 }
@@ -421,12 +421,12 @@ fn files_that_were_prepared_take_the_entries_and_give_them_back() {
         std::fs::copy(file.path(), other.path().join(file.file_name())).unwrap();
     }
     let left = RaftLog::open(other.path(), LIMIT, &[]).unwrap();
-    assert_eq!(left.recover(group).unwrap().last, (last, 1));
+    assert_eq!(left.recover(group).unwrap().last, LogPosition::new(last, 1));
     assert!(left.reader(group).entries(1, last + 1, u64::MAX).unwrap() == expected(last));
     drop(log);
 
     let log = RaftLog::open(home.path(), LIMIT, &[]).unwrap();
-    assert_eq!(log.recover(group).unwrap().last, (last, 1));
+    assert_eq!(log.recover(group).unwrap().last, LogPosition::new(last, 1));
     let last = fill(&log);
     assert!(log.reader(group).entries(1, last + 1, u64::MAX).unwrap() == expected(last));
 }
@@ -460,14 +460,17 @@ fn a_replica_that_went_away_is_remembered_and_may_come_back_from_the_first_entry
         batch.append(group, &held(1..=10, 3), 0).unwrap();
         batch.truncate_to(group, 4, 3, false).unwrap();
         log.write(&mut batch, true).unwrap();
-        batch.retire(group, &vote, (10, 3)).unwrap();
+        batch.retire(group, &vote, LogPosition::new(10, 3)).unwrap();
         log.write(&mut batch, true).unwrap();
         log.purge().unwrap();
     }
     {
         let log = RaftLog::open(home.path(), 64 << 20, &[]).unwrap();
         let recovered = log.recover(group).unwrap();
-        assert_eq!((recovered.truncated, recovered.last, recovered.floor), ((0, 0), (0, 0), (10, 3)));
+        assert_eq!(
+            (recovered.truncated, recovered.last, recovered.floor),
+            (LogPosition::START, LogPosition::START, LogPosition::new(10, 3))
+        );
         assert_eq!(recovered.hard_state, vote);
         assert!(recovered.conf_state.voters.is_empty());
         let mut batch = LogBatch::default();
@@ -476,7 +479,10 @@ fn a_replica_that_went_away_is_remembered_and_may_come_back_from_the_first_entry
     }
     let log = RaftLog::open(home.path(), 64 << 20, &[]).unwrap();
     let recovered = log.recover(group).unwrap();
-    assert_eq!((recovered.truncated, recovered.last, recovered.floor), ((0, 0), (3, 4), (10, 3)));
+    assert_eq!(
+        (recovered.truncated, recovered.last, recovered.floor),
+        (LogPosition::START, LogPosition::new(3, 4), LogPosition::new(10, 3))
+    );
     assert_eq!(log.reader(group).entries(1, 4, u64::MAX).unwrap(), held(1..=3, 4));
 }
 

@@ -151,7 +151,7 @@ impl Operations {
         }
         let range = Tokens::of(&self.catalog.served(), tablet).ok_or(Broken::Gone)?.keys();
         // What it replies does not matter: it has abandoned it, now or before.
-        self.write_step(into, &MergeStep::Abandon { from: tablet, number, range }).await?;
+        self.write_step(into, &MergeStep::Discard { from: tablet, number, range }).await?;
         let outcome = self.catalog.propose(&Command::EndCancelledMerge { tablet, number }).await?;
         self.catalog.wait_until_served(outcome.version()).await?;
         tracing::info!(event = "merge", %tablet, %into, "nothing is left of a merge that was cancelled");

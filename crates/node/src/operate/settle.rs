@@ -81,7 +81,8 @@ impl Operations {
         let moving =
             catalog.tablets_on(self.node).filter(|(_, placement)| placement.is_moving() || placement.origin.is_some());
         let due = moving.filter(|(tablet, placement)| placement.origin.is_none() || begun.contains(tablet));
-        let settled = due.filter_map(|(tablet, _)| Some(SettledTablet { tablet, voters: self.store.settled(tablet)? }));
+        let settled =
+            due.filter_map(|(tablet, _)| Some(SettledTablet { tablet, voters: self.store.committed_voters(tablet)? }));
         settled.take(AT_ONCE).collect()
     }
 }

@@ -214,7 +214,7 @@ impl Cluster {
             tablet,
             evaluator: Arc::new(TabletEvaluator),
             gc_grace_s: 0,
-            founders: voters.clone(),
+            initial_voters: voters.clone(),
             floor: None,
             members: Members { voters, learners: Vec::new() },
             values: Values::Rows,

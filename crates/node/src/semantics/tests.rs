@@ -11,7 +11,7 @@ use content::{Content, content, reply};
 use diorite_base::Horizon;
 use diorite_base::mutation::time_passes;
 use diorite_query::program::TabletEvaluator;
-use diorite_replica::apply_alone;
+use diorite_replica::{LogPosition, apply_alone};
 use diorite_storage::{
     AppliedState, CompactionStyle, CompactionVerdict, MemoryTablet, Shared, StorageOptions, Tablet, TabletData,
     ValueSemantics, Values,
@@ -130,7 +130,7 @@ impl Reference {
     }
 
     fn append(&mut self, entry: Vec<u8>) {
-        let at = (self.entries.len() as u64 + 1, 1);
+        let at = LogPosition::new(self.entries.len() as u64 + 1, 1);
         let answered = apply_alone(&self.tablet, &TabletEvaluator, at, &entry).unwrap();
         self.replies.push(reply(&answered));
         self.entries.push(entry);
@@ -141,7 +141,7 @@ impl Reference {
         let from = data.applied_state().unwrap().index as usize;
         for (at, entry) in self.entries.iter().enumerate().skip(from) {
             let index = at as u64 + 1;
-            let answered = apply_alone(data, &TabletEvaluator, (index, 1), entry).unwrap();
+            let answered = apply_alone(data, &TabletEvaluator, LogPosition::new(index, 1), entry).unwrap();
             let (found, expected) = (reply(&answered), self.replies[at].clone());
             if found != expected {
                 return Err(Difference::Reply { index, found, expected });
@@ -261,7 +261,7 @@ fn lags_behind_a_condition(semantics: Arc<dyn ValueSemantics>, wall_s: &AtomicU3
     let home = tempfile::tempdir().unwrap();
     let mut tablet = OnDisk::open(&shared(semantics), CompactionStyle::SizeTiered, home.path().join("1"));
     let apply = |tablet: &OnDisk, index: u64, entry: &[u8]| {
-        reply(&apply_alone(tablet.data(), &TabletEvaluator, (index, 1), entry).unwrap())
+        reply(&apply_alone(tablet.data(), &TabletEvaluator, LogPosition::new(index, 1), entry).unwrap())
     };
     apply(&tablet, 1, &time_passes(BEGIN_US, 5));
     apply(&tablet, 2, &actions::value_that_expires_after(10).entry(BEGIN_US + 1));
@@ -290,7 +290,7 @@ fn what_has_expired_goes_once_the_log_knows() {
     let stored = |tablet: &OnDisk| tablet.data().get(&actions::key_of_first_row()).unwrap().is_some();
     assert!(stored(&tablet) && tablet.data().awaits_time(), "nothing in the log says that it has expired");
     let entry = time_passes(BEGIN_US + 60_000_000, 5);
-    apply_alone(tablet.data(), &TabletEvaluator, (3, 1), &entry).unwrap();
+    apply_alone(tablet.data(), &TabletEvaluator, LogPosition::new(3, 1), &entry).unwrap();
     tablet.flush();
     tablet.compact(1);
     assert!(!stored(&tablet) && !tablet.data().awaits_time());
@@ -309,7 +309,7 @@ fn appends_are_in_the_order_of_the_log_and_those_of_earlier_versions_where_they_
     let second = actions::append(5, false).entry(BEGIN_US)[9..].to_vec();
     entries.push([actions::append(4, false).entry(BEGIN_US + 4), second].concat());
     for (index, entry) in (1..).zip(&entries) {
-        apply_alone(tablet.data(), &TabletEvaluator, (index, 1), entry).unwrap();
+        apply_alone(tablet.data(), &TabletEvaluator, LogPosition::new(index, 1), entry).unwrap();
     }
     let rows = content(tablet.data(), 0);
     let values: Vec<u8> = rows[0].2.iter().map(|(.., value)| value[0]).collect();
@@ -326,7 +326,7 @@ fn what_a_log_from_the_future_has_let_expire_stays_until_it_is_time() {
     run(&actions, &mut tablet, &AtomicU32::new(0)).unwrap();
     // A clock that was a day ahead.
     let entry = time_passes(BEGIN_US + 86_400_000_000, 5);
-    apply_alone(tablet.data(), &TabletEvaluator, (3, 1), &entry).unwrap();
+    apply_alone(tablet.data(), &TabletEvaluator, LogPosition::new(3, 1), &entry).unwrap();
     let is_stored_at = |second| {
         shared.set_present_s(second);
         tablet.flush();
@@ -349,14 +349,14 @@ fn deletions_go_where_clients_give_timestamps_once_all_files_are_merged_in_level
             time_passes(BEGIN_US + 60_000_000, 5),
         ];
         for (index, entry) in (1..).zip(&entries) {
-            apply_alone(tablet.data(), &TabletEvaluator, (index, 1), entry).unwrap();
+            apply_alone(tablet.data(), &TabletEvaluator, LogPosition::new(index, 1), entry).unwrap();
             tablet.flush();
         }
         assert!(tablet.data().get(&actions::key_of_first_row()).unwrap().is_some());
         // What is a merge of several writes becomes one value first; and only what has changed is compacted.
         for index in 5..8 {
             let entry = time_passes(BEGIN_US + 60_000_000 + index as i64, 5);
-            apply_alone(tablet.data(), &TabletEvaluator, (index, 1), &entry).unwrap();
+            apply_alone(tablet.data(), &TabletEvaluator, LogPosition::new(index, 1), &entry).unwrap();
             tablet.flush();
             tablet.compact(1);
         }

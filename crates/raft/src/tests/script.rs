@@ -72,9 +72,9 @@ fn number(word: &str) -> u64 {
     word.parse().unwrap_or_else(|_| panic!("{word} is not a number"))
 }
 
-fn position(word: &str) -> (u64, u64) {
+fn position(word: &str) -> LogPosition {
     let (index, term) = word.split_once('/').unwrap_or_else(|| panic!("{word} is not index/term"));
-    (number(index), number(term))
+    LogPosition::new(number(index), number(term))
 }
 
 fn list(ids: &[u64]) -> String {
@@ -161,11 +161,11 @@ impl Script {
 
     fn start(&mut self, id: u64) {
         let member = self.members.get_mut(&id).unwrap();
-        let last = member.disk.log.entries.borrow().last().map(|entry| (entry.index, entry.term));
+        let last = member.disk.log.entries.borrow().last().map(LogPosition::from);
         member.disk.recovered.last = last.unwrap_or(member.disk.recovered.truncated);
         let options = GroupOptions { replica: id, announces_commits: true };
         let group = Group::new(&options, member.disk.recovered.clone(), member.disk.log.clone()).unwrap();
-        member.shown = (StateRole::Follower, group.term(), 0);
+        member.shown = (StateRole::Follower, group.term().0, 0);
         member.group = Some(group);
     }
 
@@ -271,7 +271,8 @@ impl Script {
     fn note_floor(&mut self, id: u64) {
         if let Some(floor) = self.group(id).take_new_floor() {
             self.disk(id).recovered.floor = floor;
-            let floor = if floor == UNKNOWN_FLOOR { "unknown".to_owned() } else { format!("{}/{}", floor.0, floor.1) };
+            let floor =
+                if floor == UNKNOWN_FLOOR { "unknown".to_owned() } else { format!("{}/{}", floor.index, floor.term) };
             self.say(format!("{id}: floor is {floor}"));
         }
     }
@@ -279,20 +280,20 @@ impl Script {
     fn show_role(&mut self, id: u64) {
         let member = self.members.get_mut(&id).unwrap();
         let Some(group) = &member.group else { return };
-        let now = (group.node.raft.state, group.term(), group.leader());
+        let now = (group.node.raft.state, group.term().0, group.leader());
         if member.shown == now {
             return;
         }
         member.shown = now;
         if group.is_leader() {
-            let other = *self.leaders.entry(group.term()).or_insert(id);
+            let other = *self.leaders.entry(group.term().0).or_insert(id);
             assert_eq!(other, id, "two leaders of one term");
         }
         self.say(format!("{id}: {}", show_role(now)));
     }
 
     /// Delivers everything, and all that follows from it.
-    fn settle(&mut self) {
+    fn run_to_rest(&mut self) {
         let ids: Vec<u64> = self.members.keys().copied().collect();
         ids.into_iter().for_each(|id| self.turn(id));
         while !self.is_held {
@@ -337,13 +338,13 @@ impl Script {
             "copy" => self.copy(ids[0], ids[1]),
             _ => self.fault(words[0], &ids),
         }
-        self.settle();
+        self.run_to_rest();
         self.check_leaders();
     }
 
     fn elect(&mut self, id: u64) {
         self.group(id).campaign().unwrap();
-        self.settle();
+        self.run_to_rest();
         self.out.clear();
         let role = self.members[&id].shown;
         self.say(format!("{id}: {}", show_role(role)));
@@ -381,7 +382,7 @@ impl Script {
     fn truncate(&mut self, id: u64, index: u64) -> Result<(), GroupError> {
         if let Some(term) = self.group(id).truncate_to(index)? {
             let disk = self.disk(id);
-            disk.recovered.truncated = (index, term);
+            disk.recovered.truncated = LogPosition::new(index, term);
             disk.log.entries.borrow_mut().retain(|entry| entry.index > index);
         }
         Ok(())
@@ -397,12 +398,12 @@ impl Script {
         self.stop(to);
         let disk = self.disk(to);
         disk.log.entries.borrow_mut().clear();
-        let truncated = (applied, term);
+        let truncated = LogPosition::new(applied, term);
         disk.recovered =
             Recovered { hard_state, conf_state: members, truncated, last: truncated, applied, ..Recovered::default() };
         self.start(to);
         let group = self.group(to);
-        let term = group.term();
+        let term = group.term().0;
         group.node.raft.become_follower(term, leader);
         let acknowledgement: Vec<_> = group.acknowledge_copy().into_iter().collect();
         self.send(acknowledgement);
@@ -473,10 +474,13 @@ impl Script {
         for word in &words[3..] {
             match word.split_once('=').expect("name=value") {
                 ("term", value) => message.term = number(value),
-                ("prev" | "last", value) => (message.index, message.log_term) = position(value),
+                ("prev" | "last", value) => {
+                    let LogPosition { index, term } = position(value);
+                    (message.index, message.log_term) = (index, term);
+                }
                 ("commit", value) => message.commit = number(value),
                 (_, value) => message.entries.extend(value.split(',').map(|value| {
-                    let (index, term) = position(value);
+                    let LogPosition { index, term } = position(value);
                     Entry { index, term, data: b"forged".to_vec().into(), ..Entry::default() }
                 })),
             }
@@ -492,8 +496,8 @@ impl Script {
                 lines.push(format!("{id}: down"));
                 continue;
             };
-            let (index, term) = group.last();
-            let role = show_role((group.node.raft.state, group.term(), group.leader()));
+            let LogPosition { index, term } = group.last();
+            let role = show_role((group.node.raft.state, group.term().0, group.leader()));
             let recovering = if group.is_recovering() { ", recovering" } else { "" };
             let (commit, members) = (group.commit_index(), show_members(group.members()));
             lines.push(format!("{id}: {role}, last {index}/{term}, commit {commit}, {members}{recovering}"));
@@ -505,7 +509,7 @@ impl Script {
     fn check_leaders(&self) {
         for (id, member) in &self.members {
             let Some(group) = member.group.as_ref().filter(|group| group.is_leader()) else { continue };
-            assert_eq!(self.leaders.get(&group.term()), Some(id), "one leader per term");
+            assert_eq!(self.leaders.get(&group.term().0), Some(id), "one leader per term");
         }
     }
 }

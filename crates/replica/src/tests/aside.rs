@@ -106,7 +106,7 @@ fn an_entry_that_no_replica_can_apply_costs_none_of_them_its_files_and_no_other_
 fn a_log_that_hangs_lets_others_lead_and_its_replicas_go_on_when_it_does() {
     let cluster = three_with(1_000..1_004);
     (1_000..1_004).for_each(|tablet| cluster.add(tablet, 1));
-    let log = &cluster.stores[&1].inner.disks[0].log;
+    let log = &cluster.stores[&1].replicas.disks[0].log;
     log.hang(true);
     // Something that has to be written there, of each thread.
     let (sender, _outcomes) = sync_channel(8);

@@ -1,15 +1,15 @@
 //! Several stores in one process: they elect, replicate, fail over and change members.
 
 use super::*;
-use crate::wire::Envelope;
+use crate::group::wire::Envelope;
 use diorite_base::NodeId;
-use diorite_raft::tells_nothing_new;
+use diorite_raft::is_without_entries;
 use diorite_rpc::{Lane, SendError, Transport};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, RwLock, Weak};
 use std::time::Duration;
 
-/// Founders and wanted voters.
+/// Initial and wanted voters.
 type Placed = (Vec<u64>, Vec<u64>);
 /// A clock that tells the time of so many microseconds ago.
 struct Behind(SystemClock, i64);
@@ -35,7 +35,7 @@ pub(super) struct Hub {
     pub(super) cut: RwLock<Vec<u64>>,
     /// Pairs of nodes between which nothing passes, the lesser one first.
     parted: RwLock<Vec<(u64, u64)>>,
-    /// Founders and wanted voters of tablets that are not of three.
+    /// Initial and wanted voters of tablets that are not of three.
     pub(super) placed: RwLock<BTreeMap<u64, Placed>>,
     /// Tablets that were split, as said by the nodes that led them.
     pub(super) splits: RwLock<Vec<(u64, SplitMark)>>,
@@ -68,7 +68,7 @@ impl Transport for Port {
     }
 }
 
-/// Opens every tablet where it was placed last, or as one of three founders.
+/// Opens every tablet where it was placed last, or as one of three initial voters.
 struct Founded {
     node: u64,
     hub: Arc<Hub>,
@@ -80,7 +80,7 @@ impl Openings for Founded {
             on_opening(self.node);
         }
         let placed = self.hub.placed.read().unwrap().get(&tablet.0).cloned();
-        Some(placed.map_or_else(|| of_three(tablet.0), |(founders, voters)| placed_on(tablet.0, &founders, &voters)))
+        Some(placed.map_or_else(|| of_three(tablet.0), |(initial, voters)| placed_on(tablet.0, &initial, &voters)))
     }
 
     fn child(&self, _parent: TabletId, child: TabletId) -> ChildOpening {
@@ -95,16 +95,16 @@ impl Openings for Founded {
     }
 }
 
-fn placed_on(tablet: u64, founders: &[u64], voters: &[u64]) -> OpenTablet {
+fn placed_on(tablet: u64, initial: &[u64], voters: &[u64]) -> OpenTablet {
     let nodes = |ids: &[u64]| ids.iter().copied().map(NodeId).collect::<Vec<_>>();
     let members = Members { voters: nodes(voters), learners: Vec::new() };
-    OpenTablet { founders: nodes(founders), members, ..plain(tablet) }
+    OpenTablet { initial_voters: nodes(initial), members, ..plain(tablet) }
 }
 
 pub(super) fn of_three(tablet: u64) -> OpenTablet {
     let nodes: Vec<_> = (1..=3).map(NodeId).collect();
     let members = Members { voters: nodes.clone(), learners: Vec::new() };
-    OpenTablet { founders: nodes, members, ..plain(tablet) }
+    OpenTablet { initial_voters: nodes, members, ..plain(tablet) }
 }
 
 pub(super) struct Cluster {
@@ -152,8 +152,8 @@ impl Cluster {
         wait_for(|| Arc::strong_count(&store) == 1);
     }
 
-    pub(super) fn open(&self, node: u64, tablet: u64, founders: &[u64], voters: &[u64]) {
-        let open = placed_on(tablet, founders, voters);
+    pub(super) fn open(&self, node: u64, tablet: u64, initial: &[u64], voters: &[u64]) {
+        let open = placed_on(tablet, initial, voters);
         self.stores[&node].open(vec![open]).unwrap();
     }
 
@@ -248,7 +248,7 @@ fn another_leads_when_the_leader_is_gone_and_the_returned_one_catches_up() {
 
 #[test]
 fn a_leader_whose_clock_is_behind_stamps_after_what_it_took_over() {
-    // As far as clocks may be apart: the hand-over takes less than that.
+    // As far as clocks may be apart: the transfer takes less than that.
     let cluster = Cluster::start_with_clocks(3, 240_000);
     (1..=3).for_each(|node| cluster.open(node, 1_000, &[1, 2, 3], &[1, 2, 3]));
     wait_for(|| cluster.leader(1_000) == Some(1));
@@ -286,7 +286,7 @@ fn a_leader_that_is_cut_off_does_not_answer_once_another_may_lead() {
 }
 
 #[test]
-fn a_leader_that_has_lost_its_quorum_makes_way_for_one_that_has_not() {
+fn a_leader_that_has_lost_its_quorum_steps_down_for_one_that_has_not() {
     let cluster = Cluster::start(5);
     let nodes = [1, 2, 3, 4, 5];
     nodes.into_iter().for_each(|node| cluster.open(node, 1_000, &nodes, &[2, 1, 3, 4, 5]));
@@ -304,7 +304,7 @@ fn a_leader_that_has_lost_its_quorum_makes_way_for_one_that_has_not() {
 }
 
 #[test]
-fn a_group_of_one_grows_to_three_and_survives_its_founder() {
+fn a_group_of_one_grows_to_three_and_survives_its_first_voter() {
     let mut cluster = Cluster::start(3);
     cluster.open(1, 1_000, &[1], &[1]);
     (0..10).for_each(|_| cluster.add(1_000, 1));
@@ -333,7 +333,7 @@ fn writes_to_a_follower_are_refused_with_the_leaders_name() {
 }
 
 #[test]
-fn a_leader_that_has_handed_over_says_nothing_that_would_call_the_election_off() {
+fn a_leader_that_has_transferred_leadership_sends_nothing_that_would_cancel_the_election() {
     let cluster = Cluster::start(3);
     let tablets = 1_000..1_030;
     for tablet in tablets.clone() {
@@ -352,17 +352,17 @@ fn a_leader_that_has_handed_over_says_nothing_that_would_call_the_election_off()
     let frames = cluster.hub.frames.lock().unwrap().take().unwrap();
     let mut released = BTreeMap::new();
     for (from, frame) in frames {
-        for (group, envelope) in crate::wire::envelopes(&frame).unwrap() {
+        for (group, envelope) in crate::group::wire::envelopes(&frame).unwrap() {
             match envelope {
                 Envelope::Released { term, .. } => drop(released.insert((from, group), term)),
-                Envelope::Raft { message, .. } if released.get(&(from, group)) == Some(&message.term) => {
-                    assert!(!tells_nothing_new(&message), "{group}: {message:?}");
+                Envelope::Raft { message, .. } if released.get(&(from, group)) == Some(&crate::Term(message.term)) => {
+                    assert!(!is_without_entries(&message), "{group}: {message:?}");
                 }
                 _ => {}
             }
         }
     }
-    assert!(!released.is_empty(), "nothing was handed over");
+    assert!(!released.is_empty(), "nothing was transferred");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! A copy takes the place of a replica's data, on the engine in memory.
 
 use super::*;
-use crate::replica::Promise;
+use crate::group::promise::Promise;
 use diorite_raft::ConfState;
 use diorite_storage::{
     AppliedState, Log, LogRecords, Memory, MemoryBatch, MemoryLog, MemoryRecords, MemoryTablet, TabletData,
@@ -35,23 +35,23 @@ fn core() -> (Core<Memory>, Arc<MemoryLog>, impl Fn(u64) -> Replica<Memory>) {
 fn a_truncation_that_waits_does_not_take_the_log_back_behind_a_copy() {
     let (mut core, log, replica_at) = core();
     core.open(replica_at(0)).unwrap();
-    assert_eq!(log.recover(GroupId::from(TABLET)).unwrap().last.0, 1, "the entry of the new leader");
+    assert_eq!(log.recover(GroupId::from(TABLET)).unwrap().last.index, 1, "the entry of the new leader");
     core.truncate(TABLET, 1, true);
     core.detach(TABLET);
     core.open(replica_at(9)).unwrap();
     let recovered = log.recover(GroupId::from(TABLET)).unwrap();
-    assert_eq!((recovered.truncated, recovered.last.0), ((9, 1), 10));
+    assert_eq!((recovered.truncated, recovered.last.index), (LogPosition::new(9, 1), 10));
 }
 
 #[test]
 fn what_a_replica_has_promised_outlasts_the_data_that_a_copy_replaces() {
     let (mut core, _log, replica_at) = core();
     core.open(replica_at(0)).unwrap();
-    let promise = Promise { leader: 2, epoch: 5 };
-    core.replicas.get_mut(&TABLET).unwrap().promise = Some(promise);
+    let promise = Promise { leader: 2, epoch: diorite_raft::Epoch(5) };
+    core.replicas.get_mut(&TABLET).unwrap().following.promise = Some(promise);
     core.detach(TABLET);
     core.open(replica_at(9)).unwrap();
-    assert_eq!(core.replicas[&TABLET].promise, Some(promise));
+    assert_eq!(core.replicas[&TABLET].following.promise, Some(promise));
 }
 
 #[test]
@@ -59,19 +59,23 @@ fn a_replica_that_was_closed_comes_back_bound_by_what_it_has_said_and_does_not_l
     let (mut core, log, replica_at) = core();
     core.open(replica_at(0)).unwrap();
     assert!(core.replicas[&TABLET].group.is_leader(), "it is the only voter");
-    let promise = Promise { leader: 2, epoch: 5 };
-    core.replicas.get_mut(&TABLET).unwrap().promise = Some(promise);
+    let promise = Promise { leader: 2, epoch: diorite_raft::Epoch(5) };
+    core.replicas.get_mut(&TABLET).unwrap().following.promise = Some(promise);
     core.close(TABLET).unwrap();
     let recovered = log.recover(GroupId::from(TABLET)).unwrap();
-    assert_eq!((recovered.last, recovered.floor), ((0, 0), (1, 1)), "durable when it is closed");
+    assert_eq!(
+        (recovered.last, recovered.floor),
+        (LogPosition::START, LogPosition::new(1, 1)),
+        "durable when it is closed"
+    );
     let mut records = MemoryRecords::default();
-    let founders = ConfState { voters: vec![1], ..ConfState::default() };
-    records.set_conf_state(GroupId::from(TABLET), &founders).unwrap();
+    let voters = ConfState { voters: vec![1], ..ConfState::default() };
+    records.set_conf_state(GroupId::from(TABLET), &voters).unwrap();
     log.write(&mut records, true).unwrap();
     core.open(replica_at(0)).unwrap();
     let replica = &core.replicas[&TABLET];
     assert!(replica.group.is_recovering() && !replica.group.is_leader());
-    assert_eq!(replica.promise, Some(promise));
+    assert_eq!(replica.following.promise, Some(promise));
     // With data that holds as much again it is a voter like before, here the only one.
     core.detach(TABLET);
     core.open(replica_at(9)).unwrap();

@@ -1,6 +1,7 @@
 //! A node with several disks, on real storage: replicas move between them with all that they are made of.
 
 use super::*;
+use crate::lifecycle::copy::rehome::rehome;
 use diorite_storage::{LogBatch, LogRecords};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
@@ -73,13 +74,13 @@ fn a_replica_moves_with_its_files_and_its_log_and_back_again() {
             }
         }
         let from = disk_of(&store, 1_000);
-        let bytes = store.copies.rehome(TabletId(1_000), 1 - from).unwrap();
+        let bytes = rehome(&store.copies, TabletId(1_000), 1 - from).unwrap();
         assert!(bytes > 0);
         assert_eq!(disk_of(&store, 1_000), 1 - from);
         assert_eq!(read(&store, 1_000, 1), expected, "once each");
         assert!(!disks.holds(from, 1_000) && disks.holds(1 - from, 1_000));
         assert_eq!((disks.left_over(0), disks.left_over(1)), (0, 0));
-        let log = &store.inner.disks[from].log;
+        let log = &store.replicas.disks[from].log;
         assert!(!log.groups().contains(&GroupId(1_000)), "its log has gone with it");
     }
     assert_eq!(store.counters().disk_moves.load(Ordering::Relaxed), 4);
@@ -99,7 +100,7 @@ fn writes_are_taken_while_a_replica_moves() {
         let mover = scope.spawn(|| {
             for _ in 0..6 {
                 let to = 1 - disk_of(&store, 1_000);
-                store.copies.rehome(TabletId(1_000), to).unwrap();
+                rehome(&store.copies, TabletId(1_000), to).unwrap();
             }
         });
         while !mover.is_finished() {
@@ -126,7 +127,7 @@ fn a_crash_between_the_disks_leaves_one_replica_with_everything() {
     // As it is when the files are on the new disk and the old ones have not gone.
     let (old, aside) = (disks.path(from).join("tablets/1000"), disks.home.path().join("aside"));
     store.handle(TabletId(1_000)).unwrap().data().checkpoint(&aside).unwrap();
-    store.copies.rehome(TabletId(1_000), 1 - from).unwrap();
+    rehome(&store.copies, TabletId(1_000), 1 - from).unwrap();
     write_all(&store, (0..50).map(|_| (1_000, add(1, 1))).collect());
     drop(store);
     std::fs::rename(&aside, &old).unwrap();
@@ -147,14 +148,14 @@ fn a_disk_that_is_back_has_what_an_empty_replica_elsewhere_only_remembers() {
     write_all(&store, (0..50).map(|_| (1_000, add(1, 1))).collect());
     // On the disk that is looked at second.
     if disk_of(&store, 1_000) == 0 {
-        store.copies.rehome(TabletId(1_000), 1).unwrap();
+        rehome(&store.copies, TabletId(1_000), 1).unwrap();
     }
     // As when its disk has failed as a whole: it is made anew on the other one, and the node ends before a leader has sent it anything.
     let group = GroupId(1_000);
-    let recovered = store.inner.disks[1].log.recover(group).unwrap();
+    let recovered = store.replicas.disks[1].log.recover(group).unwrap();
     let mut batch = LogBatch::default();
     batch.retire(group, &recovered.hard_state, recovered.last_acknowledged()).unwrap();
-    store.inner.disks[0].log.write(&mut batch, true).unwrap();
+    store.replicas.disks[0].log.write(&mut batch, true).unwrap();
     drop(store);
     std::fs::create_dir(disks.path(0).join("tablets/1000")).unwrap();
     let store = disks.start();
@@ -170,11 +171,11 @@ fn a_move_that_cannot_be_finished_leaves_the_replica_where_it_was() {
     open(&store, [1_000]);
     write_all(&store, vec![(1_000, add(1, 7))]);
     let from = disk_of(&store, 1_000);
-    store.inner.disks[1 - from].log.give_up();
-    store.copies.rehome(TabletId(1_000), 1 - from).unwrap_err();
+    store.replicas.disks[1 - from].log.give_up();
+    rehome(&store.copies, TabletId(1_000), 1 - from).unwrap_err();
     assert_eq!((disk_of(&store, 1_000), read(&store, 1_000, 1)), (from, 7));
     assert!(write_all(&store, vec![(1_000, add(1, 1))])[0].is_ok());
-    assert!(store.copies.rehome(TabletId(7), 0).is_err(), "there is no such replica");
+    assert!(rehome(&store.copies, TabletId(7), 0).is_err(), "there is no such replica");
 }
 
 #[test]
@@ -185,10 +186,10 @@ fn what_a_failed_disk_remembers_of_replicas_that_left_is_kept() {
     write_all(&store, vec![(LEFT.0, add(1, 1))]);
     let disk = disk_of(&store, LEFT.0);
     store.close(&[LEFT]);
-    let known = |disk: usize| store.inner.disks[disk].log.recover(GroupId(LEFT.0)).unwrap().last_acknowledged();
+    let known = |disk: usize| store.replicas.disks[disk].log.recover(GroupId(LEFT.0)).unwrap().last_acknowledged();
     let floor = known(disk);
-    assert!(floor.0 > 0 && known(1 - disk) == (0, 0));
-    store.inner.disks[disk].log.give_up();
+    assert!(floor.index > 0 && known(1 - disk) == LogPosition::START);
+    store.replicas.disks[disk].log.give_up();
     let (_never, wait) = sync_channel::<()>(1);
     let kept =
         (0..600).any(|_| known(1 - disk) == floor || wait.recv_timeout(std::time::Duration::from_millis(50)).is_ok());

@@ -115,7 +115,7 @@ fn what_was_flushed_is_not_ahead_of_the_log() {
     let mut cluster = three();
     add(&cluster, 5);
     let handle = cluster.stores[&1].handle(TabletId(1_000)).unwrap();
-    let log = cluster.stores[&1].inner.disks[0].log.clone();
+    let log = cluster.stores[&1].replicas.disks[0].log.clone();
     let syncs = log.syncs();
     handle.data().flush(true).unwrap();
     assert!(log.syncs() > syncs, "what a flush makes durable must be durable in the log before");

@@ -2,7 +2,7 @@
 
 use super::cluster::{Cluster, wait_for};
 use super::*;
-use crate::merge::{CLOSED, MergeStep};
+use crate::{CLOSED, MergeStep};
 
 const TABLET: u64 = 1_000;
 

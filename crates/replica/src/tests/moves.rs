@@ -12,11 +12,11 @@ fn nodes(ids: &[u64]) -> Vec<NodeId> {
 
 impl Cluster {
     /// Wants these voters: opens replicas where there are none, and tells all.
-    pub(super) fn want(&self, founders: &[u64], voters: &[u64]) {
-        self.hub.placed.write().unwrap().insert(TABLET, (founders.to_vec(), voters.to_vec()));
+    pub(super) fn want(&self, initial: &[u64], voters: &[u64]) {
+        self.hub.placed.write().unwrap().insert(TABLET, (initial.to_vec(), voters.to_vec()));
         for node in voters {
             if self.stores[node].handle(TabletId(TABLET)).is_none() {
-                self.open(*node, TABLET, founders, voters);
+                self.open(*node, TABLET, initial, voters);
             }
         }
         for store in self.stores.values() {
@@ -24,10 +24,12 @@ impl Cluster {
         }
     }
 
-    /// Waits until the wanted voters have settled, and closes the replicas of all others.
-    pub(super) fn settle(&self, voters: &[u64]) {
+    /// Waits until a quorum knows the wanted voters, and closes the replicas of all others.
+    pub(super) fn finish_move(&self, voters: &[u64]) {
         let wanted = nodes(voters);
-        wait_for(|| self.stores.values().any(|store| store.settled(TabletId(TABLET)).is_some_and(|it| it == wanted)));
+        wait_for(|| {
+            self.stores.values().any(|store| store.committed_voters(TabletId(TABLET)).is_some_and(|it| it == wanted))
+        });
         for (node, store) in &self.stores {
             if !voters.contains(node) {
                 store.close(&[TabletId(TABLET)]);
@@ -35,9 +37,9 @@ impl Cluster {
         }
     }
 
-    fn move_to(&self, founders: &[u64], voters: &[u64]) {
-        self.want(founders, voters);
-        self.settle(voters);
+    fn move_to(&self, initial: &[u64], voters: &[u64]) {
+        self.want(initial, voters);
+        self.finish_move(voters);
     }
 
     /// The names in a node's directory of tablets.
@@ -65,7 +67,7 @@ fn a_replica_moves_while_writes_go_on() {
             }
             written
         });
-        cluster.settle(&[1, 2, 4]);
+        cluster.finish_move(&[1, 2, 4]);
         done.store(true, std::sync::atomic::Ordering::Release);
         writer.join().unwrap()
     });
@@ -78,7 +80,7 @@ fn a_replica_moves_while_writes_go_on() {
 }
 
 #[test]
-fn a_leader_that_is_to_go_hands_over_first_also_if_nobody_stays() {
+fn a_leader_that_is_to_go_transfers_leadership_first_also_if_nobody_stays() {
     let cluster = Cluster::start(4);
     (1..=3).for_each(|node| cluster.open(node, TABLET, &[1, 2, 3], &[1, 2, 3]));
     wait_for(|| cluster.leader(TABLET) == Some(1));
@@ -99,7 +101,7 @@ fn a_leader_that_is_to_go_hands_over_first_also_if_nobody_stays() {
 #[test]
 fn a_replica_that_was_moved_away_and_back_does_not_vote_before_it_has_caught_up() {
     let mut cluster = Cluster::start(3);
-    // The only founder: an empty replica that took itself for that would lead at once.
+    // The only initial voter: an empty replica that took itself for that would lead at once.
     cluster.open(1, TABLET, &[1], &[1]);
     (0..10).for_each(|_| cluster.add(TABLET, 1));
     cluster.move_to(&[1], &[2]);
@@ -117,7 +119,7 @@ fn a_replica_that_was_moved_away_and_back_does_not_vote_before_it_has_caught_up(
     drop(returned);
     cluster.start_node(2);
     cluster.open(2, TABLET, &[1], &[1]);
-    cluster.settle(&[1]);
+    cluster.finish_move(&[1]);
     assert_eq!(cluster.read(TABLET, 1), 11);
     assert!(
         cluster.stores[&1].handle(TabletId(TABLET)).unwrap().data().applied_state().unwrap().index > home_of_two.index
@@ -165,24 +167,24 @@ fn a_replica_that_departed_while_its_node_was_down_is_removed_and_remembered() {
 }
 
 #[test]
-fn a_replica_that_does_not_know_that_it_was_removed_disturbs_nobody() {
+fn a_replica_that_does_not_know_that_it_was_removed_ends_no_term() {
     let cluster = Cluster::start(4);
     (1..=3).for_each(|node| cluster.open(node, TABLET, &[1, 2, 3], &[1, 2, 3]));
     wait_for(|| cluster.leader(TABLET) == Some(1));
     cluster.add(TABLET, 1);
     cluster.hub.cut.write().unwrap().push(3);
     cluster.want(&[1, 2, 3], &[1, 2, 4]);
-    wait_for(|| cluster.stores[&1].settled(TabletId(TABLET)).is_some_and(|it| it == nodes(&[1, 2, 4])));
+    wait_for(|| cluster.stores[&1].committed_voters(TabletId(TABLET)).is_some_and(|it| it == nodes(&[1, 2, 4])));
     // It takes itself for a voter and has lost its leader: it campaigns from now on.
     let campaigns = || cluster.stores[&3].counters().campaigns.load(std::sync::atomic::Ordering::Relaxed);
     let before = campaigns();
     wait_for(|| campaigns() > before + 3);
     cluster.hub.cut.write().unwrap().clear();
-    let heard = campaigns();
+    let before = campaigns();
     for _ in 0..50 {
         cluster.add(TABLET, 1);
     }
-    wait_for(|| campaigns() > heard + 3);
+    wait_for(|| campaigns() > before + 3);
     assert_eq!((cluster.leader(TABLET), cluster.read(TABLET, 1)), (Some(1), 51));
     cluster.stores[&3].close(&[TabletId(TABLET)]);
     assert!(cluster.left(3).is_empty());

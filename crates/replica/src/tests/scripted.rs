@@ -3,8 +3,8 @@
 mod script;
 
 use super::*;
-use crate::merge::{CLOSED, MergeReply, MergeStep};
-use crate::split::Split;
+use crate::group::split::Split;
+use crate::{CLOSED, MergeReply, MergeStep};
 use diorite_base::TrustedClock;
 use diorite_raft::ConfState;
 use diorite_rpc::{Lane, SendError};
@@ -195,7 +195,7 @@ impl Trio {
             match lane {
                 Lane::Control => node.input.changes.extend(node.context.liveness().receive(NodeId(from), &frame)),
                 Lane::Raft => {
-                    let envelopes = crate::wire::envelopes(&frame).unwrap().into_iter();
+                    let envelopes = crate::group::wire::envelopes(&frame).unwrap().into_iter();
                     node.input.envelopes.extend(envelopes.map(|(group, envelope)| (NodeId(from), group, envelope)));
                 }
                 _ => {}
@@ -358,7 +358,7 @@ fn writers_of_two_leaderships_are_told_what_became_of_their_own_entries() {
     trio.cut.clear();
     // Within the time that writers wait it leads again, with a shorter log.
     trio.run(400);
-    trio.nodes.get_mut(&leader).unwrap().core.release(TABLET, Some(NodeId(1)));
+    trio.nodes.get_mut(&leader).unwrap().core.transfer_leadership(TABLET, Some(NodeId(1)));
     trio.nodes.get_mut(&leader).unwrap().core.turn(&mut Input::default());
     trio.deliver();
     trio.run(50);
@@ -437,7 +437,7 @@ fn a_jump_of_the_wall_clock_voids_a_lease_until_it_is_renewed() {
 }
 
 #[test]
-fn a_leader_that_does_not_hear_of_a_drop_serves_no_longer_than_its_followers_are_there() {
+fn a_leader_that_does_not_know_of_a_drop_serves_no_longer_than_its_followers_are_there() {
     let mut trio = Trio::new();
     for node in [2, 3] {
         trio.nodes.get_mut(&node).unwrap().core.close(TABLET).unwrap();

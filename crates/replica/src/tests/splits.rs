@@ -46,7 +46,7 @@ fn have_begun(cluster: &Cluster) -> bool {
 }
 
 #[test]
-fn who_led_a_tablet_that_was_split_does_not_make_way() {
+fn who_led_a_tablet_that_was_split_does_not_step_down() {
     let cluster = opened();
     cluster.stores[&1].split(TabletId(PARENT), half());
     wait_for(|| have_begun(&cluster));
@@ -65,8 +65,8 @@ fn a_replica_that_is_split_while_it_is_being_opened_has_children_once_it_is() {
     let store = &cluster.stores[&2];
     let handle = store.handle(TabletId(PARENT)).unwrap();
     // As when many are opened with it: its thread has it, and nobody else finds it yet.
-    store.inner.installing.begin(&[TabletId(PARENT)]);
-    store.inner.update_tablets(|tablets| {
+    store.replicas.installing.begin(&[TabletId(PARENT)]);
+    store.replicas.update_tablets(|tablets| {
         tablets.remove(&TabletId(PARENT));
     });
     cluster.stores[&1].split(TabletId(PARENT), half());
@@ -74,10 +74,10 @@ fn a_replica_that_is_split_while_it_is_being_opened_has_children_once_it_is() {
     // Time enough to look for it in vain.
     let (_never, wait) = sync_channel::<()>(1);
     assert!(wait.recv_timeout(std::time::Duration::from_millis(100)).is_err());
-    store.inner.update_tablets(|tablets| {
+    store.replicas.update_tablets(|tablets| {
         tablets.insert(TabletId(PARENT), Arc::clone(&handle));
     });
-    assert!(store.inner.installing.end(&[TabletId(PARENT)]).is_empty());
+    assert!(store.replicas.installing.end(&[TabletId(PARENT)]).is_empty());
     wait_for(|| have_begun(&cluster));
 }
 
@@ -112,17 +112,15 @@ fn children_hold_what_the_parent_held_each_its_own_and_go_on() {
         for node in 1..=3 {
             cluster.stop_node(node);
             cluster.start_node(node);
-            let founders = &[1, 2, 3];
-            [PARENT, CHILDREN[0], CHILDREN[1]]
-                .iter()
-                .for_each(|tablet| cluster.open(node, *tablet, founders, founders));
+            let initial = &[1, 2, 3];
+            [PARENT, CHILDREN[0], CHILDREN[1]].iter().for_each(|tablet| cluster.open(node, *tablet, initial, initial));
         }
         wait_for(|| have_begun(&cluster));
     }
 }
 
 #[test]
-fn a_replica_that_was_away_still_splits_when_it_hears_of_it() {
+fn a_replica_that_was_away_still_splits_when_it_learns_of_it() {
     let mut cluster = opened();
     cluster.stop_node(3);
     cluster.stores[&1].split(TabletId(PARENT), half());
@@ -209,7 +207,7 @@ fn what_was_prepared_before_a_restart_does_not_count() {
         cluster.stop_node(node);
         assert!(cluster.homes[node as usize - 1].path().join(format!("tablets/{}", CHILDREN[0])).is_dir());
         cluster.start_node(node);
-        // Or whoever has heard that the children have taken its place would open them empty, and they would never be made.
+        // Or whoever knows that the children have taken its place would open them empty, and they would never be made.
         let store = &cluster.stores[&node];
         assert!(store.has_files(TabletId(PARENT)) && !store.has_files(TabletId(CHILDREN[0])));
         cluster.open(node, PARENT, &[1, 2, 3], &[1, 2, 3]);

@@ -88,7 +88,7 @@ fn a_follower_sends_the_copy_and_its_progress_can_be_seen() {
     let outgoing = cluster.stores[&incoming.from.0].copies();
     assert!(outgoing.iter().any(|copy| !copy.incoming && copy.to == NodeId(4) && copy.from == incoming.from));
     set_rate(&cluster, 1 << 30);
-    cluster.settle(&[1, 2, 4]);
+    cluster.finish_move(&[1, 2, 4]);
     wait_for(|| holds_all(&cluster, 4));
     assert_eq!(sent(&cluster.stores[&1]), 0, "the leader has other things to do");
     wait_for(|| (1..=4).all(|node| cluster.stores[&node].copies().is_empty()));
@@ -104,7 +104,7 @@ fn a_copy_brings_what_is_flushed_and_the_log_the_rest_without_another_flush() {
     let flushes = |node: u64| cluster.stores[&node].handle(TabletId(TABLET)).unwrap().data().flushes();
     let before = flushes(1);
     cluster.want(&[1], &[1, 2]);
-    cluster.settle(&[1, 2]);
+    cluster.finish_move(&[1, 2]);
     wait_for(|| holds_all(&cluster, 2) && cluster.stored(2, TABLET, 1) == 1);
     assert!(received(&cluster.stores[&2]) >= FILES * FILE_BYTES, "it was copied");
     assert_eq!(flushes(1), before);
@@ -128,7 +128,7 @@ fn a_follower_that_has_flushed_less_than_the_log_begins_with_flushes_for_the_cop
         handle.log_start() > began
     });
     cluster.want(&[1, 2, 3], &[1, 2, 4]);
-    cluster.settle(&[1, 2, 4]);
+    cluster.finish_move(&[1, 2, 4]);
     wait_for(|| holds_all(&cluster, 4) && cluster.stored(4, TABLET, 1) == 1);
     assert_eq!(sent(store), 0, "a follower has sent it");
 }
@@ -141,7 +141,7 @@ fn a_copy_goes_on_where_it_was_when_its_receiver_is_restarted() {
     cluster.start_node(2);
     set_rate(&cluster, 1 << 30);
     cluster.open(2, TABLET, &[1], &[2]);
-    cluster.settle(&[2]);
+    cluster.finish_move(&[2]);
     wait_for(|| holds_all(&cluster, 2));
     // Of one file a part had come; without the other it would be more.
     let all = FILES * FILE_BYTES;
@@ -178,7 +178,7 @@ fn a_connection_that_breaks_costs_no_more_than_a_file() {
     assert_eq!(cluster.left(1), ["1000"], "neither a checkpoint nor anything else is left");
     cluster.hub.cut.write().unwrap().clear();
     set_rate(&cluster, 1 << 30);
-    cluster.settle(&[2]);
+    cluster.finish_move(&[2]);
     wait_for(|| holds_all(&cluster, 2));
     let again = sent_until_now(&cluster) - FILES * FILE_BYTES;
     assert!(again < FILE_BYTES + SLACK_BYTES, "{again} bytes were sent again");
@@ -222,12 +222,12 @@ fn a_tablet_that_is_dropped_while_a_copy_waits_for_readers_is_gone_and_can_come_
     cluster.open(2, TABLET, &[1], &[1]);
     let reader = Arc::clone(cluster.stores[&2].handle(TabletId(TABLET)).unwrap().data());
     cluster.want(&[1], &[2]);
-    // The installation has let go of the replica and waits for the reader.
+    // The installation has detached the replica and waits for the reader.
     wait_for(|| cluster.stores[&2].handle(TabletId(TABLET)).is_none());
     cluster.stores[&2].close(&[TabletId(TABLET)]);
     drop(reader);
     cluster.open(2, TABLET, &[1], &[2]);
-    cluster.settle(&[2]);
+    cluster.finish_move(&[2]);
     wait_for(|| holds_all(&cluster, 2));
 }
 
@@ -242,6 +242,6 @@ fn the_rate_can_be_changed_while_a_copy_is_under_way() {
     assert!(received(&cluster.stores[&2]) < FILES * FILE_BYTES);
     assert!(!holds_all(&cluster, 2));
     set_rate(&cluster, 1 << 30);
-    cluster.settle(&[2]);
+    cluster.finish_move(&[2]);
     wait_for(|| holds_all(&cluster, 2));
 }

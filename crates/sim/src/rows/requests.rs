@@ -8,6 +8,7 @@ use crate::cluster::{Cluster, Event, Phase};
 use diorite_base::write::{KvError, Waited};
 use diorite_base::{NodeId, TabletId};
 use diorite_history::Ended;
+use diorite_replica::Term;
 use std::task::Poll;
 
 const US: u64 = 1_000;
@@ -23,7 +24,7 @@ pub enum RowEvent {
     /// What one asks of a tablet comes to a node.
     Arrive(u64, NodeId),
     /// A read that has begun in this term takes its value and ends.
-    Read(u64, NodeId, u64),
+    Read(u64, NodeId, Term),
     /// A node's answer comes back.
     Answer(u64, Answered),
     /// What one asks of a tablet is asked again.
@@ -182,7 +183,7 @@ impl Cluster {
         }
     }
 
-    fn end_read_of_rows(&mut self, token: u64, node: NodeId, term: u64) {
+    fn end_read_of_rows(&mut self, token: u64, node: NodeId, term: Term) {
         let now_ns = self.now_ns();
         let Some(call) = self.rows.as_ref().and_then(|rows| rows.calls.get(&token)) else { return };
         let (tablet, Asked::Fetch(fetch)) = (call.tablet, call.asked.clone()) else { return };

@@ -4,7 +4,7 @@ use crate::engine::{Log, LogRecords};
 use crate::error::StorageError;
 use crate::recorded::RecordedEntry;
 use diorite_base::GroupId;
-use diorite_raft::{ConfState, Entry, HardState, LogReader, Recovered, UNKNOWN_FLOOR};
+use diorite_raft::{ConfState, Entry, HardState, LogPosition, LogReadError, LogReader, Recovered, UNKNOWN_FLOOR};
 use parking_lot::Mutex;
 use protobuf::Message;
 use std::collections::{BTreeMap, VecDeque};
@@ -22,8 +22,8 @@ enum Record {
     Restart(GroupId, u64, u64, u64),
     Remove(GroupId),
     /// Drops everything but term, vote and what was acknowledged last.
-    Retire(GroupId, HardState, (u64, u64)),
-    Floor(GroupId, (u64, u64)),
+    Retire(GroupId, HardState, LogPosition),
+    Floor(GroupId, LogPosition),
 }
 
 impl Record {
@@ -77,12 +77,12 @@ impl LogRecords for MemoryRecords {
         self.records.push(Record::Remove(group));
     }
 
-    fn retire(&mut self, group: GroupId, state: &HardState, floor: (u64, u64)) -> Result<(), StorageError> {
+    fn retire(&mut self, group: GroupId, state: &HardState, floor: LogPosition) -> Result<(), StorageError> {
         self.records.push(Record::Retire(group, state.clone(), floor));
         Ok(())
     }
 
-    fn set_floor(&mut self, group: GroupId, floor: (u64, u64)) -> Result<(), StorageError> {
+    fn set_floor(&mut self, group: GroupId, floor: LogPosition) -> Result<(), StorageError> {
         self.records.push(Record::Floor(group, floor));
         Ok(())
     }
@@ -96,10 +96,10 @@ impl LogRecords for MemoryRecords {
 struct GroupRecords {
     hard_state: HardState,
     conf_state: ConfState,
-    truncated: (u64, u64),
+    truncated: LogPosition,
     /// Contiguous.
     entries: VecDeque<RecordedEntry>,
-    floor: (u64, u64),
+    floor: LogPosition,
 }
 
 impl GroupRecords {
@@ -116,14 +116,14 @@ impl GroupRecords {
     }
 
     fn recovered(&self) -> Recovered {
-        let newest = self.entries.back().filter(|recorded| recorded.entry.index > self.truncated.0);
+        let newest = self.entries.back().filter(|recorded| recorded.entry.index > self.truncated.index);
         let mut hard_state = self.hard_state.clone();
         hard_state.commit = hard_state.commit.max(newest.map_or(0, |recorded| recorded.commit));
         Recovered {
             hard_state,
             conf_state: self.conf_state.clone(),
             truncated: self.truncated,
-            last: newest.map_or(self.truncated, |recorded| (recorded.entry.index, recorded.entry.term)),
+            last: newest.map_or(self.truncated, |recorded| LogPosition::from(&recorded.entry)),
             applied: 0,
             floor: self.floor,
         }
@@ -142,7 +142,7 @@ impl Groups {
                 Record::ConfState(group, state) => self.0.entry(*group).or_default().conf_state = state.clone(),
                 Record::Restart(group, last, index, term) => {
                     let records = self.0.entry(*group).or_default();
-                    records.truncated = (*index, *term);
+                    records.truncated = LogPosition::new(*index, *term);
                     while records.entries.front().is_some_and(|recorded| recorded.entry.index <= *last) {
                         records.entries.pop_front();
                     }
@@ -305,17 +305,17 @@ pub struct MemoryReader {
 }
 
 impl LogReader for MemoryReader {
-    fn entries(&self, low: u64, high: u64, max_bytes: u64) -> Result<Vec<Entry>, String> {
+    fn entries(&self, low: u64, high: u64, max_bytes: u64) -> Result<Vec<Entry>, LogReadError> {
         let contents = self.contents.lock();
         let Some(records) = contents.live.0.get(&self.group).filter(|_| low < high) else { return Ok(Vec::new()) };
         let (Some(oldest), Some(newest)) = (records.entries.front(), records.entries.back()) else {
-            return Err("entry not found".to_owned());
+            return Err(LogReadError::Damaged("entry not found".to_owned()));
         };
         if low < oldest.entry.index {
-            return Err("entry compacted".to_owned());
+            return Err(LogReadError::Damaged("entry compacted".to_owned()));
         }
         if high > newest.entry.index + 1 {
-            return Err("entry not found".to_owned());
+            return Err(LogReadError::Damaged("entry not found".to_owned()));
         }
         let start = (low - oldest.entry.index) as usize;
         let mut entries = Vec::new();

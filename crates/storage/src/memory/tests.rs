@@ -10,7 +10,7 @@ use crate::{
     ValueSemantics, Values,
 };
 use diorite_base::{GroupId, Horizon};
-use diorite_raft::{ConfState, Entry, HardState, LogReader};
+use diorite_raft::{ConfState, Entry, HardState, LogPosition, LogReader};
 use proptest::prelude::*;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -96,14 +96,14 @@ fn a_crash_keeps_what_was_synced_and_any_prefix_of_the_rest() {
         records.set_hard_state(group, &vote(index)).unwrap();
         log.write(&mut records, false).unwrap();
     }
-    assert_eq!((log.unsynced_batches(), log.recover(group).unwrap().last), (3, (4, 1)));
+    assert_eq!((log.unsynced_batches(), log.recover(group).unwrap().last), (3, LogPosition::new(4, 1)));
     for surviving in 0..=3 {
         let found = log.crash(surviving).recover(group).unwrap();
-        assert_eq!(found.last, (1 + surviving as u64, 1));
+        assert_eq!(found.last, LogPosition::new(1 + surviving as u64, 1));
         assert_eq!(found.hard_state.term, if surviving == 0 { 0 } else { 1 + surviving as u64 });
     }
     log.sync();
-    assert_eq!(log.crash(0).recover(group).unwrap().last, (4, 1));
+    assert_eq!(log.crash(0).recover(group).unwrap().last, LogPosition::new(4, 1));
 }
 
 #[test]
@@ -118,9 +118,13 @@ fn a_write_that_is_cut_fails_and_may_or_may_not_be_there() {
     assert!(write(1).is_ok());
     assert!(write(2).is_err());
     assert!(write(3).is_err());
-    assert_eq!(log.recover(group).unwrap().last, (1, 1), "a cut write is not read back before the crash");
-    assert_eq!(log.crash(0).recover(group).unwrap().last, (1, 1));
-    assert_eq!(log.crash(9).recover(group).unwrap().last, (2, 1));
+    assert_eq!(
+        log.recover(group).unwrap().last,
+        LogPosition::new(1, 1),
+        "a cut write is not read back before the crash"
+    );
+    assert_eq!(log.crash(0).recover(group).unwrap().last, LogPosition::new(1, 1));
+    assert_eq!(log.crash(9).recover(group).unwrap().last, LogPosition::new(2, 1));
 }
 
 /// One thing done to a log. Numbers are offsets from where the log stands, so that every sequence is a legal one.
@@ -181,8 +185,10 @@ fn put(records: &mut impl LogRecords, group: GroupId, operation: &LogOperation, 
             records.restart_after(group, position.last, index, position.term + 1).unwrap();
         }
         LogOperation::Remove => records.remove(group),
-        LogOperation::Retire(term) => records.retire(group, &vote(*term), (position.last, *term)).unwrap(),
-        LogOperation::Floor(number) => records.set_floor(group, (*number, *number)).unwrap(),
+        LogOperation::Retire(term) => {
+            records.retire(group, &vote(*term), LogPosition::new(position.last, *term)).unwrap()
+        }
+        LogOperation::Floor(number) => records.set_floor(group, LogPosition::new(*number, *number)).unwrap(),
         LogOperation::Write(_) => {}
     }
 }
@@ -213,7 +219,7 @@ fn expect_same(real: &RaftLog, memory: &MemoryLog, group: GroupId) {
     assert_eq!(expected.conf_state, found.conf_state);
     assert_eq!((expected.truncated, expected.last), (found.truncated, found.last));
     assert_eq!(expected.floor, found.floor);
-    let (end, expected, found) = (expected.last.0 + 2, Log::reader(real, group), memory.reader(group));
+    let (end, expected, found) = (expected.last.index + 2, Log::reader(real, group), memory.reader(group));
     for (low, max_bytes) in (0..=end).flat_map(|low| [(low, 0), (low, 500), (low, u64::MAX)]) {
         for high in low..=end {
             let pair = (expected.entries(low, high, max_bytes).ok(), found.entries(low, high, max_bytes).ok());

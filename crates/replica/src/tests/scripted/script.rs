@@ -4,7 +4,7 @@
 //! ```text
 //! > nodes 3                    nodes 1 to 3 start, the initial voters; further ones are not members yet. `nodes 3 interval`: with interval durability
 //! > run 500                    so many milliseconds pass, in steps of 50; nodes exchange heartbeats every 100
-//! > settle                     time passes until a node holds the lease (10 s at most); only the end is written down
+//! > elect                      time passes until a node holds the lease (10 s at most); only the end is written down
 //! > write 1 5                  adds one to the counter 5 at node 1; its outcome is written down when it is known
 //! > reads                      which nodes answer strong reads
 //! > counter 5                  what each node has applied
@@ -109,7 +109,7 @@ impl Script {
         let frames = std::mem::take(&mut *self.trio.air.sent.lock().unwrap());
         for (from, to, lane, frame) in frames {
             if lane == Lane::Raft {
-                for (_, envelope) in crate::wire::envelopes(&frame).unwrap() {
+                for (_, envelope) in crate::group::wire::envelopes(&frame).unwrap() {
                     if let Some(shown) = show_envelope(&envelope) {
                         self.say(format!("{from}->{to} {shown}"));
                     }
@@ -155,7 +155,7 @@ impl Script {
         }
     }
 
-    fn settle(&mut self) {
+    fn elect(&mut self) {
         for _ in 0..200 {
             self.run(50);
             if self.trio.leader().is_some() {
@@ -175,7 +175,7 @@ impl Script {
         match words[0] {
             "nodes" => self.start_all(ids[0], words.contains(&"interval")),
             "run" => self.run(ids[0]),
-            "settle" => self.settle(),
+            "elect" => self.elect(),
             "write" => self.write(ids[0], ids[1]),
             "reads" | "counter" => self.show(ids.first().copied()),
             "crash" | "power-loss" | "start" | "sync" => self.power(words[0], ids[0]),
@@ -219,8 +219,8 @@ impl Script {
         let members = || Members { voters: ids.iter().copied().map(NodeId).collect(), learners: Vec::new() };
         let leader = (1..=self.count).find(|id| self.is_serving(*id));
         match request {
-            "transfer" => self.node(ids[0]).core.release(TABLET, ids.get(1).copied().map(NodeId)),
-            "stop" => self.node(ids[0]).core.release_all(),
+            "transfer" => self.node(ids[0]).core.transfer_leadership(TABLET, ids.get(1).copied().map(NodeId)),
+            "stop" => self.node(ids[0]).core.step_down_for_stop(),
             "wanted" => self.trio.nodes.values_mut().for_each(|node| node.core.set_members(TABLET, members())),
             "drop" => drop(self.node(ids[0]).core.close(TABLET)),
             "split" => {
@@ -254,7 +254,7 @@ impl Script {
 
     fn power(&mut self, change: &str, id: u64) {
         match change {
-            "sync" => self.node(id).core.logs[0].sync(),
+            "sync" => self.node(id).core.turn.logs[0].sync(),
             "start" => {
                 let disk = self.down.remove(&id).unwrap_or_else(|| panic!("node {id} is up"));
                 let (now_ns, air) = (Arc::clone(&self.trio.now_ns), Arc::clone(&self.trio.air));
@@ -264,7 +264,7 @@ impl Script {
             }
             _ => {
                 let node = self.trio.nodes.remove(&id).unwrap_or_else(|| panic!("node {id} is down"));
-                let log = node.core.logs[0].crash(0);
+                let log = node.core.turn.logs[0].crash(0);
                 if change == "power-loss" {
                     log.forget_floors();
                 }

@@ -1,0 +1,258 @@
+//! A group's part of a turn, after its entries are durable: what is committed is applied, and what other threads may know is published.
+
+use crate::context::Failed;
+use crate::events::TabletEventKind;
+use crate::group::apply::MembersChanged;
+use crate::group::catch_up::{LogAnswer, reads_of};
+use crate::group::memory::Memory;
+use crate::group::replica::Replica;
+use crate::group::suspects;
+use crate::group::turn::Turn;
+use crate::group::wire::Envelope;
+use diorite_base::NodeId;
+use diorite_base::write::{KvError, Waited};
+use diorite_raft::{ConfState, Entry, LogPosition, Message, Step};
+use diorite_storage::{Engine, StorageError};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// How long a follower may put off applying what is committed, nanoseconds, so that more of it is written to its data at once.
+const APPLY_WITHIN_NS: u64 = 500_000_000;
+
+fn members_event(members: &ConfState) -> TabletEventKind {
+    TabletEventKind::Members {
+        voters: members.voters.clone(),
+        outgoing: members.voters_outgoing.clone(),
+        learners: members.learners.clone(),
+    }
+}
+
+impl<E: Engine> Replica<E> {
+    /// The step is durable: sends what had to wait for that and applies what is committed.
+    pub(crate) fn complete(&mut self, turn: &mut Turn<E>, mut step: Step) {
+        if self.failure.is_some() {
+            return;
+        }
+        let mut committed = std::mem::take(&mut step.committed);
+        let mut messages = std::mem::take(&mut step.messages_after_persist);
+        let (more, sendable) = self.group.persisted(step);
+        committed.extend(more);
+        messages.extend(sendable);
+        if !committed.is_empty() {
+            turn.context.counters.entries_committed.add(committed.len() as u64);
+        }
+        let deferred = &mut self.following.deferred;
+        if deferred.is_empty() && committed.is_empty() {
+            // Nothing to apply.
+        } else if self.may_defer(&committed) {
+            if self.following.deferred.is_empty() {
+                turn.schedule.deferred.push_back((turn.now_ns() + APPLY_WITHIN_NS, self.id()));
+            }
+            self.following.deferred.append(&mut committed);
+        } else {
+            if !self.following.deferred.is_empty() {
+                committed.splice(..0, self.following.deferred.take());
+            }
+            if !self.apply(turn, &committed) {
+                return;
+            }
+        }
+        if !messages.is_empty() {
+            turn.post(self, messages);
+        }
+    }
+
+    /// Applies what a follower has put off.
+    pub(crate) fn apply_deferred(&mut self, turn: &mut Turn<E>) {
+        let committed = self.following.deferred.take();
+        if self.apply(turn, &committed) {
+            self.note_freshness();
+        }
+    }
+
+    /// Applies committed entries; whether the replica can go on.
+    fn apply(&mut self, turn: &mut Turn<E>, committed: &[Entry]) -> bool {
+        if self.failure.is_some() {
+            return false;
+        }
+        let had_ended = self.has_ended();
+        let applied = turn.applier.apply(self, committed, &mut turn.outcomes);
+        let (has_ended, is_split) = (self.has_ended(), self.ending.split.is_some());
+        let serves_again = self.has_outlived_its_end() || (had_ended && !has_ended);
+        // Whoever leads next stamps after all that was acknowledged, whatever its own clock says; and no other tablet has to do with it.
+        self.writes.stamps.observe(self.applied.newest_stamp_us);
+        match applied {
+            Ok(MembersChanged(false)) => {}
+            Ok(MembersChanged(true)) => {
+                self.forget_removed();
+                turn.context.note(self.id(), members_event(self.group.members()));
+                turn.activate(self);
+                // Before anything is sent that could let the new members act.
+                self.publish_lease(turn);
+            }
+            Err(error) => {
+                // Whoever may replace this replica has come past the entry at which it failed.
+                self.fail_at(turn, &error, self.applied.index + 1);
+                return false;
+            }
+        }
+        if serves_again {
+            self.publish_lease(turn);
+        }
+        if has_ended && !had_ended {
+            // Before any other node knows: another tablet may answer for it from then on.
+            self.publish_lease(turn);
+            if is_split {
+                self.on_split(turn);
+            }
+        }
+        true
+    }
+
+    /// The replica has been split, or was opened as one that had.
+    pub(crate) fn on_split(&mut self, turn: &mut Turn<E>) {
+        self.publish_lease(turn);
+        let Some(mark) = self.ending.split.clone() else { return };
+        self.handle.split.store(Some(Arc::new(mark.clone())));
+        let leads = self.group.is_leader();
+        if leads {
+            // The others are to know at once.
+            self.ping(turn.now_ns());
+        }
+        turn.context.note(self.id(), TabletEventKind::Split { children: mark.split.children });
+        turn.touch(self);
+        if let Some(splits) = turn.context.splits.get() {
+            splits.split(&mark, leads);
+        }
+    }
+
+    /// Whether it has reached what its leader said.
+    pub(crate) fn note_freshness(&mut self) {
+        let applied = self.applied.index;
+        if let Some(position) = self.following.position.take_if(|position| applied >= position.index) {
+            self.handle.fresh_ns.fetch_max(position.asked_ns, Ordering::AcqRel);
+        }
+    }
+
+    /// Ends the group's turn: publishes who leads, under which lease, and finds out whether anything is still due.
+    pub(crate) fn finish_turn(&mut self, turn: &mut Turn<E>) {
+        self.visits.is_touched = false;
+        let inputs = self.published_inputs(turn.support.changes());
+        if self.published != Some(inputs) {
+            self.publish(turn);
+        }
+        self.published = Some(inputs);
+        self.note_freshness();
+        if self.group.has_lacking()
+            && let Some(copies) = turn.context.copies.get()
+        {
+            for member in self.group.take_lacking() {
+                copies.lacks(self.id(), NodeId(member), &self.able());
+            }
+        }
+        if self.group.has_fetches() {
+            let log = &turn.logs[self.handle.disk];
+            turn.reads.extend(reads_of(self, log));
+        }
+        let was_active = self.visits.is_active;
+        let is_active = !self.is_alone_for_good(turn.context.node) && !self.is_at_rest(turn);
+        if is_active && !was_active {
+            turn.activate(self);
+        } else if was_active && !is_active {
+            turn.deactivate(self);
+        }
+        self.check();
+    }
+
+    /// Sends what was read from the log to those who lack it.
+    pub(crate) fn take_answer(&mut self, turn: &mut Turn<E>, answer: LogAnswer) {
+        if self.failure.is_some() {
+            return;
+        }
+        let (fetch, entries) = answer.into_parts();
+        if let Err(error) = self.group.fetched(&fetch, entries) {
+            self.fail(turn, &StorageError::Log(error.to_string()));
+        }
+        turn.touch(self);
+    }
+
+    /// The replica cannot go on. If it leads, another shall.
+    pub(crate) fn fail(&mut self, turn: &mut Turn<E>, error: &StorageError) {
+        self.fail_at(turn, error, self.applied.index);
+    }
+
+    /// The same; another replica is well if it has applied as much as `needed`.
+    fn fail_at(&mut self, turn: &mut Turn<E>, error: &StorageError, needed: u64) {
+        self.release(turn, None);
+        if self.failure.is_some() {
+            return;
+        }
+        let tablet = self.id();
+        let failed = Failed { tablet, reason: error.to_string(), is_damage: error.is_damage(), needed };
+        turn.context.failed.lock().push(failed);
+        tracing::error!(%tablet, %error, "a tablet replica stops");
+        turn.context.note(tablet, TabletEventKind::Failed { reason: error.to_string() });
+        self.failure = Some(error.to_string());
+        turn.context.counters.note_lease(self.handle.lease.publish(None));
+        turn.context.suspect_disk(self.handle.disk);
+        turn.outcomes.fail(self.writes.waiting.take_all(), &KvError::Storage(error.to_string()));
+    }
+
+    /// The replica leaves its store thread: it answers no read and no write any more. Returns what must be remembered of it.
+    pub(crate) fn end(&mut self, turn: &mut Turn<E>) -> Memory {
+        turn.context.counters.note_lease(self.handle.lease.publish(None));
+        // These were proposed: what becomes of them others decide.
+        turn.outcomes.fail(self.writes.waiting.take_all(), &KvError::Timeout(Waited::default()));
+        turn.schedule.active.remove(&self.id());
+        self.group.memory()
+    }
+
+    /// What was replayed would have to be replayed again: it counts as unflushed. One entry more than was stored is the new leader's own.
+    pub(crate) fn note_replayed(&self, turn: &Turn<E>, stored_index: u64) {
+        if self.applied.index <= stored_index + 1 {
+            return;
+        }
+        let replayed_bytes = self.handle.memory_bytes();
+        let position = turn.context.log_position.fetch_add(replayed_bytes, Ordering::Relaxed);
+        self.handle.logged_bytes.fetch_add(replayed_bytes, Ordering::Relaxed);
+        self.handle.oldest_unflushed.fetch_min(position, Ordering::AcqRel);
+    }
+
+    /// Asks the leader how far the log is, for somebody who wants to read from this replica.
+    pub(crate) fn ask_position(&self, turn: &mut Turn<E>) {
+        if let Some(leader) = self.leader_elsewhere(turn.context.node) {
+            let asked_ns = turn.now_ns();
+            turn.outbox.post_envelope(leader, self.group_id(), &Envelope::Ask { asked_ns });
+        }
+    }
+
+    /// This node has prepared the child tablets of the tablet: its leader is notified.
+    pub(crate) fn announce_prepared(&mut self, turn: &mut Turn<E>) {
+        if let Some(leader) = self.leader_elsewhere(turn.context.node) {
+            turn.outbox.post_envelope(leader, self.group_id(), &Envelope::Prepared);
+            turn.touch(self);
+        }
+    }
+
+    /// A replica of a new child tablet is open here: the voter that is to campaign first need not try again in vain.
+    pub(crate) fn announce_opened(&mut self, turn: &mut Turn<E>) {
+        if self.group.leader() != 0 {
+            return;
+        }
+        let first = self.ranked_voters().first().copied();
+        if let Some(first) = first.filter(|first| *first != turn.context.node.0) {
+            turn.outbox.post_envelope(NodeId(first), self.group_id(), &Envelope::Opened);
+            turn.touch(self);
+        }
+    }
+
+    /// See [`suspects::is_barred`]: whether it may not vote for whoever asks for it.
+    pub(crate) fn is_barred_from(&self, turn: &Turn<E>, request: &Message) -> bool {
+        suspects::is_barred(self, turn, LogPosition::new(request.index, request.log_term), turn.now_ns())
+    }
+
+    /// The same: whether it may not campaign.
+    pub(crate) fn is_barred_itself(&self, turn: &Turn<E>, now_ns: u64) -> bool {
+        suspects::is_barred(self, turn, self.group.last(), now_ns)
+    }
+}

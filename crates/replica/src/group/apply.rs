@@ -1,0 +1,426 @@
+//! Applies committed entries to a tablet's data, in log order, as few RocksDB batches as possible.
+//!
+//! Always true: a batch holds whole entries and the applied index they lead to, so a crash between any two batches is repaired by
+//! replaying from that index, and nothing is applied twice. An evaluated mutation sees everything before it in the log.
+
+use crate::group::entry::mutations;
+use crate::group::merge::{REOPEN, Reopening};
+use crate::group::outcomes::Outcomes;
+use crate::group::proposal::Waiter;
+use crate::group::replica::Replica;
+use crate::group::samples::KeySamples;
+use crate::group::sealed::CLOSED;
+use crate::group::split::{SPLIT, Split, SplitMark, keep_part};
+use crate::group::waiters::Fate;
+use diorite_base::Horizon;
+use diorite_base::bytes::Malformed;
+use diorite_base::mutation::{
+    Body, EvaluationContext, EvaluationFailed, Evaluator, MutationRef, OperationKind, Operations, TabletChanges,
+    TabletView,
+};
+use diorite_base::write::{KvError, WriteReply};
+use diorite_raft::{Entry, EntryType, LogPosition};
+use diorite_storage::{AppliedState, Engine, MEMBERS_KEY, SPLIT_KEY, ScanRange, StorageError, TabletBatch, TabletData};
+use protobuf::Message as _;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// The tablet as an evaluated mutation reads it; where some of its keys are kept, and which one of all mutations it is.
+struct View<'a, T> {
+    data: &'a Arc<T>,
+    samples: &'a KeySamples,
+    nth: u64,
+}
+
+impl<T: TabletData> TabletView for View<'_, T> {
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, EvaluationFailed> {
+        self.samples.offer(self.nth, key);
+        let found = self.data.get(key).map_err(|error| EvaluationFailed(error.to_string()))?;
+        Ok(found.map(|value| value.to_vec()))
+    }
+
+    fn scan(
+        &self,
+        start: &[u8],
+        end: &[u8],
+        visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<(), EvaluationFailed> {
+        let range = ScanRange { start, end, reverse: false, expected_entries: 0 };
+        self.samples.offer(self.nth, start);
+        self.data.scan(&range, visit).map_err(|error| EvaluationFailed(error.to_string()))?;
+        Ok(())
+    }
+}
+
+/// Where an evaluated mutation puts its changes.
+struct Changes<'a, B> {
+    batch: &'a mut B,
+    state: &'a mut AppliedState,
+    bounds: Bounds<'a>,
+}
+
+/// What is merged in the place of values with timestamps from before the horizon; nothing if there are only such that the log has given.
+#[derive(Clone, Copy)]
+struct Bounds<'a>(Option<(&'a dyn Evaluator, Horizon)>);
+
+impl<'a> Bounds<'a> {
+    fn of(mutation: &MutationRef<'_>, state: &AppliedState, evaluator: &'a dyn Evaluator) -> Self {
+        Self(mutation.explicit_us.map(|_| (evaluator, state.horizon)))
+    }
+
+    fn merge(self, batch: &mut impl TabletBatch, key: &[u8], value: &[u8]) {
+        match self.0.and_then(|(evaluator, horizon)| evaluator.bounded(value, horizon)) {
+            Some(bounded) => batch.merge(key, &bounded),
+            None => batch.merge(key, value),
+        }
+    }
+}
+
+/// Puts a blind mutation into a batch; `see` is told each key. `state` has taken the mutation's stamps in.
+fn write_rows(
+    operations: Operations<'_>,
+    (stamp_us, evaluator): (i64, &dyn Evaluator),
+    (state, bounds): (&AppliedState, Bounds<'_>),
+    batch: &mut impl TabletBatch,
+    see: &mut dyn FnMut(&[u8]),
+) -> Result<(), Malformed> {
+    for (nth, operation) in (0..).zip(operations) {
+        let operation = operation?;
+        see(operation.key);
+        let placed;
+        let value = match operation.is_unplaced {
+            false => operation.value,
+            true => {
+                placed = place(evaluator, operation.value, stamp_us, nth);
+                &placed[..]
+            }
+        };
+        if operation.kind == OperationKind::Overwrite && stamp_us > state.newest_explicit_us {
+            batch.put(operation.key, value);
+        } else {
+            bounds.merge(batch, operation.key, value);
+        }
+    }
+    Ok(())
+}
+
+fn place(evaluator: &dyn Evaluator, value: &[u8], stamp_us: i64, nth: u32) -> Vec<u8> {
+    let mut placed = value.to_vec();
+    evaluator.place(&mut placed, stamp_us, nth);
+    placed
+}
+
+/// Applies one mutation as an entry of its own to data that no replica holds, as a replica would; returns the reply.
+///
+/// # Errors
+/// If the mutation is malformed or cannot be evaluated, or the data cannot be read or written.
+pub fn apply_alone<T: TabletData>(
+    data: &Arc<T>,
+    evaluator: &dyn Evaluator,
+    LogPosition { index, term }: LogPosition,
+    mutation: &[u8],
+) -> Result<WriteReply, StorageError> {
+    let corrupt = |_| StorageError::Corrupt(format!("entry {index}"));
+    let mutation = MutationRef::decode(mutation).map_err(corrupt)?;
+    let mut state = AppliedState { index, term, ..data.applied_state()? };
+    state.advance(mutation.stamp_us, mutation.explicit_us, mutation.gc_grace_s);
+    let (mut batch, bounds) = (T::Batch::default(), Bounds::of(&mutation, &state, evaluator));
+    let reply = match mutation.body() {
+        Body::Blind(operations) => {
+            let writer = (mutation.stamp_us, evaluator);
+            write_rows(operations, writer, (&state, bounds), &mut batch, &mut |_| {}).map_err(corrupt)?;
+            WriteReply::default()
+        }
+        Body::Evaluated(program) => {
+            let context = context_of(&mutation, &state);
+            let samples = KeySamples::default();
+            let view = View { data, samples: &samples, nth: index };
+            let mut changes = Changes { batch: &mut batch, state: &mut state, bounds };
+            let evaluated = evaluator.evaluate(program, context, &view, &mut changes);
+            evaluated.map_err(|failed| StorageError::Corrupt(failed.to_string()))?
+        }
+    };
+    data.apply(&mut batch, &state)?;
+    Ok(reply)
+}
+
+fn context_of(mutation: &MutationRef<'_>, state: &AppliedState) -> EvaluationContext {
+    EvaluationContext { stamp_us: mutation.stamp_us, newest_explicit_us: state.newest_explicit_us }
+}
+
+impl<B: TabletBatch> TabletChanges for Changes<'_, B> {
+    fn put(&mut self, key: &[u8], value: &[u8]) {
+        self.batch.put(key, value);
+    }
+
+    fn merge(&mut self, key: &[u8], value: &[u8]) {
+        self.bounds.merge(self.batch, key, value);
+    }
+
+    fn delete(&mut self, key: &[u8]) {
+        self.batch.delete(key);
+    }
+
+    fn delete_range(&mut self, start: &[u8], end: &[u8]) {
+        self.batch.delete_range(start, end);
+    }
+
+    fn raise_flags(&mut self, flags: u64) {
+        self.state.flags |= flags;
+    }
+
+    fn raise_stamps(&mut self, newest_us: i64, newest_explicit_us: i64) {
+        self.state.newest_stamp_us = self.state.newest_stamp_us.max(newest_us);
+        self.state.newest_explicit_us = self.state.newest_explicit_us.max(newest_explicit_us);
+    }
+}
+
+/// Whether there was a change of the members among what was applied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct MembersChanged(pub(crate) bool);
+
+/// Applies entries; reuses its buffers from turn to turn.
+pub(crate) struct Applier<E: Engine> {
+    batch: <E::Tablet as TabletData>::Batch,
+    written: Vec<Waiter>,
+    /// Mutations applied, to whichever tablet: some of their keys are kept.
+    mutations: u64,
+}
+
+impl<E: Engine> Default for Applier<E> {
+    fn default() -> Self {
+        Self { batch: Default::default(), written: Vec::new(), mutations: 0 }
+    }
+}
+
+impl<E: Engine> Applier<E> {
+    /// Applies `entries` of `replica`; outcomes go to `outcomes`. After an error the replica's data is as of `replica.applied`.
+    pub(crate) fn apply(
+        &mut self,
+        replica: &mut Replica<E>,
+        entries: &[Entry],
+        outcomes: &mut Outcomes,
+    ) -> Result<MembersChanged, StorageError> {
+        let applied = self.apply_all(replica, entries, outcomes);
+        if let Err(error) = &applied {
+            // What is left half gathered must not reach the next replica, nor its writers be told that they have written.
+            self.batch.clear();
+            for waiter in self.written.drain(..) {
+                outcomes.push(waiter, Err(KvError::Storage(error.to_string())));
+            }
+        }
+        applied
+    }
+
+    fn apply_all(
+        &mut self,
+        replica: &mut Replica<E>,
+        entries: &[Entry],
+        outcomes: &mut Outcomes,
+    ) -> Result<MembersChanged, StorageError> {
+        let mut state = replica.applied;
+        let mut members_changed = MembersChanged(false);
+        for entry in entries {
+            assert!(entry.index == state.index + 1, "entries are applied in order and once");
+            members_changed.0 |= entry.get_entry_type() != EntryType::EntryNormal;
+            let has_ended = state.flags & CLOSED != 0 && entry.context != REOPEN;
+            if replica.ending.split.is_some() || has_ended {
+                Self::refuse_waiters(replica, entry, outcomes);
+            } else {
+                self.apply_entry(replica, entry, &mut state, outcomes)?;
+            }
+            state.index = entry.index;
+            state.term = entry.term;
+            self.answer_waiters(replica, entry, None, outcomes);
+        }
+        self.write(replica, &state, outcomes)?;
+        if let Some(last) = entries.last() {
+            replica.group.applied(last.index);
+        }
+        Ok(members_changed)
+    }
+
+    fn apply_entry(
+        &mut self,
+        replica: &mut Replica<E>,
+        entry: &Entry,
+        state: &mut AppliedState,
+        outcomes: &mut Outcomes,
+    ) -> Result<(), StorageError> {
+        if entry.get_entry_type() != EntryType::EntryNormal {
+            return self.change_members(replica, entry, state, outcomes);
+        }
+        if entry.context == SPLIT {
+            return self.split(replica, entry, state, outcomes);
+        }
+        if entry.context == REOPEN {
+            return self.reopen(replica, entry, state, outcomes);
+        }
+        let group = replica.group_id();
+        let corrupt = |_| StorageError::Corrupt(format!("entry {} of {group}", entry.index));
+        for mutation in mutations(&entry.data).map_err(corrupt)? {
+            let mutation = mutation.map_err(corrupt)?;
+            state.advance(mutation.stamp_us, mutation.explicit_us, mutation.gc_grace_s);
+            self.mutations = self.mutations.wrapping_add(1);
+            match mutation.body() {
+                Body::Blind(operations) => {
+                    let (nth, mut is_sampled) = (self.mutations, KeySamples::wants(self.mutations));
+                    let mut see = |key: &[u8]| {
+                        if std::mem::take(&mut is_sampled) {
+                            replica.handle.samples.keep(nth, key);
+                        }
+                    };
+                    let bounds = Bounds::of(&mutation, state, &*replica.evaluator);
+                    let writer = (mutation.stamp_us, &*replica.evaluator);
+                    write_rows(operations, writer, (state, bounds), &mut self.batch, &mut see).map_err(corrupt)?;
+                }
+                Body::Evaluated(program) => {
+                    // What came before must be visible to it, under its own applied index.
+                    let before = AppliedState { ..*state };
+                    self.write(replica, &before, outcomes)?;
+                    self.evaluate(replica, entry, &mutation, program, state, outcomes)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn evaluate(
+        &mut self,
+        replica: &mut Replica<E>,
+        entry: &Entry,
+        mutation: &MutationRef<'_>,
+        program: &[u8],
+        state: &mut AppliedState,
+        outcomes: &mut Outcomes,
+    ) -> Result<(), StorageError> {
+        let (context, bounds) = (context_of(mutation, state), Bounds::of(mutation, state, &*replica.evaluator));
+        let view = View { data: &replica.handle.data, samples: &replica.handle.samples, nth: self.mutations };
+        let reply = replica
+            .evaluator
+            .evaluate(program, context, &view, &mut Changes { batch: &mut self.batch, state: &mut *state, bounds })
+            .map_err(|failed| StorageError::Corrupt(failed.to_string()))?;
+        let after = AppliedState { index: entry.index, term: entry.term, ..*state };
+        self.write(replica, &after, outcomes)?;
+        self.answer_waiters(replica, entry, Some(&reply), outcomes);
+        Ok(())
+    }
+
+    /// Ends the tablet: what comes after this entry belongs to its children.
+    fn split(
+        &mut self,
+        replica: &mut Replica<E>,
+        entry: &Entry,
+        state: &AppliedState,
+        outcomes: &mut Outcomes,
+    ) -> Result<(), StorageError> {
+        // The batch names one applied index: what came before is written under its own.
+        let before = AppliedState { ..*state };
+        self.write(replica, &before, outcomes)?;
+        let corrupt = |_| StorageError::Corrupt(format!("entry {} of {}", entry.index, replica.group_id()));
+        let split = Split::decode(&entry.data).map_err(corrupt)?;
+        if keep_part::<E>(&split, replica.id(), &replica.handle.data, &mut self.batch)? {
+            // A child whose data was made before: until here its log is its parent's.
+            return Ok(());
+        }
+        let mark = SplitMark { parent: replica.id(), index: entry.index, term: entry.term, split };
+        self.batch.put(SPLIT_KEY, &mark.encode());
+        replica.ending.split = Some(mark);
+        Ok(())
+    }
+
+    /// Opens the tablet again: the merge in which it was to go was cancelled.
+    fn reopen(
+        &mut self,
+        replica: &mut Replica<E>,
+        entry: &Entry,
+        state: &mut AppliedState,
+        outcomes: &mut Outcomes,
+    ) -> Result<(), StorageError> {
+        // The batch names one applied index: what came before is written under its own.
+        let before = AppliedState { ..*state };
+        self.write(replica, &before, outcomes)?;
+        let corrupt = |_| StorageError::Corrupt(format!("entry {} of {}", entry.index, replica.group_id()));
+        let reopening = Reopening::decode(&entry.data).map_err(corrupt)?;
+        reopening.apply(replica.id(), &replica.handle.data, &mut self.batch, state)
+    }
+
+    /// Tells those who wait for an entry of a tablet that has ended before it: nothing was done, the tablet is gone.
+    fn refuse_waiters(replica: &mut Replica<E>, entry: &Entry, outcomes: &mut Outcomes) {
+        let gone = KvError::NoSuchTablet(replica.id());
+        while let Some((_, waiting)) = replica.writes.waiting.next_decided(LogPosition::from(entry)) {
+            waiting.waiters.into_iter().for_each(|waiter| outcomes.push(waiter, Err(gone.clone())));
+        }
+    }
+
+    /// Carries out a change of the members. They are kept with the applied index, so that both are of the same moment.
+    fn change_members(
+        &mut self,
+        replica: &mut Replica<E>,
+        entry: &Entry,
+        state: &AppliedState,
+        outcomes: &mut Outcomes,
+    ) -> Result<(), StorageError> {
+        // The batch names one applied index: what came before is written under its own.
+        let before = AppliedState { ..*state };
+        self.write(replica, &before, outcomes)?;
+        let members = replica.group.apply_member_change(entry)?;
+        if let Some(members) = members {
+            tracing::info!(tablet = %replica.id(), voters = ?members.voters, outgoing = ?members.voters_outgoing, learners = ?members.learners, "members changed");
+            let encoded = members.write_to_bytes().map_err(|error| StorageError::Corrupt(error.to_string()))?;
+            self.batch.put(MEMBERS_KEY, &encoded);
+            replica.members.index = replica.group.last_index();
+            // However busy it is: while two sets decide, a quorum of both must be up.
+            replica.visits.soon();
+        }
+        Ok(())
+    }
+
+    /// Tells those who wait for the entry, or for such that it proves will never be applied. With a reply it has been written already.
+    fn answer_waiters(
+        &mut self,
+        replica: &mut Replica<E>,
+        entry: &Entry,
+        reply: Option<&WriteReply>,
+        outcomes: &mut Outcomes,
+    ) {
+        while let Some((fate, waiting)) = replica.writes.waiting.next_decided(LogPosition::from(entry)) {
+            let outcome = match (fate, reply) {
+                (Fate::Never, _) => Err(KvError::Unavailable(replica.id())),
+                (Fate::Applied, None) => {
+                    self.written.extend(waiting.waiters);
+                    continue;
+                }
+                (Fate::Applied, Some(reply)) => {
+                    replica.handle.writes.fetch_add(waiting.waiters.len() as u64, Ordering::Relaxed);
+                    Ok(reply.clone())
+                }
+            };
+            waiting.waiters.into_iter().for_each(|waiter| outcomes.push(waiter, outcome.clone()));
+        }
+    }
+
+    /// Writes what has been gathered, if `state` is ahead of what is written, and answers its waiters.
+    fn write(
+        &mut self,
+        replica: &mut Replica<E>,
+        state: &AppliedState,
+        outcomes: &mut Outcomes,
+    ) -> Result<(), StorageError> {
+        if state.index == replica.applied.index {
+            return Ok(());
+        }
+        // Before it can be read: see `TabletHandle::flags`.
+        replica.handle.flags.fetch_or(state.flags, Ordering::AcqRel);
+        let written = replica.handle.data.apply(&mut self.batch, state);
+        self.batch.clear();
+        written?;
+        replica.applied = *state;
+        replica.handle.flags.store(state.flags, Ordering::Release);
+        replica.handle.writes.fetch_add(self.written.len() as u64, Ordering::Relaxed);
+        for waiter in self.written.drain(..) {
+            outcomes.push(waiter, Ok(Vec::new()));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,343 @@
+//! Who leads: promises to leaders, elections when a leader's node is no longer supported, leases, and how a leader ends its own.
+//!
+//! Always true:
+//! - A follower that has acknowledged a leader under a support epoch neither votes for another nor campaigns while that epoch lasts, unless
+//!   the leader has ended its lease for the rest of its term.
+//! - For as long after a start as promises of the former life may last, nothing is voted for and nobody campaigns.
+//! - A lease is published only after an entry of the leader's own term is applied, and never again in a term in which it was ended.
+//! - A leader with a lease in force does not listen to candidates.
+//! - A leader that too few support steps down, so that those who do are free: another may reach a quorum where this one does not (some links are down, or one direction of
+//!   them).
+//! - While a group changes from one set of voters to another, a lease takes a quorum of both. Whoever does not know of the change yet can be elected only
+//!   by a quorum of the old set, whoever knows that it is over only by one of the new: each contains one that the lease depends on.
+//! - A replica that came back without its log (it was moved away and has returned) neither votes nor campaigns until it holds as much as it had
+//!   acknowledged (`diorite_raft::Recovered::floor`). What it had promised is kept by its store thread for as long as the promise is in force, and by the wait after a
+//!   start beyond that; a leader forgets the acknowledgements of members that are removed. So nothing depends on what it has forgotten.
+//! - A replica that was removed while it was away may campaign for as long as it likes: no voter that has acknowledged a leader listens, the others
+//!   find its log too short, and as it asks before it begins a term, no term ends by that.
+
+use crate::events::TabletEventKind;
+use crate::group::lease::{Half, Lease};
+use crate::group::promise::Promise;
+use crate::group::replica::{Release, Replica};
+use crate::group::suspects::report_lost;
+use crate::group::timing::{PING_NS, QUIET_NS};
+use crate::group::turn::Turn;
+use crate::group::wire::Envelope;
+use diorite_base::{NodeId, TabletId};
+use diorite_raft::{Message, Supporter, Term};
+use diorite_storage::Engine;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// How much later the next replica campaigns, nanoseconds, so that votes are not split.
+const RANK_DELAY_NS: u64 = 150_000_000;
+
+/// How long a campaign is given, nanoseconds, before it is repeated.
+const CAMPAIGN_NS: u64 = 120_000_000;
+
+/// How long a node that has ended its lease waits for another to lead, nanoseconds.
+const RELEASE_TIMEOUT_NS: u64 = 1_000_000_000;
+
+/// How long a leader without a lease, nanoseconds, keeps those who support it from voting for another.
+const IN_VAIN_NS: u64 = 1_000_000_000;
+
+/// A number below `bound` that differs between replicas and attempts and is the same in every run.
+fn spread(tablet: TabletId, node: NodeId, now_ns: u64, bound: u64) -> u64 {
+    let mixed = (tablet.0 ^ node.0.rotate_left(32) ^ now_ns.rotate_left(16)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    (mixed >> 33) % bound
+}
+
+impl<E: Engine> Turn<E> {
+    /// Whether this node still supports the leader in the epoch in which the promise was made.
+    pub(crate) fn is_in_force(&self, promise: Promise) -> bool {
+        self.support.given_epoch(promise.leader) == Some(promise.epoch)
+    }
+}
+
+impl<E: Engine> Replica<E> {
+    pub(crate) fn ping(&mut self, now_ns: u64) {
+        self.visits.pinged_ns = now_ns;
+        self.group.ping();
+    }
+
+    /// Plans when this replica campaigns: at once if it is the first in rank, later otherwise.
+    pub(crate) fn plan_campaign(&mut self, me: NodeId, now_ns: u64) {
+        let gone = self.group.leader();
+        let voters = self.ranked_voters();
+        let rank = voters.iter().filter(|voter| **voter != gone).position(|voter| *voter == me.0);
+        let rank = rank.unwrap_or(voters.len()) as u64;
+        self.visits.campaign_ns = now_ns + rank * RANK_DELAY_NS;
+    }
+
+    /// Who leads, by what this replica has promised, if it has received nothing from it since it was opened: a leader of which nothing is due sends nothing.
+    fn silent_leader(&self, turn: &Turn<E>) -> Option<NodeId> {
+        let promise =
+            self.following.promise.filter(|promise| self.group.leader() == 0 && turn.is_in_force(*promise))?;
+        (promise.leader != turn.context.node.0).then_some(NodeId(promise.leader))
+    }
+
+    /// Notifies the leader that this replica was opened anew: it may not know the last commits, as a copy took its data's place.
+    fn announce_reopened(&mut self, turn: &mut Turn<E>, leader: NodeId, now_ns: u64) {
+        self.visits.pinged_ns = now_ns;
+        turn.outbox.post_envelope(leader, self.group_id(), &Envelope::Opened);
+    }
+
+    /// Whether a promise, a lease, or ignorance of former promises forbids a vote for whoever asks for it.
+    pub(crate) fn must_not_vote(&self, turn: &Turn<E>, request: &Message) -> bool {
+        let candidate = request.from;
+        !turn.context.may_vote()
+            || self.is_barred_from(turn, request)
+            || self.following.promise.is_some_and(|promise| promise.leader != candidate && turn.is_in_force(promise))
+            || self.handle.lease.begin(|| turn.now_ns()).is_some()
+    }
+
+    /// A leader has ended its lease: the promise to it is void.
+    pub(crate) fn on_released(&mut self, turn: &mut Turn<E>, from: NodeId, term: Term, candidate: u64) {
+        let (me, now_ns) = (turn.context.node, turn.now_ns());
+        if term != self.group.term() || self.group.leader() != from.0 {
+            // It is of another term, or not from its leader: a message that was late.
+            return;
+        }
+        self.leading.release.term = term;
+        self.following.promise = None;
+        turn.activate(self);
+        if candidate == 0 || candidate == me.0 {
+            self.plan_campaign(me, now_ns);
+            if candidate == me.0 {
+                self.visits.campaign_ns = now_ns;
+            }
+            turn.schedule.released.push(self.id());
+        } else {
+            self.visits.campaign_ns = now_ns + 2 * RANK_DELAY_NS;
+        }
+    }
+
+    /// Steps down, or transfers leadership to `candidate`, if this replica leads and others can.
+    pub(crate) fn release(&mut self, turn: &mut Turn<E>, candidate: Option<NodeId>) {
+        if self.may_propose() && !self.group.is_sole_voter() {
+            self.end_lease_for_good(turn, candidate);
+        }
+    }
+
+    /// Ends the lease of a leader for the rest of its term, so that `candidate`, or anybody, may be elected at once.
+    fn end_lease_for_good(&mut self, turn: &mut Turn<E>, candidate: Option<NodeId>) {
+        let me = turn.context.node;
+        // In this order: reads that began under the lease fail before anybody else can be elected.
+        turn.context.counters.note_lease(self.handle.lease.publish(None));
+        let term = self.group.term();
+        self.leading.release = Release { term, at_ns: turn.now_ns() };
+        turn.context.note(self.id(), TabletEventKind::LeadershipReleased { to: candidate });
+        let released = Envelope::Released { term, candidate: candidate.map_or(0, |node| node.0) };
+        for voter in self.group.all_voters().filter(|voter| *voter != me.0) {
+            turn.outbox.post_envelope(NodeId(voter), self.group_id(), &released);
+        }
+        turn.activate(self);
+    }
+
+    /// Does what is due in the group.
+    pub(crate) fn look_after(&mut self, turn: &mut Turn<E>, now_ns: u64) {
+        if self.failure.is_some() {
+            return;
+        }
+        if !self.group.is_leader() {
+            if self.group.is_recovering() {
+                report_lost(self, turn, now_ns);
+            } else if now_ns >= self.visits.pinged_ns + PING_NS
+                && let Some(leader) = self.silent_leader(turn)
+            {
+                self.announce_reopened(turn, leader, now_ns);
+            }
+            self.campaign_if_due(turn, now_ns);
+        } else if self.has_released() {
+            if now_ns >= self.leading.release.at_ns + RELEASE_TIMEOUT_NS && !turn.fitness.is_leaving {
+                self.group.step_down();
+                self.visits.campaign_ns = now_ns;
+                self.leading.vain_releases += 1;
+            }
+        } else if self.has_led_in_vain(turn, now_ns) {
+            tracing::info!(tablet = %self.id(), "too few support this node, which led: it steps down, whoever reaches more may lead");
+            self.end_lease_for_good(turn, None);
+        } else {
+            // In a group that is written to, commits travel with the next entries.
+            let is_quiet = now_ns >= self.writes.proposed_ns + QUIET_NS;
+            let is_ping_due = now_ns >= self.visits.pinged_ns + PING_NS;
+            if is_ping_due && self.has_laggard(turn, is_quiet) {
+                self.ping(now_ns);
+            }
+            self.reconcile(turn, now_ns);
+        }
+    }
+
+    /// Whether too few have supported a leader for a while, and those who do may not vote for another.
+    fn has_led_in_vain(&mut self, turn: &Turn<E>, now_ns: u64) -> bool {
+        if self.is_supported(turn, now_ns) || !self.has_bound(turn, now_ns) {
+            self.leading.in_vain_since_ns = None;
+            return false;
+        }
+        now_ns >= *self.leading.in_vain_since_ns.get_or_insert(now_ns) + IN_VAIN_NS
+    }
+
+    /// Whether enough members support this leader for a lease, which it may have ended for another reason: it has been split.
+    fn is_supported(&self, turn: &Turn<E>, now_ns: u64) -> bool {
+        self.handle.lease.begin(|| now_ns).is_some()
+            || self.supported_lease(turn).is_some_and(|lease| lease.holds(|| now_ns))
+    }
+
+    /// Whether a member supports this leader, and may so not vote for another.
+    fn has_bound(&self, turn: &Turn<E>, now_ns: u64) -> bool {
+        let term = self.group.term();
+        self.group.progress().any(|member| {
+            let epoch = self.leading.acknowledged.epoch(term, member.replica);
+            let supporter = epoch.and_then(|epoch| turn.support.supporter(member.replica, epoch));
+            supporter.is_some_and(|supporter| now_ns < supporter.until_ns())
+        })
+    }
+
+    /// Whether this leader reaches a quorum, by what its node knows of others: where it does not, its lease is about to end.
+    fn has_quorum(&self, turn: &Turn<E>) -> bool {
+        let members = self.group.members();
+        let is_with = |voter: &&u64| {
+            **voter == turn.context.node.0 || (turn.is_up(NodeId(**voter)) && self.has_acknowledged(turn, **voter))
+        };
+        let has_most = |voters: &[u64]| voters.is_empty() || voters.iter().filter(is_with).count() > voters.len() / 2;
+        has_most(&members.voters) && has_most(&members.voters_outgoing)
+    }
+
+    fn campaign_if_due(&mut self, turn: &mut Turn<E>, now_ns: u64) {
+        let me = turn.context.node;
+        let may_campaign = turn.context.may_vote() && !turn.fitness.is_leaving && !turn.fitness.clock_is_off;
+        if turn.context.is_stalled(self.handle.disk) {
+            return;
+        }
+        let is_bound = self.following.promise.is_some_and(|promise| turn.is_in_force(promise));
+        let is_voter = self.group.all_voters().any(|voter| voter == me.0);
+        let has_forgotten = self.is_barred_itself(turn, now_ns);
+        if is_bound || !is_voter || !may_campaign || has_forgotten || now_ns < self.visits.campaign_ns {
+            return;
+        }
+        self.visits.campaign_ns = now_ns + CAMPAIGN_NS + spread(self.id(), me, now_ns, CAMPAIGN_NS);
+        turn.context.counters.campaigns.fetch_add(1, Ordering::Relaxed);
+        self.campaign(turn);
+    }
+
+    pub(crate) fn campaign(&mut self, turn: &mut Turn<E>) {
+        if let Err(error) = self.group.campaign() {
+            self.fail(turn, &error.into());
+        }
+    }
+
+    /// Whether a member whose node is up lacks entries, or has not acknowledged the leader under its current epoch; or, if `heeds_commits`, does not know the last commit.
+    fn has_laggard(&self, turn: &Turn<E>, heeds_commits: bool) -> bool {
+        let (last, commit) = (self.group.last_index(), self.group.commit_index());
+        self.group.progress().any(|member| {
+            let is_behind = member.matched < last || (heeds_commits && member.committed < commit);
+            let is_acknowledged = self.has_acknowledged(turn, member.replica);
+            (is_behind || !is_acknowledged) && turn.is_up(NodeId(member.replica))
+        })
+    }
+
+    /// Whether the member has acknowledged the leader under its current epoch, and may vote.
+    pub(crate) fn has_acknowledged(&self, turn: &Turn<E>, member: u64) -> bool {
+        let epoch = self.leading.acknowledged.epoch(self.group.term(), member);
+        epoch.is_some_and(|epoch| turn.support.is_supporter(member, epoch))
+    }
+
+    /// Whether nothing is due in the group, so that it need not be visited until something happens.
+    pub(crate) fn is_at_rest(&self, turn: &Turn<E>) -> bool {
+        if self.failure.is_some() {
+            return true;
+        }
+        // Followers of a group that is written to receive the last commit with the next entries: there is no need to find out that they have not.
+        if !self.writes.waiting.is_empty() || turn.began_ns < self.writes.proposed_ns + QUIET_NS {
+            return false;
+        }
+        if self.group.is_leader() {
+            self.may_propose()
+                && !self.has_laggard(turn, true)
+                && self.is_as_wanted(turn)
+                && (self.has_quorum(turn) || !self.has_bound(turn, turn.began_ns))
+        } else {
+            if self.group.is_recovering() || self.silent_leader(turn).is_some() {
+                return false;
+            }
+            // A learner has nothing to do but to listen.
+            self.following.promise.is_some_and(|promise| turn.is_in_force(promise))
+                || self.group.all_voters().all(|voter| voter != turn.context.node.0)
+        }
+    }
+
+    /// Publishes the lease that follows from who has acknowledged this node's leadership.
+    pub(crate) fn publish_lease(&mut self, turn: &Turn<E>) {
+        let may_hold = self.failure.is_none() && self.may_propose() && self.group.is_established_leader();
+        let lease = if may_hold { self.supported_lease(turn) } else { None };
+        turn.context.counters.note_lease(self.handle.lease.publish(lease));
+    }
+
+    /// The lease that this leader's supporters are enough for, if they are at any time.
+    fn supported_lease(&self, turn: &Turn<E>) -> Option<Lease> {
+        let (me, members, term) = (turn.context.node.0, self.group.members(), self.group.term());
+        let known = |voter: u64| -> Option<Arc<Supporter>> {
+            turn.support.supporter(voter, self.leading.acknowledged.epoch(term, voter)?)
+        };
+        let voters = Half::of(&members.voters, me, known)?;
+        let outgoing = match members.voters_outgoing.as_slice() {
+            [] => None,
+            outgoing => Some(Half::of(outgoing, me, known)?),
+        };
+        Some(Lease::new(term, voters, outgoing))
+    }
+
+    /// Publishes what has changed to other threads: who leads, under which lease, and with which members.
+    pub(crate) fn publish(&mut self, turn: &Turn<E>) {
+        self.publish_lease(turn);
+        let (me, leader, term) = (turn.context.node.0, self.group.leader(), self.group.term());
+        let led_term = if self.group.is_leader() { term.0 } else { 0 };
+        self.handle.led_term.store(led_term, Ordering::Release);
+        // While two sets decide, those who come cannot do without those who go.
+        let members = self.group.members();
+        let voters = if self.group.is_joint() { &members.voters_outgoing } else { &members.voters };
+        if **self.handle.voters.load() != *voters {
+            self.handle.voters.store(voters.clone().into());
+        }
+        self.publish_committed_members();
+        self.note_progress_place();
+        self.handle.is_recovering.store(self.group.is_recovering(), Ordering::Release);
+        if self.handle.leader.swap(leader, Ordering::AcqRel) != leader {
+            self.note_leader(turn, leader, term);
+        }
+        if leader != me {
+            self.leading.since_ns = None;
+            self.leading.in_vain_since_ns = None;
+            if leader != 0 {
+                self.leading.vain_releases = 0;
+            }
+        }
+    }
+
+    fn note_leader(&self, turn: &Turn<E>, leader: u64, Term(term): Term) {
+        let tablet = self.id();
+        if leader == turn.context.node.0 {
+            turn.context.counters.elections_won.fetch_add(1, Ordering::Relaxed);
+            tracing::info!(event = "leader", %tablet, term, "this node leads a tablet");
+        } else if leader != 0 {
+            tracing::debug!(%tablet, leader, term, "leader changed");
+        }
+        let kind = match leader {
+            0 => TabletEventKind::NoLeader { term },
+            leader => TabletEventKind::Leader { leader: NodeId(leader), term },
+        };
+        turn.context.note(tablet, kind);
+    }
+
+    /// Finds out whether its lease was taken away while its thread was held up; whether it was.
+    pub(crate) fn take_revocation(&mut self, now_ns: u64) -> bool {
+        let term = self.group.term();
+        let is_revoked =
+            self.group.is_leader() && self.leading.release.term != term && self.handle.lease.is_revoked(term);
+        if is_revoked {
+            self.leading.release = Release { term, at_ns: now_ns };
+        }
+        is_revoked
+    }
+}

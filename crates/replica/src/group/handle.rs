@@ -1,0 +1,434 @@
+//! What other threads may know and do of a tablet replica: read it while it holds the lease, and learn its state.
+
+use crate::group::lease::LeaseSlot;
+use crate::group::samples::KeySamples;
+use crate::group::split::SplitMark;
+use crate::planted::Planted;
+use arc_swap::{ArcSwap, ArcSwapOption};
+use diorite_base::write::KvError;
+use diorite_base::{Clock, NodeId, TabletId};
+use diorite_raft::Term;
+use diorite_storage::{Moment, PinnedValue, ScanRange, StorageError, Tablet, TabletData, UNKNOWN_GRACE_S};
+use parking_lot::Mutex;
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+/// The leader is asked how far it is no more often than this, nanoseconds.
+const MIN_REFRESH_NS: u64 = 5_000_000;
+
+/// Who leads a tablet, as far as its replica on this node knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Leadership {
+    /// This replica does, and may serve.
+    Here,
+    /// The replica on that node.
+    Elsewhere(NodeId),
+    /// Nobody is known to.
+    Unknown,
+}
+
+/// What a read stands on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Permit {
+    /// The lease of a leader: the read is linearizable.
+    Lease,
+    /// That the replica holds all that was acknowledged this long ago, nanoseconds, whoever leads.
+    Staleness(u64),
+}
+
+/// A read under way.
+enum Begun {
+    InTerm(Term),
+    Within(u64),
+}
+
+/// A tablet replica, as seen from any thread.
+pub struct TabletHandle<T = Tablet> {
+    pub(crate) tablet: TabletId,
+    pub(crate) data: Arc<T>,
+    pub(crate) worker: usize,
+    pub(crate) disk: usize,
+    pub(crate) lease: LeaseSlot,
+    /// The replica that leads, 0 if unknown.
+    pub(crate) leader: AtomicU64,
+    /// The term in which this replica leads; 0: it does not.
+    pub(crate) led_term: AtomicU64,
+    /// Of a follower: it holds all that was acknowledged before this monotonic time; 0 if that is not known.
+    pub(crate) fresh_ns: AtomicU64,
+    /// When the leader was last asked how far it is, for somebody who wants to read here.
+    refreshed_ns: AtomicU64,
+    /// The members with a vote; while they change, those before.
+    pub(crate) voters: ArcSwap<Vec<u64>>,
+    /// Of a leader: the voters, if they are those that are wanted and no change is under way.
+    pub(crate) committed_voters: ArcSwapOption<Vec<NodeId>>,
+    /// The index of the last entry that was dropped from the log.
+    pub(crate) log_start: AtomicU64,
+    pub(crate) flags: AtomicU64,
+    /// `gc_grace_seconds` of its table, as the catalog says: the leader sees to it that the log does, too.
+    pub(crate) gc_grace_s: AtomicU32,
+    /// Log bytes appended since start, of this tablet.
+    pub(crate) logged_bytes: AtomicU64,
+    /// `logged_bytes` as it was when the last flush began.
+    pub(crate) flushed_bytes: AtomicU64,
+    /// The node-wide log position at which the oldest unflushed write was appended; `u64::MAX` if all is flushed.
+    pub(crate) oldest_unflushed: AtomicU64,
+    /// The log could be cut further but for members that lag.
+    pub(crate) log_held_back: AtomicBool,
+    /// It holds less than it has acknowledged.
+    pub(crate) is_recovering: AtomicBool,
+    /// The first log index that prepared children lack; `u64::MAX` if there are none.
+    pub(crate) children_from: AtomicU64,
+    /// Of a leader: the nodes that have prepared its children.
+    pub(crate) prepared: Mutex<BTreeSet<NodeId>>,
+    /// How it was split.
+    pub(crate) split: ArcSwapOption<SplitMark>,
+    /// A read has failed since upkeep looked last.
+    pub(crate) read_failed: AtomicBool,
+    /// What was read is damaged, if so.
+    pub(crate) damage: OnceLock<String>,
+    pub(crate) reads: AtomicU64,
+    pub(crate) writes: AtomicU64,
+    /// Of some of both: their keys.
+    pub(crate) samples: KeySamples,
+    node: NodeId,
+    clock: Arc<dyn Clock>,
+    pub(crate) planted: Planted,
+}
+
+impl<T: TabletData> TabletHandle<T> {
+    pub(crate) fn new(
+        tablet: TabletId,
+        data: Arc<T>,
+        (worker, disk): (usize, usize),
+        flags: u64,
+        node: NodeId,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        Self {
+            tablet,
+            data,
+            worker,
+            disk,
+            lease: LeaseSlot::default(),
+            leader: AtomicU64::new(0),
+            led_term: AtomicU64::new(0),
+            fresh_ns: AtomicU64::new(0),
+            refreshed_ns: AtomicU64::new(0),
+            voters: ArcSwap::default(),
+            committed_voters: ArcSwapOption::default(),
+            log_start: AtomicU64::new(0),
+            flags: AtomicU64::new(flags),
+            gc_grace_s: AtomicU32::new(UNKNOWN_GRACE_S),
+            logged_bytes: AtomicU64::new(0),
+            flushed_bytes: AtomicU64::new(0),
+            oldest_unflushed: AtomicU64::new(u64::MAX),
+            log_held_back: AtomicBool::new(false),
+            is_recovering: AtomicBool::new(false),
+            children_from: AtomicU64::new(u64::MAX),
+            prepared: Mutex::default(),
+            split: ArcSwapOption::empty(),
+            read_failed: AtomicBool::new(false),
+            damage: OnceLock::new(),
+            reads: AtomicU64::new(0),
+            writes: AtomicU64::new(0),
+            samples: KeySamples::default(),
+            node,
+            clock,
+            planted: Planted::default(),
+        }
+    }
+
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        self.data.memory_bytes()
+    }
+
+    /// Its id.
+    pub fn id(&self) -> TabletId {
+        self.tablet
+    }
+
+    /// The data directory it lives on, as an index.
+    pub fn disk(&self) -> usize {
+        self.disk
+    }
+
+    /// The data itself, for sizes.
+    pub fn data(&self) -> &Arc<T> {
+        &self.data
+    }
+
+    /// Whether it lost what it had acknowledged, and has not been given all of it again: until then it counts for no quorum.
+    pub fn is_recovering(&self) -> bool {
+        self.is_recovering.load(Ordering::Acquire)
+    }
+
+    /// The flag bits that evaluated mutations have raised. They are raised before what goes with them can be read: who reads the data first and then finds a
+    /// flag down has read a moment at which it was.
+    pub fn flags(&self) -> u64 {
+        self.flags.load(Ordering::Acquire)
+    }
+
+    /// Reads served and writes applied since start.
+    pub fn operations(&self) -> (u64, u64) {
+        (self.reads.load(Ordering::Relaxed), self.writes.load(Ordering::Relaxed))
+    }
+
+    /// How the keys began, their first eight bytes, of some of the operations since this was last asked: one in 64, at most the newest 64. Of a leader; others apply
+    /// writes as well and do not count them.
+    pub fn take_samples(&self) -> Vec<[u8; 8]> {
+        self.samples.take()
+    }
+
+    /// Not shared by design: one relaxed add on the tablet's own line, next to the lease that was read anyway.
+    #[inline]
+    fn count_read(&self, key: &[u8]) {
+        let nth = self.reads.fetch_add(1, Ordering::Relaxed);
+        self.samples.offer(nth, key);
+    }
+
+    /// Who leads the tablet.
+    pub fn leadership(&self) -> Leadership {
+        if self.lease.begin(|| self.lease_clock_ns()).is_some() {
+            return Leadership::Here;
+        }
+        match NodeId(self.leader.load(Ordering::Acquire)) {
+            NodeId(0) => Leadership::Unknown,
+            leader if leader == self.node => Leadership::Unknown,
+            leader => Leadership::Elsewhere(leader),
+        }
+    }
+
+    /// Of a leader under a lease: the voters, if they are those that are wanted, with no change under way; see [`crate::Store::committed_voters`].
+    pub fn committed_voters(&self) -> Option<Vec<NodeId>> {
+        let term = self.begin_read().ok()?;
+        let voters = self.committed_voters.load_full()?;
+        self.finish_read(term).ok()?;
+        Some(voters.to_vec())
+    }
+
+    /// How long deletions are to be kept.
+    pub fn set_gc_grace_s(&self, gc_grace_s: u32) {
+        self.gc_grace_s.store(gc_grace_s, Ordering::Relaxed);
+    }
+
+    /// How it was split, if it was.
+    pub fn split(&self) -> Option<SplitMark> {
+        self.split.load_full().map(|mark| SplitMark::clone(&mark))
+    }
+
+    /// The log is to keep what comes from this index on, as prepared children lack it; `u64::MAX`: there are none.
+    pub fn keep_for_children(&self, from: u64) {
+        self.children_from.store(from, Ordering::Relaxed);
+    }
+
+    /// The index of the last entry that is no longer in the log.
+    pub fn log_start(&self) -> u64 {
+        self.log_start.load(Ordering::Acquire)
+    }
+
+    /// Begins a read on a replica that has been given a lease; whether that still holds is looked at, once for the whole read, when it ends:
+    /// [`Self::finish_read`], with what this returns.
+    pub fn begin_read(&self) -> Result<Term, KvError> {
+        self.lease.term().ok_or_else(|| self.not_leader())
+    }
+
+    /// Ends a read: an error if what was read may have been out of date. A process that was paused meanwhile must not answer with what was
+    /// true before, so the lease is looked at again, after the data.
+    pub fn finish_read(&self, term: Term) -> Result<(), KvError> {
+        if self.lease.still_holds(term, || self.lease_clock_ns()) { Ok(()) } else { Err(self.not_leader()) }
+    }
+
+    /// The time by which leases end. With the bug planted, none ever does.
+    fn lease_clock_ns(&self) -> u64 {
+        if self.planted.answer_without_lease { 0 } else { self.clock.monotonic_ns() }
+    }
+
+    /// Whether a read that may be this old, nanoseconds, can be answered here; and whether it is time to ask the leader how far it is.
+    pub(crate) fn freshness(&self, staleness_ns: u64) -> (bool, bool) {
+        let now_ns = self.clock.monotonic_ns();
+        let age_ns = now_ns.saturating_sub(self.fresh_ns.load(Ordering::Acquire));
+        let asked_ns = self.refreshed_ns.load(Ordering::Relaxed);
+        let is_due =
+            age_ns > staleness_ns / 2 && now_ns.saturating_sub(asked_ns) > (staleness_ns / 8).max(MIN_REFRESH_NS);
+        let asks = is_due
+            && self.refreshed_ns.compare_exchange(asked_ns, now_ns, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        (self.is_within(staleness_ns), asks)
+    }
+
+    fn is_within(&self, staleness_ns: u64) -> bool {
+        let fresh_ns = self.fresh_ns.load(Ordering::Acquire);
+        fresh_ns != 0 && self.clock.monotonic_ns().saturating_sub(fresh_ns) <= staleness_ns
+    }
+
+    /// Whether a read may be answered here at this moment.
+    pub fn check(&self, permit: Permit) -> Result<(), KvError> {
+        self.finish(&self.begin(permit)?)
+    }
+
+    fn begin(&self, permit: Permit) -> Result<Begun, KvError> {
+        match permit {
+            Permit::Lease => self.begin_read().map(Begun::InTerm),
+            Permit::Staleness(most_ns) if self.is_within(most_ns) => Ok(Begun::Within(most_ns)),
+            Permit::Staleness(_) => Err(self.not_leader()),
+        }
+    }
+
+    fn finish(&self, begun: &Begun) -> Result<(), KvError> {
+        match begun {
+            Begun::InTerm(term) => self.finish_read(*term),
+            Begun::Within(most_ns) if self.is_within(*most_ns) => Ok(()),
+            Begun::Within(_) => Err(self.not_leader()),
+        }
+    }
+
+    #[cold]
+    fn not_leader(&self) -> KvError {
+        let leader = Some(NodeId(self.leader.load(Ordering::Acquire)));
+        let leader = leader.filter(|leader| leader.0 != 0 && *leader != self.node);
+        KvError::NotLeader { tablet: self.tablet, leader }
+    }
+}
+
+/// Several reads of one tablet, of one moment and under one permit. What they bring may be used once [`Self::finish`] has said so.
+pub struct Visit<'h> {
+    handle: &'h TabletHandle,
+    moment: Moment<'h>,
+    begun: Begun,
+}
+
+impl Visit<'_> {
+    /// The flag bits that evaluated mutations had raised by the moment, at least.
+    pub fn flags(&self) -> u64 {
+        self.handle.flags()
+    }
+
+    /// Reads from memory; `None` if the disk would have to be asked.
+    ///
+    /// # Errors
+    /// If the data cannot be read.
+    pub fn get_cached(&self, key: &[u8]) -> Result<Option<Option<PinnedValue>>, KvError> {
+        let found = self.moment.get_cached(key).map_err(|error| self.handle.failed_to_read(error))?;
+        if found.is_some() {
+            self.handle.count_read(key);
+        }
+        Ok(found)
+    }
+
+    /// Reads; may wait for the disk.
+    ///
+    /// # Errors
+    /// If the data cannot be read.
+    pub fn get(&self, key: &[u8]) -> Result<Option<PinnedValue>, KvError> {
+        self.handle.count_read(key);
+        self.moment.get(key).map_err(|error| self.handle.failed_to_read(error))
+    }
+
+    /// Scans a range, see [`Tablet::scan`]; may wait for the disk.
+    ///
+    /// # Errors
+    /// If the data cannot be read.
+    pub fn scan(&self, range: &ScanRange<'_>, visit: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<bool, KvError> {
+        self.handle.count_read(range.start);
+        self.moment.scan(range, visit).map_err(|error| self.handle.failed_to_read(error))
+    }
+
+    /// Scans from memory, see [`Tablet::scan_cached`].
+    ///
+    /// # Errors
+    /// If the data cannot be read.
+    pub fn scan_cached(
+        &self,
+        range: &ScanRange<'_>,
+        visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<Option<bool>, KvError> {
+        let found = self.moment.scan_cached(range, visit).map_err(|error| self.handle.failed_to_read(error))?;
+        if found.is_some() {
+            self.handle.count_read(range.start);
+        }
+        Ok(found)
+    }
+
+    /// Ends the reads.
+    ///
+    /// # Errors
+    /// If what was read may have been out of date.
+    pub fn finish(&self) -> Result<(), KvError> {
+        self.handle.finish(&self.begun)
+    }
+}
+
+impl TabletHandle {
+    /// Begins several reads that are to see one moment.
+    ///
+    /// # Errors
+    /// If the replica may not answer now.
+    pub fn visit(&self, permit: Permit) -> Result<Visit<'_>, KvError> {
+        let begun = self.begin(permit)?;
+        Ok(Visit { handle: self, moment: self.data.moment(), begun })
+    }
+
+    /// Reads from memory; `None` if the disk would have to be asked.
+    pub fn get_cached(&self, permit: Permit, key: &[u8]) -> Result<Option<Option<PinnedValue>>, KvError> {
+        let begun = self.begin(permit)?;
+        let found = self.data.get_cached(key).map_err(|error| self.failed_to_read(error))?;
+        self.finish(&begun)?;
+        if found.is_some() {
+            self.count_read(key);
+        }
+        Ok(found)
+    }
+
+    /// Reads; may wait for the disk.
+    pub fn get(&self, permit: Permit, key: &[u8]) -> Result<Option<PinnedValue>, KvError> {
+        let begun = self.begin(permit)?;
+        self.count_read(key);
+        let found = self.data.get(key).map_err(|error| self.failed_to_read(error))?;
+        self.finish(&begun)?;
+        Ok(found)
+    }
+
+    /// Scans a range, see [`Tablet::scan`]; may wait for the disk.
+    pub fn scan(
+        &self,
+        permit: Permit,
+        range: &ScanRange<'_>,
+        visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<bool, KvError> {
+        let begun = self.begin(permit)?;
+        self.count_read(range.start);
+        let exhausted = self.data.scan(range, visit).map_err(|error| self.failed_to_read(error))?;
+        self.finish(&begun)?;
+        Ok(exhausted)
+    }
+
+    /// Scans from memory, see [`Tablet::scan_cached`].
+    pub fn scan_cached(
+        &self,
+        permit: Permit,
+        range: &ScanRange<'_>,
+        visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<Option<bool>, KvError> {
+        let begun = self.begin(permit)?;
+        let found = self.data.scan_cached(range, visit).map_err(|error| self.failed_to_read(error))?;
+        self.finish(&begun)?;
+        if found.is_some() {
+            self.count_read(range.start);
+        }
+        Ok(found)
+    }
+
+    /// Upkeep will look whether it is the disk.
+    pub(crate) fn failed_to_read(&self, error: StorageError) -> KvError {
+        if error.is_damage() {
+            // The first one found is as good as any.
+            let _ = self.damage.set(error.to_string());
+        }
+        self.read_failed.store(true, Ordering::Relaxed);
+        storage_error(error)
+    }
+}
+
+pub(crate) fn storage_error(error: StorageError) -> KvError {
+    KvError::Storage(error.to_string())
+}

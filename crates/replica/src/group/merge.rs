@@ -1,0 +1,557 @@
+//! A tablet that takes in its neighbour: the steps of that, as evaluated mutations of either tablet, so that they are replicated, survive crashes and
+//! are ordered with everything else that is written (`docs/decisions/2026-11-22-merging-tablets.md`).
+//!
+//! Always true: a tablet that has applied [`MergeStep::Close`] takes no writes and answers no reads, until it applies an entry that opens it again
+//! ([`crate::Core::reopen`]), which nobody proposes unless the catalog has cancelled the merge; what the other one takes in counts only if it comes
+//! from one attempt, in order and whole; once that is finished, no attempt changes anything any more, however late it comes; no step of a merge that was
+//! cancelled has an effect, however late it comes: merges are numbered, and both tablets remember which they have given up.
+//! Left out: which tablets are merged (the node's), when the one stands in the other's place, and whether a merge is cancelled (the catalog's).
+
+mod reopen;
+#[cfg(test)]
+pub(crate) mod tests;
+
+use crate::group::entry::mutations;
+use crate::group::sealed::CLOSED;
+use diorite_base::bytes::{Malformed, Reader, put_slice, put_varint};
+use diorite_base::limits::Exceeded;
+use diorite_base::mutation::{
+    Body, EvaluationContext, EvaluationFailed, Evaluator, Mutation, TabletChanges, TabletView,
+};
+use diorite_base::program::{LoggedProgram, ProvenProgram, Target, Unprovable};
+use diorite_base::{Horizon, TabletId};
+use diorite_storage::{AFTER_KEYS_ABOUT_TABLETS, AppliedState, absorbed_key, staged_key};
+use reopen::given_up;
+pub use reopen::has_given_up;
+pub(crate) use reopen::{REOPEN, Reopening};
+use std::cmp::Ordering;
+
+/// The first byte of a step; no program of an inner evaluator begins with it.
+const MARK: u8 = 0xF1;
+
+/// A range of keys, the end not included.
+pub type KeyRange = (Vec<u8>, Vec<u8>);
+
+/// What is known of the tablet that is taken in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Closing {
+    /// The greatest timestamp that it has given.
+    pub newest_stamp_us: i64,
+    /// The greatest that clients have given.
+    pub newest_explicit_us: i64,
+    /// Its flags.
+    pub flags: u64,
+}
+
+impl From<&AppliedState> for Closing {
+    fn from(state: &AppliedState) -> Self {
+        let AppliedState { newest_stamp_us, newest_explicit_us, flags, .. } = *state;
+        Self { newest_stamp_us, newest_explicit_us, flags }
+    }
+}
+
+/// A step of a merge.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MergeStep {
+    /// To the tablet that is taken in: it ends here, unless the merge was cancelled.
+    Close {
+        /// The tablet itself; 0 in logs of earlier versions, which cancelled no merges.
+        tablet: TabletId,
+        /// Which of its merges.
+        number: u64,
+    },
+    /// To the other: a new attempt begins, with nothing.
+    Begin {
+        /// The tablet that is taken in.
+        from: TabletId,
+        /// Which of its merges; 0 in those that earlier versions began.
+        number: u64,
+        /// Tells attempts apart.
+        attempt: u64,
+        /// Its keys.
+        range: KeyRange,
+    },
+    /// The next part of the rows.
+    Take {
+        /// The tablet that is taken in.
+        from: TabletId,
+        /// Which attempt.
+        attempt: u64,
+        /// Counts the parts, from 1.
+        number: u64,
+        /// What was taken in of these keys before goes.
+        instead_of: Option<KeyRange>,
+        /// The rows, ascending.
+        rows: Vec<(Vec<u8>, Vec<u8>)>,
+    },
+    /// The next piece of a row that is too large for one step. It counts as a part.
+    TakePiece {
+        /// The tablet that is taken in.
+        from: TabletId,
+        /// Which attempt.
+        attempt: u64,
+        /// Counts the parts, from 1.
+        number: u64,
+        /// What was taken in of these keys before goes.
+        instead_of: Option<KeyRange>,
+        /// The row's key.
+        key: Vec<u8>,
+        /// The next bytes of the row.
+        piece: Vec<u8>,
+        /// Whether these are the last.
+        is_last: bool,
+    },
+    /// That was all.
+    Finish {
+        /// The tablet that is taken in.
+        from: TabletId,
+        /// Which attempt.
+        attempt: u64,
+        /// How many parts there were.
+        parts: u64,
+        /// What else is known of it.
+        closing: Closing,
+    },
+    /// To the tablet that was to take the other in, once the catalog has cancelled that: what it has taken in goes.
+    Discard {
+        /// The tablet that is not taken in.
+        from: TabletId,
+        /// Which of its merges.
+        number: u64,
+        /// Its keys.
+        range: KeyRange,
+    },
+}
+
+/// Whether a program ends the tablet that applies it: its leader may answer no read after it has proposed it.
+pub(crate) fn ends_tablet(program: &[u8]) -> bool {
+    matches!(program, [MARK, CLOSE_FOR_EVER | CLOSE, ..])
+}
+
+// The second byte of a step. Earlier versions knew 0 to 3.
+const CLOSE_FOR_EVER: u8 = 0;
+const BEGIN_UNNUMBERED: u8 = 1;
+const TAKE: u8 = 2;
+const FINISH: u8 = 3;
+const CLOSE: u8 = 4;
+const BEGIN: u8 = 5;
+const TAKE_PIECE: u8 = 6;
+const DISCARD: u8 = 7;
+
+/// What became of a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MergeReply {
+    /// It is done.
+    Done,
+    /// All has been taken in already.
+    Finished,
+    /// Another attempt has begun since, a part is missing, or the merge was cancelled.
+    Superseded,
+}
+
+impl MergeReply {
+    fn encode(self) -> Vec<u8> {
+        vec![match self {
+            MergeReply::Done => 0,
+            MergeReply::Finished => 1,
+            MergeReply::Superseded => 2,
+        }]
+    }
+
+    /// Reads a reply back.
+    pub fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
+        match bytes {
+            [0] => Ok(MergeReply::Done),
+            [1] => Ok(MergeReply::Finished),
+            [2] => Ok(MergeReply::Superseded),
+            _ => Err(Malformed),
+        }
+    }
+}
+
+fn put_numbers(out: &mut Vec<u8>, numbers: &[u64]) {
+    numbers.iter().for_each(|number| out.extend_from_slice(&number.to_le_bytes()));
+}
+
+fn put_range(out: &mut Vec<u8>, (start, end): &KeyRange) {
+    put_slice(out, start);
+    put_slice(out, end);
+}
+
+fn put_optional_range(out: &mut Vec<u8>, range: Option<&KeyRange>) {
+    out.push(u8::from(range.is_some()));
+    range.iter().for_each(|range| put_range(out, range));
+}
+
+fn read_optional_range(reader: &mut Reader<'_>) -> Result<Option<KeyRange>, Malformed> {
+    if reader.u8()? == 0 { Ok(None) } else { read_range(reader).map(Some) }
+}
+
+fn read_range(reader: &mut Reader<'_>) -> Result<KeyRange, Malformed> {
+    Ok((reader.slice()?.to_vec(), reader.slice()?.to_vec()))
+}
+
+impl LoggedProgram for MergeStep {
+    const TARGET: Target = Target::Rows;
+
+    fn check(&self) -> Result<(), Exceeded> {
+        Ok(())
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        MergeStep::encode(self)
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Self, String> {
+        MergeStep::decode(bytes).map_err(|_| "a step of a merge is malformed".to_owned())
+    }
+}
+
+impl MergeStep {
+    /// The step as a write; none of one that is over a limit.
+    pub fn mutation(&self) -> Result<Mutation, Unprovable> {
+        Ok(Mutation::evaluated(None, &ProvenProgram::new(self)?))
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        let mut out = vec![MARK];
+        match self {
+            MergeStep::Close { tablet: TabletId(0), .. } => out.push(CLOSE_FOR_EVER),
+            MergeStep::Close { tablet, number } => {
+                out.push(CLOSE);
+                put_numbers(&mut out, &[tablet.0, *number]);
+            }
+            MergeStep::Begin { from, number, attempt, range } => {
+                match number {
+                    0 => {
+                        out.push(BEGIN_UNNUMBERED);
+                        put_numbers(&mut out, &[from.0, *attempt]);
+                    }
+                    number => {
+                        out.push(BEGIN);
+                        put_numbers(&mut out, &[from.0, *attempt, *number]);
+                    }
+                }
+                put_range(&mut out, range);
+            }
+            MergeStep::Take { from, attempt, number, instead_of, rows } => {
+                out.push(TAKE);
+                put_numbers(&mut out, &[from.0, *attempt, *number]);
+                put_optional_range(&mut out, instead_of.as_ref());
+                put_varint(&mut out, rows.len() as u64);
+                for (key, value) in rows {
+                    put_slice(&mut out, key);
+                    put_slice(&mut out, value);
+                }
+            }
+            MergeStep::TakePiece { from, attempt, number, instead_of, key, piece, is_last } => {
+                out.push(TAKE_PIECE);
+                put_numbers(&mut out, &[from.0, *attempt, *number]);
+                put_optional_range(&mut out, instead_of.as_ref());
+                out.push(u8::from(*is_last));
+                put_slice(&mut out, key);
+                put_slice(&mut out, piece);
+            }
+            MergeStep::Finish { from, attempt, parts, closing } => {
+                out.push(FINISH);
+                let Closing { newest_stamp_us, newest_explicit_us, flags } = *closing;
+                let stamps = [newest_stamp_us as u64, newest_explicit_us as u64];
+                put_numbers(&mut out, &[from.0, *attempt, *parts, stamps[0], stamps[1], flags]);
+            }
+            MergeStep::Discard { from, number, range } => {
+                out.push(DISCARD);
+                put_numbers(&mut out, &[from.0, *number]);
+                put_range(&mut out, range);
+            }
+        }
+        out
+    }
+
+    /// Reads a step back from the program of a mutation.
+    pub fn decode(program: &[u8]) -> Result<Self, Malformed> {
+        let mut reader = Reader::new(program);
+        let step = Self::read(&mut reader)?;
+        if reader.is_empty() { Ok(step) } else { Err(Malformed) }
+    }
+
+    fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        if reader.u8()? != MARK {
+            return Err(Malformed);
+        }
+        let kind = reader.u8()?;
+        if kind == CLOSE_FOR_EVER {
+            return Ok(MergeStep::Close { tablet: TabletId(0), number: 0 });
+        }
+        let (from, attempt) = (TabletId(reader.u64()?), reader.u64()?);
+        Ok(match kind {
+            CLOSE => MergeStep::Close { tablet: from, number: attempt },
+            BEGIN_UNNUMBERED => MergeStep::Begin { from, number: 0, attempt, range: read_range(reader)? },
+            BEGIN => MergeStep::Begin { from, attempt, number: reader.u64()?, range: read_range(reader)? },
+            TAKE => {
+                let (number, instead_of) = (reader.u64()?, read_optional_range(reader)?);
+                let mut rows = Vec::new();
+                for _ in 0..reader.varint()? {
+                    rows.push((reader.slice()?.to_vec(), reader.slice()?.to_vec()));
+                }
+                MergeStep::Take { from, attempt, number, instead_of, rows }
+            }
+            TAKE_PIECE => {
+                let (number, instead_of) = (reader.u64()?, read_optional_range(reader)?);
+                let is_last = reader.u8()? != 0;
+                let (key, piece) = (reader.slice()?.to_vec(), reader.slice()?.to_vec());
+                MergeStep::TakePiece { from, attempt, number, instead_of, key, piece, is_last }
+            }
+            FINISH => {
+                let parts = reader.u64()?;
+                let (newest_stamp_us, newest_explicit_us) = (reader.i64()?, reader.i64()?);
+                let closing = Closing { newest_stamp_us, newest_explicit_us, flags: reader.u64()? };
+                MergeStep::Finish { from, attempt, parts, closing }
+            }
+            DISCARD => MergeStep::Discard { from, number: attempt, range: read_range(reader)? },
+            _ => return Err(Malformed),
+        })
+    }
+}
+
+/// What has become of an attempt.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Stage {
+    #[default]
+    Taking,
+    Finished,
+    /// The merge was cancelled.
+    Discarded,
+}
+
+/// How far a tablet has taken in another.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Progress {
+    /// Which merge of the other one.
+    number: u64,
+    attempt: u64,
+    parts: u64,
+    stage: Stage,
+    /// Pieces of a row that is not whole yet, under [`staged_key`]: nobody else takes anything in meanwhile.
+    pieces: u32,
+}
+
+impl Progress {
+    fn of(from: TabletId, view: &dyn TabletView) -> Result<Self, EvaluationFailed> {
+        let Some(bytes) = view.get(&absorbed_key(from.0))? else { return Ok(Self::default()) };
+        Self::decode(&bytes).map_err(|_| EvaluationFailed(format!("how far {from} was taken in cannot be decoded")))
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
+        let mut reader = Reader::new(bytes);
+        let (attempt, parts) = (reader.u64()?, reader.u64()?);
+        let stage = match reader.u8()? {
+            0 => Stage::Taking,
+            1 => Stage::Finished,
+            2 => Stage::Discarded,
+            _ => return Err(Malformed),
+        };
+        if reader.is_empty() {
+            // As earlier versions wrote it.
+            return Ok(Self { attempt, parts, stage, ..Self::default() });
+        }
+        let (number, pieces) = (reader.u64()?, reader.u32()?);
+        Ok(Self { number, attempt, parts, stage, pieces })
+    }
+
+    fn put(self, from: TabletId, changes: &mut dyn TabletChanges) {
+        let mut bytes = Vec::new();
+        put_numbers(&mut bytes, &[self.attempt, self.parts]);
+        bytes.push(self.stage as u8);
+        put_numbers(&mut bytes, &[self.number]);
+        bytes.extend_from_slice(&self.pieces.to_le_bytes());
+        changes.put(&absorbed_key(from.0), &bytes);
+    }
+
+    /// Removes what was taken in.
+    fn undo(
+        &self,
+        range: &KeyRange,
+        view: &dyn TabletView,
+        changes: &mut dyn TabletChanges,
+    ) -> Result<(), EvaluationFailed> {
+        if self.parts > 0 {
+            delete_rows(range, view, changes)?;
+        }
+        (0..self.pieces).for_each(|piece| changes.delete(&staged_key(piece)));
+        Ok(())
+    }
+
+    /// Whether part `number` of `attempt` is the next one; if not, what there is to reply.
+    fn expects(&self, attempt: u64, number: u64) -> Result<(), MergeReply> {
+        if self.stage != Stage::Taking || self.attempt != attempt || number > self.parts + 1 {
+            return Err(MergeReply::Superseded);
+        }
+        // If it is repeated, what came after it must not be undone.
+        if number <= self.parts { Err(MergeReply::Done) } else { Ok(()) }
+    }
+}
+
+/// Whether an entry of the log is a step of a merge.
+pub(crate) fn is_step(payload: &[u8]) -> bool {
+    let first = mutations(payload).ok().and_then(|mut found| found.next()?.ok());
+    first.is_some_and(|mutation| matches!(mutation.body(), Body::Evaluated(program) if program.first() == Some(&MARK)))
+}
+
+/// Carries out the steps of merges, and leaves all else to the evaluator within.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Merging<E>(pub E);
+
+impl<E: Evaluator> Evaluator for Merging<E> {
+    fn evaluate(
+        &self,
+        program: &[u8],
+        context: EvaluationContext,
+        view: &dyn TabletView,
+        changes: &mut dyn TabletChanges,
+    ) -> Result<Vec<u8>, EvaluationFailed> {
+        if program.first() != Some(&MARK) {
+            return self.0.evaluate(program, context, view, changes);
+        }
+        let step = MergeStep::decode(program)
+            .map_err(|_| EvaluationFailed("a step of a merge is malformed or of a newer version".to_owned()))?;
+        let taken_over = |value: Vec<u8>| self.0.taken_over(&value).unwrap_or(value);
+        Ok(carry_out(step, &taken_over, view, changes)?.encode())
+    }
+
+    fn bounded(&self, value: &[u8], horizon: Horizon) -> Option<Vec<u8>> {
+        self.0.bounded(value, horizon)
+    }
+
+    fn place(&self, value: &mut [u8], stamp_us: i64, nth: u32) {
+        self.0.place(value, stamp_us, nth);
+    }
+
+    fn taken_over(&self, value: &[u8]) -> Option<Vec<u8>> {
+        self.0.taken_over(value)
+    }
+}
+
+fn carry_out(
+    step: MergeStep,
+    taken_over: &dyn Fn(Vec<u8>) -> Vec<u8>,
+    view: &dyn TabletView,
+    changes: &mut dyn TabletChanges,
+) -> Result<MergeReply, EvaluationFailed> {
+    Ok(match step {
+        MergeStep::Close { tablet, number } => return close(tablet, number, view, changes),
+        MergeStep::Begin { from, number, attempt, range } => {
+            let before = Progress::of(from, view)?;
+            match (before.number.cmp(&number), before.stage) {
+                (Ordering::Equal, Stage::Finished) => return Ok(MergeReply::Finished),
+                (Ordering::Greater, _) | (Ordering::Equal, Stage::Discarded) => return Ok(MergeReply::Superseded),
+                (Ordering::Less, _) | (Ordering::Equal, Stage::Taking) => {}
+            }
+            before.undo(&range, view, changes)?;
+            Progress { number, attempt, ..Progress::default() }.put(from, changes);
+            MergeReply::Done
+        }
+        MergeStep::Take { from, attempt, number, instead_of, rows } => {
+            let progress = Progress::of(from, view)?;
+            if let Err(reply) = progress.expects(attempt, number) {
+                return Ok(reply);
+            }
+            instead_of.map_or(Ok(()), |range| delete_rows(&range, view, changes))?;
+            rows.into_iter().for_each(|(key, value)| changes.put(&key, &taken_over(value)));
+            Progress { parts: number, ..progress }.put(from, changes);
+            MergeReply::Done
+        }
+        MergeStep::TakePiece { from, attempt, number, instead_of, key, piece, is_last } => {
+            let progress = Progress::of(from, view)?;
+            if let Err(reply) = progress.expects(attempt, number) {
+                return Ok(reply);
+            }
+            instead_of.map_or(Ok(()), |range| delete_rows(&range, view, changes))?;
+            let pieces = take_piece(progress.pieces, &key, (piece, is_last), taken_over, view, changes)?;
+            Progress { parts: number, pieces, ..progress }.put(from, changes);
+            MergeReply::Done
+        }
+        MergeStep::Finish { from, attempt, parts, closing } => {
+            let progress = Progress::of(from, view)?;
+            if progress.attempt == attempt && progress.stage == Stage::Finished {
+                return Ok(MergeReply::Finished);
+            }
+            let is_whole = progress.parts == parts && progress.pieces == 0;
+            if progress.stage != Stage::Taking || progress.attempt != attempt || !is_whole {
+                return Ok(MergeReply::Superseded);
+            }
+            changes.raise_flags(closing.flags & !CLOSED);
+            changes.raise_stamps(closing.newest_stamp_us, closing.newest_explicit_us);
+            Progress { stage: Stage::Finished, ..progress }.put(from, changes);
+            MergeReply::Done
+        }
+        MergeStep::Discard { from, number, range } => {
+            let before = Progress::of(from, view)?;
+            if before.number > number {
+                return Ok(MergeReply::Superseded);
+            }
+            if before.number < number || before.stage != Stage::Discarded {
+                before.undo(&range, view, changes)?;
+                Progress { number, stage: Stage::Discarded, ..Progress::default() }.put(from, changes);
+            }
+            MergeReply::Done
+        }
+    })
+}
+
+fn close(
+    tablet: TabletId,
+    number: u64,
+    view: &dyn TabletView,
+    changes: &mut dyn TabletChanges,
+) -> Result<MergeReply, EvaluationFailed> {
+    let has_given_up = if tablet.0 == 0 { None } else { view.get(&absorbed_key(tablet.0))? };
+    let given_up = given_up(tablet, has_given_up.as_deref()).map_err(|error| EvaluationFailed(error.to_string()))?;
+    if given_up.is_some_and(|given_up| given_up >= number) {
+        return Ok(MergeReply::Superseded);
+    }
+    changes.raise_flags(CLOSED);
+    Ok(MergeReply::Done)
+}
+
+/// Removes the rows of a range, and nothing else: what the tablet keeps about itself lies between the keys of the least tokens.
+fn delete_rows(
+    (start, end): &KeyRange,
+    view: &dyn TabletView,
+    changes: &mut dyn TabletChanges,
+) -> Result<(), EvaluationFailed> {
+    let among = |key: &[u8]| key.min(AFTER_KEYS_ABOUT_TABLETS).to_vec();
+    let mut rows = Vec::new();
+    view.scan(&among(start), &among(end), &mut |key, _| {
+        rows.push(key.to_vec());
+        true
+    })?;
+    rows.iter().for_each(|key| changes.delete(key));
+    if end.as_slice() > AFTER_KEYS_ABOUT_TABLETS {
+        changes.delete_range(start.as_slice().max(AFTER_KEYS_ABOUT_TABLETS), end);
+    }
+    Ok(())
+}
+
+/// Takes the next piece of a row beside `held` others; returns how many there are then. With the last one the row is whole.
+fn take_piece(
+    held: u32,
+    key: &[u8],
+    (piece, is_last): (Vec<u8>, bool),
+    taken_over: &dyn Fn(Vec<u8>) -> Vec<u8>,
+    view: &dyn TabletView,
+    changes: &mut dyn TabletChanges,
+) -> Result<u32, EvaluationFailed> {
+    if !is_last {
+        changes.put(&staged_key(held), &piece);
+        return Ok(held + 1);
+    }
+    let mut row = Vec::new();
+    for before in 0..held {
+        let lost = || EvaluationFailed(format!("piece {before} of a row that is taken in is missing"));
+        row.extend_from_slice(&view.get(&staged_key(before))?.ok_or_else(lost)?);
+        changes.delete(&staged_key(before));
+    }
+    row.extend_from_slice(&piece);
+    changes.put(key, &taken_over(row));
+    Ok(0)
+}

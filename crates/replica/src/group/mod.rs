@@ -1,0 +1,34 @@
+//! One tablet's Raft group on this node: who leads, under which lease, with which members; what is proposed and applied.
+//!
+//! From below: what a group is made of (`lease`, `handle`, `waiters`, `promise`, `wire`, `merge`, `split`), the replica itself (`replica`, `apply`), what groups ask of their store thread (`turn`), and
+//! what a replica does with that: `writes`, `members`, `election`, `suspects`, `advance`, `receive`.
+
+pub(crate) mod advance;
+pub(crate) mod apply;
+pub(crate) mod catch_up;
+pub(crate) mod checks;
+pub(crate) mod describe;
+pub(crate) mod election;
+pub(crate) mod entry;
+pub(crate) mod handle;
+pub(crate) mod lease;
+pub(crate) mod members;
+pub(crate) mod memory;
+pub(crate) mod merge;
+pub(crate) mod outcomes;
+pub(crate) mod promise;
+pub(crate) mod proposal;
+pub(crate) mod receive;
+pub(crate) mod recover;
+pub(crate) mod replica;
+pub(crate) mod samples;
+pub(crate) mod sealed;
+pub(crate) mod split;
+pub(crate) mod standings;
+pub(crate) mod suspects;
+pub(crate) mod timing;
+pub(crate) mod turn;
+pub(crate) mod waiters;
+pub(crate) mod wanted;
+pub(crate) mod wire;
+pub(crate) mod writes;

@@ -1,0 +1,37 @@
+//! Outcomes of one turn.
+
+use crate::group::proposal::Waiter;
+use ahash::AHashMap;
+use diorite_base::write::{Completion, KvError, WriteReply, WriteSink};
+use std::sync::Arc;
+
+/// Outcomes of one turn, gathered per sink so that each is woken once, in the order in which sinks came up.
+#[derive(Default)]
+pub(crate) struct Outcomes {
+    places: AHashMap<usize, usize>,
+    by_sink: Vec<(Arc<dyn WriteSink>, Vec<Completion>)>,
+}
+
+impl Outcomes {
+    pub(crate) fn push(&mut self, waiter: Waiter, outcome: Result<WriteReply, KvError>) {
+        let address = Arc::as_ptr(&waiter.sink).cast::<()>() as usize;
+        let place = *self.places.entry(address).or_insert(self.by_sink.len());
+        if place == self.by_sink.len() {
+            self.by_sink.push((waiter.sink, Vec::new()));
+        }
+        self.by_sink[place].1.push((waiter.token, outcome));
+    }
+
+    /// The same error for several.
+    pub(crate) fn fail(&mut self, waiters: impl IntoIterator<Item = Waiter>, error: &KvError) {
+        waiters.into_iter().for_each(|waiter| self.push(waiter, Err(error.clone())));
+    }
+
+    /// Gives all outcomes to their sinks.
+    pub(crate) fn deliver(&mut self) {
+        self.places.clear();
+        for (sink, mut done) in self.by_sink.drain(..) {
+            sink.complete(&mut done);
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! What followers promise their leader, and what a leader knows of that.
+
+use diorite_raft::{Epoch, Term};
+use std::collections::BTreeMap;
+
+/// What a follower has promised: neither to vote for another than `leader` nor to campaign, as long as this node supports it in `epoch`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Promise {
+    pub(crate) leader: u64,
+    pub(crate) epoch: Epoch,
+}
+
+/// Of a leader: for each member the epoch under which it has acknowledged this leader's term.
+///
+/// Always true: acknowledgements are of one term only; one of a later term replaces all others.
+#[derive(Debug, Default)]
+pub(crate) struct Acknowledgements {
+    term: Term,
+    epochs: BTreeMap<u64, Epoch>,
+}
+
+impl Acknowledgements {
+    /// Takes an acknowledgement; whether it changes what is known.
+    pub(crate) fn note(&mut self, term: Term, member: u64, epoch: Epoch) -> bool {
+        if self.term != term {
+            self.epochs.clear();
+            self.term = term;
+        }
+        self.epochs.insert(member, epoch) != Some(epoch)
+    }
+
+    /// The epoch under which a member has acknowledged the leader of `term`.
+    pub(crate) fn epoch(&self, term: Term, member: u64) -> Option<Epoch> {
+        self.epochs.get(&member).copied().filter(|_| self.term == term)
+    }
+
+    /// Those who have acknowledged the leader of `term`.
+    pub(crate) fn members(&self, term: Term) -> impl Iterator<Item = u64> + '_ {
+        self.epochs.keys().copied().filter(move |_| self.term == term)
+    }
+
+    /// Nothing that the member has acknowledged counts any more.
+    pub(crate) fn forget(&mut self, member: u64) {
+        self.epochs.remove(&member);
+    }
+
+    /// Forgets those who are members no longer: should one come back it will not remember, so nothing may depend on it.
+    pub(crate) fn retain(&mut self, members: &[u64]) {
+        self.epochs.retain(|member, _| members.contains(member));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn acknowledgements_are_of_one_term() {
+        let mut known = Acknowledgements::default();
+        assert!(
+            known.note(Term(3), 1, Epoch(7)) && !known.note(Term(3), 1, Epoch(7)) && known.note(Term(3), 1, Epoch(8))
+        );
+        assert_eq!(
+            (known.epoch(Term(3), 1), known.epoch(Term(4), 1), known.epoch(Term(3), 2)),
+            (Some(Epoch(8)), None, None)
+        );
+        assert!(known.note(Term(4), 2, Epoch(9)));
+        assert_eq!((known.epoch(Term(4), 1), known.epoch(Term(4), 2)), (None, Some(Epoch(9))));
+        known.retain(&[1]);
+        assert_eq!(known.epoch(Term(4), 2), None);
+    }
+}

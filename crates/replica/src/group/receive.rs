@@ -1,0 +1,147 @@
+//! What replicas of a tablet on other nodes send.
+//!
+//! Reads of followers, for those who ask for them: how old what a follower holds may be. A follower asks its leader, when somebody wants to read from it, how far the log is
+//! applied there. The leader answers under its lease, so everything acknowledged before the question is at or before that index. Once the follower has applied that much, it
+//! holds all that was acknowledged before the moment at which it asked; only its own clock counts.
+
+use crate::group::promise::Promise;
+use crate::group::replica::{LeaderPosition, Replica, TookOver};
+use crate::group::suspects;
+use crate::group::turn::Turn;
+use crate::group::wire::{Attached, Envelope};
+use diorite_base::NodeId;
+use diorite_raft::{
+    Epoch, GroupError, LogPosition, MemberProgress, Message, MessageType, Term, is_acknowledgement, is_from_leader,
+    is_vote_request, may_come_from_a_peer,
+};
+use diorite_storage::Engine;
+
+/// Takes what a replica on another node has sent.
+pub(crate) fn receive<E: Engine>(replica: &mut Replica<E>, turn: &mut Turn<E>, from: NodeId, envelope: Envelope) {
+    match envelope {
+        Envelope::Raft { epoch, keep_from, message } => {
+            if message.from != from.0 || message.to != turn.context.node.0 || !may_come_from_a_peer(&message) {
+                tracing::warn!(%from, tablet = %replica.id(), "a consensus message that its sender cannot send");
+                return;
+            }
+            receive_message(replica, turn, Attached { epoch, keep_from }, *message);
+        }
+        Envelope::Released { term, candidate } => replica.on_released(turn, from, term, candidate),
+        Envelope::Ask { asked_ns } => on_ask(replica, turn, from, asked_ns),
+        Envelope::Position { asked_ns, index } => {
+            replica.following.position = Some(LeaderPosition { index, asked_ns });
+            replica.apply_deferred(turn);
+        }
+        Envelope::Lost { index } => suspects::on_lost(replica, turn, from, index),
+        Envelope::Suspect { index } => suspects::on_suspect(replica, turn, from, index),
+        Envelope::Floor { term, index, last_term } => {
+            suspects::on_floor(replica, turn, from, term, LogPosition::new(index, last_term));
+        }
+        Envelope::Standing { index, term } => {
+            replica.following.standings.note(from.0, LogPosition::new(index, term), turn.now_ns());
+        }
+        Envelope::Prepared => on_prepared(replica, from),
+        Envelope::Opened => on_opened(replica, turn, from),
+    }
+    turn.touch(replica);
+}
+
+fn receive_message<E: Engine>(
+    replica: &mut Replica<E>,
+    turn: &mut Turn<E>,
+    Attached { epoch, keep_from }: Attached,
+    message: Message,
+) {
+    if is_vote_request(&message) && replica.must_not_vote(turn, &message) {
+        return;
+    }
+    let (from, term) = (message.from, Term(message.term));
+    let (kind, previous, commit) = (message.get_msg_type(), message.index, message.commit);
+    let (leads, acknowledges) = (is_from_leader(&message), is_acknowledgement(&message));
+    let given_epoch = if leads { turn.support.given_epoch(from) } else { None };
+    let had_leader = replica.group.leader();
+    if let Err(error) = replica.group.step(message) {
+        if matches!(error, GroupError::Diverged { .. }) {
+            replica.fail(turn, &error.into());
+            return;
+        }
+        tracing::debug!(tablet = %replica.id(), from, %error, "a consensus message was not taken");
+        return;
+    }
+    let is_of_term = replica.group.term() == term;
+    if leads && is_of_term && replica.group.leader() == from {
+        let is_released = replica.leading.release.term == term;
+        let promise = given_epoch.filter(|_| !is_released).map(|epoch| Promise { leader: from, epoch });
+        replica.following.promise = promise;
+        replica.following.keep_from = keep_from;
+        if replica.following.announces_copy {
+            // Heartbeats come until the leader knows that its entries fit.
+            replica.following.announces_copy = kind != MessageType::MsgAppend || previous < replica.applied.index;
+            let message = replica.group.acknowledge_copy().filter(|_| replica.following.announces_copy);
+            turn.post(replica, message.into_iter().collect());
+        }
+        if promise.is_none() || had_leader != from {
+            turn.activate(replica);
+        }
+    } else if acknowledges && is_of_term && replica.group.is_leader() {
+        // Not when it has answered to a heartbeat: a replica that has lost its log may hold less than it is told.
+        if kind == MessageType::MsgAppendResponse {
+            send_commit_notification(replica);
+        }
+        if epoch != Epoch::NONE && replica.leading.acknowledged.note(term, from, epoch) {
+            replica.published = None;
+            // It may have been restarted since, and what it knew of commits is not in its log.
+            replica.group.forget_commit(from, commit);
+        }
+    }
+}
+
+/// Notifies those who hold it what this leader found committed when it took over, once that is certain: where another led before, writers may be waiting for it. Later
+/// commits travel with entries.
+fn send_commit_notification<E: Engine>(replica: &mut Replica<E>) {
+    let term = replica.group.term();
+    let commit = match replica.leading.took_over {
+        Some(took_over) if took_over.term == term => took_over.commit,
+        _ if !replica.group.has_committed_in_term() => return,
+        _ => replica.group.commit_index(),
+    };
+    replica.leading.took_over = Some(TookOver { term, commit });
+    let lacks = |member: MemberProgress| member.committed < commit && commit <= member.matched;
+    if replica.group.progress().any(lacks) {
+        replica.group.ping();
+    }
+}
+
+/// Answers a follower how far the log is applied here, if this replica may answer reads.
+fn on_ask<E: Engine>(replica: &mut Replica<E>, turn: &mut Turn<E>, from: NodeId, asked_ns: u64) {
+    // Whoever asks asks again, another node if this one does not lead.
+    let Ok(term) = replica.handle.begin_read() else { return };
+    let index = replica.applied.index;
+    // It may hold all that and not know that it is committed.
+    let waits = replica.group.progress().any(|member| member.replica == from.0 && member.committed < index);
+    if replica.handle.finish_read(term).is_ok() {
+        turn.outbox.post_envelope(from, replica.group_id(), &Envelope::Position { asked_ns, index });
+    }
+    if waits {
+        replica.ping(turn.now_ns());
+    }
+}
+
+/// A node has prepared the child tablets of this one.
+fn on_prepared<E: Engine>(replica: &Replica<E>, from: NodeId) {
+    if replica.group.all_voters().any(|voter| voter == from.0) {
+        replica.handle.prepared.lock().insert(from);
+    }
+}
+
+/// A replica on another node is open that knows of no leader.
+fn on_opened<E: Engine>(replica: &mut Replica<E>, turn: &mut Turn<E>, from: NodeId) {
+    let now_ns = turn.now_ns();
+    if replica.group.is_leader() {
+        // It is notified again, whatever it knew before.
+        replica.group.forget_commit(from.0, 0);
+    } else if replica.group.leader() == 0 && replica.ranked_voters().first() == Some(&turn.context.node.0) {
+        replica.visits.campaign_ns = now_ns;
+        replica.look_after(turn, now_ns);
+    }
+}

@@ -1,0 +1,208 @@
+//! A tablet replica that is split: its group ends with an entry that says where, and two others begin with what it holds
+//! (`docs/decisions/2026-11-22-splitting-tablets.md`).
+//!
+//! Always true: a leader has given up its lease before it proposes the entry; a replica that has applied it takes no writes and answers no reads, for ever;
+//! all replicas of a child begin at the same index and term, those of the entry, with the same data; a child's data is made of its parent's
+//! only on a node whose Raft log knows nothing of the child, and counts for nothing until it does.
+//! Left out: which tablets are split, and that the children take the parent's place (the catalog's).
+
+use crate::planted::Planted;
+use diorite_base::bytes::{Malformed, Reader, put_slice};
+use diorite_base::{GroupId, TabletId};
+use diorite_raft::{HardState, LogReader};
+use diorite_storage::{
+    AFTER_ALL_KEYS, AppliedState, Engine, LogRecords, MEMBERS_KEY, SPLIT_KEY, StorageError, TabletBatch as _,
+    TabletData,
+};
+use std::sync::Arc;
+
+/// Marks the entry in its raft context.
+pub(crate) const SPLIT: &[u8] = b"split";
+
+/// What is added to prepared children from their parent's log at most, for each; if there is more they are made anew.
+const MAX_ADDED_BYTES: u64 = 16 << 20;
+
+/// Where a tablet is split, and into which.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Split {
+    /// The first key that is the second child's; at least eight bytes long, as keys of the data are.
+    pub boundary: Vec<u8>,
+    /// The children, in the order of their keys.
+    pub children: [TabletId; 2],
+}
+
+impl Split {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        for child in self.children {
+            out.extend_from_slice(&child.0.to_le_bytes());
+        }
+        put_slice(&mut out, &self.boundary);
+        out
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
+        Self::read(&mut Reader::new(bytes))
+    }
+
+    fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let children = [TabletId(reader.u64()?), TabletId(reader.u64()?)];
+        Ok(Self { boundary: reader.slice()?.to_vec(), children })
+    }
+}
+
+/// That a tablet has been split, as its data says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SplitMark {
+    /// Which.
+    pub parent: TabletId,
+    /// The entry that split it: its index in the parent's log.
+    pub index: u64,
+    /// Its term.
+    pub term: u64,
+    /// Where, and into which.
+    pub split: Split,
+}
+
+impl SplitMark {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        for number in [self.parent.0, self.index, self.term] {
+            out.extend_from_slice(&number.to_le_bytes());
+        }
+        out.extend_from_slice(&self.split.encode());
+        out
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
+        let mut reader = Reader::new(bytes);
+        let (parent, index, term) = (TabletId(reader.u64()?), reader.u64()?, reader.u64()?);
+        Ok(Self { parent, index, term, split: Split::read(&mut reader)? })
+    }
+}
+
+/// Is notified of replicas that have been split.
+pub trait SplitListener: Send + Sync + 'static {
+    /// A replica of this node has applied the entry that splits its tablet, or has been opened as one that had; `leads`: it leads. Must not wait.
+    fn split(&self, mark: &SplitMark, leads: bool);
+}
+
+/// Begins the log of a child whose data was made when its parent had applied `held`, with what `parent`'s log holds from there until the split, committed. Returns
+/// false, and changes nothing, if that is not whole.
+pub fn begin_from_log<R: LogReader, B: LogRecords>(
+    held: &AppliedState,
+    mark: &SplitMark,
+    parent: &R,
+    child: GroupId,
+    records: &mut B,
+    planted: Planted,
+) -> Result<bool, StorageError> {
+    if held.index >= mark.index {
+        return Ok(false);
+    }
+    let mut entries = parent.entries(held.index + 1, mark.index + 1, MAX_ADDED_BYTES).unwrap_or_default();
+    let is_whole = entries.first().is_some_and(|entry| entry.index == held.index + 1)
+        && entries.last().is_some_and(|entry| (entry.index, entry.term) == (mark.index, mark.term));
+    // Of a parent that lagged so far behind that it was a child still to be cut: whose part is to be kept there only that knows.
+    let is_cut_twice = entries.iter().rev().skip(1).any(|entry| entry.context == SPLIT);
+    if !is_whole || is_cut_twice {
+        return Ok(false);
+    }
+    if planted.allowed().forget_parents_log {
+        entries.iter_mut().filter(|entry| entry.context.is_empty()).for_each(|entry| entry.data.clear());
+    }
+    records.restart_after(child, 0, held.index, held.term)?;
+    records.append(child, &entries, mark.index)?;
+    let state = HardState { term: mark.term, commit: mark.index, ..HardState::default() };
+    records.set_hard_state(child, &state)?;
+    Ok(true)
+}
+
+/// Begins the log of a child whose data was made when its parent had been split: it stands for everything until there.
+pub fn begin_as_copy<B: LogRecords>(mark: &SplitMark, child: GroupId, records: &mut B) -> Result<(), StorageError> {
+    records.restart_after(child, 0, mark.index, mark.term)
+}
+
+/// Removes from a child's data, when it is opened for the first time, what is its sibling's. Its group begins where its parent's was split, whatever that has
+/// applied since.
+pub fn keep_own<E: Engine>(tablet: TabletId, data: &Arc<E::Tablet>) -> Result<(), StorageError> {
+    let Some(bytes) = data.get(SPLIT_KEY)? else { return Ok(()) };
+    let corrupt = |_| StorageError::Corrupt(format!("how {tablet} was split"));
+    let mark = SplitMark::decode(&bytes).map_err(corrupt)?;
+    let mut batch = <E::Tablet as TabletData>::Batch::default();
+    if keep_part::<E>(&mark.split, tablet, data, &mut batch)? {
+        let state = AppliedState { index: mark.index, term: mark.term, ..data.applied_state()? };
+        data.apply(&mut batch, &state)?;
+    }
+    Ok(())
+}
+
+/// Puts into `batch`, if `tablet` is a child of this split, that what is its sibling's goes. The applied state has to be written with it.
+pub(crate) fn keep_part<E: Engine>(
+    split: &Split,
+    tablet: TabletId,
+    data: &Arc<E::Tablet>,
+    batch: &mut <E::Tablet as TabletData>::Batch,
+) -> Result<bool, StorageError> {
+    match split.children.iter().position(|child| *child == tablet) {
+        Some(0) => batch.delete_range(&split.boundary, AFTER_ALL_KEYS),
+        Some(_) => batch.delete_range(&[], &split.boundary),
+        // Its own, or its parent's parent's.
+        None => return Ok(false),
+    }
+    // What is about the tablet itself may lie within the range.
+    if let Some(members) = data.get(MEMBERS_KEY)? {
+        batch.put(MEMBERS_KEY, &members);
+    }
+    batch.delete(SPLIT_KEY);
+    Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use diorite_raft::Entry;
+    use diorite_storage::MemoryRecords;
+
+    struct Parent(Vec<Entry>);
+
+    impl LogReader for Parent {
+        fn entries(&self, low: u64, high: u64, _: u64) -> Result<Vec<Entry>, diorite_raft::LogReadError> {
+            Ok(self.0.iter().filter(|entry| (low..high).contains(&entry.index)).cloned().collect())
+        }
+    }
+
+    #[test]
+    fn a_child_takes_its_parents_log_only_if_that_was_not_itself_split_off_in_it() {
+        let split = Split { boundary: vec![0x80; 9], children: [TabletId(7), TabletId(8)] };
+        let mark = SplitMark { parent: TabletId(3), index: 9, term: 2, split };
+        let log = |splits: &[u64]| {
+            let context = |index| if splits.contains(&index) { SPLIT } else { &[] };
+            Parent(
+                (1..=9)
+                    .map(|index| Entry { index, term: 2, context: context(index).into(), ..Entry::default() })
+                    .collect(),
+            )
+        };
+        let begins = |splits: &[u64], index| {
+            let held = AppliedState { index, term: 2, ..AppliedState::default() };
+            let mut records = MemoryRecords::default();
+            let begun = begin_from_log(&held, &mark, &log(splits), GroupId(7), &mut records, Planted::default());
+            assert_eq!(begun.as_ref().ok(), Some(&!records.is_empty()), "all or nothing");
+            begun.expect("memory takes everything")
+        };
+        assert!(begins(&[9], 4));
+        assert!(!begins(&[9], 9), "it was made after the split");
+        assert!(!begins(&[6, 9], 4), "what the parent was split from ends within");
+        assert!(begins(&[6, 9], 6), "or before");
+    }
+
+    #[test]
+    fn a_mark_survives_its_encoding() {
+        let split = Split { boundary: vec![0x80; 9], children: [TabletId(7), TabletId(8)] };
+        let mark = SplitMark { parent: TabletId(3), index: 1 << 40, term: 9, split };
+        assert_eq!(SplitMark::decode(&mark.encode()).expect("own encoding"), mark);
+        assert_eq!(Split::decode(&mark.split.encode()).expect("own encoding"), mark.split);
+        assert!(SplitMark::decode(b"short").is_err());
+    }
+}

@@ -1,0 +1,166 @@
+//! What the groups of a store thread share: what they know beside their own state, and what they ask of the thread within a turn.
+//!
+//! Groups do no I/O and know nothing of each other. Messages, outcomes, log reads and visits that a group wants are gathered here, and the store thread carries them out in this
+//! order for all groups of the turn.
+
+use crate::context::Context;
+use crate::group::apply::Applier;
+use crate::group::catch_up::LogRead;
+use crate::group::outcomes::Outcomes;
+use crate::group::proposal::Refused;
+use crate::group::replica::Replica;
+use crate::group::wire::{self, Attached, Envelope};
+use crate::peers::liveness::SupportView;
+use diorite_base::{GroupId, NodeId, TabletId};
+use diorite_raft::{Epoch, Message, is_acknowledgement, is_without_entries};
+use diorite_storage::{Engine, Log};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+/// Messages to other nodes, one frame each.
+#[derive(Default)]
+pub(crate) struct Outbox(pub(crate) BTreeMap<NodeId, Vec<u8>>);
+
+impl Outbox {
+    /// The frame that is gathered for a node.
+    fn frame_to(&mut self, to: NodeId) -> &mut Vec<u8> {
+        let frame = self.0.entry(to).or_default();
+        if frame.is_empty() {
+            wire::begin_frame(frame);
+        }
+        frame
+    }
+
+    pub(crate) fn post_envelope(&mut self, to: NodeId, group: GroupId, envelope: &Envelope) {
+        wire::put_envelope(self.frame_to(to), group, envelope);
+    }
+
+    /// Posts consensus messages of a replica.
+    pub(crate) fn post<E: Engine>(&mut self, replica: &Replica<E>, messages: Vec<Message>, is_stalled: bool) {
+        if messages.is_empty() {
+            return;
+        }
+        let keep_from = if replica.group.is_leader() { replica.keep_from() } else { 0 };
+        // A successor that campaigns after this replica's release would follow it again on receiving a message without entries.
+        let cancels = |message: &Message| replica.has_released() && is_without_entries(message);
+        for message in messages.into_iter().filter(|message| !cancels(message)) {
+            let to = message.to;
+            let promise = replica.following.promise;
+            let promise = promise.filter(|promise| promise.leader == to && is_acknowledgement(&message));
+            // A leader must not count on whoever cannot vote; this is also how it learns who can.
+            let counts = !replica.group.is_recovering() && !is_stalled;
+            let epoch = promise.filter(|_| counts).map_or(Epoch::NONE, |promise| promise.epoch);
+            let attached = Attached { epoch, keep_from };
+            wire::put_message(self.frame_to(NodeId(to)), replica.group_id(), attached, &message);
+        }
+    }
+}
+
+/// Which replicas the store thread visits, and when.
+#[derive(Default)]
+pub(crate) struct Schedule {
+    /// In this turn.
+    pub(crate) touched: Vec<TabletId>,
+    /// Those whose leader has released its followers in this turn, and which may lead after it.
+    pub(crate) released: Vec<TabletId>,
+    /// In every tick, as something is due in them: no leader, a member that lags, a writer who waits.
+    pub(crate) active: BTreeSet<TabletId>,
+    /// Those that put off applying what is committed, with when they shall have done it, nanoseconds, in that order.
+    pub(crate) deferred: VecDeque<(u64, TabletId)>,
+}
+
+impl Schedule {
+    /// The next replica that is to apply now what it has put off.
+    pub(crate) fn pop_deferred(&mut self, now_ns: u64) -> Option<TabletId> {
+        let (due_ns, tablet) = *self.deferred.front()?;
+        if now_ns < due_ns {
+            return None;
+        }
+        self.deferred.pop_front();
+        Some(tablet)
+    }
+}
+
+/// Whether this node may lead.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct Fitness {
+    /// The node is about to stop: it leads nothing any more, and only votes.
+    pub(crate) is_leaving: bool,
+    /// This node's clock differs from the others'.
+    pub(crate) clock_is_off: bool,
+}
+
+/// What the groups of a store thread share.
+pub(crate) struct Turn<E: Engine> {
+    pub(crate) context: Arc<Context>,
+    /// One log per disk.
+    pub(crate) logs: Vec<Arc<E::Log>>,
+    /// What this node knows of support between nodes.
+    pub(crate) support: SupportView,
+    /// When the turn or tick began, nanoseconds.
+    pub(crate) began_ns: u64,
+    /// The time of day when the last turn began, microseconds.
+    pub(crate) began_wall_us: i64,
+    pub(crate) fitness: Fitness,
+    pub(crate) schedule: Schedule,
+    pub(crate) outbox: Outbox,
+    pub(crate) outcomes: Outcomes,
+    /// Writes that cannot be proposed here.
+    pub(crate) refused: Vec<Refused>,
+    /// What members lack that is to be read from the log.
+    pub(crate) reads: Vec<LogRead<<E::Log as Log>::Reader>>,
+    pub(crate) applier: Applier<E>,
+}
+
+impl<E: Engine> Turn<E> {
+    pub(crate) fn new(context: Arc<Context>, logs: Vec<Arc<E::Log>>) -> Self {
+        Self {
+            support: SupportView::new(Arc::clone(&context.liveness)),
+            context,
+            logs,
+            began_ns: 0,
+            began_wall_us: 0,
+            fitness: Fitness::default(),
+            schedule: Schedule::default(),
+            outbox: Outbox::default(),
+            outcomes: Outcomes::default(),
+            refused: Vec::new(),
+            reads: Vec::new(),
+            applier: Applier::default(),
+        }
+    }
+
+    pub(crate) fn now_ns(&self) -> u64 {
+        self.context.clock.monotonic_ns()
+    }
+
+    /// Whether heartbeats of the node have arrived lately.
+    pub(crate) fn is_up(&self, node: NodeId) -> bool {
+        self.support.is_up(node)
+    }
+
+    /// Has the replica visited in this turn.
+    pub(crate) fn touch(&mut self, replica: &mut Replica<E>) {
+        if !replica.visits.is_touched {
+            replica.visits.is_touched = true;
+            self.schedule.touched.push(replica.id());
+        }
+    }
+
+    /// Something is due in the replica: every tick visits it, until nothing is.
+    pub(crate) fn activate(&mut self, replica: &mut Replica<E>) {
+        replica.visits.is_active = true;
+        self.schedule.active.insert(replica.id());
+    }
+
+    pub(crate) fn deactivate(&mut self, replica: &mut Replica<E>) {
+        replica.visits.is_active = false;
+        self.schedule.active.remove(&replica.id());
+    }
+
+    /// Posts consensus messages of a replica.
+    pub(crate) fn post(&mut self, replica: &Replica<E>, messages: Vec<Message>) {
+        let is_stalled = self.context.is_stalled(replica.handle.disk);
+        self.outbox.post(replica, messages, is_stalled);
+    }
+}

@@ -1,0 +1,254 @@
+//! Writes are stamped, gathered into entries and proposed; so are the entries by which a leader ends its tablet, opens it again, or writes the time to the log.
+//!
+//! Always true: stamps grow with the log; an entry that ends the tablet is proposed only after the lease has ended.
+//!
+//! Time passes: what a tablet's log knows of it beside the stamps of writes, and of `gc_grace_seconds`. Compaction knows no other time. Only a leader says so, in an entry
+//! like any other; nobody waits for it. `gc_grace_seconds` goes with the next writes once it has changed. An entry for the time alone is proposed once in [`IDLE_S`], by the
+//! leader of a tablet that is not written to and holds what time alone would purge; all other idle tablets cost nothing.
+
+use crate::counters::StoreCounters;
+use crate::group::entry::Payload;
+use crate::group::handle::{Leadership, TabletHandle};
+use crate::group::merge::{REOPEN, Reopening, ends_tablet, has_given_up};
+use crate::group::proposal::Waiter;
+use crate::group::replica::Replica;
+use crate::group::split::{SPLIT, Split};
+use crate::group::turn::Turn;
+use crate::group::waiters::Waiting;
+use diorite_base::TabletId;
+use diorite_base::mutation::{Body, Mutation, MutationRef};
+use diorite_base::write::{KvError, Waited};
+use diorite_raft::{GroupError, LogPosition};
+use diorite_storage::{Engine, StorageError, UNKNOWN_GRACE_S};
+use std::sync::atomic::Ordering;
+
+/// An entry is closed once it holds this much, so that neither memory nor replication messages grow with a burst.
+const ENTRY_BYTES: usize = 1 << 20;
+
+/// How long a proposed write is waited for before its writer is told that the outcome is unknown, nanoseconds.
+const WRITE_TIMEOUT_NS: u64 = 1_800_000_000;
+
+/// The log of a tablet that holds what expires lags behind the clock by no more than this, about, seconds.
+const IDLE_S: u32 = 86_400;
+
+/// The program of a write, if it has one.
+fn program_of(mutation: &Mutation) -> Option<&[u8]> {
+    match MutationRef::decode(mutation.as_bytes()).ok()?.body() {
+        Body::Evaluated(program) => Some(program),
+        Body::Blind(_) => None,
+    }
+}
+
+fn kv_error(tablet: TabletId, error: &GroupError) -> KvError {
+    match error {
+        GroupError::NotLeader => KvError::NotLeader { tablet, leader: None },
+        GroupError::Dropped => KvError::Overloaded("too much of the tablet's log waits for a quorum"),
+        GroupError::Broken(_) | GroupError::Diverged { .. } => KvError::Storage(error.to_string()),
+    }
+}
+
+impl<E: Engine> Replica<E> {
+    /// Proposes what has come to the tablet in this turn; refuses it where it cannot.
+    pub(crate) fn propose_fresh(&mut self, turn: &mut Turn<E>) {
+        if self.writes.fresh.is_empty() {
+            return;
+        }
+        if let Some(failure) = &self.failure {
+            let error = KvError::Storage(failure.clone());
+            turn.outcomes.fail(self.writes.fresh.drain(..).map(|proposal| proposal.waiter), &error);
+        } else if self.may_propose() && self.may_stamp() {
+            turn.context.counters.proposals.add(self.writes.fresh.len() as u64);
+            for (waiter, error) in self.stamp_and_propose(turn.began_ns, &turn.context.counters, turn.began_wall_us) {
+                turn.outcomes.push(waiter, Err(error));
+            }
+        } else {
+            let leader = self.leader_elsewhere(turn.context.node);
+            turn.refused.extend(self.writes.fresh.drain(..).map(|proposal| proposal.refuse(leader)));
+        }
+    }
+
+    /// Proposes all fresh writes, stamped at `wall_us` or as soon after it as their order wants; returns those that failed. Only for a replica that may propose.
+    fn stamp_and_propose(&mut self, now_ns: u64, counters: &StoreCounters, wall_us: i64) -> Vec<(Waiter, KvError)> {
+        let mut failed = Vec::new();
+        let mut payload = Payload::default();
+        let mut waiters = Vec::new();
+        let mut fresh = std::mem::take(&mut self.writes.fresh);
+        self.push_grace(&mut payload, wall_us);
+        for mut proposal in fresh.drain(..) {
+            if proposal.waiter.deadline_ns <= now_ns {
+                failed.push((proposal.waiter, KvError::Overloaded("the request ended before its write was proposed")));
+                continue;
+            }
+            proposal.mutation.stamp(self.writes.stamps.stamp(wall_us));
+            let program = program_of(&proposal.mutation);
+            let (alone, ends) = (program.is_some(), program.is_some_and(ends_tablet));
+            if alone || payload.size_bytes() >= ENTRY_BYTES {
+                self.propose(&mut payload, &mut waiters, now_ns, &mut failed);
+            }
+            if ends {
+                self.end_lease(counters);
+            }
+            payload.push(&proposal.mutation);
+            waiters.push(proposal.waiter);
+            if alone {
+                let index = self.propose(&mut payload, &mut waiters, now_ns, &mut failed);
+                if let Some(index) = index.filter(|_| ends) {
+                    self.note_proposed_end(index);
+                }
+            }
+        }
+        self.propose(&mut payload, &mut waiters, now_ns, &mut failed);
+        self.writes.fresh = fresh;
+        failed
+    }
+
+    /// Lets no read begin or end from here on: the entry that ends the tablet is about to be proposed, and whoever applies it may let another tablet answer. The lease
+    /// comes back with the next visit to this replica, unless [`Self::note_proposed_end`] follows.
+    fn end_lease(&mut self, counters: &StoreCounters) {
+        counters.note_lease(self.handle.lease.publish(None));
+        self.published = None;
+    }
+
+    /// Proposes what was gathered, if anything; returns the index of the entry.
+    fn propose(
+        &mut self,
+        payload: &mut Payload,
+        waiters: &mut Vec<Waiter>,
+        now_ns: u64,
+        failed: &mut Vec<(Waiter, KvError)>,
+    ) -> Option<u64> {
+        if waiters.is_empty() {
+            return None;
+        }
+        match self.group.propose(payload.take()) {
+            Ok(index) => {
+                let at = LogPosition::new(index, self.group.term().0);
+                let waiters = std::mem::take(waiters);
+                self.writes.proposed_ns = now_ns;
+                self.writes.waiting.push(Waiting { at, since_ns: now_ns, waiters });
+                Some(index)
+            }
+            Err(error) => {
+                let error = kv_error(self.id(), &error);
+                failed.extend(waiters.drain(..).map(|waiter| (waiter, error.clone())));
+                None
+            }
+        }
+    }
+
+    /// Writers who have waited too long are told that the outcome is unknown.
+    pub(crate) fn expire_waiting(&mut self, turn: &mut Turn<E>, now_ns: u64) {
+        for (index, since_ns, waiter) in self.writes.waiting.take_due(now_ns) {
+            let (received, required) = self.group.acknowledgements(index);
+            let waited = Waited { after_ms: now_ns.saturating_sub(since_ns) / 1_000_000, received, required };
+            turn.outcomes.push(waiter, Err(KvError::Timeout(waited)));
+        }
+        let Some(since_ns) = now_ns.checked_sub(WRITE_TIMEOUT_NS) else { return };
+        while let Some(waiting) = self.writes.waiting.next_since(since_ns) {
+            let (received, required) = self.group.acknowledgements(waiting.at.index);
+            let waited = Waited { after_ms: WRITE_TIMEOUT_NS / 1_000_000, received, required };
+            turn.outcomes.fail(waiting.waiters, &KvError::Timeout(waited));
+        }
+    }
+
+    /// Writes `gc_grace_seconds` to the log, with the writes that are about to be proposed, if the log does not know it.
+    fn push_grace(&mut self, payload: &mut Payload, wall_us: i64) {
+        let wanted_s = self.handle.gc_grace_s.load(Ordering::Relaxed);
+        let logged = (self.group.term(), wanted_s);
+        if wanted_s != UNKNOWN_GRACE_S && wanted_s != self.applied.gc_grace_s && self.writes.logged_grace != logged {
+            payload.push_time(self.writes.stamps.stamp(wall_us), wanted_s);
+            self.writes.logged_grace = logged;
+        }
+    }
+
+    /// Writes the time to the log of a tablet that is led here and not written to.
+    pub(crate) fn pass_time(&mut self, wall_us: i64) {
+        let may_propose = self.may_propose() && self.may_stamp() && self.group.is_established_leader();
+        if self.failure.is_some() || !may_propose || !self.writes.fresh.is_empty() {
+            return;
+        }
+        let mut payload = Payload::default();
+        let wanted_s = self.handle.gc_grace_s.load(Ordering::Relaxed);
+        let grace_s = if wanted_s == UNKNOWN_GRACE_S { self.applied.gc_grace_s } else { wanted_s };
+        payload.push_time(self.writes.stamps.stamp(wall_us), grace_s);
+        if let Err(error) = self.group.propose(payload.take()) {
+            tracing::debug!(tablet = %self.id(), %error, "could not write the time to a tablet's log");
+        }
+    }
+
+    /// Proposes to split the tablet, if it is led here and nothing else is under way with it.
+    pub(crate) fn propose_split(&mut self, turn: &mut Turn<E>, split: &Split) {
+        let is_free = !self.group.is_changing_members() && !self.group.is_joint();
+        if self.failure.is_some() || !self.may_propose() || !self.group.is_established_leader() || !is_free {
+            return;
+        }
+        // In this order: who applies the entry may let a child answer, and this node must not any more.
+        if !turn.context.planted.keep_lease_when_split {
+            self.end_lease(&turn.context.counters);
+        }
+        let tablet = self.id();
+        match self.group.propose_marked(SPLIT, split.encode()) {
+            Ok(index) => {
+                self.note_proposed_end(index);
+                tracing::info!(event = "split", %tablet, index, children = ?split.children, "splitting");
+            }
+            Err(error) => tracing::warn!(%tablet, %error, "could not propose to split a tablet"),
+        }
+    }
+
+    /// Notes that this leader has proposed an entry that ends the tablet.
+    fn note_proposed_end(&mut self, index: u64) {
+        self.ending.proposed = Some(LogPosition::new(index, self.group.term().0));
+    }
+
+    /// Whether the entry that was to end the tablet is applied and has not ended it: it serves again.
+    pub(crate) fn has_outlived_its_end(&mut self) -> bool {
+        let applied = LogPosition::new(self.applied.index, self.applied.term);
+        self.ending.proposed.take_if(|end| *end <= applied).is_some() && !self.has_ended()
+    }
+
+    /// Proposes to open a tablet again that was to be taken in by another in the merge of this number, which the catalog has cancelled. Nothing happens if it is not led
+    /// here, or if that is under way or done.
+    pub(crate) fn propose_reopening(&mut self, number: u64) -> Result<(), ReopenError> {
+        let is_able = self.failure.is_none() && self.group.is_established_leader() && !self.has_released();
+        let reopening = Some((number, self.group.term()));
+        if !is_able || self.ending.reopening == reopening || has_given_up(self.id(), number, &self.handle.data)? {
+            return Ok(());
+        }
+        let index = self.group.propose_marked(REOPEN, Reopening::new(number).encode())?;
+        self.ending.reopening = reopening;
+        tracing::info!(event = "merge", tablet = %self.id(), number, index, "opening a tablet again whose merge was cancelled");
+        Ok(())
+    }
+}
+
+/// Why a tablet could not be opened again now.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ReopenError {
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+    #[error(transparent)]
+    Group(#[from] GroupError),
+}
+
+/// What an idle tablet needs to purge what has expired.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Due {
+    /// The time is to be written to its log, by this node, which leads it.
+    pub(crate) entry: bool,
+    /// What its log knows is to reach the disk.
+    pub(crate) flush: bool,
+}
+
+/// Looks at one tablet, at this second.
+pub(crate) fn due(handle: &TabletHandle, now_s: u32) -> Result<Due, StorageError> {
+    if !handle.data.awaits_time() {
+        return Ok(Due::default());
+    }
+    let applied_s = handle.data.applied_state()?.horizon.now_s;
+    let flushed_s = handle.data.flushed_state()?.horizon.now_s;
+    Ok(Due {
+        entry: now_s.saturating_sub(applied_s) >= IDLE_S && handle.leadership() == Leadership::Here,
+        flush: applied_s.saturating_sub(flushed_s) >= IDLE_S / 2,
+    })
+}

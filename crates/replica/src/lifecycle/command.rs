@@ -1,0 +1,59 @@
+//! What the replicas of a node ask of the store threads that run them.
+
+use crate::group::describe::ReplicaState;
+use crate::group::memory::Memory;
+use crate::group::replica::Replica;
+use crate::group::split::Split;
+use crate::group::wanted::Members;
+use diorite_base::write::KvError;
+use diorite_base::{NodeId, TabletId};
+use diorite_storage::Rocks;
+use std::sync::mpsc::SyncSender;
+
+/// The store threads of a node.
+pub(crate) trait StoreThreads: Send + Sync + 'static {
+    /// Sends a command to a store thread, by its number. One that has ended drops it, and with it the sender of the reply.
+    fn command(&self, worker: usize, command: Command);
+}
+
+/// What a store thread is asked to do beside proposals and messages.
+pub(crate) enum Command {
+    /// Take this replica; answer when what is known to be committed is applied.
+    Open(Box<Replica<Rocks>>, SyncSender<Result<(), KvError>>),
+    /// Close this replica: its log records go, and what it must remember stays.
+    Close(TabletId, SyncSender<Result<(), KvError>>),
+    /// Detach this replica, whose data a copy will replace.
+    Detach(TabletId, SyncSender<Result<(), KvError>>),
+    /// Let this tablet's log know the time, if it is led here.
+    PassTime(TabletId),
+    /// Step down, so that another replica leads.
+    StepDown(TabletId),
+    /// Detach this replica, which is about to be moved to another disk; answer what it must remember.
+    DetachForMove(TabletId, SyncSender<Option<Memory>>),
+    /// Detach this replica, which has failed or whose disk has; answer what it must remember.
+    DetachFailed(TabletId, SyncSender<Option<Memory>>),
+    /// What this replica has stored is damaged: it stops.
+    Fail(TabletId, String),
+    /// Ask these nodes whether they lead this tablet, of which nothing may be open here.
+    FindLeader(TabletId, Vec<NodeId>),
+    /// The tablet's data is durable up to this log index: the log may be cut there; if forced, even where other members lack entries.
+    Flushed { tablet: TabletId, index: u64, force: bool },
+    /// The members that the catalog wants.
+    Members(TabletId, Members),
+    /// Somebody reads from this follower: ask how far the leader is.
+    Refresh(TabletId),
+    /// The child tablets of this tablet are prepared here: notify its leader.
+    AnnouncePrepared(TabletId),
+    /// This replica of a new child tablet is open: notify the voter that is to lead.
+    AnnounceOpened(TabletId),
+    /// Split this tablet, if it is led here.
+    Split(TabletId, Split),
+    /// Open this tablet again, if it is led here: its merge of this number was cancelled.
+    Reopen(TabletId, u64),
+    /// Say how this replica is.
+    Describe(TabletId, SyncSender<Option<ReplicaState>>),
+    /// This node's clock is off, or so no more.
+    ClockIsOff(bool),
+    /// Step down everywhere and campaign no more: the node is about to stop.
+    StepDownAll(SyncSender<()>),
+}

@@ -1,0 +1,230 @@
+//! Sending copies: one thread per copy, a few at a time.
+
+use super::checkpoint::{Checkpoint, CopiedFile, files_of};
+use super::copies::{ALIVE_NS, Copies, LOOK_NS, PIECE_BYTES};
+use super::error::CopyError;
+use super::sending::{Job, Outgoing, Progress};
+use super::staged;
+use super::wire::{Frame, Held, Listed, State};
+use crate::events::TabletEventKind;
+use crate::group::handle::Leadership;
+use crc32fast::Hasher;
+use diorite_storage::lower_priority;
+use std::fs::File;
+use std::io::Read;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Copies sent at a time.
+const AT_A_TIME: usize = 4;
+/// Checkpoints made for one copy, at most: each has only what has changed since the one before.
+const ROUNDS: usize = 4;
+
+impl Copies {
+    /// Starts a copy, unless it is under way or enough others are.
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "a bounded number of threads, each ends with its copy or when the store closes"
+    )]
+    pub(crate) fn send(self: &Arc<Self>, job: Job) -> Result<(), CopyError> {
+        let key = (job.tablet, job.to);
+        let mut sending = self.sending.lock();
+        if sending.closed || sending.under_way.len() >= AT_A_TIME || sending.under_way.contains_key(&key) {
+            return Err(CopyError::Busy("enough copies are being sent"));
+        }
+        let outgoing = Arc::new(Outgoing::default());
+        outgoing.progress.lock().received_ns = self.now_ns();
+        sending.under_way.insert(key, (job.copy, Arc::clone(&outgoing)));
+        let copies = Arc::clone(self);
+        let body = move || {
+            lower_priority();
+            let outcome = copies.send_copy(&job, &outgoing);
+            let mut sending = copies.sending.lock();
+            sending.under_way.remove(&key);
+            sending.ended_ns.insert(key, copies.now_ns());
+            drop(sending);
+            copies.report_outcome(&job, &outcome);
+        };
+        sending.threads.retain(|thread| !thread.is_finished());
+        match std::thread::Builder::new().name("copy-out".to_owned()).spawn(body) {
+            Ok(thread) => sending.threads.push(thread),
+            Err(error) => {
+                sending.under_way.remove(&key);
+                return Err(CopyError::io("start a thread")(error));
+            }
+        }
+        Ok(())
+    }
+
+    fn report_outcome(&self, job: &Job, outcome: &Result<u64, CopyError>) {
+        let Job { tablet, to, copy, asked_by, .. } = *job;
+        let (state, failure) = match outcome {
+            Ok(bytes) => {
+                tracing::info!(%tablet, %to, bytes, "a copy of the replica was sent");
+                self.replicas.context.note(tablet, TabletEventKind::CopySent { to, bytes: *bytes });
+                (State::Done, String::new())
+            }
+            Err(failure) => {
+                tracing::warn!(%tablet, %to, %failure, "a copy of the replica could not be sent");
+                (State::Broken, failure.to_string())
+            }
+        };
+        if let Some(leader) = asked_by {
+            // A leader that does not receive it gives up after a while.
+            let _ = self.put(leader, &Frame::Answer { copy, state, failure: &failure });
+        }
+    }
+
+    /// Sends checkpoints until one is there while the log still reaches back to it. Returns the bytes sent.
+    fn send_copy(&self, job: &Job, outgoing: &Outgoing) -> Result<u64, CopyError> {
+        let (mut sent, mut needed) = (0, job.needed);
+        for _ in 0..ROUNDS {
+            let (checkpoint, applied) = self.checkpoint(job, needed)?;
+            let files = files_of(&checkpoint.directory).map_err(CopyError::io("list the files of a checkpoint"))?;
+            let listed = |file: &CopiedFile| Listed { name: file.name.clone(), size: file.size };
+            outgoing.meter.begin(files.iter().map(|file| file.size).sum(), 0);
+            outgoing.progress.lock().have = None;
+            let files_listed = files.iter().map(listed).collect();
+            self.put(job.to, &Frame::Begin { copy: job.copy, tablet: job.tablet, applied, files: files_listed })?;
+            self.wait(job, outgoing, |progress| progress.have.is_some())?;
+            let have = outgoing.progress.lock().have.take().unwrap_or_default();
+            for file in &files {
+                if self.is_held(job, outgoing, &have, file)? {
+                    outgoing.meter.spared(file.size);
+                } else {
+                    sent = self.send_file(job, outgoing, file, sent)?;
+                }
+            }
+            needed = self.log_start(job, outgoing)?;
+            if needed <= applied {
+                self.put(job.to, &Frame::End { copy: job.copy })?;
+                self.wait(job, outgoing, |progress| progress.ended.is_some())?;
+                return Ok(sent);
+            }
+            tracing::info!(tablet = %job.tablet, to = %job.to, applied, "the log was cut meanwhile: what has changed is sent");
+        }
+        Err(CopyError::Outdated("the log is cut faster than a copy can be sent"))
+    }
+
+    /// A checkpoint and the log index for which it stands, which is not below `needed` if this replica has got there.
+    fn checkpoint(&self, job: &Job, needed: u64) -> Result<(Checkpoint, u64), CopyError> {
+        let handle = self.replicas.handle(job.tablet).ok_or(CopyError::NoReplica)?;
+        let staged = self.replicas.disks[handle.disk].directory.staged(job.tablet.0, &format!("outgoing-{}", job.copy));
+        let checkpoint = Checkpoint { directory: staged };
+        let (data, directory) = (handle.data(), &checkpoint.directory);
+        // States are asked for before, so that the copy holds at least that. What the log can bring is not flushed: that would cost more, and the
+        // compactions after it, of many tablets at once, more still.
+        let flushed = data.flushed_state()?;
+        let (stands_for, made) = if flushed.index >= needed.max(1) {
+            (flushed, data.checkpoint_of_flushed(directory))
+        } else {
+            (data.applied_state()?, data.checkpoint(directory))
+        };
+        made?;
+        Ok((checkpoint, stands_for.index))
+    }
+
+    /// Whether the receiver holds this file: of the same name and size, and, as it is read here now, with the same checksum.
+    fn is_held(&self, job: &Job, outgoing: &Outgoing, have: &[Held], file: &CopiedFile) -> Result<bool, CopyError> {
+        let name = file.name.as_str();
+        let Some(held) = have.iter().find(|held| held.name == name && staged::is_lasting(name)) else {
+            return Ok(false);
+        };
+        let found = staged::checksum(&file.path).map_err(CopyError::io(format!("read {name}")))?;
+        // That may have taken a while.
+        self.put(job.to, &Frame::Alive { copy: job.copy })?;
+        outgoing.progress.lock().received_ns = self.now_ns();
+        Ok(found == (held.size, held.crc))
+    }
+
+    fn send_file(&self, job: &Job, outgoing: &Outgoing, file: &CopiedFile, mut sent: u64) -> Result<u64, CopyError> {
+        let name = file.name.as_str();
+        let mut file = File::open(&file.path).map_err(CopyError::io(format!("open {name}")))?;
+        let (mut piece, mut hasher) = (vec![0; PIECE_BYTES], Hasher::new());
+        let mut offset = 0;
+        loop {
+            let count = file.read(&mut piece).map_err(CopyError::io(format!("read {name}")))?;
+            // An empty file is told by one empty piece.
+            if count > 0 || offset == 0 {
+                hasher.update(&piece[..count]);
+                self.wait(job, outgoing, |progress| progress.allowed >= sent + count as u64)?;
+                self.wait_for_rate(job, outgoing, count as u64)?;
+                self.put(job.to, &Frame::Piece { copy: job.copy, name, offset, data: &piece[..count] })?;
+                offset += count as u64;
+                sent += count as u64;
+                outgoing.meter.moved(count as u64, self.now_ns());
+                self.replicas.context.counters.copied_out(count as u64);
+            }
+            if count == 0 {
+                let crc = hasher.finalize();
+                self.put(job.to, &Frame::Complete { copy: job.copy, name, size: offset, crc })?;
+                return Ok(sent);
+            }
+        }
+    }
+
+    /// Where the log of the leader begins: what this replica holds must reach there.
+    fn log_start(&self, job: &Job, outgoing: &Outgoing) -> Result<u64, CopyError> {
+        let handle = self.replicas.handle(job.tablet).ok_or(CopyError::NoReplica)?;
+        let leader = match handle.leadership() {
+            Leadership::Here => return Ok(handle.log_start()),
+            Leadership::Elsewhere(leader) => leader,
+            Leadership::Unknown => job.asked_by.ok_or(CopyError::NoLeader)?,
+        };
+        outgoing.progress.lock().reached = None;
+        self.put(leader, &Frame::Reach { copy: job.copy, tablet: job.tablet })?;
+        self.wait(job, outgoing, |progress| progress.reached.is_some())?;
+        outgoing.progress.lock().reached.ok_or(CopyError::NoAnswer)
+    }
+
+    fn wait_for_rate(&self, job: &Job, outgoing: &Outgoing, bytes: u64) -> Result<(), CopyError> {
+        loop {
+            let asked = self.limit_out.lock().ask(bytes, self.now_ns());
+            let Err(wait_ns) = asked else { return Ok(()) };
+            let mut progress = outgoing.progress.lock();
+            outgoing.changed.wait_for(&mut progress, Duration::from_nanos(wait_ns.min(LOOK_NS)));
+            // It is this side that waits.
+            progress.received_ns = self.now_ns();
+            drop(progress);
+            self.keep_alive(job, outgoing)?;
+        }
+    }
+
+    /// Waits until `is_so`, or until the copy is refused or broken off.
+    fn wait(&self, job: &Job, outgoing: &Outgoing, is_so: impl Fn(&Progress) -> bool) -> Result<(), CopyError> {
+        loop {
+            let mut progress = outgoing.progress.lock();
+            if let Some(Err(error)) = &progress.ended {
+                return Err(CopyError::Refused(error.clone()));
+            }
+            if is_so(&progress) {
+                return Ok(());
+            }
+            if self.is_silent(job.to, progress.received_ns) {
+                return Err(CopyError::NoAnswer);
+            }
+            outgoing.changed.wait_for(&mut progress, Duration::from_nanos(LOOK_NS));
+            drop(progress);
+            self.keep_alive(job, outgoing)?;
+        }
+    }
+
+    /// Lets the others know from time to time that this side is at work; an error if the copy has ended.
+    fn keep_alive(&self, job: &Job, outgoing: &Outgoing) -> Result<(), CopyError> {
+        let now_ns = self.now_ns();
+        let mut progress = outgoing.progress.lock();
+        if let Some(Err(error)) = &progress.ended {
+            return Err(CopyError::Refused(error.clone()));
+        }
+        if now_ns < progress.sent_ns + ALIVE_NS {
+            return Ok(());
+        }
+        progress.sent_ns = now_ns;
+        drop(progress);
+        if let Some(leader) = job.asked_by {
+            // It will receive it the next time.
+            let _ = self.put(leader, &Frame::Answer { copy: job.copy, state: State::UnderWay, failure: "" });
+        }
+        Ok(self.put(job.to, &Frame::Alive { copy: job.copy })?)
+    }
+}

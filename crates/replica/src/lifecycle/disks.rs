@@ -1,0 +1,232 @@
+//! The data disks of a node: which of them a tablet is on, what their logs remember, and how full they are.
+//!
+//! Always true: nothing is written to a disk that has failed; a tablet found on two disks (one had failed and is back) is opened where more was acknowledged, and the
+//! other's files go.
+
+use crate::group::handle::storage_error;
+use crate::lifecycle::openings::OpenTablet;
+use crate::log_progress::LogProgress;
+use diorite_base::write::KvError;
+use diorite_base::{GroupId, TabletId};
+use diorite_storage::{DataDirectory, LOG_FILE_BYTES, LogBatch, LogRecords, RaftLog, StorageError};
+use parking_lot::Mutex;
+use std::ops::Deref;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// One data disk.
+pub(crate) struct Disk {
+    pub(crate) directory: DataDirectory,
+    pub(crate) log: RaftLog,
+    /// How the syncs of [`crate::Durability::Interval`] get on.
+    pub(crate) sync_progress: LogProgress,
+    /// What the log may take, bytes; then it is cut even where other members lack entries.
+    pub(crate) log_limit_bytes: u64,
+    pub(crate) free_bytes: AtomicU64,
+    pub(crate) total_bytes: AtomicU64,
+    pub(crate) full: AtomicBool,
+    /// It has failed, and what was on it is being taken care of.
+    pub(crate) is_given_up: AtomicBool,
+}
+
+/// A log takes no more of its disk than one part in so many: what a full disk is rid of must be worth something. It needs some files to work with, though.
+const LOG_SHARE: u64 = 8;
+const LEAST_LOG_BYTES: u64 = 4 * LOG_FILE_BYTES;
+
+/// What the log on a disk of that size may take, bytes, if it may take `wanted_bytes` on a large one.
+fn log_limit(wanted_bytes: u64, disk_bytes: u64) -> u64 {
+    wanted_bytes.min((disk_bytes / LOG_SHARE).max(LEAST_LOG_BYTES))
+}
+
+impl Disk {
+    /// Opens the log in a data directory, which may take `log_bytes` on a large disk, and looks at how full its disk is.
+    pub(crate) fn open(directory: DataDirectory, log_bytes: u64, reserve_bytes: u64) -> Result<Self, StorageError> {
+        let (free_bytes, total_bytes) = directory.space_bytes()?;
+        let log_limit_bytes = log_limit(log_bytes, total_bytes);
+        let held: Vec<GroupId> = directory.tablet_ids()?.into_iter().map(GroupId).collect();
+        Ok(Self {
+            log: RaftLog::open(&directory.log(), log_limit_bytes, &held)?,
+            sync_progress: LogProgress::default(),
+            log_limit_bytes,
+            directory,
+            full: AtomicBool::new(free_bytes < reserve_bytes),
+            free_bytes: AtomicU64::new(free_bytes),
+            total_bytes: AtomicU64::new(total_bytes),
+            is_given_up: AtomicBool::new(false),
+        })
+    }
+}
+
+/// The error of a write to a full disk.
+pub(crate) fn disk_full(disk: &Disk, reserve_bytes: u64) -> KvError {
+    KvError::DiskFull(format!(
+        "{} has {} MB free, below the reserve of {} MB; writes are refused until space returns",
+        disk.directory.path().display(),
+        disk.free_bytes.load(Ordering::Relaxed) >> 20,
+        reserve_bytes >> 20
+    ))
+}
+
+/// The data disks of a node.
+pub(crate) struct Disks {
+    all: Vec<Disk>,
+    /// Data directories that this node was started without, as all that was on them is elsewhere.
+    pub(crate) missing: Mutex<Vec<String>>,
+    /// The log position at which the free space was last looked at.
+    space_seen_at: AtomicU64,
+}
+
+impl Deref for Disks {
+    type Target = [Disk];
+
+    fn deref(&self) -> &[Disk] {
+        &self.all
+    }
+}
+
+impl Disks {
+    pub(crate) fn new(all: Vec<Disk>) -> Self {
+        Self { all, missing: Mutex::default(), space_seen_at: AtomicU64::new(0) }
+    }
+
+    /// The disks that have not failed.
+    pub(crate) fn working(&self) -> impl Iterator<Item = &Disk> {
+        self.all.iter().filter(|disk| !disk.log.has_failed())
+    }
+
+    pub(crate) fn is_working(&self, disk: usize) -> bool {
+        !self.all[disk].log.has_failed()
+    }
+
+    /// The disk that holds the tablet, of several the one on which more was acknowledged; otherwise the one with the most room per tablet. A replica that was made anew, and
+    /// remembers what the one before it had acknowledged, yields to that one itself, should its disk be back: as much was acknowledged there, and it is in the log.
+    pub(crate) fn place(&self, tablet: TabletId, counts: &mut [u64]) -> Result<usize, KvError> {
+        let disks = &self.all;
+        let working = (0..disks.len()).filter(|disk| self.is_working(*disk));
+        let holding = working.clone().filter(|disk| disks[*disk].directory.tablet(tablet.0).is_dir());
+        let mut best = None;
+        for disk in holding {
+            // What cannot be read there is told when it is opened.
+            let recovered = disks[disk].log.recover(GroupId::from(tablet)).unwrap_or_default();
+            let rank = [recovered.last_acknowledged(), recovered.last];
+            if best.is_none_or(|(most, _)| rank > most) {
+                best = Some((rank, disk));
+            }
+        }
+        let room = |index: usize| disks[index].free_bytes.load(Ordering::Relaxed) / (counts[index] + 1);
+        let roomiest = || working.clone().max_by_key(|&index| (room(index), usize::MAX - index));
+        let none = || KvError::Storage("no disk of this node works".to_owned());
+        let chosen = best.map(|(_, disk)| disk).or_else(roomiest).ok_or_else(none)?;
+        counts[chosen] += 1;
+        Ok(chosen)
+    }
+
+    /// Whether a working disk holds files of the tablet.
+    pub(crate) fn has_files(&self, tablet: TabletId) -> bool {
+        self.working().any(|disk| disk.directory.tablet(tablet.0).is_dir())
+    }
+
+    /// A replica that was here before may come back on another disk: what it must remember goes with it, into `batch`.
+    pub(crate) fn move_memory(&self, tablet: TabletId, to: usize, batch: &mut LogBatch) -> Result<(), KvError> {
+        let group = GroupId::from(tablet);
+        for (_, disk) in self.all.iter().enumerate().filter(|(at, _)| *at != to && self.is_working(*at)) {
+            let former = disk.log.recover(group).map_err(storage_error)?;
+            let own = self.all[to].log.recover(group).map_err(storage_error)?;
+            let floor = former.last_acknowledged();
+            if floor > own.last_acknowledged() {
+                batch.retire(group, &former.hard_state, floor).map_err(storage_error)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes what other disks remember and hold of tablets that are opened on one: that is durable there now.
+    pub(crate) fn forget_elsewhere(&self, placed: &[(OpenTablet, usize)]) -> Result<(), KvError> {
+        for (at, disk) in self.all.iter().enumerate().filter(|(at, _)| self.all.len() > 1 && self.is_working(*at)) {
+            let known = disk.log.groups();
+            let mut batch = LogBatch::default();
+            for tablet in placed.iter().filter(|(_, place)| *place != at).map(|(open, _)| open.tablet) {
+                let path = disk.directory.tablet(tablet.0);
+                if path.is_dir() {
+                    tracing::warn!(%tablet, path = %path.display(), "a tablet was on two disks: what is older goes");
+                    let failed = |source| StorageError::Io { action: "cannot remove", path: path.clone(), source };
+                    std::fs::remove_dir_all(&path).map_err(failed).map_err(storage_error)?;
+                }
+                if known.contains(&GroupId::from(tablet)) {
+                    batch.remove(GroupId::from(tablet));
+                }
+            }
+            if !batch.is_empty() {
+                disk.log.write(&mut batch, true).map_err(storage_error)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether some log says anything of a tablet. What there is of a child otherwise is not finished, and counts for nothing.
+    pub(crate) fn is_logged(&self, tablet: TabletId) -> bool {
+        self.working().any(|disk| disk.log.groups().contains(&GroupId::from(tablet)))
+    }
+
+    /// Removes the data of a replica that is not open, and of its log all that it need not remember.
+    pub(crate) fn discard(&self, tablet: TabletId, disk: usize) -> Result<(), StorageError> {
+        let (group, disk) = (GroupId::from(tablet), &self.all[disk]);
+        let recovered = disk.log.recover(group)?;
+        let mut batch = LogBatch::default();
+        batch.retire(group, &recovered.hard_state, recovered.last_acknowledged())?;
+        disk.log.write(&mut batch, true)?;
+        let path = disk.directory.tablet(tablet.0);
+        if path.is_dir() {
+            let failed = |source| StorageError::Io { action: "cannot remove", path: path.clone(), source };
+            std::fs::remove_dir_all(&path).map_err(failed)?;
+        }
+        Ok(())
+    }
+
+    /// Whether something can be written to the disk. If not, it is taken for failed from now on.
+    pub(crate) fn still_works(&self, disk: usize) -> bool {
+        if self.is_working(disk) && self.all[disk].directory.probe().is_err() {
+            self.all[disk].log.give_up();
+        }
+        self.is_working(disk)
+    }
+
+    /// Looks at the free space ahead of time if much has been written since it was last looked at: the reserve must not be used up between two rounds.
+    pub(crate) fn watch_space_while_writing(&self, position: u64, reserve_bytes: u64) {
+        let seen_at = self.space_seen_at.load(Ordering::Relaxed);
+        if position.saturating_sub(seen_at) > reserve_bytes / 16 {
+            self.watch_space(position, reserve_bytes);
+        }
+    }
+
+    /// Refuses writes to a disk that is nearly full, and takes them again when there is room. `position`: where the log is.
+    pub(crate) fn watch_space(&self, position: u64, reserve_bytes: u64) {
+        self.space_seen_at.store(position, Ordering::Relaxed);
+        for disk in &self.all {
+            let Ok((free_bytes, total_bytes)) = disk.directory.space_bytes() else { continue };
+            disk.free_bytes.store(free_bytes, Ordering::Relaxed);
+            disk.total_bytes.store(total_bytes, Ordering::Relaxed);
+            let was_full = disk.full.load(Ordering::Relaxed);
+            // A little more than the reserve must be free again, so that the state does not flap.
+            let full = free_bytes < if was_full { reserve_bytes + reserve_bytes / 8 } else { reserve_bytes };
+            if full != was_full {
+                disk.full.store(full, Ordering::Relaxed);
+                let path = disk.directory.path().display();
+                tracing::warn!(event = "disk", %path, free_mb = free_bytes >> 20, full, "disk space crossed the reserve");
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_takes_an_eighth_of_a_small_disk_and_not_less_than_it_can_work_with() {
+        const MIB: u64 = 1 << 20;
+        assert_eq!(log_limit(512 * MIB, 1 << 40), 512 * MIB);
+        assert_eq!(log_limit(512 * MIB, 2_048 * MIB), 256 * MIB);
+        assert_eq!(log_limit(128 * MIB, 256 * MIB), 64 * MIB);
+        assert_eq!(log_limit(4 * MIB, 256 * MIB), 4 * MIB);
+    }
+}

@@ -1,0 +1,15 @@
+//! How replicas of this node come and go: opened and closed, copied, set aside and rebuilt, moved between disks, split and merged.
+
+pub(crate) mod aside;
+pub(crate) mod asides;
+pub(crate) mod command;
+pub(crate) mod copy;
+pub(crate) mod disk_balance;
+pub(crate) mod disk_failure;
+pub(crate) mod disks;
+pub(crate) mod installing;
+pub(crate) mod merge_driver;
+pub(crate) mod opening;
+pub(crate) mod openings;
+pub(crate) mod replicas;
+pub(crate) mod split;

@@ -1,0 +1,293 @@
+//! Opening and closing the tablets of a store.
+//!
+//! Always true: a tablet is open once or not at all, and no replica is opened in the place of a former one while somebody still reads that one's files. One that cannot be opened is
+//! set aside (`aside`) and keeps no other from it.
+
+use crate::group::handle::{TabletHandle, storage_error};
+use crate::group::replica::{Opening, Replica};
+use crate::group::split::keep_own;
+use crate::lifecycle::asides::Cause;
+use crate::lifecycle::command::Command;
+use crate::lifecycle::installing::wait_until_unused;
+use crate::lifecycle::openings::OpenTablet;
+use crate::lifecycle::replicas::NodeReplicas;
+use crate::options::Durability;
+use diorite_base::write::KvError;
+use diorite_base::{GroupId, TabletId};
+use diorite_raft::{ConfState, HardState, LogPosition};
+use diorite_storage::{LogBatch, LogRecords, Rocks, StorageError, Tablet};
+use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
+
+impl NodeReplicas {
+    /// Opens tablets, making those that do not exist yet, and returns when all of them serve: what the log holds is applied. Those that cannot be opened are set aside.
+    ///
+    /// # Errors
+    /// Those of a disk's log, and those of the catalog's replica: without it a node does not know what else it has.
+    pub(crate) fn open(&self, wanted: Vec<OpenTablet>) -> Result<(), KvError> {
+        let mut fresh: Vec<LogBatch> = self.disks.iter().map(|_| LogBatch::default()).collect();
+        let mut counts = vec![0u64; self.disks.len()];
+        for handle in self.tablets.load().values() {
+            counts[handle.disk] += 1;
+        }
+        let mut placed = Vec::new();
+        for open in wanted {
+            let disk = self.disks.place(open.tablet, &mut counts)?;
+            let group = GroupId::from(open.tablet);
+            let recovered = match self.disks[disk].log.recover(group) {
+                Ok(recovered) => recovered,
+                Err(error) => {
+                    self.set_unopened_aside(open.tablet, disk, &error);
+                    continue;
+                }
+            };
+            if !self.goes_by_its_log(&open, disk, &mut fresh[disk]) {
+                continue;
+            }
+            self.disks.move_memory(open.tablet, disk, &mut fresh[disk])?;
+            let voters = open.initial_voters.iter().map(|node| node.0).collect();
+            let conf_state = ConfState { voters, ..ConfState::default() };
+            if open.floor.is_some() && !self.disks.is_logged(open.tablet) {
+                self.discard_unlogged(open.tablet)?;
+            }
+            if let Some(floor) = open.floor.filter(|_| !self.disks.has_files(open.tablet))
+                && floor > recovered.last_acknowledged()
+            {
+                fresh[disk].retire(group, &recovered.hard_state, floor).map_err(storage_error)?;
+            }
+            if recovered.conf_state.voters.is_empty() {
+                fresh[disk].set_conf_state(group, &conf_state).map_err(storage_error)?;
+            }
+            placed.push((open, disk));
+        }
+        for (disk, mut batch) in self.disks.iter().zip(fresh) {
+            if !batch.is_empty() {
+                disk.log.write(&mut batch, true).map_err(storage_error)?;
+            }
+        }
+        self.disks.forget_elsewhere(&placed)?;
+        let has_catalog = placed.iter().any(|(open, _)| GroupId::from(open.tablet) == GroupId::CATALOG);
+        self.start_replicas(placed)?;
+        if has_catalog { self.show_damage_of_catalog().map_err(storage_error) } else { Ok(()) }
+    }
+
+    /// Whether a replica goes by what its log holds, damaged or not. If not, it is set aside. The catalog's never is, as the node would not know what else it has.
+    fn goes_by_its_log(&self, open: &OpenTablet, disk: usize, batch: &mut LogBatch) -> bool {
+        let group = GroupId::from(open.tablet);
+        let Some(reason) = self.disks[disk].log.damage(group) else { return true };
+        let is_only = open.members.voters.iter().all(|voter| *voter == self.context.node);
+        let tablet = open.tablet;
+        if group == GroupId::CATALOG {
+            tracing::warn!(event = "aside", %tablet, reason, "the catalog goes on with what is left of its log");
+        } else if is_only && self.options.accept_lost_log {
+            tracing::warn!(event = "aside", %tablet, reason, "the only replica of a tablet goes on with what is left of its log, as it was told to");
+            batch.forget_damage(group);
+        } else {
+            self.set_unopened_aside(tablet, disk, &StorageError::Corrupt(reason));
+            return false;
+        }
+        true
+    }
+
+    /// Where others vote in the catalog's group, they say how far it has acknowledged. Where nobody does, the damage is shown until somebody has accepted it.
+    fn show_damage_of_catalog(&self) -> Result<(), StorageError> {
+        let tablet = TabletId(GroupId::CATALOG.0);
+        let Some(handle) = self.handle(tablet) else { return Ok(()) };
+        let log = &self.disks[handle.disk].log;
+        let Some(reason) = log.damage(GroupId::CATALOG) else { return Ok(()) };
+        if self.is_alone(&handle) && !self.options.accept_lost_log {
+            self.set_unopened_aside(tablet, handle.disk, &StorageError::Corrupt(reason));
+            self.asides.keep_only(tablet);
+            return Ok(());
+        }
+        let mut batch = LogBatch::default();
+        batch.forget_damage(GroupId::CATALOG);
+        log.write(&mut batch, true).map(drop)
+    }
+
+    /// Those that cannot be opened do not keep the others from it.
+    fn start_replicas(&self, placed: Vec<(OpenTablet, usize)>) -> Result<(), KvError> {
+        let (mut starting, mut errors) = (Vec::new(), Vec::new());
+        let is_catalog = |tablet: TabletId| GroupId::from(tablet) == GroupId::CATALOG;
+        for (open, disk) in placed {
+            let tablet = open.tablet;
+            match self.load(open, disk) {
+                Ok(replica) => {
+                    let handle = Arc::clone(&replica.handle);
+                    let (sender, receiver) = sync_channel(1);
+                    self.command(&handle, Command::Open(Box::new(replica), sender));
+                    starting.push((handle, receiver));
+                }
+                Err(error) if is_catalog(tablet) => errors.push(storage_error(error)),
+                Err(error) => self.set_unopened_aside(tablet, disk, &error),
+            }
+        }
+        let mut opened = Vec::new();
+        for (handle, reply) in starting {
+            match reply.recv() {
+                Ok(Ok(())) => opened.push(handle),
+                Ok(Err(error)) if is_catalog(handle.tablet) => errors.push(error),
+                // It has said why, and upkeep sets it aside.
+                Ok(Err(_)) => opened.push(handle),
+                Err(_) => errors.push(KvError::Storage("the store is shutting down".to_owned())),
+            }
+        }
+        self.note_stamps(&opened);
+        self.update_tablets(|tablets| tablets.extend(opened.iter().map(|handle| (handle.tablet, Arc::clone(handle)))));
+        errors.into_iter().next().map_or(Ok(()), Err)
+    }
+
+    /// Looks whether logs are ahead of the clock.
+    fn note_stamps(&self, opened: &[Arc<TabletHandle>]) {
+        let liveness = &self.context.liveness;
+        let was_ahead = liveness.logs_ahead_us().is_some();
+        let stamped = opened.iter().filter_map(|handle| handle.data().applied_state().ok());
+        stamped.for_each(|state| liveness.note_stamped(state.newest_stamp_us));
+        if let Some(ahead_us) = liveness.logs_ahead_us().filter(|_| !was_ahead) {
+            tracing::warn!(
+                event = "clock",
+                ahead_s = ahead_us / 1_000_000,
+                "tablets here hold timestamps from the future: the clock was wrong when they were written, or is wrong now"
+            );
+        }
+    }
+
+    fn load(&self, open: OpenTablet, disk: usize) -> Result<Replica<Rocks>, StorageError> {
+        let prepared = self.prepared.lock().remove(&open.tablet);
+        let data = prepared.map_or_else(|| self.open_data(&open, disk), |prepared| Ok(prepared.data))?;
+        if let Some(on_loaded) = open.on_loaded {
+            on_loaded(&data)?;
+        }
+        let worker = self.worker_of(open.tablet);
+        let opening = Opening { tablet: open.tablet, members: open.members, evaluator: open.evaluator };
+        let replica = Replica::recover(&self.context, opening, data, &self.disks[disk].log, (worker, disk))?;
+        replica.handle.set_gc_grace_s(open.gc_grace_s);
+        Ok(replica)
+    }
+
+    /// Opens a tablet's data, as it is its own.
+    pub(crate) fn open_data(&self, open: &OpenTablet, disk: usize) -> Result<Arc<Tablet>, StorageError> {
+        let path = self.disks[disk].directory.tablet(open.tablet.0);
+        let data = Arc::new(Tablet::open(&self.shared, &path, open.values, open.compaction)?);
+        if self.context.durability != Durability::Fsync {
+            let log = self.disks[disk].log.clone();
+            // What is flushed must not go further than the log does after a loss of power.
+            data.set_before_flush(Box::new(move || {
+                if let Err(error) = log.sync() {
+                    tracing::error!(%error, "could not sync the raft log before a flush");
+                }
+            }));
+        }
+        keep_own::<Rocks>(open.tablet, &data)?;
+        Ok(data)
+    }
+
+    /// Closes tablets and removes their data. One that is being opened, or that a copy is being installed of, goes when that is over.
+    pub(crate) fn close(&self, tablets: &[TabletId]) {
+        let mut closing = Vec::new();
+        {
+            // Whoever opens it, or installs a copy, sees either that it comes too late, or the note.
+            let mut installing = self.installing.lock();
+            for tablet in tablets {
+                if let Some(prepared) = self.prepared.lock().remove(tablet) {
+                    prepared.data.doom();
+                }
+                if let Some(is_closed) = installing.get_mut(tablet) {
+                    *is_closed = true;
+                    continue;
+                }
+                self.close_aside(*tablet);
+                let Some(handle) = self.tablets.load().get(tablet).cloned() else { continue };
+                let (sender, receiver) = sync_channel(1);
+                self.command(&handle, Command::Close(*tablet, sender));
+                let mut going = self.going.lock();
+                going.retain(|_, files| files.strong_count() > 0);
+                going.insert(*tablet, handle.data.in_use());
+                closing.push((handle, receiver));
+            }
+            self.update_tablets(|map| {
+                map.retain(|tablet, _| !tablets.contains(tablet) || installing.contains_key(tablet))
+            });
+        }
+        for (handle, reply) in closing {
+            match reply.recv() {
+                Ok(Ok(())) => handle.data.doom(),
+                Ok(Err(error)) => {
+                    let tablet = handle.tablet;
+                    tracing::error!(%tablet, %error, "the data of a closed tablet stays until the next start");
+                }
+                // A worker that is shutting down: the next start sees what is to go.
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// Opens those of these tablets that are not open, once nothing of former replicas is left; the others receive the members that are wanted. For whoever has
+    /// begun to (`Installing::begin`).
+    pub(crate) fn open_closed(&self, mut wanted: Vec<OpenTablet>) -> Result<(), KvError> {
+        self.wait_until_gone(&wanted.iter().map(|open| open.tablet).collect::<Vec<_>>())?;
+        wanted.retain(|open| {
+            let handle = self.handle(open.tablet);
+            if let Some(handle) = &handle {
+                self.command(handle, Command::Members(open.tablet, open.members.clone()));
+            }
+            handle.is_none()
+        });
+        self.open(wanted)
+    }
+
+    /// Waits until the former replicas of these tablets are gone.
+    fn wait_until_gone(&self, tablets: &[TabletId]) -> Result<(), KvError> {
+        for tablet in tablets {
+            let going = self.going.lock().get(tablet).cloned();
+            if going.is_some_and(|files| !wait_until_unused(&files)) {
+                return Err(KvError::Storage(format!("somebody still reads the former replica of {tablet}")));
+            }
+        }
+        Ok(())
+    }
+
+    /// Opens a replica, empty and with what it must remember, on a disk that works.
+    pub(crate) fn open_elsewhere(
+        &self,
+        tablet: TabletId,
+        state: &HardState,
+        floor: LogPosition,
+    ) -> Result<(), KvError> {
+        let Some(opening) = self.opening(tablet) else {
+            // It has left the node meanwhile; the catalog never does.
+            let is_catalog = GroupId::from(tablet) == GroupId::CATALOG;
+            let none = || KvError::Storage("the node has not started yet".to_owned());
+            return if is_catalog { Err(none()) } else { Ok(()) };
+        };
+        let mut counts = vec![0; self.disks.len()];
+        let disk = &self.disks[self.disks.place(tablet, &mut counts)?];
+        let mut batch = LogBatch::default();
+        batch.retire(GroupId::from(tablet), state, floor).map_err(storage_error)?;
+        disk.log.write(&mut batch, true).map_err(storage_error)?;
+        self.open(vec![opening])
+    }
+
+    /// A replica could not be opened.
+    fn set_unopened_aside(&self, tablet: TabletId, disk: usize, error: &StorageError) {
+        let memory = self.disks[disk].log.memory(GroupId::from(tablet));
+        let cause = Cause { reason: error.to_string(), is_damage: error.is_damage(), needed: 0 };
+        self.asides.note(tablet, disk, cause, memory.ok(), self.context.clock.monotonic_ns());
+    }
+
+    /// A tablet is closed: nothing is done about its replica any more, and what is left of one that is not open goes.
+    pub(crate) fn close_aside(&self, tablet: TabletId) {
+        self.context.sought.lock().remove(&tablet);
+        let Some(aside) = self.asides.lock().remove(&tablet) else { return };
+        if self.tablets.load().contains_key(&tablet) {
+            return;
+        }
+        let gone = self
+            .disks
+            .discard(tablet, aside.disk)
+            .and_then(|()| self.disks[aside.disk].directory.forget_aside(tablet.0));
+        if let Err(error) = gone {
+            tracing::error!(%tablet, %error, "the data of a closed tablet stays until the next start");
+        }
+    }
+}

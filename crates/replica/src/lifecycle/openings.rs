@@ -1,0 +1,56 @@
+//! How tablets are opened, and who knows that.
+
+use crate::group::split::SplitMark;
+use crate::group::wanted::Members;
+use diorite_base::mutation::Evaluator;
+use diorite_base::{NodeId, TabletId};
+use diorite_raft::LogPosition;
+use diorite_storage::{CompactionStyle, StorageError, Tablet, Values};
+use std::sync::Arc;
+
+/// A tablet replica to open.
+pub struct OpenTablet {
+    /// Which.
+    pub tablet: TabletId,
+    /// Carries out its evaluated mutations.
+    pub evaluator: Arc<dyn Evaluator>,
+    /// How long tombstones are kept where they may matter, seconds.
+    pub gc_grace_s: u32,
+    /// The voters before the first log entry; the same on every replica, for ever.
+    pub initial_voters: Vec<NodeId>,
+    /// The members that are wanted now.
+    pub members: Members,
+    /// What it is to hold before it votes, if nothing of it is here yet: the entry that it begins after.
+    pub floor: Option<LogPosition>,
+    /// What its values are.
+    pub values: Values,
+    /// How its files are merged.
+    pub compaction: CompactionStyle,
+    /// Called with the stored data before the log behind it is replayed.
+    pub on_loaded: Option<OnLoaded>,
+}
+
+/// Looks at a tablet's stored data; an error keeps the tablet closed.
+pub type OnLoaded = Box<dyn FnOnce(&Tablet) -> Result<(), StorageError> + Send>;
+
+/// Knows how a tablet is opened.
+pub trait Openings: Send + Sync + 'static {
+    /// How to open the tablet; `None` if this node has no replica of it (any more).
+    fn opening(&self, tablet: TabletId) -> Option<OpenTablet>;
+
+    /// How to open a child of a tablet whose replica here has been split.
+    fn child(&self, parent: TabletId, child: TabletId) -> ChildOpening;
+
+    /// A tablet that is led here has been split: its children may take its place. Must not wait.
+    fn was_split(&self, mark: &SplitMark);
+}
+
+/// Whether a child of a tablet that was split may be opened.
+pub enum ChildOpening {
+    /// Like this.
+    As(Box<OpenTablet>),
+    /// This node does not know it yet, or not durably: after a crash it would remove it as unknown.
+    NotYet,
+    /// It is not, or no more, to be here.
+    Never,
+}

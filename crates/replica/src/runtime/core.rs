@@ -1,0 +1,457 @@
+//! A store thread, without the thread: proposals, messages and events go in, log writes, messages and outcomes come out.
+//!
+//! ```text
+//! turn: take events and messages, propose what waits (one entry per tablet)
+//!       send what may leave before it is durable
+//!       one log write per disk, one fsync for all tablets
+//!       apply what is committed, send what had to wait, answer
+//! ```
+//!
+//! Always true: nothing is sent that promises durability, a vote or support before the log write that it depends on; writes are answered after their entry is applied, which
+//! followers may put off for a while; groups in which nothing happens are not visited. The order of all effects follows from the inputs, the clock and the log alone. What a
+//! group does in its part of a turn is in `group`; how replicas come and go, in `hosting.rs`.
+
+use crate::context::Context;
+use crate::group::catch_up::{LogAnswer, LogRead};
+use crate::group::merge::is_step;
+use crate::group::promise::Promise;
+use crate::group::proposal::{Proposal, Refused, Waiter};
+use crate::group::receive::receive;
+use crate::group::replica::Replica;
+use crate::group::turn::Turn;
+use crate::group::wire::Envelope;
+use crate::log_progress::LogProgress;
+use crate::options::Durability;
+use crate::prefetch::prefetch;
+use crate::runtime::departed::Departed;
+use ahash::AHashMap;
+use diorite_base::write::KvError;
+use diorite_base::{GroupId, NodeId, TabletId};
+use diorite_raft::{Entry, EntryType, Step, SupportChange};
+use diorite_rpc::Lane;
+use diorite_storage::{Engine, Log, LogRecords, StorageError};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// How often groups in which something is due are visited without being touched, nanoseconds.
+pub const TICK_NS: u64 = 50_000_000;
+
+/// What reaches a core in one turn.
+#[derive(Default)]
+pub struct Input {
+    /// Writes, in order.
+    pub proposals: Vec<Proposal>,
+    /// What replicas on other nodes have sent, with the node, in order of arrival.
+    pub envelopes: Vec<(NodeId, GroupId, Envelope)>,
+    /// Changes of support between this node and others.
+    pub changes: Vec<SupportChange>,
+    /// What was read from the log, as [`Core::take_reads`] has asked.
+    pub answers: Vec<LogAnswer>,
+}
+
+impl Input {
+    /// Whether there is nothing.
+    pub fn is_empty(&self) -> bool {
+        self.proposals.is_empty() && self.envelopes.is_empty() && self.changes.is_empty() && self.answers.is_empty()
+    }
+}
+
+/// The replicas of one store thread.
+pub struct Core<E: Engine> {
+    /// What the replicas share.
+    pub(crate) turn: Turn<E>,
+    /// Each in a place of its own, so that finding one touches nothing of the others.
+    pub(crate) replicas: AHashMap<TabletId, Box<Replica<E>>>,
+    /// Since when a log is being written, for those who watch that.
+    progress: Arc<LogProgress>,
+    /// One batch of records per disk.
+    pub(crate) records: Vec<<E::Log as Log>::Records>,
+    /// The replicas of a round, and their steps; reused buffers.
+    round: (Vec<TabletId>, Vec<(TabletId, Step)>),
+    /// The promises of replicas that have left this thread and may come back, for as long as they are in force.
+    pub(crate) promised: BTreeMap<TabletId, Promise>,
+    /// Replicas that were closed while a leader elsewhere counted on them.
+    pub(crate) departed: Departed,
+}
+
+impl<E: Engine> Core<E> {
+    /// A core that writes to `logs`, one per disk.
+    pub fn new(context: Arc<Context>, logs: Vec<Arc<E::Log>>) -> Self {
+        Self {
+            progress: context.watched(),
+            records: logs.iter().map(|_| Default::default()).collect(),
+            turn: Turn::new(context, logs),
+            replicas: AHashMap::default(),
+            round: Default::default(),
+            promised: BTreeMap::new(),
+            departed: Departed::default(),
+        }
+    }
+
+    /// Whether [`Self::tick`] has something to do soon.
+    pub fn wants_tick(&self) -> bool {
+        let schedule = &self.turn.schedule;
+        !schedule.active.is_empty() || !schedule.deferred.is_empty() || !self.departed.is_empty()
+    }
+
+    /// What is to be read from the log; the answers are for the next turns.
+    pub fn take_reads(&mut self) -> Vec<LogRead<<E::Log as Log>::Reader>> {
+        std::mem::take(&mut self.turn.reads)
+    }
+
+    /// Fetches from memory what comes next and after that, while something else is done: of many groups none is in the processor's caches when it is its turn.
+    /// What a replica points to can be asked for only when the replica itself is there.
+    fn fetch_ahead(&self, mut coming: impl Iterator<Item = TabletId>) {
+        if let Some(replica) = coming.next().and_then(|tablet| self.replicas.get(&tablet)) {
+            replica.fetch_ahead();
+        }
+        if let Some(replica) = coming.next().and_then(|tablet| self.replicas.get(&tablet)) {
+            prefetch(&**replica);
+        }
+    }
+
+    /// One turn. `input` is emptied.
+    pub fn turn(&mut self, input: &mut Input) {
+        self.turn.began_ns = self.turn.now_ns();
+        self.turn.began_wall_us = self.turn.context.clock.wall_us();
+        self.take_revocations();
+        for change in input.changes.drain(..) {
+            self.on_support_change(change);
+        }
+        let mut envelopes = input.envelopes.drain(..);
+        while let Some((from, group, envelope)) = envelopes.next() {
+            self.fetch_ahead(envelopes.as_slice().iter().map(|(_, group, _)| TabletId(group.0)));
+            self.receive(from, group, envelope);
+        }
+        // Only now: an entry of the old leader that came after its release would cancel the campaign.
+        for tablet in std::mem::take(&mut self.turn.schedule.released) {
+            if let Some(replica) = self.replicas.get_mut(&tablet) {
+                let now_ns = self.turn.now_ns();
+                replica.look_after(&mut self.turn, now_ns);
+            }
+        }
+        for answer in input.answers.drain(..) {
+            // Of a replica that has left: nobody waits for it.
+            if let Some(replica) = self.replicas.get_mut(&answer.tablet) {
+                replica.take_answer(&mut self.turn, answer);
+            }
+        }
+        let mut proposals = input.proposals.drain(..);
+        while let Some(proposal) = proposals.next() {
+            self.fetch_ahead(proposals.as_slice().iter().map(|proposal| proposal.tablet));
+            match self.replicas.get_mut(&proposal.tablet) {
+                Some(replica) => {
+                    replica.writes.fresh.push(proposal);
+                    self.turn.touch(replica);
+                }
+                // It was closed since it was submitted: others may know where it is.
+                None => self.turn.refused.push(proposal.refuse(None)),
+            }
+        }
+        self.advance();
+    }
+
+    /// Takes what a replica on another node has sent.
+    fn receive(&mut self, from: NodeId, group: GroupId, envelope: Envelope) {
+        let tablet = TabletId(group.0);
+        if let Envelope::Position { index, .. } = envelope {
+            self.turn.context.found_leader(tablet, from, index);
+        }
+        // A replica that is not here (yet, or any more) is like one that is down.
+        if let Some(replica) = self.replicas.get_mut(&tablet).filter(|replica| replica.failure.is_none()) {
+            receive(replica, &mut self.turn, from, envelope);
+        }
+    }
+
+    /// Reacts to a change of support between this node and another.
+    fn on_support_change(&mut self, change: SupportChange) {
+        let (me, now_ns) = (self.turn.context.node, self.turn.now_ns());
+        if let SupportChange::Withdrawn(node) = change {
+            // What was promised to it under the epoch that is over binds nobody.
+            let turn = &self.turn;
+            self.promised.retain(|_, promise| promise.leader != node || turn.is_in_force(*promise));
+        }
+        let is_concerned = |replica: &Replica<E>| match change {
+            SupportChange::Withdrawn(node) => {
+                replica.group.leader() == node
+                    || replica.following.promise.is_some_and(|promise| promise.leader == node)
+                    || replica.leads(node)
+            }
+            SupportChange::Given(node) | SupportChange::Received(node) => replica.leads(node),
+        };
+        for tablet in self.tablets_where(is_concerned) {
+            let Some(replica) = self.replicas.get_mut(&tablet) else { continue };
+            match change {
+                SupportChange::Withdrawn(_) => replica.plan_campaign(me, now_ns),
+                SupportChange::Given(_) | SupportChange::Received(_) => replica.ping(now_ns),
+            }
+            self.turn.activate(replica);
+            self.turn.touch(replica);
+            replica.look_after(&mut self.turn, now_ns);
+        }
+    }
+
+    /// The tablets of these replicas, in order.
+    pub(crate) fn tablets_where(&self, is_meant: impl Fn(&Replica<E>) -> bool) -> Vec<TabletId> {
+        let meant = self.replicas.iter().filter(|(_, replica)| is_meant(replica));
+        let mut tablets: Vec<TabletId> = meant.map(|(tablet, _)| *tablet).collect();
+        tablets.sort_unstable();
+        tablets
+    }
+
+    /// Finds out which leases were taken away, before anything is sent or published that would depend on them.
+    fn take_revocations(&mut self) {
+        if !self.progress.take_revocation() {
+            return;
+        }
+        let now_ns = self.turn.now_ns();
+        let replicas = self.replicas.iter_mut();
+        let revoked = replicas.filter_map(|(tablet, replica)| replica.take_revocation(now_ns).then_some(*tablet));
+        let mut revoked: Vec<TabletId> = revoked.collect();
+        revoked.sort_unstable();
+        for tablet in revoked {
+            if let Some(replica) = self.replicas.get_mut(&tablet) {
+                replica.publish_lease(&self.turn);
+                self.turn.activate(replica);
+            }
+        }
+    }
+
+    /// Visits the groups in which something is due. To be called about every [`TICK_NS`] while [`Self::wants_tick`].
+    pub fn tick(&mut self) {
+        let now_ns = self.turn.now_ns();
+        self.turn.began_ns = now_ns;
+        self.take_revocations();
+        while let Some(tablet) = self.turn.schedule.pop_deferred(now_ns) {
+            if let Some(replica) = self.replicas.get_mut(&tablet) {
+                replica.apply_deferred(&mut self.turn);
+            }
+        }
+        self.post_departed(now_ns);
+        for tablet in self.turn.schedule.active.clone() {
+            let Some(replica) = self.replicas.get_mut(&tablet) else { continue };
+            replica.expire_waiting(&mut self.turn, now_ns);
+            if replica.is_visit_due(now_ns) {
+                replica.look_after(&mut self.turn, now_ns);
+                self.turn.touch(replica);
+            }
+        }
+        self.advance();
+    }
+
+    /// Notifies leaders that counted on replicas which were closed here.
+    pub(crate) fn post_departed(&mut self, now_ns: u64) {
+        let replicas = &self.replicas;
+        self.departed.post(&mut self.turn.outbox, now_ns, |tablet| replicas.contains_key(&tablet));
+    }
+
+    /// Turns the touched groups until none has anything left to do. With many of them a group's memory is not in the processor's caches when it is its turn:
+    /// so each is visited twice, once up to the log write and once from there to its end.
+    pub(crate) fn advance(&mut self) {
+        let (mut due, mut steps) = std::mem::take(&mut self.round);
+        let mut known = 0;
+        loop {
+            // Those that were touched since the last round, and those in which something was done: nothing has happened to the others.
+            due.extend_from_slice(self.turn.schedule.touched.get(known..).unwrap_or_default());
+            known = self.turn.schedule.touched.len();
+            let must_sync = self.gather(&due, &mut steps);
+            due.clear();
+            self.send();
+            for (disk, error) in self.write_logs(must_sync) {
+                self.fail_disk(disk, &error);
+            }
+            if steps.is_empty() {
+                break;
+            }
+            self.take_revocations();
+            let mut durable = steps.drain(..);
+            while let Some((tablet, step)) = durable.next() {
+                self.fetch_ahead(durable.as_slice().iter().map(|(tablet, _)| *tablet));
+                let Some(replica) = self.replicas.get_mut(&tablet) else { continue };
+                replica.complete(&mut self.turn, step);
+                if replica.group.has_more() {
+                    due.push(tablet);
+                } else {
+                    replica.finish_turn(&mut self.turn);
+                }
+            }
+        }
+        self.round = (due, steps);
+        for tablet in std::mem::take(&mut self.turn.schedule.touched) {
+            if let Some(replica) = self.replicas.get_mut(&tablet).filter(|replica| replica.visits.is_touched) {
+                replica.finish_turn(&mut self.turn);
+            }
+        }
+        self.send();
+        self.turn.outcomes.deliver();
+        self.reroute();
+    }
+
+    fn reroute(&mut self) {
+        if self.turn.refused.is_empty() {
+            return;
+        }
+        if let Some(reroute) = self.turn.context.reroute.get() {
+            reroute.reroute(&mut self.turn.refused);
+        }
+        // What nobody has taken is answered as it is.
+        for refused in self.turn.refused.drain(..) {
+            let error = KvError::NotLeader { tablet: refused.tablet, leader: refused.leader };
+            let Refused { sink, token, deadline_ns, .. } = refused;
+            self.turn.outcomes.push(Waiter { sink, token, deadline_ns }, Err(error));
+        }
+        self.turn.outcomes.deliver();
+    }
+
+    /// Collects the groups' steps and puts their log records into the batches, and what may be sent at once into the outbox.
+    fn gather(&mut self, due: &[TabletId], steps: &mut Vec<(TabletId, Step)>) -> Sync {
+        let mut must_sync = Sync::No;
+        for (place, tablet) in due.iter().copied().enumerate() {
+            self.fetch_ahead(due[place + 1..].iter().copied());
+            let Some(replica) = self.replicas.get_mut(&tablet) else { continue };
+            replica.propose_fresh(&mut self.turn);
+            if replica.failure.is_some() {
+                continue;
+            }
+            let step = replica.group.ready();
+            let records = &mut self.records[replica.handle.disk];
+            let recorded = replica.group.take_new_floor().map_or(Ok(()), |floor| {
+                must_sync = Sync::InEveryMode;
+                records.set_floor(replica.group_id(), floor)
+            });
+            let recorded = recorded.and_then(|()| step.as_ref().map_or(Ok(()), |step| record(records, replica, step)));
+            if let Err(error) = recorded {
+                replica.fail(&mut self.turn, &error);
+                continue;
+            }
+            let Some(mut step) = step else {
+                replica.finish_turn(&mut self.turn);
+                continue;
+            };
+            note_logged(&self.turn.context, replica, &step);
+            must_sync = must_sync.max(needed_sync(self.turn.context.durability, replica, &step));
+            self.turn.post(replica, std::mem::take(&mut step.messages));
+            steps.push((tablet, step));
+        }
+        must_sync
+    }
+
+    /// Writes what was gathered; returns the disks on which that has failed, with the reason.
+    fn write_logs(&mut self, must_sync: Sync) -> Vec<(usize, StorageError)> {
+        let mut failed = Vec::new();
+        let context = &self.turn.context;
+        let is_wanted = match context.durability {
+            Durability::Fsync => must_sync >= Sync::UnlessInterval,
+            Durability::Interval(_) => must_sync >= Sync::InEveryMode,
+        };
+        let sync = is_wanted && !context.planted.skip_fsync;
+        for (disk, (log, records)) in self.turn.logs.iter().zip(&mut self.records).enumerate() {
+            if records.is_empty() {
+                continue;
+            }
+            let started_ns = context.clock.monotonic_ns();
+            self.progress.begin(started_ns);
+            let written = log.write(records, sync);
+            self.progress.end();
+            match written {
+                Ok(bytes) => {
+                    let elapsed_ns = context.clock.monotonic_ns() - started_ns;
+                    context.counters.observe_log_write(bytes, elapsed_ns, sync);
+                }
+                Err(error) => {
+                    *records = Default::default();
+                    failed.push((disk, error));
+                }
+            }
+        }
+        failed
+    }
+
+    /// Writes to the logs what waits for the next write. With `sync`, durable when it returns, in every mode. The replicas of disks that have failed stop; returns these disks,
+    /// with the reason.
+    pub(crate) fn flush_logs(&mut self, sync: bool) -> Vec<(usize, StorageError)> {
+        let failed = self.write_logs(if sync { Sync::InEveryMode } else { Sync::No });
+        failed.iter().for_each(|(disk, error)| self.fail_disk(*disk, error));
+        failed
+    }
+
+    /// Sends what is in the outbox, one frame per node.
+    pub(crate) fn send(&mut self) {
+        for (to, frame) in &mut self.turn.outbox.0 {
+            if frame.is_empty() {
+                continue;
+            }
+            // What cannot be sent is lost, as on the network: consensus repeats it once the node is up again.
+            if self.turn.context.transport.send(*to, Lane::Raft, frame).is_err() {
+                self.turn.context.counters.frames_lost.fetch_add(1, Ordering::Relaxed);
+            }
+            frame.clear();
+            frame.shrink_to(1 << 20);
+        }
+    }
+
+    /// The log of a disk could not be written: nothing of this turn may be taken as durable there, and its replicas cannot go on.
+    fn fail_disk(&mut self, disk: usize, error: &StorageError) {
+        tracing::error!(disk, %error, "the raft log of a disk cannot be written: its replicas stop");
+        for tablet in self.tablets_where(|replica| replica.handle.disk == disk && replica.failure.is_none()) {
+            if let Some(replica) = self.replicas.get_mut(&tablet) {
+                replica.fail(&mut self.turn, error);
+            }
+        }
+    }
+}
+
+/// Whether what is written to the logs must be durable before anything else is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Sync {
+    No,
+    /// With `--durability interval` it is a little later.
+    UnlessInterval,
+    /// That would break more than an acknowledgement.
+    InEveryMode,
+}
+
+/// Puts the log records of a group's step into a batch.
+fn record<E: Engine>(
+    records: &mut <E::Log as Log>::Records,
+    replica: &Replica<E>,
+    step: &Step,
+) -> Result<(), StorageError> {
+    if let Some(state) = &step.hard_state {
+        records.set_hard_state(replica.group_id(), state)?;
+    }
+    records.append(replica.group_id(), &step.entries, step.commit)
+}
+
+/// A lost vote would give a term two leaders, a lost change of members (or the end of a tablet, which others take over) two groups that each decide alone. The catalog's
+/// changes stand for both. Others depend on such an entry, and close what is needed no more, once an entry after it is acknowledged, which says with its commit index that it is committed.
+fn needed_sync<E: Engine>(durability: Durability, replica: &mut Replica<E>, step: &Step) -> Sync {
+    let decides = |entry: &Entry| {
+        entry.get_entry_type() != EntryType::EntryNormal || !entry.context.is_empty() || is_step(&entry.data)
+    };
+    let mut is_vital = || {
+        let has_decision = replica.is_deciding(step, decides);
+        let is_of_catalog = replica.group_id() == GroupId::CATALOG && !step.entries.is_empty();
+        has_decision || step.hard_state.is_some() || is_of_catalog
+    };
+    if durability != Durability::Fsync && is_vital() {
+        Sync::InEveryMode
+    } else if step.must_sync {
+        Sync::UnlessInterval
+    } else {
+        Sync::No
+    }
+}
+
+/// Keeps account of the log bytes that a crash now would have to replay.
+fn note_logged<E: Engine>(context: &Context, replica: &Replica<E>, step: &Step) {
+    let bytes: u64 = step.entries.iter().map(|entry| entry.data.len() as u64 + 32).sum();
+    if bytes == 0 {
+        return;
+    }
+    let position = context.log_position.fetch_add(bytes, Ordering::Relaxed);
+    let handle = &replica.handle;
+    handle.logged_bytes.fetch_add(bytes, Ordering::Relaxed);
+    let _ = handle.oldest_unflushed.compare_exchange(u64::MAX, position, Ordering::AcqRel, Ordering::Relaxed);
+}

@@ -1,0 +1,95 @@
+//! Logs that make no progress: an fsync that hangs holds its store thread, so that another one has to see to it that others lead.
+//!
+//! Always true: what is done for a thread that hangs is what it would do itself (see `election`): the lease is taken away first, for the rest of its term, and only then are the followers freed
+//! of their promise; the thread finds that out before it sends anything else. Only what has a leader elsewhere to be elected is let go. Left out: writes that wait in the thread
+//! itself; whoever sent them receives no outcome before it goes on.
+
+use crate::group::handle::TabletHandle;
+use crate::group::wire::{self, Envelope};
+use crate::lifecycle::replicas::NodeReplicas;
+use diorite_base::{GroupId, NodeId};
+use diorite_raft::Term;
+use diorite_rpc::Lane;
+use parking_lot::{Condvar, Mutex};
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// How often that is looked at.
+const PERIOD: Duration = Duration::from_millis(100);
+
+/// Stops the thread that watches.
+#[derive(Default)]
+pub(crate) struct Watch {
+    closed: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Watch {
+    pub(crate) fn close(&self) {
+        *self.closed.lock() = true;
+        self.changed.notify_all();
+    }
+
+    /// Waits; false when the store is closing.
+    fn wait(&self) -> bool {
+        let mut closed = self.closed.lock();
+        if !*closed {
+            self.changed.wait_for(&mut closed, PERIOD);
+        }
+        !*closed
+    }
+}
+
+/// Runs until the store closes. Must not touch a disk.
+pub(crate) fn run(replicas: &NodeReplicas, watch: &Watch) {
+    while watch.wait() {
+        let now_ns = replicas.context.clock.monotonic_ns();
+        let workers = replicas.context.log_progress.lock().clone();
+        for (number, progress) in workers.iter().enumerate().filter(|(_, progress)| progress.is_stalled(now_ns)) {
+            if !progress.has_revoked() {
+                tracing::error!(event = "disk", thread = number, "a write of the raft log hangs: others are to lead");
+            }
+            progress.note_revocation();
+            let_others_lead(replicas, |handle| handle.worker == number);
+        }
+        for (at, disk) in replicas.disks.iter().enumerate() {
+            let bit = 1 << (at % 64);
+            if disk.sync_progress.is_stalled(now_ns) {
+                if replicas.context.stalled_disks.fetch_or(bit, Ordering::AcqRel) & bit == 0 {
+                    let path = disk.directory.path().display();
+                    tracing::error!(event = "disk", %path, "a sync of the raft log hangs: others are to lead");
+                }
+                workers.iter().for_each(|progress| progress.note_revocation());
+                let_others_lead(replicas, |handle| handle.disk == at);
+            } else {
+                replicas.context.stalled_disks.fetch_and(!bit, Ordering::AcqRel);
+            }
+        }
+    }
+}
+
+/// Takes the leases of some tablets that are led here, and frees their followers.
+fn let_others_lead(replicas: &NodeReplicas, is_meant: impl Fn(&TabletHandle) -> bool) {
+    let me = replicas.context.node.0;
+    let mut frames: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
+    for handle in replicas.tablets.load().values().filter(|handle| is_meant(handle)) {
+        let voters = handle.voters.load();
+        let term = Term(handle.led_term.load(Ordering::Acquire));
+        if term == Term(0) || voters.iter().all(|voter| *voter == me) || !handle.lease.revoke(term) {
+            continue;
+        }
+        for voter in voters.iter().filter(|voter| **voter != me) {
+            let frame = frames.entry(*voter).or_insert_with(|| {
+                let mut frame = Vec::new();
+                wire::begin_frame(&mut frame);
+                frame
+            });
+            wire::put_envelope(frame, GroupId::from(handle.tablet), &Envelope::Released { term, candidate: 0 });
+        }
+    }
+    for (voter, frame) in frames {
+        // Whoever does not receive it waits until the support lapses, as for a node that is down.
+        let _ = replicas.context.transport.send(NodeId(voter), Lane::Raft, &frame);
+    }
+}

@@ -1,0 +1,66 @@
+//! Where store threads wait for memory, and where upkeep waits for something to do.
+
+use crate::lifecycle::replicas::NodeReplicas;
+use parking_lot::{Condvar, Mutex};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// How often a thread that waits for memory looks again.
+const PERIOD: Duration = Duration::from_millis(100);
+
+#[derive(Default)]
+struct GateState {
+    closed: bool,
+    waiting: bool,
+}
+
+/// Where workers wait for memory, and where upkeep waits for something to do.
+#[derive(Default)]
+pub(crate) struct MemoryGate {
+    state: Mutex<GateState>,
+    upkeep: Condvar,
+    workers: Condvar,
+}
+
+impl MemoryGate {
+    /// Waits while `pressed`, which is asked again whenever upkeep has looked.
+    fn wait(&self, pressed: impl Fn() -> bool) {
+        let mut state = self.state.lock();
+        while !state.closed && pressed() {
+            state.waiting = true;
+            self.upkeep.notify_one();
+            self.workers.wait_for(&mut state, PERIOD);
+        }
+    }
+
+    /// Holds a store thread back while memtables are far over their limit.
+    pub(crate) fn wait_for_memory(&self, replicas: &NodeReplicas) {
+        let (shared, limit) = (&replicas.shared, replicas.shared.options().memtable_limit_bytes);
+        if shared.memtable_usage_bytes() > limit + limit / 2 {
+            replicas.context.counters.memory_waits.fetch_add(1, Ordering::Relaxed);
+            self.wait(|| shared.memtable_usage_bytes() > limit + limit / 4);
+        }
+    }
+
+    /// Lets those who wait look again.
+    pub(crate) fn notify_workers(&self) {
+        self.workers.notify_all();
+    }
+
+    /// Ends all waits.
+    pub(crate) fn close(&self) {
+        self.state.lock().closed = true;
+        self.upkeep.notify_all();
+        self.workers.notify_all();
+    }
+
+    /// Upkeep's wait; false when the store is closing.
+    pub(crate) fn next(&self, period: Duration) -> bool {
+        let mut state = self.state.lock();
+        if !state.closed && !state.waiting {
+            self.upkeep.wait_for(&mut state, period);
+        }
+        state.waiting = false;
+        !state.closed
+    }
+}

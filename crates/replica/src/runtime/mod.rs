@@ -1,0 +1,16 @@
+//! The threads of a store: those that run the groups, write the logs, and do what must happen beside that.
+
+pub(crate) mod core;
+pub(crate) mod departed;
+pub(crate) mod flush_rate;
+pub(crate) mod heartbeats;
+pub(crate) mod hosting;
+pub(crate) mod log_reads;
+pub(crate) mod log_watch;
+pub(crate) mod memory_gate;
+pub(crate) mod queue;
+pub(crate) mod scrub;
+pub(crate) mod store;
+pub(crate) mod store_control;
+pub(crate) mod upkeep;
+pub(crate) mod worker;
