@@ -17,6 +17,7 @@ mod listener;
 mod log_audit;
 mod log_damage;
 mod log_files;
+mod log_freed;
 mod memory;
 mod options;
 mod precedence;
