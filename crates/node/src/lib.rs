@@ -24,6 +24,7 @@ mod membership;
 mod metrics;
 mod observe;
 mod operate;
+mod pause;
 mod peers;
 mod requests;
 mod route;

@@ -9,7 +9,7 @@ use crate::kv::NodeKv;
 use crate::listener::{self, Door};
 use crate::logging::Logging;
 use crate::machine::MachineClock;
-use crate::membership::{self, Admission, Applicant, Arrivals, JOIN_PATIENCE, Joined, Membership, RoutedWriter};
+use crate::membership::{self, Admission, Applicant, Arrivals, JOIN_TIMEOUT, Joined, Membership, RoutedWriter};
 use crate::metrics::NodeMetrics;
 use crate::observe::Allocator;
 use crate::observe::own::Observed;
@@ -25,6 +25,7 @@ use diorite_base::account::Account;
 use diorite_base::random::{Random, SplitMix64};
 use diorite_base::{Clock, NodeId, TrustedClock};
 use diorite_cluster::catalog::NodeDescription;
+use diorite_control::membership::check_replication_factor;
 use diorite_query::kv::NodeInfo;
 use diorite_query::{EngineConfig, QueryEngine};
 use diorite_replica::{
@@ -320,7 +321,7 @@ async fn belong(
     let description = membership::describe(options, host).await?;
     let advertise = description.node_address();
     let max_clock_skew = Duration::from_millis(options.max_clock_skew);
-    let applicant = Applicant { bind: options.listen, advertise, max_clock_skew, patience: JOIN_PATIENCE };
+    let applicant = Applicant { bind: options.listen, advertise, max_clock_skew, timeout: JOIN_TIMEOUT };
     let joined = match &known {
         None if !options.join.is_empty() => {
             Some(membership::join(applicant, &options.join, description.clone(), options.rf, clock).await?)
@@ -376,8 +377,8 @@ async fn start_node(
     let sending = Arc::clone(&transport) as Arc<dyn Transport>;
     let store = Arc::new(start_store(options, directories, &identity, clock, &sending)?);
     store.set_scrub_days(options.scrub_days);
-    let catalog = CatalogFollower::open(&store, node)?;
-    membership::check_replication_factor(&catalog.current(), options.rf)?;
+    let catalog = CatalogFollower::open(&store, node, clock)?;
+    check_replication_factor(&catalog.current(), options.rf)?;
     let source = Arc::clone(&catalog) as Arc<dyn CatalogSource>;
     let aside = Arc::new(Aside::new(options.serving_threads())?);
     let route = (route_options(options), Arc::clone(&aside));
@@ -422,7 +423,7 @@ async fn start_node(
     tokio::spawn(Arc::clone(&membership).follow());
     tokio::spawn(operations.run());
     match &joined {
-        Some(joined) => membership.taken_in(joined).await?,
+        Some(joined) => membership.joined(joined).await?,
         None => membership.caught_up().await?,
     }
     let node = node_info(options, &identity);

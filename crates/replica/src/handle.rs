@@ -216,6 +216,17 @@ impl<T: TabletData> TabletHandle<T> {
         self.split.load_full().map(|mark| SplitMark::clone(&mark))
     }
 
+    /// Of a leader: the other nodes that have prepared its child tablets, as far as they have said so.
+    pub fn prepared_elsewhere(&self) -> BTreeSet<NodeId> {
+        self.prepared.lock().clone()
+    }
+
+    /// Its child tablets are not to come: forgets who has prepared them, and keeps nothing of its log for them.
+    pub fn forget_children(&self) {
+        self.keep_for_children(u64::MAX);
+        self.prepared.lock().clear();
+    }
+
     /// The log is to keep what comes from this index on, as prepared children lack it; `u64::MAX`: there are none.
     pub fn keep_for_children(&self, from: u64) {
         self.children_from.store(from, Ordering::Relaxed);

@@ -138,7 +138,7 @@ const FINISH: u8 = 3;
 const CLOSE: u8 = 4;
 const BEGIN: u8 = 5;
 const TAKE_PIECE: u8 = 6;
-const ABANDON: u8 = 7;
+const UNDO: u8 = 7;
 
 /// What became of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -210,6 +210,11 @@ impl LoggedProgram for MergeStep {
 }
 
 impl MergeStep {
+    /// The step that undoes a merge that was cancelled, in the tablet that was to take the other in.
+    pub fn undo(from: TabletId, number: u64, range: KeyRange) -> Self {
+        Self::Abandon { from, number, range }
+    }
+
     /// The step as a write; none of one that is over a limit.
     pub fn mutation(&self) -> Result<Mutation, Unprovable> {
         Ok(Mutation::evaluated(None, &ProvenProgram::new(self)?))
@@ -261,7 +266,7 @@ impl MergeStep {
                 put_numbers(&mut out, &[from.0, *attempt, *parts, stamps[0], stamps[1], flags]);
             }
             MergeStep::Abandon { from, number, range } => {
-                out.push(ABANDON);
+                out.push(UNDO);
                 put_numbers(&mut out, &[from.0, *number]);
                 put_range(&mut out, range);
             }
@@ -309,7 +314,7 @@ impl MergeStep {
                 let closing = Closing { newest_stamp_us, newest_explicit_us, flags: reader.u64()? };
                 MergeStep::Finish { from, attempt, parts, closing }
             }
-            ABANDON => MergeStep::Abandon { from, number: attempt, range: read_range(reader)? },
+            UNDO => MergeStep::Abandon { from, number: attempt, range: read_range(reader)? },
             _ => return Err(Malformed),
         })
     }

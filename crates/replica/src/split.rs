@@ -132,7 +132,7 @@ impl<E: Engine> Core<E> {
     }
 
     /// This node has prepared the children of a tablet: its leader hears of it.
-    pub(crate) fn tell_prepared(&mut self, tablet: TabletId) {
+    pub fn tell_prepared(&mut self, tablet: TabletId) {
         let Some(replica) = self.replicas.get(&tablet) else { return };
         let (group, leader) = (replica.group_id, replica.leader_elsewhere(self.context.node));
         if let Some(leader) = leader {

@@ -493,8 +493,7 @@ impl Store {
     pub fn cancel_split(&self, tablet: TabletId, children: [TabletId; 2]) {
         self.splits.forget(tablet);
         if let Some(handle) = self.handle(tablet) {
-            handle.keep_for_children(u64::MAX);
-            handle.prepared.lock().clear();
+            handle.forget_children();
         }
         self.close(&children);
     }
@@ -515,7 +514,7 @@ impl Store {
 
     /// The other nodes that have prepared the children of a tablet that is led here, as far as they have said so.
     pub fn prepared_elsewhere(&self, tablet: TabletId) -> BTreeSet<NodeId> {
-        self.handle(tablet).map(|handle| handle.prepared.lock().clone()).unwrap_or_default()
+        self.handle(tablet).map(|handle| handle.prepared_elsewhere()).unwrap_or_default()
     }
 
     /// Makes what will be the children of a tablet that is to be split, as far as that can be done before; whether that is done. Does not wait.
