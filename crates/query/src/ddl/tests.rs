@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "test data is known")]
 
 use super::*;
+use crate::budget::Budget;
 use crate::kv::{Fetch, Fetched, KvError, NodeInfo, Now, WriteReply, WriteSink};
 use diorite_base::mutation::Mutation;
 use diorite_base::program::ProvenProgram;
@@ -64,7 +65,7 @@ impl Database {
         let statement = statement?.statement;
         if let Statement::Describe(request) = &statement {
             let scope = describe::Scope { catalog: Arc::new(self.catalog.clone()), keyspace: self.keyspace.clone() };
-            let response = describe::execute(&scope, request)?;
+            let response = describe::execute(&scope, request, Budget::unlimited())?;
             if let Response::Rows(rows) = &response {
                 assert_eq!(rows.metadata.columns(), describe::result_columns(request).columns());
             }
@@ -239,6 +240,23 @@ fn the_schema_of_a_table_has_the_types_that_it_needs_and_no_others() {
     assert!(!schema.contains("ks.other"), "{schema}");
     assert!(describe::table_schema(&database.catalog, "ks", "plain").unwrap().starts_with("CREATE TABLE ks.plain"));
     assert_eq!(describe::table_schema(&database.catalog, "ks", "none"), None);
+}
+
+#[test]
+fn describing_twice_the_types_takes_little_more_than_twice_the_steps() {
+    let steps = |count: usize| {
+        let mut database = Database::new();
+        database.run("CREATE KEYSPACE ks").unwrap();
+        for at in 0..count {
+            let inner = if at % 20 == 0 { "int".to_owned() } else { format!("frozen<t{}>", at - 1) };
+            database.run(&format!("CREATE TYPE ks.t{at} (a int, b {inner})")).unwrap();
+        }
+        let (described, steps) = crate::steps::of(|| database.run("DESCRIBE KEYSPACE ks"));
+        described.unwrap();
+        steps
+    };
+    let (once, twice) = (steps(100), steps(200));
+    assert!(once > 100 && twice <= once * 5 / 2, "{once} and {twice}");
 }
 
 #[test]
