@@ -224,8 +224,13 @@ impl CatalogFollower {
     /// Proposes a command; returns the encoded outcome once this node serves its consequences, and all others that are up do or have
     /// been waited for.
     pub(crate) async fn change(&self, command: &Command) -> Result<Vec<u8>, KvError> {
+        self.change_by(as_mutation(command)?).await
+    }
+
+    /// The same for a command that is encoded and proven, which takes long for a large definition.
+    pub(crate) async fn change_by(&self, mutation: Mutation) -> Result<Vec<u8>, KvError> {
         let writer = self.writer.get().ok_or(KvError::Unavailable(CATALOG_TABLET))?;
-        let reply = writer.write(as_mutation(command)?).await?;
+        let reply = writer.write(mutation).await?;
         let outcome = Outcome::decode(&reply).map_err(|error| KvError::Storage(error.to_string()))?;
         self.wait_until_served(outcome.version()).await?;
         let behind = self.peers.wait_until_served(outcome.version(), PATIENCE_ELSEWHERE).await;
