@@ -133,7 +133,8 @@ pub async fn execute<K: Kv>(
     for attempt in 1.. {
         let catalog = kv.catalog();
         let nonce = kv.local_node().host_id.as_u128() ^ (kv.now_us() as u128);
-        let planned = kv.run_long(|| plan(&Context { catalog: &catalog, keyspace, defaults, nonce }, statement)).await?;
+        let planned =
+            kv.run_long(|| plan(&Context { catalog: &catalog, keyspace, defaults, nonce }, statement)).await?;
         let (command, change, warnings) = match planned {
             Plan::Answer(response) => return Ok((response, Vec::new())),
             Plan::Propose { command, change, warnings } => (command, change, warnings),

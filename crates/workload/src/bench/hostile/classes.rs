@@ -161,7 +161,10 @@ fn wide_tables(round: u64) -> String {
         // As many as few clients make in a run: they go with the keyspace.
         0 if round < 128 => {
             let columns = joined(4_000, |at| format!("column_{at} text"));
-            format!("CREATE TABLE IF NOT EXISTS hostile_wide_{} (k int PRIMARY KEY, {columns}) WITH tablets = 1", round / 8)
+            format!(
+                "CREATE TABLE IF NOT EXISTS hostile_wide_{} (k int PRIMARY KEY, {columns}) WITH tablets = 1",
+                round / 8
+            )
         }
         1 => "DESCRIBE SCHEMA".to_owned(),
         _ => "SELECT * FROM system_schema.columns".to_owned(),
