@@ -45,11 +45,17 @@ pub enum Planting {
     ForgetParentsLog,
     /// A tablet that is taken in by another is not closed before what has changed is copied.
     NeverClose,
+    /// Compaction goes by the node's wall clock, not by the log.
+    CompactByWallClock,
+    /// With interval durability, a node that has lost power does not know that the end of its log may be lost.
+    ForgetLostEnd,
+    /// With interval durability, tablets are flushed further than the log is durable.
+    FlushAheadOfLog,
 }
 
 impl Planting {
     /// All of them, with the names by which they are asked for.
-    pub const ALL: [(&'static str, Planting); 9] = [
+    pub const ALL: [(&'static str, Planting); 12] = [
         ("skip-fsync", Planting::SkipFsync),
         ("ignore-restart-wait", Planting::IgnoreRestartWait),
         ("apply-twice", Planting::ApplyTwice),
@@ -59,6 +65,9 @@ impl Planting {
         ("keep-lease-when-split", Planting::KeepLeaseWhenSplit),
         ("forget-parents-log", Planting::ForgetParentsLog),
         ("never-close", Planting::NeverClose),
+        ("compact-by-wall-clock", Planting::CompactByWallClock),
+        ("forget-lost-end", Planting::ForgetLostEnd),
+        ("flush-ahead-of-log", Planting::FlushAheadOfLog),
     ];
 
     pub(crate) fn in_the_core(self) -> Planted {
@@ -75,7 +84,7 @@ impl Planting {
 }
 
 /// How to run.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
     /// A bug to plant.
     pub bug: Option<Planting>,

@@ -2,6 +2,8 @@
 //!
 //! Always true: lengths are checked before bytes are read; an answer borrows from the received bytes.
 //!
+//! Not the client side of the `cql` crate: no crate of the server is linked here, so that what is measured is what any client sees.
+//!
 //! Left out: everything that is not STARTUP, QUERY, PREPARE, EXECUTE and their answers, and rows of any shape
 //! but (key, value).
 
