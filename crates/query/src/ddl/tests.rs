@@ -392,7 +392,7 @@ fn contended(setup: &[&str], interference: &[&'static str], text: &str) -> (Cata
     let catalog = Mutex::new(Arc::new(database.catalog));
     let kv = Contended { catalog, interference: Mutex::new(interference.to_vec()) };
     let statement = parse(text).unwrap().statement;
-    let mut running = std::pin::pin!(execute(&kv, DEFAULTS, None, &statement));
+    let mut running = std::pin::pin!(execute(&kv, DEFAULTS, None, &statement, Budget::unlimited()));
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
     let std::task::Poll::Ready(result) = running.as_mut().poll(&mut context) else { panic!("it waits") };
     let shown = show(&result.map(|(response, _)| response));
@@ -424,7 +424,7 @@ fn execution_can_move_between_threads() {
     let kv =
         Contended { catalog: Mutex::new(Arc::new(founded(1, &["datacenter1"]))), interference: Mutex::new(Vec::new()) };
     let statement = Statement::Use("system".to_owned());
-    assert_send(&execute(&kv, DEFAULTS, None, &statement));
+    assert_send(&execute(&kv, DEFAULTS, None, &statement, Budget::unlimited()));
 }
 
 /// A column's type that may stand anywhere, and one that may not be in a key.
