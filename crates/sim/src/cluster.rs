@@ -142,8 +142,6 @@ pub struct Cluster {
     /// What losses of power may have taken that was acknowledged.
     pub(crate) losses: Losses,
     pub(crate) clients_only: bool,
-    /// The bug that is planted.
-    pub(crate) bug: Option<Planting>,
 }
 
 impl Cluster {
@@ -172,7 +170,6 @@ impl Cluster {
             ranges,
             planted,
             durability,
-            forgets_lost_ends: options.bug == Some(Planting::ForgetLostEnd),
             said: rows.as_ref().map(|rows| rows.world.said()),
             network,
             time: time.clone(),
@@ -211,13 +208,9 @@ impl Cluster {
             copying: BTreeSet::new(),
             backlog: BTreeMap::new(),
             queued: BTreeMap::new(),
-            replicas: Replicas::new(
-                scenario.sync_every_ms.is_some(),
-                scenario.row_tablets.map(|_| RowWorld::semantics()),
-            ),
+            replicas: Replicas::new(scenario.sync_every_ms.is_some()),
             losses: Losses::default(),
             clients_only: options.clients_only,
-            bug: options.bug,
             scenario,
         };
         cluster.open();

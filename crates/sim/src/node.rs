@@ -60,8 +60,6 @@ pub struct Setting {
     pub said: Option<Arc<Said>>,
     /// When what is acknowledged is durable.
     pub durability: Durability,
-    /// A bug: nodes do not know that a loss of power may have taken the end of their log.
-    pub forgets_lost_ends: bool,
     /// The network.
     pub network: Network,
     /// True time.
@@ -184,8 +182,7 @@ impl Node {
     pub fn start(&mut self, setting: &Setting, dice: &mut Dice) {
         assert!(self.life.is_none(), "a node has one process");
         self.lives += 1;
-        let has_lost_end = std::mem::take(&mut self.has_lost_power) && setting.durability != Durability::Fsync;
-        if has_lost_end && !setting.forgets_lost_ends {
+        if std::mem::take(&mut self.has_lost_power) && setting.durability != Durability::Fsync {
             self.disk.log.forget_floors();
         }
         let (time, port) = (setting.time.clone(), setting.network.port(self.id));

@@ -9,18 +9,14 @@ use crate::network::Parcel;
 use crate::node::Node;
 use crate::placement::Placement;
 use crate::program;
-use crate::run::Planting;
 use crate::text;
 use diorite_base::write::WriteReply;
-use diorite_base::{Horizon, NodeId, TabletId};
+use diorite_base::{NodeId, TabletId};
 use diorite_replica::{Core, Liveness, Split, SplitMark, TICK_NS};
 use diorite_storage::{MemoryTablet, TabletData};
 use std::sync::Arc;
 
 const US: u64 = 1_000;
-
-/// In this many of 1,000 flushes half of the keys are compacted.
-const COMPACTED: u64 = 300;
 
 /// What a process does on its own.
 #[derive(Clone, Debug)]
@@ -371,24 +367,12 @@ impl Cluster {
         let Some(found) = self.nodes.get(&node) else { return };
         let Some(life) = &found.life else { return };
         let Some(handle) = life.handles.get(&tablet) else { return };
-        if is_paced && self.bug != Some(Planting::FlushAheadOfLog) {
+        if is_paced {
             // What is flushed does not go further than the log does after a loss of power.
             found.disk.log.sync();
         }
         handle.data().flush();
         let flushed = handle.data().flushed_state().index;
-        if self.rows.is_some() && self.dice.chance(COMPACTED) {
-            let seconds = |us: i64| u32::try_from(us / 1_000_000).unwrap_or_default();
-            let wall_s = seconds(diorite_base::Clock::wall_us(&*life.clock));
-            let goes_by_wall_clock = self.bug == Some(Planting::CompactByWallClock);
-            let mut horizon_of = |horizon: Horizon| match goes_by_wall_clock {
-                true => horizon.max(Horizon { now_s: wall_s, rows_s: wall_s, ranges_s: wall_s }),
-                false => horizon,
-            };
-            let dice = &mut self.dice;
-            let compacted = handle.data().compact_at(&mut horizon_of, &mut |_| dice.chance(500));
-            compacted.expect("what is stored is well formed");
-        }
         self.command(node, Command::Truncate(tablet, flushed, hard));
     }
 

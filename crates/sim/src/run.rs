@@ -45,17 +45,11 @@ pub enum Planting {
     ForgetParentsLog,
     /// A tablet that is taken in by another is not closed before what has changed is copied.
     NeverClose,
-    /// Compaction goes by the node's wall clock, not by the log.
-    CompactByWallClock,
-    /// With interval durability, a node that has lost power does not know that the end of its log may be lost.
-    ForgetLostEnd,
-    /// With interval durability, tablets are flushed further than the log is durable.
-    FlushAheadOfLog,
 }
 
 impl Planting {
     /// All of them, with the names by which they are asked for.
-    pub const ALL: [(&'static str, Planting); 12] = [
+    pub const ALL: [(&'static str, Planting); 9] = [
         ("skip-fsync", Planting::SkipFsync),
         ("ignore-restart-wait", Planting::IgnoreRestartWait),
         ("apply-twice", Planting::ApplyTwice),
@@ -65,9 +59,6 @@ impl Planting {
         ("keep-lease-when-split", Planting::KeepLeaseWhenSplit),
         ("forget-parents-log", Planting::ForgetParentsLog),
         ("never-close", Planting::NeverClose),
-        ("compact-by-wall-clock", Planting::CompactByWallClock),
-        ("forget-lost-end", Planting::ForgetLostEnd),
-        ("flush-ahead-of-log", Planting::FlushAheadOfLog),
     ];
 
     pub(crate) fn in_the_core(self) -> Planted {
@@ -84,7 +75,7 @@ impl Planting {
 }
 
 /// How to run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
     /// A bug to plant.
     pub bug: Option<Planting>,

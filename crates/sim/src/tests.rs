@@ -127,32 +127,6 @@ fn a_tablet_that_is_written_to_while_it_is_taken_in_is_found_in_the_leases_and_b
     expect_found(Planting::NeverClose, true, None);
 }
 
-/// Sees that a bug is found in seeds that have what it takes.
-fn expect_found_with(options: Options, checkers: &[&str]) {
-    let is_expected = |seed| run(seed, &options).finding.is_some_and(|finding| checkers.contains(&finding.checker));
-    assert!((1..=BUG_SEEDS).any(is_expected), "{options:?}: not found by {checkers:?} in {BUG_SEEDS} seeds");
-}
-
-#[test]
-fn a_compaction_by_the_wall_clock_is_found_in_what_replicas_hold_and_answer() {
-    let options = Options { bug: Some(Planting::CompactByWallClock), rows: true, ..Options::default() };
-    expect_found_with(options, &["replicas", "panic"]);
-}
-
-#[test]
-fn a_log_whose_end_may_be_lost_and_that_counts_as_whole_is_found() {
-    let bug = Some(Planting::ForgetLostEnd);
-    let options = Options { bug, interval: true, without_splits: true, without_merges: true, ..Options::default() };
-    expect_found_with(options, &["replicas", "panic", "acknowledged", "recovery"]);
-}
-
-#[test]
-fn a_flush_that_is_ahead_of_the_log_is_found() {
-    let bug = Some(Planting::FlushAheadOfLog);
-    let options = Options { bug, interval: true, without_splits: true, without_merges: true, ..Options::default() };
-    expect_found_with(options, &["replicas", "panic", "acknowledged", "recovery"]);
-}
-
 #[test]
 fn this_binary_has_the_switches_of_planted_bugs_and_can_be_told_by_it() {
     // Put together here, so that the test itself does not hold it.

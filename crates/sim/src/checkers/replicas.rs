@@ -1,11 +1,10 @@
-//! Replicas of a tablet are the same at equal applied index: byte for byte, but for what compaction may let go at that place of the log.
+//! Replicas of a tablet are byte for byte the same at equal applied index.
 
 use super::Finding;
 use diorite_base::{NodeId, TabletId};
-use diorite_storage::{AppliedState, CompactionVerdict, MemoryTablet, ScanRange, TabletData, ValueSemantics};
+use diorite_storage::{AppliedState, MemoryTablet, ScanRange, TabletData};
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::Arc;
 
 /// Greater than every key that clients write.
 const END: [u8; 9] = [0xFF; 9];
@@ -22,16 +21,14 @@ struct Seen {
 pub struct Replicas {
     /// What was applied may be lost with the power everywhere, and its index be used again: replicas are compared in the end only.
     may_lose: bool,
-    /// What values mean, if compaction may change how they are stored.
-    semantics: Option<Arc<dyn ValueSemantics>>,
     seen: BTreeMap<(TabletId, u64), Seen>,
     last: BTreeMap<(NodeId, TabletId), u64>,
 }
 
 impl Replicas {
     /// Nothing was seen yet.
-    pub fn new(may_lose: bool, semantics: Option<Arc<dyn ValueSemantics>>) -> Self {
-        Self { may_lose, semantics, ..Self::default() }
+    pub fn new(may_lose: bool) -> Self {
+        Self { may_lose, ..Self::default() }
     }
 
     /// The replica may have gone back to an earlier applied index: its node has crashed.
@@ -68,7 +65,7 @@ impl Replicas {
     pub fn compare(&mut self, at_ns: u64, node: NodeId, tablet: TabletId, data: &MemoryTablet) -> Result<(), Finding> {
         let finding = |message| Err(Finding { checker: "replicas", at_ns, message });
         let state = data.applied_state().expect("memory can be read");
-        let (hash, entries) = contents(data, self.semantics.as_deref(), &state);
+        let (hash, entries) = contents(data);
         let seen = self.seen.entry((tablet, state.index)).or_insert(Seen { node, state, hash, entries });
         if (seen.state, seen.hash) == (state, hash) {
             return Ok(());
@@ -81,16 +78,11 @@ impl Replicas {
     }
 }
 
-/// A hash of what is stored, all of it compacted at the horizon of the applied state.
-fn contents(data: &MemoryTablet, semantics: Option<&dyn ValueSemantics>, state: &AppliedState) -> (u64, u64) {
+fn contents(data: &MemoryTablet) -> (u64, u64) {
     let (mut hasher, mut entries) = (DefaultHasher::new(), 0);
     let range = ScanRange { start: &[], end: &END, reverse: false, expected_entries: usize::MAX };
     let scanned = data.scan(&range, &mut |key, value| {
-        match semantics.map(|semantics| semantics.compact(key, value, &state.horizon)) {
-            None | Some(CompactionVerdict::Keep) => (key, value).hash(&mut hasher),
-            Some(CompactionVerdict::Remove) => return true,
-            Some(CompactionVerdict::Replace(less)) => (key, less.as_slice()).hash(&mut hasher),
-        }
+        (key, value).hash(&mut hasher);
         entries += 1;
         true
     });

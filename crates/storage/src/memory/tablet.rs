@@ -5,7 +5,6 @@ use crate::engine::{TabletBatch, TabletData};
 use crate::error::StorageError;
 use crate::semantics::{CompactionVerdict, ValueSemantics};
 use crate::tablet::{ScanRange, is_about_the_tablet};
-use diorite_base::Horizon;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -87,25 +86,12 @@ impl MemoryTablet {
     /// # Errors
     /// If a value is malformed.
     pub fn compact(&self, chosen: &mut dyn FnMut(&[u8]) -> bool) -> Result<(), StorageError> {
-        self.compact_at(&mut |horizon| horizon, chosen)
-    }
-
-    /// The same at what `horizon_of` makes of the flushed state's horizon.
-    ///
-    /// # Errors
-    /// If a value is malformed.
-    pub fn compact_at(
-        &self,
-        horizon_of: &mut dyn FnMut(Horizon) -> Horizon,
-        chosen: &mut dyn FnMut(&[u8]) -> bool,
-    ) -> Result<(), StorageError> {
         let Some(semantics) = &self.semantics else { return Ok(()) };
         let mut copies = self.copies.lock();
-        let horizon = horizon_of(copies.flushed.state.horizon);
         let mut values = Values::new();
         for (key, value) in &copies.flushed.values {
             let is_chosen = !is_about_the_tablet(key) && chosen(key);
-            let verdict = is_chosen.then(|| semantics.compact(key, value, &horizon));
+            let verdict = is_chosen.then(|| semantics.compact(key, value, &copies.flushed.state.horizon));
             match verdict {
                 None | Some(CompactionVerdict::Keep) => values.insert(key.clone(), Arc::clone(value)),
                 Some(CompactionVerdict::Remove) => None,
