@@ -116,7 +116,7 @@ def test_few_and_many_tablets(tmp_path):
 
 
 def test_idle_tablets(tmp_path):
-    result = cluster_report(tmp_path, "idle", "--replicas", "20", "--settle", "1s", *SHORT)
+    result = cluster_report(tmp_path, "idle", "--replicas", "20", "--rest", "1s", *SHORT)
     figures = {figure["name"]: figure["value"] for figure in result["figures"]}
     assert figures["CPU of a node with 20 idle tablet replicas"] < 100 and "node 3: memory with tablets" in figures
 
@@ -136,7 +136,7 @@ def test_hostile_clients(tmp_path):
 
 
 def test_failover(tmp_path):
-    result = cluster_report(tmp_path, "failover", "--kills", "2", "--settle", "1s", "--rate", "200", "--tablets", "6")
+    result = cluster_report(tmp_path, "failover", "--kills", "2", "--rest", "1s", "--rate", "200", "--tablets", "6")
     figures = {figure["name"]: figure["value"] for figure in result["figures"]}
     assert figures["every tablet takes writes again, median"] > 0
     assert sum(name.startswith("kill ") for name in figures) == 4

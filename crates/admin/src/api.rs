@@ -533,7 +533,7 @@ pub struct BalancerStatus {
     /// When that is done, seconds from now.
     pub eta_seconds: Option<u64>,
     /// What it cannot do, and why.
-    pub stuck: Vec<String>,
+    pub stalled: Vec<String>,
     /// What copies of replicas may take, bytes per second and node.
     pub copy_rate_bytes: u64,
     /// How long a node may be silent before its replicas are made anew elsewhere.

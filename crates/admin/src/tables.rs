@@ -62,7 +62,7 @@ pub(crate) fn status(status: &ClusterStatus) -> String {
         ),
     ];
     let mut text: String = lines.iter().map(|(name, value)| format!("{name:<12}{value}\n")).collect();
-    for warning in status.warnings.iter().chain(&balancer.stuck) {
+    for warning in status.warnings.iter().chain(&balancer.stalled) {
         text.push_str(&format!("warning     {warning}\n"));
     }
     text

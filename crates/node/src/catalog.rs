@@ -182,8 +182,13 @@ impl CatalogFollower {
     /// Proposes a command; returns the encoded outcome once this node serves its consequences, and all others that are up do or have
     /// been waited for.
     pub(crate) async fn change(&self, command: &Command) -> Result<Vec<u8>, KvError> {
+        self.change_by(as_mutation(command)?).await
+    }
+
+    /// The same for a command that is encoded and proven, which takes long for a large definition.
+    pub(crate) async fn change_by(&self, mutation: Mutation) -> Result<Vec<u8>, KvError> {
         let writer = self.writer.get().ok_or(KvError::Unavailable(CATALOG_TABLET))?;
-        let reply = writer.write(as_mutation(command)?).await?;
+        let reply = writer.write(mutation).await?;
         let outcome = Outcome::decode(&reply).map_err(|error| KvError::Storage(error.to_string()))?;
         let version = outcome.version();
         let mut change = Answering::new(version, self.clock.monotonic_ns(), Planted::default());

@@ -1,7 +1,7 @@
 //! The query layer's view of the cluster: tablets through the router, the catalog through its follower.
 
 use crate::aside::Aside;
-use crate::catalog::CatalogFollower;
+use crate::catalog::{CatalogFollower, as_mutation};
 use crate::route::{CatalogSource, Router};
 use diorite_base::mutation::Mutation;
 use diorite_base::write::{KvError, WriteReply, WriteSink};
@@ -90,7 +90,8 @@ impl Kv for NodeKv {
     }
 
     async fn change_catalog(&self, command: &Command) -> Result<Vec<u8>, KvError> {
-        self.catalog.change(command).await
+        let mutation = self.aside.compute(|| as_mutation(command)).await?;
+        self.catalog.change_by(mutation).await
     }
 
     fn local_node(&self) -> NodeInfo {

@@ -21,7 +21,7 @@ use crate::exec::keys::written_count;
 use crate::exec::modify::{Defaults, TablePart, Writes};
 use crate::exec::parts::{Failure, Means, Progress};
 use crate::exec::select::{PageRequest, Read};
-use crate::exec::source::Source;
+use crate::exec::source::{Entries, Source};
 use crate::exec::write::{explicit_timestamp, pack_virtual_rows};
 use crate::functions::{Environment, UuidSource};
 use crate::kv::Kv;
@@ -582,10 +582,13 @@ impl<K: Kv> QueryEngine<K> {
                 }
                 self.write(gather, &plans, write_type, means).await
             }
-            Plan::Use(name) => self.define(session, keyspace, &Statement::Use(name.clone())).await,
+            Plan::Use(name) => self.define(session, keyspace, &Statement::Use(name.clone()), &run.request.budget).await,
             Plan::Definition(statement) => {
-                run.request.budget.end_never();
-                self.define(session, keyspace, statement).await
+                // What has changed the catalog is told so, however long that took.
+                if !matches!(statement, Statement::Describe(_)) {
+                    run.request.budget.end_never();
+                }
+                self.define(session, keyspace, statement, &run.request.budget).await
             }
         }
     }
@@ -595,13 +598,14 @@ impl<K: Kv> QueryEngine<K> {
         session: &Session,
         keyspace: Option<&str>,
         statement: &Statement,
+        budget: &Budget,
     ) -> Result<Reply, CqlError> {
         if auth::handles(statement) {
             return auth::execute(&*self.kv, session, keyspace, statement).await.map(Reply::plain);
         }
         auth::check_definition(&self.kv.catalog(), session, keyspace, statement)?;
         let defaults = ddl::Defaults { shards_per_node: self.config.shards_per_node };
-        let (response, warnings) = ddl::execute(&*self.kv, defaults, keyspace, statement).await?;
+        let (response, warnings) = ddl::execute(&*self.kv, defaults, keyspace, statement, budget).await?;
         if let Response::SetKeyspace(name) = &response {
             session.set_keyspace(name);
         }
@@ -644,9 +648,7 @@ impl<K: Kv> QueryEngine<K> {
             max_bytes: self.config.page_bytes,
         };
         if plan.table.source() == table::Source::Virtual {
-            let definition = plan.table.table();
-            let rows = system::rows(&*self.kv, &definition.keyspace, &definition.name);
-            let source = Source::<K>::Memory(pack_virtual_rows(&plan.table, &rows)?);
+            let source = Source::Memory { kv: &*self.kv, entries: self.virtual_rows(plan, bound).await? };
             let tablets = &[TabletRange { tablet: TabletId(0), first_token: i64::MIN }];
             return Read { plan, bound, source: &source, tablets }.execute(page).await;
         }
@@ -663,6 +665,17 @@ impl<K: Kv> QueryEngine<K> {
                 return outcome;
             }
         }
+    }
+
+    /// The rows of a system table, packed.
+    async fn virtual_rows(&self, plan: &SelectPlan, bound: &Bound<'_>) -> Result<Entries, CqlError> {
+        let definition = plan.table.table();
+        let source = system::Source::new(&*self.kv);
+        let pack = || {
+            let rows = source.rows(&definition.keyspace, &definition.name, bound.environment.budget)?;
+            pack_virtual_rows(&plan.table, &rows)
+        };
+        if system::is_short(&definition.keyspace) { pack() } else { self.kv.run_long(pack).await }
     }
 
     async fn batch(

@@ -5,7 +5,7 @@ use crate::queue::Queue;
 use crate::replica::Replica;
 use diorite_base::{Clock, TabletId};
 use diorite_raft::{Entry, Fetch, LogReader};
-use diorite_storage::{Engine, GroupReader, Log, StorageError, make_way};
+use diorite_storage::{Engine, GroupReader, Log, StorageError, run_at_lower_priority};
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
@@ -76,7 +76,7 @@ impl<E: Engine> Core<E> {
     reason = "a rest waits for nothing but time; it is short, so that the end of the store need not end it"
 )]
 pub(crate) fn read_back(clock: &dyn Clock, queue: &Queue, reads: &Receiver<LogRead<GroupReader>>) {
-    make_way();
+    run_at_lower_priority();
     while let Ok(read) = reads.recv() {
         let began_ns = clock.monotonic_ns();
         queue.answer(read.carry_out());

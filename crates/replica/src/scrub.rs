@@ -10,7 +10,7 @@ use crate::store::Inner;
 use crate::worker::Command;
 use diorite_base::{GroupId, TabletId};
 use diorite_raft::LogReader;
-use diorite_storage::make_way;
+use diorite_storage::run_at_lower_priority;
 use parking_lot::{Condvar, Mutex};
 use std::time::Duration;
 
@@ -156,7 +156,7 @@ fn own_rate(bytes: u64, days: u64, least_bytes: u64) -> u64 {
 
 /// Runs until the store closes.
 pub(crate) fn run(inner: &Inner) {
-    make_way();
+    run_at_lower_priority();
     let clock = &inner.context.clock;
     while let Some(asked) = inner.scrub.next(|| clock.monotonic_ns()) {
         inner.scrub_all(asked);

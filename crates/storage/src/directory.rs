@@ -30,7 +30,7 @@ const GONE: &str = "gone";
 const INCOMING: &str = "incoming";
 /// How long such a copy is kept that nobody adds to, microseconds.
 const STAGED_US: i64 = 86_400_000_000;
-/// The host id of a node that has asked to join a cluster and may not have heard the answer.
+/// The host id of a node that has asked to join a cluster and may not have received the answer.
 const JOINING: &str = "JOINING";
 
 /// Who a data directory belongs to.

@@ -36,7 +36,7 @@ pub use error::StorageError;
 pub use listener::BeforeFlush;
 pub use memory::{Memory, MemoryBatch, MemoryLog, MemoryReader, MemoryRecords, MemoryTablet};
 pub use options::StorageOptions;
-pub use precedence::make_way;
+pub use precedence::run_at_lower_priority;
 pub use raft_log::{FILE_BYTES as LOG_FILE_BYTES, GroupReader, LogBatch, RaftLog};
 pub use rust_rocksdb::statistics::Ticker;
 pub use semantics::{CompactionVerdict, ValueSemantics};

@@ -75,7 +75,7 @@ fn position((index, term): (u64, u64)) -> Vec<u8> {
 #[derive(Default)]
 pub struct LogBatch {
     inner: EngineBatch,
-    /// Empty; kept for its memory.
+    /// Empty; a reused buffer.
     recorded: Vec<RecordedEntry>,
 }
 

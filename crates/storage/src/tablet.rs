@@ -1,6 +1,6 @@
 //! One tablet replica's RocksDB.
 //!
-//! Always true: one thread applies (the tablet's worker), any thread reads; each [`Batch`] is written together with the
+//! Always true: one thread applies (the tablet's worker), any thread reads; each [`Batch`] is written as one with the
 //! [`AppliedState`] it leads to. Keys of the data are at least eight bytes long (they start with a token), so the one-byte
 //! [`META_KEY`] never meets one.
 
@@ -64,7 +64,7 @@ pub(crate) fn is_about_the_tablet(key: &[u8]) -> bool {
     [META_KEY, MEMBERS_KEY, SPLIT_KEY].contains(&key) || matches!(key, [0, 3, _, _, _, _, _] | [0, 4, _, _, _, _])
 }
 
-/// Changes to be written together.
+/// Changes to be written as one.
 #[derive(Default)]
 pub struct Batch {
     inner: WriteBatch,

@@ -84,7 +84,7 @@ fn shown(table: &Table, row: &Row) -> BTreeMap<String, String> {
 
 fn select(source: &Source, keyspace: &str, name: &str) -> Vec<BTreeMap<String, String>> {
     let table = table(keyspace, name).unwrap();
-    source.rows(keyspace, name).iter().map(|row| shown(&table, row)).collect()
+    source.rows(keyspace, name, Budget::unlimited()).unwrap().iter().map(|row| shown(&table, row)).collect()
 }
 
 #[test]
@@ -102,7 +102,7 @@ fn definitions_are_valid_and_rows_fit_them() {
     }
     assert!(count >= 30);
     assert_eq!(table("system", "nothing"), None);
-    assert!(source.rows("system", "nothing").is_empty());
+    assert!(source.rows("system", "nothing", Budget::unlimited()).unwrap().is_empty());
 }
 
 #[test]

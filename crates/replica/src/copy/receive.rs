@@ -8,7 +8,7 @@ use super::{ALIVE_NS, Copies, LOOK_NS, PIECE_BYTES, WINDOW_BYTES};
 use crate::events::TabletEventKind;
 use ahash::{AHashMap, AHashSet};
 use diorite_base::{NodeId, TabletId};
-use diorite_storage::make_way;
+use diorite_storage::run_at_lower_priority;
 use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -220,7 +220,7 @@ struct Taking {
 
 impl Taking {
     fn run(&mut self, frames: &Receiver<Vec<u8>>) {
-        make_way();
+        run_at_lower_priority();
         let outcome = self.take_all(frames);
         self.copies.pace_in.lock().refund(self.credit.unused());
         self.staged = None;

@@ -21,7 +21,7 @@ use crate::worker::Command;
 use ahash::AHashMap;
 use diorite_base::{GroupId, TabletId};
 use diorite_raft::{HardState, LogReader};
-use diorite_storage::{LogBatch, LogRecords, StorageError, make_way};
+use diorite_storage::{LogBatch, LogRecords, StorageError, run_at_lower_priority};
 use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -140,7 +140,7 @@ impl DiskMoves {
 
 /// Runs until the store closes.
 pub(crate) fn run(inner: &Inner, copies: &Copies) {
-    make_way();
+    run_at_lower_priority();
     let mut failed_ns: AHashMap<TabletId, u64> = AHashMap::default();
     while inner.disk_moves.wait(PERIOD) {
         let now_ns = inner.context.clock.monotonic_ns();

@@ -10,7 +10,7 @@ use crate::handle::Leadership;
 use ahash::AHashMap;
 use crc32fast::Hasher;
 use diorite_base::{Clock, NodeId, TabletId};
-use diorite_storage::make_way;
+use diorite_storage::run_at_lower_priority;
 use parking_lot::{Condvar, Mutex};
 use std::fs::{self, File};
 use std::io::Read;
@@ -163,7 +163,7 @@ impl Copies {
         sending.under_way.insert(key, (job.copy, Arc::clone(&outgoing)));
         let copies = Arc::clone(self);
         let body = move || {
-            make_way();
+            run_at_lower_priority();
             let outcome = copies.send_copy(&job, &outgoing);
             let mut sending = copies.sending.lock();
             sending.under_way.remove(&key);

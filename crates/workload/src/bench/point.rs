@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use diorite_base::clock::{Clock, SystemClock};
 
-use super::large_dataset::check;
-use super::measure::{Measurement, PhaseSpec};
+use super::common::check;
+use super::measure::Measurement;
+use super::phase::PhaseSpec;
 use super::published;
 use super::{CommonArguments, Target};
 use crate::WorkloadError;
