@@ -98,8 +98,8 @@ impl DiskReads {
             }
         });
         begun?;
-        let abandoned = "a read was abandoned: the node is shutting down or the read panicked";
-        answered.await.map_err(|_| KvError::Storage(abandoned.to_owned()))
+        let ended = "a read was abandoned: the node is shutting down or the read panicked";
+        answered.await.map_err(|_| KvError::Storage(ended.to_owned()))
     }
 
     /// What the threads of all disks are doing.
@@ -225,9 +225,9 @@ mod tests {
         let release = occupy(&reads, 0);
         let begun = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&begun);
-        let mut abandoned = Box::pin(reads.read(0, move || count.fetch_add(1, Ordering::SeqCst)));
-        assert!(futures::poll!(abandoned.as_mut()).is_pending());
-        drop(abandoned);
+        let mut unwanted = Box::pin(reads.read(0, move || count.fetch_add(1, Ordering::SeqCst)));
+        assert!(futures::poll!(unwanted.as_mut()).is_pending());
+        drop(unwanted);
         drop(release);
         assert!(matches!(reads.read(0, || panic!("on purpose")).await, Err::<(), _>(KvError::Storage(_))));
         assert_eq!(reads.read(0, || 7).await, Ok(7));

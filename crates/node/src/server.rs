@@ -507,7 +507,11 @@ fn reads_directly(options: &StartOptions, directories: &[DataDirectory]) -> bool
     let unable = directories.iter().find(|directory| !directory.reads_directly());
     if let Some(directory) = unable.filter(|_| options.direct_reads) {
         let path = directory.path().display().to_string();
-        tracing::warn!(event = "disk", path, "the file system has no direct reads: data is read through the page cache");
+        tracing::warn!(
+            event = "disk",
+            path,
+            "the file system has no direct reads: data is read through the page cache"
+        );
     }
     options.direct_reads && unable.is_none()
 }

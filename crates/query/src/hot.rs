@@ -417,7 +417,8 @@ impl<K: Kv> QueryEngine<K> {
         let Plan::Select(plan) = &current.planned.plan else { return None };
         // As before it was declined, but for what has changed since.
         let is_current = resolved.catalog_version == self.kv.catalog_version();
-        let is_allowed = session.is_trusted(resolved.catalog_version) || is_approved(session, &current.planned, resolved);
+        let is_allowed =
+            session.is_trusted(resolved.catalog_version) || is_approved(session, &current.planned, resolved);
         let parameters = &execute.parameters;
         let misleads = statement.would_mislead(request.version, parameters.skip_metadata);
         let count = parameters.values.len();

@@ -66,7 +66,13 @@ impl Source {
         let disk = router.disk_reads();
         out.counter("disk_reads", "Reads carried out by the threads that wait for disks", None, disk.done)?;
         let reads = [("running", disk.running as u64), ("waiting", disk.waiting as u64)];
-        out.gauges("disk_reads_in_progress", "Reads by these threads, and those that wait for one", None, "state", &reads)?;
+        out.gauges(
+            "disk_reads_in_progress",
+            "Reads by these threads, and those that wait for one",
+            None,
+            "state",
+            &reads,
+        )?;
         out.gauge("disk_read_threads", "Threads that wait for disks", None, disk.threads as u64)?;
         let received = read(&counters.received);
         out.counter("routed_received", "Requests that other nodes sent here", None, received)?;

@@ -20,8 +20,8 @@ use diorite_query::program::Program;
 use diorite_replica::{Leadership, MergeStep, NO_DEADLINE, Permit, TabletHandle};
 use diorite_rpc::{Lane, Transport};
 use parking_lot::Mutex;
-use std::sync::{Arc, Weak};
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 
 /// What a request costs beside its bytes while it is worked on.
 const OVERHEAD_BYTES: usize = 256;

@@ -141,7 +141,8 @@ fn phases(arguments: &PointArguments, target: &Target, modes: &[Mode]) -> Vec<(u
     for (at, shape) in arguments.shapes.iter().enumerate() {
         let shaped = PointArguments { reads_in_flight: shape.in_flight, ..arguments.clone() };
         phases.push((modes.len() + at, shaped.warm_up()));
-        let mut read = shaped.read_on(shape.connections, format!("point-read-{}-on-{}", shape.in_flight, shape.connections));
+        let mut read =
+            shaped.read_on(shape.connections, format!("point-read-{}-on-{}", shape.in_flight, shape.connections));
         read.reference = published::point_read();
         phases.push((modes.len() + at, read));
     }
