@@ -183,7 +183,7 @@ mod tests {
             let (released, begun) = (Arc::clone(&released), Arc::clone(&begun));
             let occupation = move || {
                 begun.wait();
-                drop(released.lock().recv());
+                let _ = released.lock().recv();
             };
             reads.begin(disk, occupation).unwrap();
         }
