@@ -292,6 +292,14 @@ pub struct StartOptions {
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub store_threads: usize,
 
+    /// Reads of one disk that run at a time, each on a thread of its own; 0 is sixteen for each serving thread, at least 32 and at most 256.
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=1024))]
+    pub disk_read_threads: u64,
+
+    /// Read data files past the system's page cache, where the file system can. Data is cached once, in what --memory-limit gives the block cache.
+    #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
+    pub direct_reads: bool,
+
     /// CQL connections at most.
     #[arg(long, value_name = "N", default_value_t = 20_000)]
     pub max_connections: usize,
@@ -344,6 +352,14 @@ impl StartOptions {
     /// How many threads serve clients and other nodes.
     pub(crate) fn serving_threads(&self) -> usize {
         if self.threads > 0 { self.threads as usize } else { self.processor_share() }
+    }
+
+    /// How many threads read from each disk.
+    pub(crate) fn disk_read_threads(&self) -> usize {
+        match self.disk_read_threads {
+            0 => (16 * self.serving_threads()).clamp(32, 256),
+            threads => threads as usize,
+        }
     }
 
     /// How many threads write to the log and apply.

@@ -41,6 +41,15 @@ impl Kv for NodeKv {
         self.router.get_now(tablet, key)
     }
 
+    async fn get(
+        &self,
+        tablet: TabletId,
+        key: Vec<u8>,
+        deadline_ns: Option<u64>,
+    ) -> Result<Option<Option<PinnedValue>>, KvError> {
+        self.router.get_here(tablet, key, deadline_ns).await
+    }
+
     async fn fetch(&self, tablet: TabletId, request: Fetch) -> Result<Fetched, KvError> {
         self.router.fetch(tablet, request).await
     }

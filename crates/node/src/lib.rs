@@ -10,6 +10,7 @@ mod buffers;
 mod catalog;
 mod config;
 mod connection;
+mod disk_reads;
 mod error;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;

@@ -4,6 +4,7 @@ use crate::aside::Aside;
 use crate::buffers::ALLOWANCE_BYTES;
 use crate::catalog::CatalogFollower;
 use crate::config::{DurabilityOption, StartOptions};
+use crate::disk_reads::DiskReads;
 use crate::error::StartError;
 use crate::kv::NodeKv;
 use crate::listener::{self, Door};
@@ -15,7 +16,7 @@ use crate::observe::Allocator;
 use crate::observe::own::Observed;
 use crate::observe::sampler;
 use crate::operate::{AnyNode, Operations, ReportOptions};
-use crate::route::{CatalogSource, RouteOptions, Router};
+use crate::route::{CatalogSource, RouteOptions, Router, Threads};
 use crate::semantics::RowSemantics;
 use crate::shared::{Access, ConnectionLimits, Shared as Connections};
 use crate::tls::Tls;
@@ -59,6 +60,10 @@ const MUCH_OF_ACCOUNT: usize = 8;
 /// A second.
 const TICKS_AFTER_MUCH: u32 = 50;
 
+/// A serving thread that has more to do all the time looks after so many turns of tasks what sockets have become ready: a turn of a connection may take a
+/// millisecond, and its next requests wait as long as those of others.
+const TURNS_PER_LOOK: u32 = 16;
+
 /// The first node's id in the groups it is a member of, until the catalog numbers nodes.
 const FIRST_NODE: u64 = 1;
 
@@ -74,6 +79,7 @@ pub fn run(options: StartOptions, allocator: Allocator) -> Result<(), StartError
     raise_file_limit();
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     runtime.enable_all().thread_name("cql").max_blocking_threads(128).worker_threads(options.serving_threads());
+    runtime.event_interval(TURNS_PER_LOOK);
     let runtime = runtime.build().map_err(|error| StartError::System("cannot start the runtime", error))?;
     runtime.block_on(serve(options, logging, allocator))
 }
@@ -381,7 +387,8 @@ async fn start_node(
     check_replication_factor(&catalog.current(), options.rf)?;
     let source = Arc::clone(&catalog) as Arc<dyn CatalogSource>;
     let aside = Arc::new(Aside::new(options.serving_threads())?);
-    let route = (route_options(options), Arc::clone(&aside));
+    let disk = Arc::new(DiskReads::new(options.data_dir.len(), options.disk_read_threads())?);
+    let route = (route_options(options), Threads { disk, aside: Arc::clone(&aside) });
     let router = Router::new(node, Arc::clone(&store), sending, source, Arc::clone(clock), route);
     store.set_reroute(Arc::clone(&router) as Arc<dyn Reroute>);
     tokio::spawn(Arc::clone(&router).run_timer());
@@ -476,6 +483,7 @@ fn start_store(
         space_amplification_percent: options.space_amplification,
         bloom_bits: options.bloom_bits,
         block_bytes: options.block_size.0 as usize,
+        direct_reads: reads_directly(options, &directories),
         ..StorageOptions::for_memory(memory_bytes, machine::processors())
     };
     let store = StoreOptions {
@@ -493,6 +501,20 @@ fn start_store(
     };
     let shared = Shared::new(storage, Arc::new(RowSemantics))?;
     Ok(Store::start(store, shared, directories, Arc::clone(clock), Arc::clone(transport))?)
+}
+
+/// Whether data files are read past the page cache: if that is wanted, and all disks can do it.
+fn reads_directly(options: &StartOptions, directories: &[DataDirectory]) -> bool {
+    let unable = directories.iter().find(|directory| !directory.reads_directly());
+    if let Some(directory) = unable.filter(|_| options.direct_reads) {
+        let path = directory.path().display().to_string();
+        tracing::warn!(
+            event = "disk",
+            path,
+            "the file system has no direct reads: data is read through the page cache"
+        );
+    }
+    options.direct_reads && unable.is_none()
 }
 
 fn node_info(options: &StartOptions, identity: &Identity) -> NodeInfo {

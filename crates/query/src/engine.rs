@@ -101,6 +101,11 @@ pub struct OwnedRequest {
 }
 
 impl OwnedRequest {
+    /// It as a message.
+    pub(crate) fn envelope(&self) -> Envelope<'_> {
+        Envelope { version: self.version, flags: self.flags, stream: 0, opcode: self.opcode, body: &self.body }
+    }
+
     /// Has it end when the statement says that it should, at the latest.
     fn end_in_time(&self, planned: &Planned, bound: &Bound<'_>) -> Result<(), CqlError> {
         let timeout_ns = planned.timeout.as_ref().map(|timeout| timeout.ns(bound)).transpose()?.flatten();
@@ -125,7 +130,7 @@ pub struct Reply {
 }
 
 impl Reply {
-    fn plain(response: Response) -> Self {
+    pub(crate) fn plain(response: Response) -> Self {
         Self {
             response,
             warnings: Vec::new(),
@@ -249,6 +254,10 @@ impl<K: Kv> QueryEngine<K> {
             let budget = &request.budget;
             let work = async {
                 let running = engine.begin(&request, progress.clone());
+                // A single row, which holds less than a request may gather in its turn.
+                if let Some(reply) = engine.read_row(&session, &request, &mut note, &running).await {
+                    return Ok(reply);
+                }
                 let mut turn = std::pin::pin!(turn);
                 let _turn = match poll_immediate(turn.as_mut()).await {
                     Some(turn) => turn,
@@ -314,13 +323,7 @@ impl<K: Kv> QueryEngine<K> {
         note: &mut Note,
         running: &Running,
     ) -> Result<Reply, CqlError> {
-        let envelope = Envelope {
-            version: request.version,
-            flags: request.flags,
-            stream: 0,
-            opcode: request.opcode,
-            body: &request.body,
-        };
+        let envelope = request.envelope();
         let message = self.work(request.body.len(), || Message::decode(&envelope)).await?;
         let asked_by = |parameters: &QueryParameters<'_>| (parameters.consistency, parameters.serial_consistency);
         let (outcome, (asked, serial)) = match message.request {
@@ -804,7 +807,7 @@ impl<K: Kv> QueryEngine<K> {
     }
 
     /// It is known what a request carries out.
-    fn name(&self, note: &mut Note, running: &Running, statement: Arc<StatementActivity>) {
+    pub(crate) fn name(&self, note: &mut Note, running: &Running, statement: Arc<StatementActivity>) {
         note.statement = Some(Arc::clone(&statement));
         running.name(statement);
     }

@@ -28,6 +28,8 @@ pub struct StorageOptions {
     /// Raft log of one disk: it is kept below about this size, whatever members that lag may still need. About twice what is replayed after
     /// a crash leaves room for that and for files that hold little that is still needed. Less on a small disk.
     pub log_bytes: u64,
+    /// Whether data files are read past the page cache.
+    pub direct_reads: bool,
     /// Whether RocksDB keeps counters (cache, bloom, bytes).
     pub statistics: bool,
 }
@@ -54,6 +56,7 @@ impl StorageOptions {
             space_amplification_percent: 25,
             open_files_per_tablet: 512,
             log_bytes: (memory_limit_bytes / 2).clamp(128 << 20, 512 << 20),
+            direct_reads: false,
             statistics: true,
         }
     }

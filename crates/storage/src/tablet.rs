@@ -56,6 +56,8 @@ pub const AFTER_KEYS_ABOUT_TABLETS: &[u8] = &[0, 5];
 /// Sorts after all data: no key goes on with this byte after its token.
 pub const AFTER_ALL_KEYS: &[u8] = &[0xFF; 9];
 
+/// Longer scans read so much of a file at a time. What is read beyond the end of a piece is read in vain, so not more.
+const SCAN_READAHEAD_BYTES: usize = 256 << 10;
 /// Scans do not fill the cache beyond this many entries, so that they cannot push out what point reads use.
 const SCAN_FILL_ENTRIES: usize = 1_000;
 
@@ -564,9 +566,14 @@ impl Tablet {
 }
 
 fn scan_options(range: &ScanRange<'_>) -> ReadOptions {
+    let is_long = range.expected_entries > SCAN_FILL_ENTRIES;
     let mut options = ReadOptions::default();
-    options.fill_cache(range.expected_entries <= SCAN_FILL_ENTRIES);
+    options.fill_cache(!is_long);
+    // Not beyond the range. A short scan begins with a block, and reads ahead once it has read a few.
     options.set_auto_readahead_size(true);
+    if is_long {
+        options.set_readahead_size(SCAN_READAHEAD_BYTES);
+    }
     options
 }
 

@@ -6,8 +6,9 @@ mod hops;
 mod moments;
 mod wire;
 
-use super::{CatalogSource, RouteOptions, Router};
+use super::{CatalogSource, RouteOptions, Router, Threads};
 use crate::aside::Aside;
+use crate::disk_reads::DiskReads;
 use crate::semantics::RowSemantics;
 use arc_swap::ArcSwap;
 use diorite_base::mutation::{Mutation, OperationKind};
@@ -182,7 +183,8 @@ impl Cluster {
             served.0.store(Arc::new(catalog.clone()));
             let source = Arc::clone(&served) as Arc<dyn CatalogSource>;
             let clock = Arc::new(SystemClock::new());
-            let options = (options.clone(), Arc::new(Aside::new(1).unwrap()));
+            let disk = Arc::new(DiskReads::new(1, 2).unwrap());
+            let options = (options.clone(), Threads { disk, aside: Arc::new(Aside::new(1).unwrap()) });
             let router = Router::new(NodeId(number), Arc::clone(&store), port(), source, clock, options);
             store.set_reroute(Arc::clone(&router) as Arc<dyn Reroute>);
             tokio::spawn(Arc::clone(&router).run_timer());

@@ -1,13 +1,13 @@
 //! One connection of the lean client: opening, preparing, sending and receiving.
 
 use std::future::poll_fn;
-use std::io::ErrorKind;
-use std::task::Poll;
+use std::pin::pin;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
 use thiserror::Error;
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use super::frames::{self, FrameError};
@@ -122,40 +122,35 @@ impl Connection {
         Ok(())
     }
 
-    /// Reads what is there without waiting; whether that was anything.
-    fn read_available(&mut self) -> Result<bool, ConnectionError> {
+    /// Reads once. Whoever has read all that was there waits until the system reports more: a connection whose answers come quickly does not keep its thread to
+    /// itself, which others would measure as the server's latency.
+    fn poll_receive(&mut self, context: &mut Context<'_>) -> Poll<Result<(), ConnectionError>> {
         self.received.reserve(64 << 10);
-        match self.stream.try_read_buf(&mut self.received) {
-            Ok(0) => Err(ConnectionError::Closed),
-            Ok(_) => Ok(true),
-            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(false),
-            Err(error) => Err(ConnectionError::Io { doing: "receive", error }),
+        let read = pin!(self.stream.read_buf(&mut self.received));
+        match ready!(read.poll(context)) {
+            Ok(0) => Poll::Ready(Err(ConnectionError::Closed)),
+            Ok(_) => Poll::Ready(Ok(())),
+            Err(error) => Poll::Ready(Err(ConnectionError::Io { doing: "receive", error })),
         }
     }
 }
 
 /// Waits until something has been received on any of the connections, and takes it from all of them.
 pub async fn receive(connections: &mut [Connection]) -> Result<(), ConnectionError> {
-    loop {
-        let readable = poll_fn(|context| {
-            // Every one is polled, so that each of them wakes the task.
-            let polls = connections.iter().map(|connection| connection.stream.poll_read_ready(context));
-            match polls.fold(None, |first, poll| if poll.is_ready() { first.or(Some(poll)) } else { first }) {
-                Some(Poll::Ready(ready)) => Poll::Ready(ready),
-                _ => Poll::Pending,
+    let received = poll_fn(|context| {
+        let mut received = Poll::Pending;
+        // Every one is polled, so that each of them wakes the task.
+        for connection in connections.iter_mut() {
+            match connection.poll_receive(context) {
+                Poll::Ready(Ok(())) => received = Poll::Ready(Ok(())),
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                Poll::Pending => {}
             }
-        });
-        match tokio::time::timeout(ANSWER_TIMEOUT, readable).await {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => return Err(ConnectionError::Io { doing: "receive", error }),
-            Err(_) => return Err(ConnectionError::NoAnswer),
         }
-        let mut any = false;
-        for connection in &mut *connections {
-            any |= connection.read_available()?;
-        }
-        if any {
-            return Ok(());
-        }
+        received
+    });
+    match tokio::time::timeout(ANSWER_TIMEOUT, received).await {
+        Ok(received) => received,
+        Err(_) => Err(ConnectionError::NoAnswer),
     }
 }
