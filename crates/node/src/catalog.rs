@@ -9,6 +9,7 @@
 use crate::error::StartError;
 use crate::machine::lower_priority;
 use crate::peers::{Notice, Peers};
+use crate::table_options;
 use arc_swap::ArcSwap;
 use diorite_base::mutation::{Evaluator, Mutation};
 use diorite_base::program::{ProvenProgram, Unprovable};
@@ -26,7 +27,7 @@ use diorite_query::program::TabletEvaluator;
 use diorite_replica::{
     ChildOpening, Leadership, Members, Merging, OpenTablet, Openings, PeerListener, Split, SplitMark, Store,
 };
-use diorite_storage::{CompactionStyle, ScanRange, UNKNOWN_GRACE_S, Values};
+use diorite_storage::{ScanRange, TableOptions, UNKNOWN_GRACE_S, Values};
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -345,6 +346,7 @@ impl CatalogFollower {
                 for range in entry.iter().flat_map(|entry| &entry.tablets) {
                     if let Some(handle) = self.store.handle(range.tablet) {
                         handle.set_gc_grace_s(table.gc_grace_s);
+                        self.store.set_table_options(range.tablet, table_options::of(&table));
                     }
                 }
             }
@@ -681,7 +683,7 @@ fn open_catalog(wake: SyncSender<()>, members: Members) -> (Arc<CatalogEvaluator
         members,
         floor: None,
         values: Values::Plain,
-        compaction: CompactionStyle::SizeTiered,
+        options: TableOptions::default(),
         on_loaded: Some(Box::new(on_loaded)),
     };
     (evaluator, open)
@@ -694,10 +696,6 @@ fn split_at(split: TabletSplit) -> Split {
 }
 
 fn open_rows(tablet: TabletId, placement: &Placement, table: &Table) -> OpenTablet {
-    let compaction = match table.options.get("compaction") {
-        Some(options) if options.contains("LeveledCompactionStrategy") => CompactionStyle::Leveled,
-        _ => CompactionStyle::SizeTiered,
-    };
     OpenTablet {
         tablet,
         evaluator: Arc::new(Merging(TabletEvaluator)),
@@ -706,7 +704,7 @@ fn open_rows(tablet: TabletId, placement: &Placement, table: &Table) -> OpenTabl
         members: members(placement),
         floor: placement.origin.map(|origin| (origin.index, origin.term)),
         values: Values::Rows,
-        compaction,
+        options: table_options::of(table),
         on_loaded: None,
     }
 }
