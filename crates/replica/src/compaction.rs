@@ -5,10 +5,10 @@
 //! Always true: a tablet that is closed meanwhile is passed over; an order that comes while another one is carried out begins anew. Left out: remembering an order
 //! over a restart.
 
-use crate::store::Inner;
 use diorite_base::TabletId;
-use diorite_storage::make_way;
+use diorite_storage::{Tablet, make_way};
 use parking_lot::{Condvar, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How often tablets are asked what is due.
@@ -78,38 +78,46 @@ impl Compactions {
     }
 }
 
+/// The tablets that are open. Whoever has one's data keeps it from being closed, so it is asked for one at a time.
+pub(crate) trait OpenTablets {
+    /// Their ids.
+    fn ids(&self) -> Vec<TabletId>;
+    /// The data of one of them.
+    fn data(&self, tablet: TabletId) -> Option<Arc<Tablet>>;
+}
+
 /// Runs until the store closes.
-pub(crate) fn run(inner: &Inner) {
+pub(crate) fn run(compactions: &Compactions, open: &impl OpenTablets) {
     make_way();
-    while let Some(is_ordered) = inner.compactions.next() {
+    while let Some(is_ordered) = compactions.next() {
         if is_ordered {
-            compact_all(inner);
+            compact_all(compactions, open);
         } else {
-            compact_due(inner);
+            compact_due(open);
         }
     }
 }
 
-fn compact_all(inner: &Inner) {
-    let mut tablets: Vec<TabletId> = inner.tablets.load().keys().copied().collect();
+fn compact_all(compactions: &Compactions, open: &impl OpenTablets) {
+    let mut tablets = open.ids();
     tablets.sort_unstable();
     for (done, tablet) in tablets.iter().enumerate() {
-        if !inner.compactions.advance(done, tablets.len()) {
+        if !compactions.advance(done, tablets.len()) {
             return;
         }
-        let Some(handle) = inner.tablets.load().get(tablet).cloned() else { continue };
-        match handle.data.flush(true) {
-            Ok(()) => handle.data.compact(),
+        let Some(data) = open.data(*tablet) else { continue };
+        match data.flush(true) {
+            Ok(()) => data.compact(),
             Err(error) => tracing::warn!(%tablet, %error, "a tablet that is to be compacted could not be flushed"),
         }
     }
-    inner.compactions.advance(tablets.len(), tablets.len());
+    compactions.advance(tablets.len(), tablets.len());
 }
 
-fn compact_due(inner: &Inner) {
-    for handle in inner.tablets.load().values() {
-        if let Err(error) = handle.data.compact_due() {
-            tracing::warn!(tablet = %handle.tablet, %error, "a tablet could not be compacted");
+fn compact_due(open: &impl OpenTablets) {
+    for tablet in open.ids() {
+        if let Some(Err(error)) = open.data(tablet).map(|data| data.compact_due()) {
+            tracing::warn!(%tablet, %error, "a tablet could not be compacted");
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::aside::{Aside, SetAside};
 use crate::catch_up::read_back;
-use crate::compaction::{self, CompactionStatus, Compactions};
+use crate::compaction::{self, CompactionStatus, Compactions, OpenTablets};
 use crate::context::{Context, CopyRequests};
 use crate::copy::{Copies, CopyStatus, DiskMoves, INCOMING, Installing, Openings, Requests, move_between_disks};
 use crate::counters::StoreCounters;
@@ -126,6 +126,16 @@ pub(crate) struct Inner {
     pub(crate) prepared: Mutex<AHashMap<TabletId, Prepared>>,
     /// Files of closed replicas that somebody may still read: they go when the last reader does, and another cannot be opened in their place before.
     pub(crate) going: Mutex<AHashMap<TabletId, Weak<()>>>,
+}
+
+impl OpenTablets for Inner {
+    fn ids(&self) -> Vec<TabletId> {
+        self.tablets.load().keys().copied().collect()
+    }
+
+    fn data(&self, tablet: TabletId) -> Option<Arc<Tablet>> {
+        self.tablets.load().get(&tablet).map(|handle| Arc::clone(&handle.data))
+    }
 }
 
 impl Inner {
@@ -745,7 +755,7 @@ fn start_watching(inner: &Arc<Inner>) -> Result<[JoinHandle<()>; 4], StorageErro
         spawn("heartbeat".to_owned(), move || heart::run(&for_heart))?,
         spawn("log-watch".to_owned(), move || stall::run(&for_watch))?,
         spawn("scrub".to_owned(), move || scrub::run(&for_scrub))?,
-        spawn("compactions".to_owned(), move || compaction::run(&for_compactions))?,
+        spawn("compactions".to_owned(), move || compaction::run(&for_compactions.compactions, &*for_compactions))?,
     ])
 }
 

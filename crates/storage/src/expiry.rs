@@ -50,6 +50,13 @@ impl Expiry {
     }
 }
 
+/// When the oldest file of a tablet with windows may be compacted alone again, and how long it waits the next time, seconds.
+#[derive(Debug, Default)]
+pub(crate) struct Trials {
+    pub(crate) next_s: u64,
+    pub(crate) wait_s: u64,
+}
+
 pub(crate) struct ExpiryFilterFactory {
     pub(crate) semantics: Arc<dyn ValueSemantics>,
     pub(crate) expiry: Arc<Expiry>,

@@ -8,6 +8,7 @@
 mod applied;
 mod brief;
 pub mod companions;
+mod dead_rows;
 mod directory;
 mod disks_file;
 mod engine;

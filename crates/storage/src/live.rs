@@ -9,9 +9,8 @@ use crate::error::StorageError;
 use crate::gaps::{Announcement, NOTED_ROWS};
 use crate::semantics::{CompactionVerdict, ValueSemantics};
 use crate::tablet::{ScanRange, Tablet, is_about_the_tablet};
-use parking_lot::Mutex;
 use rust_rocksdb::{DBRawIterator, ReadOptions};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 /// So often one of the dead rows is handed out.
 const HANDED_OUT: u64 = 1_024;
@@ -19,39 +18,6 @@ const HANDED_OUT: u64 = 1_024;
 const BRIEF_BYTES: usize = 256;
 /// Clocks of nodes are less apart than this, seconds: what has expired for so long has expired for everybody.
 const APART_S: u32 = 2;
-/// Reads have passed over so many rows that compaction would let go before they are compacted.
-const COMPACTED_ROWS: u64 = 50_000;
-
-/// What a tablet knows of rows that are no more.
-#[derive(Debug, Default)]
-pub(crate) struct DeadRows {
-    /// Scans meet many of them one after another: the next ones are to note where.
-    meets_many: AtomicBool,
-    /// Passed over since a compaction was asked for, of those that it would let go.
-    purgeable: AtomicU64,
-    /// Where.
-    range: Mutex<Option<(Vec<u8>, Vec<u8>)>>,
-}
-
-impl DeadRows {
-    fn note_purgeable(&self, rows: u64, start: &[u8], end: &[u8]) {
-        self.purgeable.fetch_add(rows, Ordering::Relaxed);
-        let mut range = self.range.lock();
-        *range = Some(match range.take() {
-            None => (start.to_vec(), end.to_vec()),
-            Some((from, to)) => (from.min(start.to_vec()), to.max(end.to_vec())),
-        });
-    }
-
-    /// The range that is worth a compaction, if there is one; asked for once.
-    pub(crate) fn take_due(&self) -> Option<(Vec<u8>, Vec<u8>)> {
-        if self.purgeable.load(Ordering::Relaxed) < COMPACTED_ROWS {
-            return None;
-        }
-        self.purgeable.store(0, Ordering::Relaxed);
-        self.range.lock().take()
-    }
-}
 
 /// The dead rows that a scan has met since the last live one.
 #[derive(Default)]

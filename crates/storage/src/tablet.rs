@@ -6,18 +6,17 @@
 
 use crate::applied::AppliedState;
 use crate::brief::briefly;
+use crate::dead_rows::DeadRows;
 use crate::directory::remove_tablet;
 use crate::engine::{TabletBatch, TabletData};
 use crate::error::StorageError;
-use crate::expiry::Expiry;
+use crate::expiry::{Expiry, Trials};
 use crate::files::{FileContents, FilesKept, TabletFiles};
 use crate::gaps::Gaps;
 use crate::listener::{BeforeFlush, TabletEvents};
-use crate::live::DeadRows;
 use crate::semantics::ValueSemantics;
 use crate::shared::Shared;
 use crate::table_options::{CompactionStyle, TableOptions};
-use crate::windows::Trials;
 use parking_lot::Mutex;
 use rust_rocksdb::checkpoint::Checkpoint;
 use rust_rocksdb::{

@@ -8,6 +8,7 @@
 //! Left out: choosing by keys; what was merged before the table had windows is one run, the oldest.
 
 use crate::error::StorageError;
+use crate::expiry::Trials;
 use crate::table_options::SLOWDOWN_RUNS;
 use crate::tablet::Tablet;
 use rust_rocksdb::LiveFile;
@@ -24,13 +25,6 @@ const MOST: usize = SLOWDOWN_RUNS as usize / 2;
 const LARGER_PERCENT: u64 = 120;
 /// A file that was compacted alone in vain waits so much longer each time, at first seconds.
 const WAIT_S: u64 = 60;
-
-/// When the oldest file of a tablet with windows may be compacted alone again, and how long it waits the next time, seconds.
-#[derive(Debug, Default)]
-pub(crate) struct Trials {
-    next_s: u64,
-    wait_s: u64,
-}
 
 /// Files that follow no others within them in age: one of level 0, or all of another level.
 #[derive(Debug, Clone, PartialEq, Eq)]
