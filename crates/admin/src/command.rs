@@ -294,11 +294,7 @@ pub fn run(arguments: &AdminArguments) -> Result<ExitCode, AdminError> {
         AdminCommand::CancelMerge { tablet } => reshape(*tablet, "cancel-merge", Value::Null)?,
         AdminCommand::Scrub(arguments) => return scrub(&client, json, arguments),
         AdminCommand::Compact { status, wait } => compact(&client, json, *status, *wait)?,
-        AdminCommand::SetCompactionRate { rate } => {
-            let nodes: Vec<NodeCompaction> =
-                client.post("/api/v1/compaction/rate", &json!({ "rate_bytes": rate.0 }))?;
-            show(json, &nodes, |nodes| tables::compaction(nodes))?;
-        }
+        AdminCommand::SetCompactionRate { rate } => set_compaction_rate(&client, json, rate.0)?,
         AdminCommand::SetZone { node, zone } => {
             change(&client, json, &format!("/api/v1/nodes/{node}/zone"), &json!({ "zone": zone }))?;
         }
@@ -408,6 +404,11 @@ fn compact(client: &Client, json: bool, is_look: bool, waits: bool) -> Result<()
         Ok(found.iter().all(|node| !node.is_running))
     })?;
     show(json, &found, |found| tables::compaction(found))
+}
+
+fn set_compaction_rate(client: &Client, json: bool, rate_bytes: u64) -> Result<(), AdminError> {
+    let nodes: Vec<NodeCompaction> = client.post("/api/v1/compaction/rate", &json!({ "rate_bytes": rate_bytes }))?;
+    show(json, &nodes, |nodes| tables::compaction(nodes))
 }
 
 fn one_table(client: &Client, json: bool, table: &str) -> Result<(), AdminError> {

@@ -1,12 +1,12 @@
 //! Compactions that RocksDB does not choose: whole ones that an operator has ordered, and those that a tablet asks for (`Tablet::compact_due`).
 //!
-//! One thread, at lower priority than requests, one tablet at a time: a whole compaction takes the space of its tablet twice.
+//! One thread, one tablet at a time; what merges runs at lower priority than requests: a whole compaction takes the space of its tablet twice.
 //!
 //! Always true: a tablet that is closed meanwhile is passed over; an order that comes while another one is carried out begins anew. Left out: remembering an order
 //! over a restart.
 
 use diorite_base::TabletId;
-use diorite_storage::{Tablet, make_way};
+use diorite_storage::Tablet;
 use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
 use std::time::Duration;
@@ -88,7 +88,6 @@ pub(crate) trait OpenTablets {
 
 /// Runs until the store closes.
 pub(crate) fn run(compactions: &Compactions, open: &impl OpenTablets) {
-    make_way();
     while let Some(is_ordered) = compactions.next() {
         if is_ordered {
             compact_all(compactions, open);

@@ -3,7 +3,7 @@
 use crate::aside::{Aside, SetAside};
 use crate::catch_up::read_back;
 use crate::compaction::{self, CompactionStatus, Compactions, OpenTablets};
-use crate::context::{Context, CopyRequests};
+use crate::context::Context;
 use crate::copy::{Copies, CopyStatus, DiskMoves, INCOMING, Installing, Openings, Requests, move_between_disks};
 use crate::counters::StoreCounters;
 use crate::describe::ReplicaState;
@@ -253,8 +253,7 @@ impl Store {
         let (for_splits, inner_of_splits, copies_of_splits) =
             (Arc::clone(&splits), Arc::clone(&inner), Arc::clone(&copies));
         threads.push(spawn("splits".to_owned(), move || for_splits.run(&inner_of_splits, &copies_of_splits))?);
-        let requests: Arc<dyn CopyRequests> = Arc::new(Requests(Arc::downgrade(&copies)));
-        if inner.context.copies.set(requests).is_err() {
+        if inner.context.copies.set(Arc::new(Requests(Arc::downgrade(&copies)))).is_err() {
             tracing::error!("a fresh context has no copies");
         }
         Ok(Self { inner, copies, splits, threads: Mutex::new(threads) })

@@ -1,4 +1,4 @@
-//! Counts what RocksDB's background threads do, per node and per tablet, and has them make way for requests.
+//! Counts what RocksDB's background threads do, per node and per tablet, and gives them a lower priority than requests.
 
 use crate::precedence::make_way;
 use crate::refolding::Refolding;

@@ -507,7 +507,8 @@ impl Tablet {
         names: impl Iterator<Item = &'n String>,
         level: i32,
     ) -> Result<Vec<PathBuf>, StorageError> {
-        // Of those that are asked for by name RocksDB tells its listeners nothing.
+        // Of those that are asked for by name RocksDB tells its listeners nothing, and they run on this thread.
+        crate::precedence::make_way();
         let counters = self.shared.counters();
         self.events.compactions.fetch_add(1, Ordering::Release);
         counters.compactions_running_low.fetch_add(1, Ordering::Relaxed);

@@ -8,7 +8,7 @@ use diorite_base::NodeId;
 use std::time::Duration;
 
 /// How long a node is given to answer.
-const PATIENCE: Duration = Duration::from_secs(3);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
 
 impl Operations {
     /// Does what was ordered on this node.
@@ -33,7 +33,7 @@ impl Operations {
     /// Does it on all nodes.
     pub(super) async fn compaction_everywhere(&self, order: CompactionOrder) -> Answer {
         let nodes: Vec<NodeId> = self.catalog.current().nodes().map(|node| node.id).collect();
-        let asked = nodes.iter().map(|node| self.ask_any(*node, Ask::CompactionHere(order), PATIENCE));
+        let asked = nodes.iter().map(|node| self.ask_any(*node, Ask::CompactionHere(order), ANSWER_TIMEOUT));
         let answers = futures::future::join_all(asked).await;
         let found = answers.into_iter().zip(nodes).map(|(answer, node)| {
             let parsed = answer

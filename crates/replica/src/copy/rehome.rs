@@ -406,7 +406,7 @@ impl Move<'_> {
         self.reopened(Self::carry_over)
     }
 
-    /// Lets go of the replica, does what can only be done then, and opens it again.
+    /// Closes the replica, does what can only be done then, and opens it again.
     fn reopened(
         &mut self,
         meanwhile: impl FnOnce(&mut Self, Arc<TabletHandle>, &Memory) -> Result<(), String>,

@@ -207,7 +207,7 @@ impl Dense<'_> {
                 return Ok(true);
             }
             loaded = wanted;
-            self.settle().await?;
+            self.wait_until_idle().await?;
             let written = self.counters().await?.since(&before);
             self.compact().await?;
             let held = self.held().await?;
@@ -318,7 +318,7 @@ impl Dense<'_> {
         let plan = self.plan(OVERWRITERS, 0, Some(self.arguments.records() / OVERWRITTEN), None);
         let spec = PhaseSpec::new("overwrite", format!("{OVERWRITERS} writers overwrite a fifth of the rows"), plan);
         self.measurement.phase(spec, executor).await?;
-        self.settle().await?;
+        self.wait_until_idle().await?;
         let written = self.counters().await?.since(&before);
         let steady = Figure::new("write amplification of the overwrites", written.write_amplification(), "");
         self.figures.push(steady.with_goal("at most 8"));
@@ -394,7 +394,7 @@ impl Dense<'_> {
     }
 
     /// Waits until no flush and no compaction runs or waits, twice in a row.
-    async fn settle(&self) -> Result<(), WorkloadError> {
+    async fn wait_until_idle(&self) -> Result<(), WorkloadError> {
         let mut quiet = 0;
         for _ in 0..LOOKS {
             pause(LOOK).await;
@@ -414,7 +414,7 @@ impl Dense<'_> {
             let bytes = self.measurement.sampler().sample().sst_bytes.unwrap_or(0) as f64;
             most = most.max(bytes);
             if !self.operator.is_compacting().await? {
-                self.settle().await?;
+                self.wait_until_idle().await?;
                 return Ok(most);
             }
             pause(LOOK / 5).await;
