@@ -1,6 +1,6 @@
 //! The storage options are in force and can be seen: as configuration, and as metrics that move when they should.
 
-use crate::client::{Client, make_table};
+use crate::client::Client;
 use crate::server::Server;
 use diorite_cql::protocol::Value;
 
