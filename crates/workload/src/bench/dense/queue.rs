@@ -10,6 +10,7 @@ use futures::future::try_join_all;
 use scylla::client::session::Session;
 use scylla::statement::Consistency;
 use scylla::statement::prepared::PreparedStatement;
+use scylla::value::{CqlValue, Row};
 
 use super::counters::Counted;
 use crate::WorkloadError;
@@ -206,7 +207,9 @@ fn middle(mut values: Vec<f64>) -> Option<f64> {
 async fn hot_row(session: &Session, rounds: usize) -> Result<Vec<Figure>, WorkloadError> {
     execute_schema(session, "CREATE TABLE IF NOT EXISTS hot (k text PRIMARY KEY, n bigint)").await?;
     session.query_unpaged("INSERT INTO hot (k, n) VALUES ('hot', 0)", ()).await.map_err(failed)?;
-    let update = prepare(session, "UPDATE hot SET n = ? WHERE k = 'hot' IF n = ?", Consistency::Quorum).await?;
+    let mut update = prepare(session, "UPDATE hot SET n = ? WHERE k = 'hot' IF n = ?", Consistency::Quorum).await?;
+    // An update that is refused shows what it found, one that is applied does not.
+    update.set_use_cached_result_metadata(false);
     let clock = SystemClock::new();
     let began_ns = clock.monotonic_ns();
     let client = async |_: usize| {
@@ -215,10 +218,14 @@ async fn hot_row(session: &Session, rounds: usize) -> Result<Vec<Figure>, Worklo
             let sent_ns = clock.monotonic_ns();
             let answer = session.execute_unpaged(&update, (seen + 1, seen)).await.map_err(failed)?;
             longest_ms = longest_ms.max((clock.monotonic_ns() - sent_ns) as f64 / 1e6);
-            let rows = answer.into_rows_result().map_err(failed)?;
-            let (is_applied, found) = rows.first_row::<(bool, Option<i64>)>().map_err(failed)?;
+            let row = answer.into_rows_result().map_err(failed)?.first_row::<Row>().map_err(failed)?;
+            let is_applied = row.columns.first().is_some_and(|cell| *cell == Some(CqlValue::Boolean(true)));
             done += i64::from(is_applied);
-            seen = if is_applied { seen + 1 } else { found.unwrap_or(0) };
+            seen = match row.columns.get(1) {
+                _ if is_applied => seen + 1,
+                Some(Some(CqlValue::BigInt(found))) => *found,
+                _ => return Err(failed("a refused update does not show what it found")),
+            };
         }
         Ok::<_, WorkloadError>((done, longest_ms))
     };
