@@ -2,8 +2,8 @@
 //!
 //! A table is loaded in three steps, each compacted, so that what grows with the data can be told from what does not. Then, on all of it: random reads, reads of the
 //! newest rows, reads of keys that do not exist, overwrites of a fifth and reads after them, a restart; then rows that are no more and one hot row
-//! ([`queue`]). The block cache is half of the data divided by `--ratio`, and the servers read past the page cache, so that what is not in the block cache
-//! is a read of the disk.
+//! ([`queue`]). The block cache is half of the data divided by `--ratio`; a block that is not in it is a read
+//! of the disk, as the servers read past the page cache or have it in their memory control group. Where neither is so the report says it.
 //!
 //! Always true: reads are counted by the servers' own counters, by kind of block, and by what Linux counts of their processes; nothing else runs while they are
 //! counted: flushes and compactions have ended. Every value read is checked. Latencies are those of this machine and are not scaled.
@@ -126,7 +126,8 @@ pub async fn run(
         per_tb: Vec::new(),
     };
     let unfinished = dense.run(servers).await?;
-    let header = header(arguments, target, group.as_ref().err().map(String::as_str));
+    let is_direct = dense.operator.reads_directly().await == Some(true);
+    let header = header(arguments, target, group.as_ref().err().map(String::as_str), is_direct);
     let report = Report::new(header, dense.measurement).with_figures(dense.figures);
     Ok(report.with_unfinished(unfinished))
 }
@@ -423,12 +424,15 @@ impl Dense<'_> {
     }
 }
 
-fn header(arguments: &DenseArguments, target: &Target, no_group: Option<&str>) -> Header {
+fn header(arguments: &DenseArguments, target: &Target, no_group: Option<&str>, is_direct: bool) -> Header {
     let common = &arguments.common;
-    let group = match no_group {
-        None => "The servers and their page cache are in a memory control group of that size.".to_owned(),
-        Some(why) => format!(
-            "No memory control group ({why}): the servers read past the page cache (direct reads), so that every miss of the block cache is a read of the disk."
+    let group = match (no_group, is_direct) {
+        (None, _) => "The servers and their page cache are in a memory control group of that size.".to_owned(),
+        (Some(why), true) => {
+            format!("No memory control group ({why}): the servers read past the page cache (direct reads).")
+        }
+        (Some(why), false) => format!(
+            "No memory control group ({why}), and the servers read through the page cache: bytes read from the disk and latencies are not those of a cold disk."
         ),
     };
     let mut notes = vec![

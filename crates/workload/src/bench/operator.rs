@@ -201,6 +201,12 @@ impl Operator {
         Ok(nodes.iter().any(|node| node.is_running))
     }
 
+    /// Whether the nodes read files past the page cache; `None` if they do not say.
+    pub async fn reads_directly(&self) -> Option<bool> {
+        let configuration: serde_json::Value = self.ask("/api/v1/config").await?;
+        configuration.get("direct_reads")?.as_bool()
+    }
+
     async fn ask<T: DeserializeOwned>(&self, path: &str) -> Option<T> {
         for &address in &self.addresses {
             let answer = http::get(address, path).await;
