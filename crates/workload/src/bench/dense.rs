@@ -57,6 +57,8 @@ const LEAST_GROUP: u64 = 384 << 20;
 /// How often servers are asked whether they are done, and how often in vain.
 const LOOK: Duration = Duration::from_millis(500);
 const LOOKS: u32 = 7_200;
+/// Looks in a row at which nothing happens until it counts as over.
+const QUIET_LOOKS: u32 = 4;
 const TB: f64 = 1e12;
 const GB: f64 = 1e9;
 
@@ -394,13 +396,15 @@ impl Dense<'_> {
         Err(WorkloadError::Server("the servers do not show what their files hold".to_owned()))
     }
 
-    /// Waits until no flush and no compaction runs or waits, twice in a row.
+    /// Waits until no flush and no compaction runs, and files neither come nor go, at some looks in a row.
     async fn wait_until_idle(&self) -> Result<(), WorkloadError> {
-        let mut quiet = 0;
+        let (mut quiet, mut before) = (0, Held::default());
         for _ in 0..LOOKS {
             pause(LOOK).await;
-            quiet = if self.held().await?.busy == 0.0 { quiet + 1 } else { 0 };
-            if quiet == 2 {
+            let held = self.held().await?;
+            let is_quiet = held.busy == 0.0 && (held.files, held.file_bytes) == (before.files, before.file_bytes);
+            (quiet, before) = (if is_quiet { quiet + 1 } else { 0 }, held);
+            if quiet == QUIET_LOOKS {
                 return Ok(());
             }
         }
