@@ -26,7 +26,15 @@ impl Source {
             ("index", storage.ticker(Ticker::BlockCacheIndexMiss)),
             ("filter", storage.ticker(Ticker::BlockCacheFilterMiss)),
         ];
-        out.counters("block_cache_misses", "Blocks read from disk, by kind of block", None, "block", &misses)?;
+        let help = "Blocks that were not in the cache, by kind of block; a read that may wait for the disk looks twice";
+        out.counters("block_cache_misses", help, None, "block", &misses)?;
+        let read = [
+            ("data", storage.ticker(Ticker::BlockCacheDataAdd)),
+            ("index", storage.ticker(Ticker::BlockCacheIndexAdd)),
+            ("filter", storage.ticker(Ticker::BlockCacheFilterAdd)),
+        ];
+        let help = "Blocks read from files into the cache, by kind of block";
+        out.counters("blocks_read", help, None, "block", &read)?;
         let bloom = [
             ("negative", storage.ticker(Ticker::BloomFilterUseful)),
             ("positive", storage.ticker(Ticker::BloomFilterFullPositive)),

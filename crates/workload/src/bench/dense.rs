@@ -269,12 +269,12 @@ impl Dense<'_> {
 
     fn note_reads(&mut self, name: &str, reads: f64, counted: &Counters, goal: Option<f64>) {
         let per_read = |count: f64| (reads > 0.0).then_some(count / reads);
-        let all = Figure::new(format!("{name}: disk reads per read"), per_read(counted.misses.all()), "");
+        let all = Figure::new(format!("{name}: disk reads per read"), per_read(counted.read.all()), "");
         self.figures.push(match goal {
             Some(goal) => all.with_goal(format!("at most {goal}")),
             None => all,
         });
-        let kinds = [("data", counted.misses.data), ("index", counted.misses.index), ("filter", counted.misses.filter)];
+        let kinds = [("data", counted.read.data), ("index", counted.read.index), ("filter", counted.read.filter)];
         for (kind, count) in kinds {
             self.figures.push(Figure::new(format!("{name}: of these, blocks of {kind}"), per_read(count), ""));
         }
@@ -447,7 +447,7 @@ fn header(arguments: &DenseArguments, target: &Target, no_group: Option<&str>, i
             common.value_size,
             arguments.ratio
         ),
-        "Reads are counted by the block caches' misses, by kind, and by /proc/<pid>/io, while no flush and no compaction runs. Latencies are of this disk, \
+        "Reads are counted by the blocks that come into the block caches, by kind, and by /proc/<pid>/io, while no flush and no compaction runs. Latencies are of this disk, \
          and are not scaled to a larger one."
             .to_owned(),
         replication_note(target.replication),

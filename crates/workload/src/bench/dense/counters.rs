@@ -25,8 +25,8 @@ impl Blocks {
 /// What was counted up to one moment, over all servers.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Counters {
-    /// Blocks that were not in the cache.
-    pub misses: Blocks,
+    /// Blocks that were read from files into the cache.
+    pub read: Blocks,
     pub user_written_bytes: f64,
     pub flushed_bytes: f64,
     pub compacted_bytes: f64,
@@ -40,10 +40,10 @@ impl Counters {
     pub fn since(&self, before: &Self) -> Self {
         let less = |now: f64, before: f64| (now - before).max(0.0);
         Self {
-            misses: Blocks {
-                data: less(self.misses.data, before.misses.data),
-                index: less(self.misses.index, before.misses.index),
-                filter: less(self.misses.filter, before.misses.filter),
+            read: Blocks {
+                data: less(self.read.data, before.read.data),
+                index: less(self.read.index, before.read.index),
+                filter: less(self.read.filter, before.read.filter),
             },
             user_written_bytes: less(self.user_written_bytes, before.user_written_bytes),
             flushed_bytes: less(self.flushed_bytes, before.flushed_bytes),
@@ -60,10 +60,10 @@ impl Counters {
 
     fn of_metrics(text: &str) -> Option<Self> {
         let labelled = |name: &str, label: &str| metric(text, &format!("diorite_{name}{{{label}}}"));
-        let misses = |kind: &str| labelled("block_cache_misses_total", &format!("block=\"{kind}\""));
+        let read = |kind: &str| labelled("blocks_read_total", &format!("block=\"{kind}\""));
         let written = |by: &str| labelled("background_written_bytes_total", &format!("by=\"{by}\""));
         Some(Self {
-            misses: Blocks { data: misses("data")?, index: misses("index")?, filter: misses("filter")? },
+            read: Blocks { data: read("data")?, index: read("index")?, filter: read("filter")? },
             user_written_bytes: metric(text, "diorite_user_written_bytes_total")?,
             flushed_bytes: written("flush")?,
             compacted_bytes: written("compaction")?,
@@ -73,9 +73,9 @@ impl Counters {
     }
 
     fn add(&mut self, other: &Self) {
-        self.misses.data += other.misses.data;
-        self.misses.index += other.misses.index;
-        self.misses.filter += other.misses.filter;
+        self.read.data += other.read.data;
+        self.read.index += other.read.index;
+        self.read.filter += other.read.filter;
         self.user_written_bytes += other.user_written_bytes;
         self.flushed_bytes += other.flushed_bytes;
         self.compacted_bytes += other.compacted_bytes;
@@ -157,9 +157,9 @@ mod tests {
 
     use super::*;
 
-    const METRICS: &str = "diorite_block_cache_misses_total{block=\"data\"} 10\n\
-        diorite_block_cache_misses_total{block=\"index\"} 2\n\
-        diorite_block_cache_misses_total{block=\"filter\"} 1\n\
+    const METRICS: &str = "diorite_blocks_read_total{block=\"data\"} 10\n\
+        diorite_blocks_read_total{block=\"index\"} 2\n\
+        diorite_blocks_read_total{block=\"filter\"} 1\n\
         diorite_user_written_bytes_total 100\n\
         diorite_background_written_bytes_total{by=\"flush\"} 90\n\
         diorite_background_written_bytes_total{by=\"compaction\"} 180\n";
@@ -167,7 +167,7 @@ mod tests {
     #[test]
     fn counters_are_read_from_metrics_and_none_is_made_up() {
         let counters = Counters::of_metrics(METRICS).unwrap();
-        assert_eq!(counters.misses.all(), 13.0);
+        assert_eq!(counters.read.all(), 13.0);
         assert_eq!(counters.write_amplification(), Some(3.0));
         assert_eq!(counters.since(&counters).write_amplification(), None);
         assert_eq!(Counters::of_metrics(&METRICS.replace("filter", "other")), None);
