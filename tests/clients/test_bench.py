@@ -140,3 +140,20 @@ def test_failover(tmp_path):
     figures = {figure["name"]: figure["value"] for figure in result["figures"]}
     assert figures["every tablet takes writes again, median"] > 0
     assert sum(name.startswith("kill ") for name in figures) == 4
+
+
+def test_dense_in_small(tmp_path):
+    table, report = bench(tmp_path, scenario=("dense", "--scale", "tiny", "--phase-duration", "1s"), nodes=1)
+    result = json.loads((report / "report.json").read_text())
+    figures = {figure["name"]: figure["value"] for figure in result["figures"]}
+    phases = [phase["name"] for phase in result["phases"]]
+    assert [name for name in phases if not name.endswith("-first")] == [
+        "load-1", "random-read-1", "load-2", "random-read-2", "load-3", "random-read", "recent-read", "overwrite", "read-overwritten",
+    ]
+    assert all(errors_of(phase) == 0 for phase in result["phases"]) and result["unfinished"] == []
+    assert figures["random-read: disk reads per read"] >= 0 and figures["absent-read: disk reads per read"] >= 0
+    assert 0 < figures["index and filter per TB, with a fifth overwritten"] < 20
+    assert figures["queue: dead rows that reads went past"] > 0
+    assert figures["hot row: conditional updates of 8 clients"] > 0
+    assert figures["restart after kill -9, until reads are served"] > 0
+    assert "at most 1.02" in table

@@ -20,6 +20,7 @@ use crate::planted::Planted;
 use crate::replicas::{CATALOG_TABLET, Members, Replicas};
 use diorite_base::{NodeId, TabletId};
 use diorite_cluster::catalog::{Catalog, Change, Command, SchemaEvent, Split};
+use diorite_model::schema::Table;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -54,8 +55,8 @@ pub enum Action {
     CancelSplit(TabletId, [TabletId; 2]),
     /// Close these replicas and remove their data.
     Close(Vec<TabletId>),
-    /// Keep tombstones of a tablet for so many seconds.
-    SetGrace(TabletId, u32),
+    /// Keep the tablet as its table now says: for how long tombstones, and in which files.
+    AlterTable(TabletId, Arc<Table>),
     /// Go by what operators have set for all nodes in this snapshot.
     ApplySettings(Arc<Catalog>),
     /// The members are those of this snapshot.
@@ -236,7 +237,7 @@ impl Follower {
             Change::AlterTable(table) => {
                 let entry = target.table_by_id(table.id);
                 let ours = entry.iter().flat_map(|entry| &entry.tablets).filter(|range| replicas.is_open(range.tablet));
-                self.actions.extend(ours.map(|range| Action::SetGrace(range.tablet, table.gc_grace_s)));
+                self.actions.extend(ours.map(|range| Action::AlterTable(range.tablet, Arc::clone(&table))));
             }
             Change::SettingsChanged => self.actions.push_back(Action::ApplySettings(target)),
             Change::NodeChanged(node) => {

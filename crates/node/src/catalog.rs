@@ -16,6 +16,7 @@ use crate::error::StartError;
 use crate::machine::lower_priority;
 use crate::pause::pause;
 use crate::peers::PeerWatch;
+use crate::table_options;
 use arc_swap::ArcSwap;
 use diorite_base::mutation::Mutation;
 use diorite_base::program::{ProvenProgram, Unprovable};
@@ -271,9 +272,10 @@ impl CatalogFollower {
             Action::PrepareSplit(tablet, split) => drop(self.store.prepare_split(tablet, &opening::split_at(&split))),
             Action::CancelSplit(tablet, children) => self.store.cancel_split(tablet, children),
             Action::Close(tablets) => self.store.close(&tablets),
-            Action::SetGrace(tablet, gc_grace_s) => {
+            Action::AlterTable(tablet, table) => {
                 if let Some(handle) = self.store.handle(tablet) {
-                    handle.set_gc_grace_s(gc_grace_s);
+                    handle.set_gc_grace_s(table.gc_grace_s);
+                    self.store.set_table_options(tablet, table_options::of(&table));
                 }
             }
             Action::ApplySettings(catalog) => {

@@ -256,12 +256,16 @@ pub struct StartOptions {
     #[arg(long, value_name = "PERCENT", default_value_t = 25)]
     pub space_amplification: i32,
 
-    /// Bloom filter bits per key.
-    #[arg(long, value_name = "BITS", default_value_t = 12.0)]
+    /// Block cache, memtables included; half of --memory-limit if not given.
+    #[arg(long, value_name = "SIZE")]
+    pub block_cache: Option<Size>,
+
+    /// Bits per key of filters, where a table does not say how accurate they are to be (bloom_filter_fp_chance): those of a Bloom filter that is as accurate.
+    #[arg(long, value_name = "BITS", default_value_t = 10.0)]
     pub bloom_bits: f64,
 
-    /// Data block size before compression.
-    #[arg(long, value_name = "SIZE", default_value = "4KiB")]
+    /// Data block size before compression, where a table does not say so (chunk_length_in_kb).
+    #[arg(long, value_name = "SIZE", default_value = "8KiB")]
     pub block_size: Size,
 
     /// Log that may have to be replayed at restart, over all tablets, before the oldest are flushed.

@@ -33,6 +33,7 @@ mod semantics;
 mod server;
 mod shared;
 mod socket;
+mod table_options;
 mod timing;
 mod tls;
 

@@ -476,6 +476,10 @@ fn start_store(
 ) -> Result<Store, StartError> {
     let memory_bytes = options.memory_limit_bytes();
     let replay_bytes = options.replay_limit.0.min(memory_bytes / 4).max(16 << 20);
+    let mut for_memory = StorageOptions::for_memory(memory_bytes, machine::processors());
+    if let Some(cache) = options.block_cache {
+        for_memory.set_cache(cache.0);
+    }
     let storage = StorageOptions {
         // With less, the files that come between two looks at what can be given back would fill the log, and members that lag a little lose what they lack.
         log_bytes: (2 * replay_bytes).max(128 << 20),
@@ -484,7 +488,7 @@ fn start_store(
         bloom_bits: options.bloom_bits,
         block_bytes: options.block_size.0 as usize,
         direct_reads: reads_directly(options, &directories),
-        ..StorageOptions::for_memory(memory_bytes, machine::processors())
+        ..for_memory
     };
     let store = StoreOptions {
         node: identity.node,

@@ -334,16 +334,16 @@ impl Visit<'_> {
         self.moment.get(key).map_err(|error| self.handle.failed_to_read(error))
     }
 
-    /// Scans a range, see [`Tablet::scan`]; may wait for the disk.
+    /// Scans what lives in a range, see [`Tablet::scan_live`]; may wait for the disk.
     ///
     /// # Errors
     /// If the data cannot be read.
     pub fn scan(&self, range: &ScanRange<'_>, visit: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<bool, KvError> {
         self.handle.count_read(range.start);
-        self.moment.scan(range, visit).map_err(|error| self.handle.failed_to_read(error))
+        self.moment.scan_live(range, visit).map_err(|error| self.handle.failed_to_read(error))
     }
 
-    /// Scans from memory, see [`Tablet::scan_cached`].
+    /// Scans what lives from memory, see [`Tablet::scan_live_cached`].
     ///
     /// # Errors
     /// If the data cannot be read.
@@ -352,7 +352,7 @@ impl Visit<'_> {
         range: &ScanRange<'_>,
         visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
     ) -> Result<Option<bool>, KvError> {
-        let found = self.moment.scan_cached(range, visit).map_err(|error| self.handle.failed_to_read(error))?;
+        let found = self.moment.scan_live_cached(range, visit).map_err(|error| self.handle.failed_to_read(error))?;
         if found.is_some() {
             self.handle.count_read(range.start);
         }
@@ -398,7 +398,7 @@ impl TabletHandle {
         Ok(found)
     }
 
-    /// Scans a range, see [`Tablet::scan`]; may wait for the disk.
+    /// Scans what lives in a range, see [`Tablet::scan_live`]; may wait for the disk.
     pub fn scan(
         &self,
         permit: Permit,
@@ -407,12 +407,12 @@ impl TabletHandle {
     ) -> Result<bool, KvError> {
         let begun = self.begin(permit)?;
         self.count_read(range.start);
-        let exhausted = self.data.scan(range, visit).map_err(|error| self.failed_to_read(error))?;
+        let exhausted = self.data.scan_live(range, visit).map_err(|error| self.failed_to_read(error))?;
         self.finish(&begun)?;
         Ok(exhausted)
     }
 
-    /// Scans from memory, see [`Tablet::scan_cached`].
+    /// Scans what lives from memory, see [`Tablet::scan_live_cached`].
     pub fn scan_cached(
         &self,
         permit: Permit,
@@ -420,7 +420,7 @@ impl TabletHandle {
         visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
     ) -> Result<Option<bool>, KvError> {
         let begun = self.begin(permit)?;
-        let found = self.data.scan_cached(range, visit).map_err(|error| self.failed_to_read(error))?;
+        let found = self.data.scan_live_cached(range, visit).map_err(|error| self.failed_to_read(error))?;
         self.finish(&begun)?;
         if found.is_some() {
             self.count_read(range.start);

@@ -2,7 +2,8 @@
 
 use crate::aside::{Aside, SetAside};
 use crate::catch_up::read_back;
-use crate::context::{Context, CopyRequests};
+use crate::compaction::{self, CompactionStatus, Compactions, OpenTablets};
+use crate::context::Context;
 use crate::copy::{Copies, CopyStatus, DiskMoves, INCOMING, Installing, Openings, Requests, move_between_disks};
 use crate::counters::StoreCounters;
 use crate::describe::ReplicaState;
@@ -28,7 +29,7 @@ use diorite_base::{Clock, GroupId, NodeId, TabletId};
 use diorite_raft::{Recovered, SupportChange};
 use diorite_rpc::{Lane, Transport};
 use diorite_storage::{
-    CompactionStyle, DataDirectory, LOG_FILE_BYTES, LogBatch, LogRecords, Shared, StorageError, Tablet, Values,
+    DataDirectory, LOG_FILE_BYTES, LogBatch, LogRecords, Shared, StorageError, TableOptions, Tablet, Values,
     machine_boot,
 };
 use parking_lot::Mutex;
@@ -89,8 +90,8 @@ pub struct OpenTablet {
     pub floor: Option<(u64, u64)>,
     /// What its values are.
     pub values: Values,
-    /// How its files are merged.
-    pub compaction: CompactionStyle,
+    /// How its files are written.
+    pub options: TableOptions,
     /// Called with the stored data before the log behind it is replayed.
     pub on_loaded: Option<OnLoaded>,
 }
@@ -112,6 +113,7 @@ pub(crate) struct Inner {
     pub(crate) heart: Heart,
     pub(crate) watch: Watch,
     pub(crate) scrub: Scrub,
+    pub(crate) compactions: Compactions,
     /// Replicas that cannot be used.
     pub(crate) aside: Mutex<BTreeMap<TabletId, Aside>>,
     /// The log position at which the free space of the disks was last looked at.
@@ -124,6 +126,16 @@ pub(crate) struct Inner {
     pub(crate) prepared: Mutex<AHashMap<TabletId, Prepared>>,
     /// Files of closed replicas that somebody may still read: they go when the last reader does, and another cannot be opened in their place before.
     pub(crate) going: Mutex<AHashMap<TabletId, Weak<()>>>,
+}
+
+impl OpenTablets for Inner {
+    fn ids(&self) -> Vec<TabletId> {
+        self.tablets.load().keys().copied().collect()
+    }
+
+    fn data(&self, tablet: TabletId) -> Option<Arc<Tablet>> {
+        self.tablets.load().get(&tablet).map(|handle| Arc::clone(&handle.data))
+    }
 }
 
 impl Inner {
@@ -211,6 +223,7 @@ impl Store {
             heart: Heart::default(),
             watch: Watch::default(),
             scrub: Scrub::default(),
+            compactions: Compactions::default(),
             aside: Mutex::default(),
             space_looked_at: AtomicU64::new(0),
             installing: Installing::default(),
@@ -240,8 +253,7 @@ impl Store {
         let (for_splits, inner_of_splits, copies_of_splits) =
             (Arc::clone(&splits), Arc::clone(&inner), Arc::clone(&copies));
         threads.push(spawn("splits".to_owned(), move || for_splits.run(&inner_of_splits, &copies_of_splits))?);
-        let requests: Arc<dyn CopyRequests> = Arc::new(Requests(Arc::downgrade(&copies)));
-        if inner.context.copies.set(requests).is_err() {
+        if inner.context.copies.set(Arc::new(Requests(Arc::downgrade(&copies)))).is_err() {
             tracing::error!("a fresh context has no copies");
         }
         Ok(Self { inner, copies, splits, threads: Mutex::new(threads) })
@@ -482,6 +494,25 @@ impl Store {
         }
     }
 
+    /// Compacts all that this node holds, one tablet after another. Returns at once.
+    pub fn compact(&self) {
+        self.inner.compactions.order();
+    }
+
+    /// How that gets on.
+    pub fn compaction_status(&self) -> CompactionStatus {
+        self.inner.compactions.status()
+    }
+
+    /// What the options of a tablet's table say about its files. If its replica here was opened with others it is opened again, soon: one after another,
+    /// while other replicas lead.
+    pub fn set_table_options(&self, tablet: TabletId, options: TableOptions) {
+        // One that is not here may be on its way, opened with what was said before.
+        if self.handle(tablet).is_none_or(|handle| *handle.data().options() != options) {
+            self.inner.disk_moves.renew(tablet);
+        }
+    }
+
     /// Splits a tablet if it is led here, and if that is not under way already. Its children are opened here and on the other nodes that hold it.
     pub fn split(&self, tablet: TabletId, split: Split) {
         if let Some(handle) = self.handle(tablet) {
@@ -669,6 +700,7 @@ impl Store {
         self.inner.heart.close();
         self.inner.watch.close();
         self.inner.scrub.close();
+        self.inner.compactions.close();
         for thread in self.threads.lock().drain(..) {
             // A thread that panicked has said so; the others still finish.
             let _ = thread.join();
@@ -714,12 +746,14 @@ impl Drop for Store {
 }
 
 /// Starts those that look after other nodes, the logs and what is stored.
-fn start_watching(inner: &Arc<Inner>) -> Result<[JoinHandle<()>; 3], StorageError> {
+fn start_watching(inner: &Arc<Inner>) -> Result<[JoinHandle<()>; 4], StorageError> {
     let (for_heart, for_watch, for_scrub) = (Arc::clone(inner), Arc::clone(inner), Arc::clone(inner));
+    let for_compactions = Arc::clone(inner);
     Ok([
         spawn("heartbeat".to_owned(), move || heart::run(&for_heart))?,
         spawn("log-watch".to_owned(), move || stall::run(&for_watch))?,
         spawn("scrub".to_owned(), move || scrub::run(&for_scrub))?,
+        spawn("compactions".to_owned(), move || compaction::run(&for_compactions.compactions, &*for_compactions))?,
     ])
 }
 

@@ -16,6 +16,7 @@ use crate::timer::interruption;
 
 pub mod changes;
 pub mod common;
+pub mod dense;
 pub mod failover;
 pub mod hostile;
 pub mod idle;
@@ -33,6 +34,7 @@ pub mod watch;
 
 pub use common::{CommonArguments, Target};
 use common::{local_target, remote_target, server_options};
+use dense::DenseArguments;
 use failover::FailoverArguments;
 use hostile::HostileArguments;
 use idle::IdleArguments;
@@ -61,6 +63,8 @@ pub enum Scenario {
     Idle(IdleArguments),
     /// Kill the node that leads most tablets, under load, again and again: how long until every tablet takes writes.
     Failover(FailoverArguments),
+    /// Much data on little memory: disk reads per read, index and filters per TB, rows that are no more, one hot row.
+    Dense(DenseArguments),
     /// What point reads of others suffer while a client sends what is meant to hurt.
     Hostile(HostileArguments),
 }
@@ -74,13 +78,14 @@ impl Scenario {
             Self::Idle(scenario) => &scenario.common,
             Self::Failover(scenario) => &scenario.common,
             Self::Hostile(scenario) => &scenario.common,
+            Self::Dense(scenario) => &scenario.common,
         }
     }
 
     /// How many servers are started if the command line does not say.
     fn default_nodes(&self) -> u32 {
         match self {
-            Self::Point(_) | Self::Hostile(_) => 1,
+            Self::Point(_) | Self::Hostile(_) | Self::Dense(_) => 1,
             Self::LargeDataset(_) => 4,
             Self::Tablets(_) | Self::Idle(_) | Self::Failover(_) => 3,
         }
@@ -90,6 +95,7 @@ impl Scenario {
     fn server_arguments(&self) -> Vec<String> {
         match self {
             Self::Hostile(scenario) => scenario.server_arguments(),
+            Self::Dense(scenario) => scenario.server_arguments(),
             _ => Vec::new(),
         }
     }
@@ -129,6 +135,7 @@ pub async fn run(arguments: BenchArguments, executable: &Path) -> Result<ExitCod
         Scenario::Point(scenario) => point::run(scenario, &target).await,
         Scenario::Tablets(scenario) => tablets::run(scenario, &target).await,
         Scenario::Idle(scenario) => interruptible(idle::run(scenario, &target)).await,
+        Scenario::Dense(scenario) => interruptible(dense::run(scenario, &target, servers.as_mut())).await,
         Scenario::Hostile(scenario) => interruptible(hostile::run(scenario, &target)).await,
         Scenario::Failover(scenario) => match &mut servers {
             Some(servers) => interruptible(failover::run(scenario, &target, servers)).await,

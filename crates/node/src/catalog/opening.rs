@@ -1,5 +1,6 @@
 //! Decisions about replicas in the terms of the node's store: how the catalog's replica and those of tables are opened.
 
+use crate::table_options;
 use diorite_base::mutation::Evaluator;
 use diorite_cluster::catalog::{CATALOG_FOUNDERS, Catalog, CatalogEvaluator, Split as CatalogSplit, is_too_deep};
 use diorite_control::follower::Opening;
@@ -7,7 +8,7 @@ use diorite_control::replicas::{CATALOG_TABLET, Members as Wanted};
 use diorite_model::key::push_token_start;
 use diorite_query::program::TabletEvaluator;
 use diorite_replica::{Members, Merging, OpenTablet, Split};
-use diorite_storage::{CompactionStyle, ScanRange, UNKNOWN_GRACE_S, Values};
+use diorite_storage::{ScanRange, TableOptions, UNKNOWN_GRACE_S, Values};
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 
@@ -59,7 +60,7 @@ pub(super) fn open_catalog(wake: SyncSender<()>, wanted: Wanted) -> (Arc<Catalog
         members: members(wanted),
         floor: None,
         values: Values::Plain,
-        compaction: CompactionStyle::SizeTiered,
+        options: TableOptions::default(),
         on_loaded: Some(Box::new(on_loaded)),
     };
     (evaluator, open)
@@ -67,10 +68,6 @@ pub(super) fn open_catalog(wake: SyncSender<()>, wanted: Wanted) -> (Arc<Catalog
 
 /// How a replica of a table's tablet is opened.
 pub(super) fn open_rows(Opening { tablet, placement, table }: &Opening) -> OpenTablet {
-    let compaction = match table.options.get("compaction") {
-        Some(options) if options.contains("LeveledCompactionStrategy") => CompactionStyle::Leveled,
-        _ => CompactionStyle::SizeTiered,
-    };
     OpenTablet {
         tablet: *tablet,
         evaluator: Arc::new(Merging(TabletEvaluator)),
@@ -79,7 +76,7 @@ pub(super) fn open_rows(Opening { tablet, placement, table }: &Opening) -> OpenT
         members: members(Wanted::of(placement)),
         floor: placement.origin.map(|origin| (origin.index, origin.term)),
         values: Values::Rows,
-        compaction,
+        options: table_options::of(table),
         on_loaded: None,
     }
 }

@@ -16,6 +16,7 @@
 mod answers;
 mod changes;
 mod closer;
+mod compaction;
 mod finish;
 mod growth;
 mod history;
@@ -264,6 +265,7 @@ impl Operations {
             Ask::Replica { tablet } => self.replica_here(tablet).await,
             Ask::Outline => self.outline_here(),
             Ask::ScrubHere(order) => self.scrub_here(order),
+            Ask::CompactionHere(order) => self.compaction_here(order),
             Ask::Node { question, .. } => self.answer_of_itself(question),
             ask => self.answer_leading(ask).await,
         }
@@ -278,6 +280,7 @@ impl Operations {
             Ask::Change(change) => self.carry_out(change).await,
             Ask::Tablet { tablet } => self.tablet_everywhere(tablet).await,
             Ask::Scrub(order) => self.scrub_everywhere(order).await,
+            Ask::Compaction(order) => self.compaction_everywhere(order).await,
             question => self.look_up(question).await,
         }
     }

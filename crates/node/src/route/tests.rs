@@ -21,7 +21,7 @@ use diorite_query::kv::{Fetch, FetchRows, Fetched};
 use diorite_query::program::TabletEvaluator;
 use diorite_replica::{Durability, Leadership, Members, OpenTablet, PeerListener, Reroute, Store, StoreOptions};
 use diorite_rpc::{Lane, SendError, Transport};
-use diorite_storage::{CompactionStyle, DataDirectory, Shared, StorageOptions, Values};
+use diorite_storage::{DataDirectory, Shared, StorageOptions, TableOptions, Values};
 use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
@@ -220,7 +220,7 @@ impl Cluster {
             floor: None,
             members: Members { voters, learners: Vec::new() },
             values: Values::Rows,
-            compaction: CompactionStyle::SizeTiered,
+            options: TableOptions::default(),
             on_loaded: None,
         }
     }

@@ -168,7 +168,7 @@ fn the_schema_is_told_column_by_column() {
     assert_eq!(events["default_time_to_live"], "60");
     assert_eq!(events["extensions"], "{'x': 0xcafe}");
     assert_eq!(events["flags"], "{'compound'}");
-    assert_eq!(events["bloom_filter_fp_chance"], "0.01");
+    assert_eq!(events["bloom_filter_fp_chance"], "1.0");
     assert_eq!(find("hits")["flags"], "{'compound', 'counter'}");
     let types = select(&source, "system_schema", "types");
     assert_eq!((&types[0]["field_names"][..], &types[0]["field_types"][..]), ("['street', 'zip']", "['text', 'int']"));

@@ -15,7 +15,7 @@ use super::send::{Checkpoint, files_of};
 use super::staged::is_lasting;
 use super::{Copies, LOOK_NS, PIECE_BYTES};
 use crate::events::TabletEventKind;
-use crate::handle::Leadership;
+use crate::handle::{Leadership, TabletHandle};
 use crate::store::Inner;
 use crate::worker::Command;
 use ahash::AHashMap;
@@ -23,10 +23,11 @@ use diorite_base::{GroupId, TabletId};
 use diorite_raft::{HardState, LogReader};
 use diorite_storage::{LogBatch, LogRecords, StorageError, run_at_lower_priority};
 use parking_lot::{Condvar, Mutex};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::sync_channel;
 use std::time::Duration;
@@ -110,17 +111,25 @@ pub(crate) fn choose(
     None
 }
 
-/// When the thread that moves replicas ends, and whether it may move any.
+/// When the thread that moves replicas ends, whether it may move any, and which it is to open again where they are.
 #[derive(Default)]
 pub(crate) struct DiskMoves {
     closed: Mutex<bool>,
     changed: Condvar,
     is_paused: AtomicBool,
+    /// Each at most once.
+    renewals: Mutex<BTreeSet<TabletId>>,
 }
 
 impl DiskMoves {
     pub(crate) fn close(&self) {
         *self.closed.lock() = true;
+        self.changed.notify_all();
+    }
+
+    /// A replica's files are to be written in another way from now on.
+    pub(crate) fn renew(&self, tablet: TabletId) {
+        self.renewals.lock().insert(tablet);
         self.changed.notify_all();
     }
 
@@ -143,6 +152,7 @@ pub(crate) fn run(inner: &Inner, copies: &Copies) {
     run_at_lower_priority();
     let mut failed_ns: AHashMap<TabletId, u64> = AHashMap::default();
     while inner.disk_moves.wait(PERIOD) {
+        copies.renew_all();
         let now_ns = inner.context.clock.monotonic_ns();
         failed_ns.retain(|_, failed_ns| now_ns < *failed_ns + PAUSE_NS);
         let Some((tablet, to)) = inner.next_disk_move(&failed_ns) else { continue };
@@ -224,6 +234,51 @@ impl Copies {
     }
 }
 
+impl Copies {
+    /// Opens the replicas again whose tables have other options now.
+    fn renew_all(&self) {
+        let mut again = Vec::new();
+        loop {
+            let Some(tablet) = self.inner.disk_moves.renewals.lock().pop_first() else { break };
+            match self.renew(tablet) {
+                Ok(true) => self.inner.context.note(tablet, TabletEventKind::Renewed),
+                Ok(false) => {}
+                // It may be on its way, opened with what was said before.
+                Err(_) if self.opening(tablet).is_some() && !self.inner.tablets.load().contains_key(&tablet) => {
+                    again.push(tablet)
+                }
+                Err(error) => {
+                    tracing::warn!(%tablet, error, "a replica could not be opened with the options of its table")
+                }
+            }
+        }
+        self.inner.disk_moves.renewals.lock().extend(again);
+    }
+
+    /// Opens a replica again where it is, with what its table's options say now. Others lead meanwhile, if there are any. Whether that was needed.
+    pub(crate) fn renew(&self, tablet: TabletId) -> Result<bool, String> {
+        let handle = self.inner.tablets.load().get(&tablet).cloned().ok_or("the replica is gone")?;
+        let wanted = self.opening(tablet).ok_or("the replica is gone")?.options;
+        if *handle.data().options() == wanted {
+            return Ok(false);
+        }
+        // What is left to be flushed or replayed while it does not serve is little then.
+        handle.data().flush(true).map_err(|error| error.to_string())?;
+        let (inner, at) = (&*self.inner, handle.disk);
+        drop(handle);
+        let directory = PathBuf::new();
+        Move { copies: self, inner, tablet, from: at, to: at, directory, held: BTreeMap::new(), bytes: 0 }.reopened(
+            |_, handle, _| {
+                let in_use = handle.data().in_use();
+                handle.data().flush(true).map_err(|error| error.to_string())?;
+                drop(handle);
+                if wait_until_unused(&in_use) { Ok(()) } else { Err("somebody still reads the old data".to_owned()) }
+            },
+        )?;
+        Ok(true)
+    }
+}
+
 impl Move<'_> {
     /// Copies the files while the replica serves, until little has changed in between.
     fn gather(&mut self) -> Result<(), String> {
@@ -242,7 +297,7 @@ impl Move<'_> {
     fn pass(&mut self, is_paced: bool) -> Result<u64, String> {
         let data = {
             let handle = self.inner.tablets.load().get(&self.tablet).cloned();
-            handle.map(|handle| std::sync::Arc::clone(handle.data())).ok_or("the replica is gone")?
+            handle.map(|handle| Arc::clone(handle.data())).ok_or("the replica is gone")?
         };
         let (checkpoint, files) = self.checkpoint(&data)?;
         // Nobody must have to wait for this copy to open the tablet's files anew.
@@ -348,6 +403,14 @@ impl Move<'_> {
 
     /// Lets go of the replica and opens it on the other disk; where it was, if that fails.
     fn switch(&mut self) -> Result<(), String> {
+        self.reopened(Self::carry_over)
+    }
+
+    /// Closes the replica, does what can only be done then, and opens it again.
+    fn reopened(
+        &mut self,
+        meanwhile: impl FnOnce(&mut Self, Arc<TabletHandle>, &Memory) -> Result<(), String>,
+    ) -> Result<(), String> {
         self.hand_over();
         self.inner.installing.begin(&[self.tablet]);
         let here = self.inner.tablets.load().get(&self.tablet).cloned();
@@ -365,12 +428,12 @@ impl Move<'_> {
             let _ = self.inner.installing.end(&[self.tablet]);
             return Err("the node is stopping".to_owned());
         };
-        let moved = self.carry_over(handle, &memory);
+        let moved = meanwhile(self, handle, &memory);
         self.open_again(&memory, moved)
     }
 
     /// Brings what is left of the files, and the log, to the other disk, and puts the files in their place.
-    fn carry_over(&mut self, handle: std::sync::Arc<crate::TabletHandle>, memory: &Memory) -> Result<(), String> {
+    fn carry_over(&mut self, handle: Arc<TabletHandle>, memory: &Memory) -> Result<(), String> {
         let (checkpoint, files) = self.checkpoint(handle.data())?;
         self.copy(&files, false)?;
         drop(checkpoint);

@@ -126,9 +126,9 @@ impl Cluster {
                     }
                 }
             }
-            Action::SetGrace(tablet, gc_grace_s) => {
+            Action::AlterTable(tablet, table) => {
                 if let Some(handle) = life.handles.get(&tablet) {
-                    handle.set_gc_grace_s(gc_grace_s);
+                    handle.set_gc_grace_s(table.gc_grace_s);
                 }
             }
             Action::MeetNodes(catalog) => {

@@ -18,6 +18,8 @@ use crate::timer::pause;
 const SETTING_TRIES: u32 = 20;
 /// The metric of what copies have brought to a node.
 const COPIES_RECEIVED: &str = "diorite_replica_copied_bytes_total{direction=\"received\"}";
+/// Where compactions are asked for.
+const COMPACTION: &str = "/api/v1/compaction";
 /// Tablets on a page.
 const PAGE: usize = 10_000;
 
@@ -86,6 +88,12 @@ impl ReplicaFacts {
     pub fn is_voter(&self) -> bool {
         self.role == "voter"
     }
+}
+
+/// How compactions get on on a node.
+#[derive(Deserialize)]
+struct CompactionFacts {
+    is_running: bool,
 }
 
 #[derive(Deserialize)]
@@ -171,6 +179,32 @@ impl Operator {
             addresses.extend(found.ok().and_then(|mut found| found.next()).map(|address| address.ip()));
         }
         Self { addresses }
+    }
+
+    /// Where it asks.
+    pub fn addresses(&self) -> &[IpAddr] {
+        &self.addresses
+    }
+
+    /// Has everything compacted; it goes on after this.
+    pub async fn compact(&self) -> Result<(), WorkloadError> {
+        let address =
+            self.addresses.first().ok_or_else(|| WorkloadError::Server("there is no node to ask".to_owned()))?;
+        let ordered = http::post(*address, COMPACTION, "null").await;
+        ordered.map(drop).map_err(|error| WorkloadError::Server(format!("nothing is compacted: {error}")))
+    }
+
+    /// Whether everything is being compacted somewhere.
+    pub async fn is_compacting(&self) -> Result<bool, WorkloadError> {
+        let nodes: Option<Vec<CompactionFacts>> = self.ask(COMPACTION).await;
+        let nodes = nodes.ok_or_else(|| WorkloadError::Server("nobody says how compactions get on".to_owned()))?;
+        Ok(nodes.iter().any(|node| node.is_running))
+    }
+
+    /// Whether the nodes read files past the page cache; `None` if they do not say.
+    pub async fn reads_directly(&self) -> Option<bool> {
+        let configuration: serde_json::Value = self.ask("/api/v1/config").await?;
+        configuration.get("direct_reads")?.as_bool()
     }
 
     async fn ask<T: DeserializeOwned>(&self, path: &str) -> Option<T> {
