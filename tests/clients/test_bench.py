@@ -116,7 +116,7 @@ def test_few_and_many_tablets(tmp_path):
 
 
 def test_idle_tablets(tmp_path):
-    result = cluster_report(tmp_path, "idle", "--replicas", "20", "--settle", "1s", *SHORT)
+    result = cluster_report(tmp_path, "idle", "--replicas", "20", "--rest", "1s", *SHORT)
     figures = {figure["name"]: figure["value"] for figure in result["figures"]}
     assert figures["CPU of a node with 20 idle tablet replicas"] < 100 and "node 3: memory with tablets" in figures
 
@@ -136,7 +136,24 @@ def test_hostile_clients(tmp_path):
 
 
 def test_failover(tmp_path):
-    result = cluster_report(tmp_path, "failover", "--kills", "2", "--settle", "1s", "--rate", "200", "--tablets", "6")
+    result = cluster_report(tmp_path, "failover", "--kills", "2", "--rest", "1s", "--rate", "200", "--tablets", "6")
     figures = {figure["name"]: figure["value"] for figure in result["figures"]}
     assert figures["every tablet takes writes again, median"] > 0
     assert sum(name.startswith("kill ") for name in figures) == 4
+
+
+def test_dense_in_small(tmp_path):
+    table, report = bench(tmp_path, scenario=("dense", "--scale", "tiny", "--phase-duration", "1s"), nodes=1)
+    result = json.loads((report / "report.json").read_text())
+    figures = {figure["name"]: figure["value"] for figure in result["figures"]}
+    phases = [phase["name"] for phase in result["phases"]]
+    assert [name for name in phases if not name.endswith("-first")] == [
+        "load-1", "random-read-1", "load-2", "random-read-2", "load-3", "random-read", "recent-read", "overwrite", "read-overwritten",
+    ]
+    assert all(errors_of(phase) == 0 for phase in result["phases"]) and result["unfinished"] == []
+    assert figures["random-read: disk reads per read"] >= 0 and figures["absent-read: disk reads per read"] >= 0
+    assert 0 < figures["index and filter per TB, with a fifth overwritten"] < 20
+    assert figures["queue: dead rows that reads went past"] > 0
+    assert figures["hot row: conditional updates of 8 clients"] > 0
+    assert figures["restart after kill -9, until reads are served"] > 0
+    assert "at most 1.02" in table

@@ -49,6 +49,10 @@ pub enum Ask {
     Scrub(ScrubOrder),
     /// The same on the node that is asked: a [`NodeScrub`].
     ScrubHere(ScrubOrder),
+    /// How compactions get on, on all nodes, after this was done: a list of [`NodeCompaction`].
+    Compaction(CompactionOrder),
+    /// The same on the node that is asked: a [`NodeCompaction`].
+    CompactionHere(CompactionOrder),
     /// Something that one node knows about itself.
     Node {
         /// Which; none: the node that is asked.
@@ -73,6 +77,38 @@ pub enum ScrubOrder {
     },
     /// It ends.
     Stop,
+}
+
+/// What is to be done about compactions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "order", rename_all = "snake_case")]
+pub enum CompactionOrder {
+    /// Nothing.
+    Look,
+    /// Everything is compacted.
+    Begin,
+    /// Flushes and compactions write no more than this from now on, until the node is started again.
+    Limit {
+        /// Bytes per second and node; 0: no limit.
+        rate_bytes: u64,
+    },
+}
+
+/// How compactions get on on a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeCompaction {
+    /// The node.
+    pub node: NodeId,
+    /// Everything is being compacted.
+    pub is_running: bool,
+    /// Tablets that are done, of the last time that everything was to be compacted.
+    pub tablets_done: usize,
+    /// How many there were when that began.
+    pub tablets: usize,
+    /// What flushes and compactions may write, bytes per second; 0: no limit.
+    pub rate_bytes: u64,
+    /// Why nothing is known of the node, if so.
+    pub failure: Option<String>,
 }
 
 /// How reading everything once gets on on a node.
@@ -533,7 +569,7 @@ pub struct BalancerStatus {
     /// When that is done, seconds from now.
     pub eta_seconds: Option<u64>,
     /// What it cannot do, and why.
-    pub stuck: Vec<String>,
+    pub stalled: Vec<String>,
     /// What copies of replicas may take, bytes per second and node.
     pub copy_rate_bytes: u64,
     /// How long a node may be silent before its replicas are made anew elsewhere.

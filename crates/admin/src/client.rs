@@ -6,7 +6,7 @@ use std::time::Duration;
 use thiserror::Error;
 
 /// Longer than a node takes to find out that nobody can answer.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// Lists of tablets come in pages, so that no answer is longer.
 const MAX_ANSWER_BYTES: u64 = 64 << 20;
 
@@ -35,7 +35,8 @@ pub(crate) struct Client {
 
 impl Client {
     pub(crate) fn new(hosts: &[String], default_port: u16) -> Self {
-        let config = ureq::Agent::config_builder().timeout_global(Some(PATIENCE)).http_status_as_error(false);
+        let config =
+            ureq::Agent::config_builder().timeout_global(Some(TIMEOUT)).http_status_as_error(false).proxy(None);
         let with_port = |host: &String| {
             let has_port = host.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
             if has_port { host.clone() } else { format!("{host}:{default_port}") }

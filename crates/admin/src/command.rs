@@ -4,7 +4,8 @@
 //! what it did, or fails with the reason why it did not. `status` ends with code 2 when data is at risk.
 
 use crate::api::{
-    ClusterStatus, Done, LogChange, LogStatus, MoveStatus, NodeScrub, NodeStatus, TableStatus, TabletFilter, TabletPage,
+    ClusterStatus, Done, LogChange, LogStatus, MoveStatus, NodeCompaction, NodeScrub, NodeStatus, TableStatus,
+    TabletFilter, TabletPage,
 };
 pub use crate::client::AdminError;
 use crate::client::Client;
@@ -121,6 +122,21 @@ pub enum AdminCommand {
     },
     /// Read everything that the nodes hold once, to find damage; shows how that gets on, and ends with code 2 if something is damaged.
     Scrub(ScrubArguments),
+    /// Compact everything that the nodes hold, one tablet of each after another; shows how that gets on.
+    Compact {
+        /// Only show how it gets on.
+        #[arg(long)]
+        status: bool,
+        /// Wait until it has ended.
+        #[arg(long)]
+        wait: bool,
+    },
+    /// Limit what flushes and compactions write together, for each node, until it is started again: --compaction-rate at first.
+    SetCompactionRate {
+        /// Bytes per second; 0: no limit.
+        #[arg(value_name = "SIZE")]
+        rate: Size,
+    },
     /// Put a node into a zone.
     SetZone {
         /// The node's id.
@@ -277,6 +293,8 @@ pub fn run(arguments: &AdminArguments) -> Result<ExitCode, AdminError> {
         AdminCommand::CancelSplit { tablet } => reshape(*tablet, "cancel-split", Value::Null)?,
         AdminCommand::CancelMerge { tablet } => reshape(*tablet, "cancel-merge", Value::Null)?,
         AdminCommand::Scrub(arguments) => return scrub(&client, json, arguments),
+        AdminCommand::Compact { status, wait } => compact(&client, json, *status, *wait)?,
+        AdminCommand::SetCompactionRate { rate } => set_compaction_rate(&client, json, rate.0)?,
         AdminCommand::SetZone { node, zone } => {
             change(&client, json, &format!("/api/v1/nodes/{node}/zone"), &json!({ "zone": zone }))?;
         }
@@ -376,6 +394,21 @@ fn scrub(client: &Client, json: bool, arguments: &ScrubArguments) -> Result<Exit
     show(json, &found, |found| tables::scrub(found))?;
     let is_damaged = found.iter().any(|node| !node.damaged.is_empty());
     Ok(if is_damaged { ExitCode::from(AT_RISK) } else { ExitCode::SUCCESS })
+}
+
+fn compact(client: &Client, json: bool, is_look: bool, waits: bool) -> Result<(), AdminError> {
+    const PATH: &str = "/api/v1/compaction";
+    let mut found: Vec<NodeCompaction> = if is_look { client.get(PATH)? } else { client.post(PATH, &Value::Null)? };
+    wait_until(waits, || {
+        found = client.get(PATH)?;
+        Ok(found.iter().all(|node| !node.is_running))
+    })?;
+    show(json, &found, |found| tables::compaction(found))
+}
+
+fn set_compaction_rate(client: &Client, json: bool, rate_bytes: u64) -> Result<(), AdminError> {
+    let nodes: Vec<NodeCompaction> = client.post("/api/v1/compaction/rate", &json!({ "rate_bytes": rate_bytes }))?;
+    show(json, &nodes, |nodes| tables::compaction(nodes))
 }
 
 fn one_table(client: &Client, json: bool, table: &str) -> Result<(), AdminError> {

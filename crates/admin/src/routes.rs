@@ -1,7 +1,7 @@
 //! The operations over HTTP (`docs/operate.md`): what is asked by path, query and JSON body becomes an [`Ask`].
 
 use crate::NodeView;
-use crate::api::{Ask, Change, Failure, FailureKind, ScrubOrder, TabletFilter};
+use crate::api::{Ask, Change, CompactionOrder, Failure, FailureKind, ScrubOrder, TabletFilter};
 use axum::body::Bytes;
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
@@ -33,6 +33,12 @@ pub(crate) fn operations() -> Router<NodeView> {
             "/api/v1/scrub",
             get(|State(view): State<NodeView>| answer(view, Ask::Scrub(ScrubOrder::Look))).post(scrub),
         )
+        .route(
+            "/api/v1/compaction",
+            get(|State(view): State<NodeView>| answer(view, Ask::Compaction(CompactionOrder::Look)))
+                .post(|State(view): State<NodeView>| answer(view, Ask::Compaction(CompactionOrder::Begin))),
+        )
+        .route("/api/v1/compaction/rate", post(compaction_rate))
         .route("/api/v1/scrub/stop", post(|State(view): State<NodeView>| answer(view, Ask::Scrub(ScrubOrder::Stop))))
 }
 
@@ -137,6 +143,13 @@ struct Rate {
 async fn scrub(State(view): State<NodeView>, body: Bytes) -> Response {
     match parsed::<Rate>(&body) {
         Ok(Rate { rate_bytes }) => answer(view, Ask::Scrub(ScrubOrder::Begin { rate_bytes })).await,
+        Err(failure) => failed(&failure),
+    }
+}
+
+async fn compaction_rate(State(view): State<NodeView>, body: Bytes) -> Response {
+    match parsed::<Rate>(&body) {
+        Ok(Rate { rate_bytes }) => answer(view, Ask::Compaction(CompactionOrder::Limit { rate_bytes })).await,
         Err(failure) => failed(&failure),
     }
 }

@@ -1,8 +1,8 @@
 //! Answers as people read them on a terminal.
 
 use crate::api::{
-    ClusterStatus, LogStatus, MoveStatus, NodeScrub, NodeStatus, QueryActivity, ReplicaDetail, TableDetail,
-    TableStatus, TabletDetail, TabletEvent, TabletStatus,
+    ClusterStatus, LogStatus, MoveStatus, NodeCompaction, NodeScrub, NodeStatus, QueryActivity, ReplicaDetail,
+    TableDetail, TableStatus, TabletDetail, TabletEvent, TabletStatus,
 };
 use crate::pages::moment;
 use diorite_base::NodeId;
@@ -62,7 +62,7 @@ pub(crate) fn status(status: &ClusterStatus) -> String {
         ),
     ];
     let mut text: String = lines.iter().map(|(name, value)| format!("{name:<12}{value}\n")).collect();
-    for warning in status.warnings.iter().chain(&balancer.stuck) {
+    for warning in status.warnings.iter().chain(&balancer.stalled) {
         text.push_str(&format!("warning     {warning}\n"));
     }
     text
@@ -107,6 +107,27 @@ pub(crate) fn scrub(nodes: &[NodeScrub]) -> String {
                 if node.rate_bytes == 0 { NOTHING.to_owned() } else { format!("{}/s", size(node.rate_bytes)) },
                 damaged(node),
                 or_dash(node.finished_ms, moment),
+            ]
+        }),
+    )
+}
+
+pub(crate) fn compaction(nodes: &[NodeCompaction]) -> String {
+    let state = |node: &NodeCompaction| match (&node.failure, node.is_running, node.tablets) {
+        (Some(reason), ..) => reason.clone(),
+        (None, true, _) => "running".to_owned(),
+        (None, false, 0) => "none yet".to_owned(),
+        (None, false, _) => "done".to_owned(),
+    };
+    table(
+        ["node", "state", "tablets", "of", "rate"],
+        nodes.iter().map(|node| {
+            [
+                node.node.0.to_string(),
+                state(node),
+                node.tablets_done.to_string(),
+                node.tablets.to_string(),
+                if node.rate_bytes == 0 { NOTHING.to_owned() } else { format!("{}/s", size(node.rate_bytes)) },
             ]
         }),
     )

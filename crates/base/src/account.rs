@@ -141,7 +141,7 @@ impl Charge {
     }
 
     /// The same for memory that is there already: never refused, so that the account says what is.
-    pub fn settle(&mut self, bytes: usize) {
+    pub fn record(&mut self, bytes: usize) {
         if bytes > self.bytes {
             self.account.add_anyway(bytes - self.bytes);
         } else if bytes < self.bytes {
@@ -327,7 +327,7 @@ mod tests {
         assert_eq!((node.used_bytes(), connection.used_bytes()), (300_000, 300_000));
         charge.resize(100_000).unwrap();
         assert_eq!((node.used_bytes(), connection.used_bytes()), (100_000, 100_000));
-        charge.settle(600_000);
+        charge.record(600_000);
         assert_eq!(connection.used_bytes(), 600_000, "what is there is counted, over the limit or not");
         drop(charge);
         assert_eq!((node.used_bytes(), connection.used_bytes()), (0, 0));

@@ -34,8 +34,8 @@ mod tests;
 
 pub use bounds::Rules;
 pub use command::{
-    Change, Command, EncodedCommandError, NewTablet, NodeDescription, Outcome, Rejection, SchemaChangeKind,
-    SchemaEvent, SchemaTarget, Setting, SettledTablet,
+    Change, Command, EncodedCommandError, FinishedTablet, NewTablet, NodeDescription, Outcome, Rejection,
+    SchemaChangeKind, SchemaEvent, SchemaTarget, Setting,
 };
 pub use deep::is_too_deep;
 pub use evaluator::{CatalogEvaluator, CatalogListener};

@@ -94,6 +94,8 @@ pub struct Judge<'a> {
     pub catalog: &'a Catalog,
     /// Whether heartbeats of a node arrive, or it is this one.
     pub is_up: &'a dyn Fn(NodeId) -> bool,
+    /// The nodes that vote in the catalog's group; while they change, also those that did before.
+    pub catalog_voters: &'a [NodeId],
     /// The wall clock, milliseconds.
     pub wall_ms: i64,
 }
@@ -211,6 +213,12 @@ impl Judge<'_> {
                 "node {node} leads the catalog at the moment: stop its process, then remove it through another node"
             )));
         }
+        // A node that is removed stops at once: the change that takes its vote away may need that vote.
+        if self.catalog_voters.contains(&node) && self.catalog_voters.len() <= 2 {
+            return Err(refused(format!(
+                "node {node} votes about the catalog, and without it too few do: drain it, and wait until another votes in its place"
+            )));
+        }
         Ok(())
     }
 
@@ -280,7 +288,7 @@ mod tests {
     /// What node 1 makes of a request while these nodes are down.
     fn judged(catalog: &Catalog, down: &[NodeId], request: Request) -> Result<Command, Refusal> {
         let is_up = |node| !down.contains(&node);
-        let judge = Judge { node: A, catalog, is_up: &is_up, wall_ms: 7 };
+        let judge = Judge { node: A, catalog, is_up: &is_up, catalog_voters: &[], wall_ms: 7 };
         judge.command_of(request).map(|(command, _)| command)
     }
 
@@ -311,9 +319,24 @@ mod tests {
         let empty = cluster(4, 1);
         let idle = empty.nodes().map(|node| node.id).find(|node| empty.tablets_on(*node).count() == 0).unwrap();
         assert_eq!(judged(&empty, &[], remove(idle)), Ok(Command::RemoveNode { node: idle }));
-        let judge = Judge { node: idle, catalog: &empty, is_up: &|_| true, wall_ms: 0 };
+        let judge = Judge { node: idle, catalog: &empty, is_up: &|_| true, catalog_voters: &[], wall_ms: 0 };
         let by_itself = judge.command_of(remove(idle)).map(|(command, _)| command);
         assert!(is_refused(&by_itself, "leads the catalog"));
+    }
+
+    #[test]
+    fn a_node_whose_vote_the_catalog_needs_is_not_removed() {
+        let catalog = cluster(4, 1);
+        let idle = catalog.nodes().map(|node| node.id).find(|node| catalog.tablets_on(*node).count() == 0).unwrap();
+        let leader = NodeId(idle.0 % 4 + 1);
+        let removed = |catalog_voters: &[NodeId]| {
+            let judge = Judge { node: leader, catalog: &catalog, is_up: &|_| true, catalog_voters, wall_ms: 0 };
+            judge.command_of(Request::Remove { node: idle }).map(|(command, _)| command)
+        };
+        assert!(is_refused(&removed(&[idle]), "votes about the catalog"), "it votes alone");
+        assert!(is_refused(&removed(&[leader, idle]), "votes about the catalog"), "both are needed");
+        assert_eq!(removed(&[leader, idle, NodeId(9)]), Ok(Command::RemoveNode { node: idle }));
+        assert_eq!(removed(&[leader]), Ok(Command::RemoveNode { node: idle }));
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! The control plane: what a node decides about the cluster, as inputs → commands.
 //!
 //! ```text
-//! reports, catalog snapshots, who is up, time, outcomes ──▶ steering, growth, shrink, changes ──▶ commands
-//!                                                            (pure)                                  │
-//!          node: sockets, threads, timers, the store ◀──────────────────────────────────────────────┘
+//! catalog snapshots, replicas, who is up, time, outcomes ──▶ follower, splitting, merging, membership ──▶ actions
+//! reports of all nodes, on the node that leads the catalog ──▶ steering, growth, shrink, changes ──────▶ commands
+//!                                                              (pure)                                      │
+//!           node: sockets, threads, timers, the store ◀────────────────────────────────────────────────────┘
 //! ```
 //!
 //! Always true: nothing here reads a clock, waits, spawns, locks or does I/O; time is an input, and what is to be done is an answer that the shell
@@ -11,12 +12,21 @@
 //! command of the catalog that names the state it was decided on, so that two nodes that both believe to lead the catalog do no harm.
 //! Left out: which replicas had better be elsewhere (`diorite_cluster::balance`), what a replica does (`diorite_replica`), and how operators' answers look.
 
+pub mod answering;
 pub mod changes;
+pub mod follower;
 pub mod growth;
 pub mod knowledge;
 pub mod load;
+pub mod membership;
+pub mod merging;
+pub mod peers;
+#[doc(hidden)]
+pub mod planted;
+pub mod replicas;
 pub mod report;
 pub mod shrink;
+pub mod splitting;
 pub mod steering;
 #[cfg(test)]
 mod testing;

@@ -103,9 +103,9 @@ mod tests {
             let first = case.tablets()[0];
             case.apply(Command::BeginSplit { tablet: first, at: i64::MIN / 2, stays });
             case.apply(Command::ServeSplit { tablet: first, index: 5, term: 1 });
-            let settled = |tablet| diorite_cluster::catalog::SettledTablet { tablet, voters: vec![NodeId(1)] };
-            let tablets = case.tablets().into_iter().map(settled).collect();
-            case.apply(Command::Settle { tablets });
+            let finished = |tablet| diorite_cluster::catalog::FinishedTablet { tablet, voters: vec![NodeId(1)] };
+            let tablets = case.tablets().into_iter().map(finished).collect();
+            case.apply(Command::FinishMoves { tablets });
             case
         }
 

@@ -21,12 +21,23 @@ use std::time::Duration;
 
 /// The pause between two ticks.
 pub const INTERVAL: Duration = Duration::from_millis(500);
-/// How many such pauses there are between two looks while nothing happens.
-const IDLE_INTERVALS: u32 = 4;
-/// How long, after this node has begun to lead the catalog, the other nodes are given to show that they live before they count as silent.
-const GRACE_NS: u64 = 2_000_000_000;
-/// How often the cluster as a whole is looked at, for those who watch it.
-const SUMMARY_NS: u64 = 5_000_000_000;
+
+/// How long things are waited for.
+#[derive(Clone, Copy, Debug)]
+pub struct Timing {
+    /// How many ticks there are between two looks while nothing happens.
+    pub idle_ticks: u32,
+    /// How long, after this node has begun to lead the catalog, the other nodes are given to show that they live before they count as silent, nanoseconds.
+    pub grace_ns: u64,
+    /// How often the cluster as a whole is looked at, for those who watch it, nanoseconds.
+    pub summary_ns: u64,
+}
+
+impl Default for Timing {
+    fn default() -> Self {
+        Self { idle_ticks: 4, grace_ns: 2_000_000_000, summary_ns: 5_000_000_000 }
+    }
+}
 
 /// How things are when something happens.
 pub struct Moment<'a> {
@@ -130,6 +141,7 @@ enum Stage {
 /// See the top of this module.
 #[derive(Debug)]
 pub struct Steering<D = ()> {
+    timing: Timing,
     knowledge: Knowledge<D>,
     leading_since_ns: Option<u64>,
     summarized_ns: u64,
@@ -142,7 +154,15 @@ pub struct Steering<D = ()> {
 
 impl<D> Default for Steering<D> {
     fn default() -> Self {
+        Self::new(Timing::default())
+    }
+}
+
+impl<D> Steering<D> {
+    /// A node that has not led the catalog yet.
+    pub fn new(timing: Timing) -> Self {
         Self {
+            timing,
             knowledge: Knowledge::default(),
             leading_since_ns: None,
             summarized_ns: 0,
@@ -153,9 +173,7 @@ impl<D> Default for Steering<D> {
             decided: BTreeMap::new(),
         }
     }
-}
 
-impl<D> Steering<D> {
     /// A node has told how it is.
     pub fn learn(&mut self, node: NodeId, report: Report<D>, now_ns: u64) {
         self.knowledge.learn(node, report, now_ns);
@@ -208,10 +226,10 @@ impl<D> Steering<D> {
                 None => Task::Rest,
             };
         }
-        if moment.now_ns < *self.leading_since_ns.get_or_insert(moment.now_ns) + GRACE_NS {
+        if moment.now_ns < *self.leading_since_ns.get_or_insert(moment.now_ns) + self.timing.grace_ns {
             return Task::Rest;
         }
-        if moment.now_ns >= self.summarized_ns + SUMMARY_NS {
+        if moment.now_ns >= self.summarized_ns + self.timing.summary_ns {
             self.summarized_ns = moment.now_ns;
             return Task::Summarize;
         }
@@ -223,7 +241,7 @@ impl<D> Steering<D> {
         let version = moment.catalog.version();
         self.idle = if version == self.last_version { self.idle + 1 } else { 0 };
         self.last_version = version;
-        if !self.idle.is_multiple_of(IDLE_INTERVALS) {
+        if !self.idle.is_multiple_of(self.timing.idle_ticks) {
             return Task::Rest;
         }
         self.proposals = self.states(moment).into();

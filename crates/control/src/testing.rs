@@ -1,10 +1,11 @@
 //! Definitions that tests of several modules use.
 
-use diorite_base::TableId;
-use diorite_cluster::catalog::{Catalog, Command, NodeDescription, Outcome};
+use crate::replicas::{Replicas, SplitEntry};
+use diorite_base::{NodeId, TableId, TabletId};
+use diorite_cluster::catalog::{Catalog, Command, NodeDescription, Outcome, Split};
 use diorite_model::schema::{Column, ColumnKind, Keyspace, Table};
 use diorite_model::types::CqlType;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use uuid::Uuid;
 
 /// What a node says about itself.
@@ -61,4 +62,56 @@ pub fn cluster(nodes: u64, tablets: u32) -> Catalog {
     apply(&mut catalog, Command::CreateKeyspace { keyspace, if_not_exists: false });
     apply(&mut catalog, Command::CreateTable { table: table(0), tablets, if_not_exists: false });
     catalog
+}
+
+/// The replicas of a node, as a test has them.
+#[derive(Clone, Debug, Default)]
+pub struct Local {
+    pub open: BTreeSet<TabletId>,
+    pub leads: BTreeSet<TabletId>,
+    pub sealed: BTreeSet<TabletId>,
+    pub split: BTreeMap<TabletId, SplitEntry>,
+    pub prepared: BTreeSet<TabletId>,
+    pub prepared_elsewhere: BTreeSet<NodeId>,
+    pub matched: BTreeMap<TabletId, Vec<(NodeId, u64)>>,
+    pub in_place: BTreeMap<TabletId, Vec<NodeId>>,
+    pub up: BTreeSet<NodeId>,
+}
+
+impl Replicas for Local {
+    fn is_open(&self, tablet: TabletId) -> bool {
+        self.open.contains(&tablet)
+    }
+
+    fn leads(&self, tablet: TabletId) -> bool {
+        self.leads.contains(&tablet)
+    }
+
+    fn is_sealed(&self, tablet: TabletId) -> bool {
+        self.sealed.contains(&tablet)
+    }
+
+    fn split_entry(&self, tablet: TabletId) -> Option<SplitEntry> {
+        self.split.get(&tablet).copied()
+    }
+
+    fn have_prepared(&self, tablet: TabletId, _: &Split) -> bool {
+        self.prepared.contains(&tablet)
+    }
+
+    fn prepared_elsewhere(&self, _: TabletId) -> BTreeSet<NodeId> {
+        self.prepared_elsewhere.clone()
+    }
+
+    fn matched(&self, tablet: TabletId) -> Option<Vec<(NodeId, u64)>> {
+        self.matched.get(&tablet).cloned()
+    }
+
+    fn voters_in_place(&self, tablet: TabletId) -> Option<Vec<NodeId>> {
+        self.in_place.get(&tablet).cloned()
+    }
+
+    fn is_up(&self, node: NodeId) -> bool {
+        self.up.contains(&node)
+    }
 }

@@ -1,4 +1,4 @@
-//! The `diorite` binary: parses the command line and hands over to the crate that does the work.
+//! The `diorite` binary: parses the command line and calls the crate that does the work.
 
 mod allocator;
 mod plan;

@@ -459,7 +459,7 @@ async fn a_driver_that_learns_tablets_goes_to_their_leaders() {
     // Some rounds until every tablet has been met, and is led where the catalog prefers: that a round has met them all does not mean that
     // no leader is about to move.
     let mut number = 0;
-    let mut settled = async |when: &str| {
+    let mut becomes_local = async |when: &str| {
         let mut rounds = Vec::new();
         for _ in 0..30 {
             let (forwarded, all) = round(number).await;
@@ -473,11 +473,11 @@ async fn a_driver_that_learns_tablets_goes_to_their_leaders() {
         }
         panic!("{when}: no round after one without any had fewer than 1 % of 2000 for another node: {rounds:?}");
     };
-    settled("at first").await;
+    becomes_local("at first").await;
     let first = tablets(&servers[0]);
     reshape(&servers[0], &first, "split", 2 * first.len());
-    settled("after every tablet was split").await;
+    becomes_local("after every tablet was split").await;
     let every_other: Vec<u64> = tablets(&servers[0]).into_iter().step_by(2).collect();
     reshape(&servers[1], &every_other, "merge", first.len());
-    settled("after half of them were merged into the others").await;
+    becomes_local("after half of them were merged into the others").await;
 }

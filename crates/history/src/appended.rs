@@ -40,11 +40,15 @@ pub fn check_appended(appends: &[Append], list: &[u64]) -> Result<(), Violation>
             _ => {}
         }
     }
-    in_order(&mut done).or_else(wrong)
+    match out_of_order(&mut done) {
+        Some(reason) => wrong(reason),
+        None => Ok(()),
+    }
 }
 
-/// Goes through the appends by when they were sent, with the one behind all others of those that were answered by then.
-fn in_order(done: &mut [(Append, usize)]) -> Result<(), String> {
+/// How the list contradicts the order of the appends. Goes through them by when they were sent, with the one behind all others of those that
+/// were answered by then.
+fn out_of_order(done: &mut [(Append, usize)]) -> Option<String> {
     let mut by_answer: Vec<(Append, usize)> = done.to_vec();
     by_answer.sort_by_key(|(append, _)| append.answered_ns);
     done.sort_by_key(|(append, _)| append.sent_ns);
@@ -58,10 +62,10 @@ fn in_order(done: &mut [(Append, usize)]) -> Result<(), String> {
         }
         if let Some((earlier, _)) = hindmost.filter(|(_, at)| at > place) {
             let (first, second) = (earlier.value, append.value);
-            return Err(format!("{first} was acknowledged before {second} was sent, and stands behind it"));
+            return Some(format!("{first} was acknowledged before {second} was sent, and stands behind it"));
         }
     }
-    Ok(())
+    None
 }
 
 /// One write of a number to several places.

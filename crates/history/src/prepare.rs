@@ -243,17 +243,17 @@ impl Preparation<'_> {
         let is_seen = |facts: &Facts| facts.observers > 0 || facts.is_optionally_expected || facts.has_conflicts;
         // What an optional operation expects counts as seen, if the operation itself explains something.
         loop {
-            let mut is_settled = true;
+            let mut is_complete = true;
             for &(_, step) in &unknown {
                 if let Step::Swap(expected, new) = step
                     && !values[expected].is_optionally_expected
                     && (is_seen(&values[new]) || values[expected].has_conflicts)
                 {
                     values[expected].is_optionally_expected = true;
-                    is_settled = false;
+                    is_complete = false;
                 }
             }
-            if is_settled {
+            if is_complete {
                 break;
             }
         }

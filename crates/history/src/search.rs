@@ -81,7 +81,7 @@ pub(crate) fn search(prepared: &Prepared, budget: usize) -> Result<(), NoOrder> 
             Event::BeginOptional(group) => search.open.available[group] += 1,
             Event::Begin(place) => {
                 slots[place] = search.open.add(prepared, prepared.required[place].step).ok_or(NoOrder::Undecided)?;
-                search.settle_all();
+                search.reduce_all();
             }
             Event::End(place) => {
                 search.reach(slots[place])?;
@@ -199,14 +199,14 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    fn settle_all(&mut self) {
+    fn reduce_all(&mut self) {
         let mut configurations = std::mem::take(&mut self.configurations);
-        configurations.iter_mut().for_each(|configuration| self.settle(configuration));
+        configurations.iter_mut().for_each(|configuration| self.reduce(configuration));
         self.configurations = configurations;
     }
 
     /// Lets everything take effect that changes nothing, and forgets a value that nobody will see any more.
-    fn settle(&self, configuration: &mut Configuration) {
+    fn reduce(&self, configuration: &mut Configuration) {
         let Open { reads_of, conflicts, conflicts_of, unseen_writes, .. } = &self.open;
         let state = configuration.state;
         configuration.done |= reads_of[state] | (conflicts & !conflicts_of[state]);
@@ -262,7 +262,7 @@ impl Search<'_> {
             }
             if let Some(state) = self.after(from.state, from.done | bit, self.open.steps[slot]) {
                 let mut next = Configuration { done: from.done | bit, state, used: from.used.clone() };
-                self.settle(&mut next);
+                self.reduce(&mut next);
                 into.push(next);
             }
         }
@@ -271,7 +271,7 @@ impl Search<'_> {
                 let Some(state) = self.after(from.state, from.done, optional.step) else { continue };
                 let mut next = Configuration { done: from.done, state, used: from.used.clone() };
                 next.used[group] += 1;
-                self.settle(&mut next);
+                self.reduce(&mut next);
                 into.push(next);
             }
         }

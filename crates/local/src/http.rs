@@ -1,59 +1,73 @@
-//! The little HTTP that is needed to ask a node how it is, and to tell it what is wanted.
+//! HTTP questions and orders to a node.
 //!
-//! Always true: a question whose answer does not come within two seconds, or is not 200, has no answer (`None`); an order is waited for longer, and
-//! says why it was not followed; at most 16 MiB are read.
+//! Always true: a question whose answer does not come within two seconds, or is not 200, has no answer (`None`); an order has
+//! thirty seconds, and its error says why it was not carried out; at most 16 MiB are read; no proxy is asked.
+//!
+//! The requests are carried out by `ureq`, which blocks, on tokio's threads for such work.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use thiserror::Error;
+use ureq::http::StatusCode;
 
 use crate::HTTP_PORT;
 
-const PATIENCE: Duration = Duration::from_secs(2);
-/// An order may have to wait until the catalog is led again.
-const ORDER_PATIENCE: Duration = Duration::from_secs(30);
+const QUESTION_TIMEOUT: Duration = Duration::from_secs(2);
+/// An order may have to wait until the catalog has a leader again.
+const ORDER_TIMEOUT: Duration = Duration::from_secs(30);
 const MAX_ANSWER_BYTES: u64 = 16 << 20;
+
+/// Why an order was not carried out, or nobody knows whether it was.
+#[derive(Debug, Error)]
+pub enum HttpError {
+    /// No answer, or not all of it.
+    #[error("{address}: {error}")]
+    NoAnswer { address: IpAddr, error: Box<ureq::Error> },
+    /// An answer with another status than 200.
+    #[error("{address}: {status} {body}")]
+    Refused { address: IpAddr, status: StatusCode, body: String },
+    /// The runtime ends.
+    #[error("{address}: interrupted")]
+    Interrupted { address: IpAddr },
+}
 
 /// The body of the node's answer to `GET path`.
 pub async fn get(address: IpAddr, path: &str) -> Option<String> {
-    let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
-    let answer = tokio::time::timeout(PATIENCE, ask(address, &request)).await.ok()?.ok()?;
-    body(&answer).map(str::to_owned)
+    let url = url(address, path);
+    ask(address, move || agent(QUESTION_TIMEOUT).get(url).call()).await.ok()
 }
 
-/// The body of the node's answer to `POST path` with a body of JSON; the error is in words.
-pub async fn post(address: IpAddr, path: &str, json: &str) -> Result<String, String> {
-    let length = json.len();
-    let request = format!(
-        "POST {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\nContent-Type: application/json\r\n\
-         Content-Length: {length}\r\n\r\n{json}"
-    );
-    let answer = match tokio::time::timeout(ORDER_PATIENCE, ask(address, &request)).await {
-        Ok(answer) => answer.map_err(|error| format!("{address}: {error}"))?,
-        Err(_) => return Err(format!("{address}: no answer within {} s", ORDER_PATIENCE.as_secs())),
-    };
-    body(&answer).map(str::to_owned).ok_or_else(|| {
-        let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
-        format!("{address}: {} {body}", head.lines().next().unwrap_or("an empty answer"))
-    })
+/// The body of the node's answer to `POST path` with a body of JSON.
+pub async fn post(address: IpAddr, path: &str, json: &str) -> Result<String, HttpError> {
+    let (url, json) = (url(address, path), json.to_owned());
+    ask(address, move || agent(ORDER_TIMEOUT).post(url).content_type("application/json").send(json)).await
 }
 
-/// All that the node answers to a request.
-async fn ask(address: IpAddr, request: &str) -> std::io::Result<String> {
-    let mut stream = TcpStream::connect(SocketAddr::new(address, HTTP_PORT)).await?;
-    stream.write_all(request.as_bytes()).await?;
-    let mut answer = Vec::new();
-    stream.take(MAX_ANSWER_BYTES).read_to_end(&mut answer).await?;
-    String::from_utf8(answer).map_err(|error| std::io::Error::new(std::io::ErrorKind::InvalidData, error))
+fn url(address: IpAddr, path: &str) -> String {
+    format!("http://{}{path}", SocketAddr::new(address, HTTP_PORT))
 }
+
+/// Keeps no connection: the node may have been killed by the next request.
+fn agent(timeout: Duration) -> ureq::Agent {
+    let config = ureq::Agent::config_builder().timeout_global(Some(timeout)).http_status_as_error(false);
+    config.max_idle_connections(0).proxy(None).build().new_agent()
+}
+
+type Answer = Result<ureq::http::Response<ureq::Body>, ureq::Error>;
 
 /// The body of an answer with status 200.
-fn body(answer: &str) -> Option<&str> {
-    let (head, body) = answer.split_once("\r\n\r\n")?;
-    let mut status = head.split_ascii_whitespace().skip(1);
-    (status.next() == Some("200")).then_some(body)
+async fn ask(address: IpAddr, call: impl FnOnce() -> Answer + Send + 'static) -> Result<String, HttpError> {
+    let asking = tokio::task::spawn_blocking(move || {
+        let mut answer = call()?;
+        let body = answer.body_mut().with_config().limit(MAX_ANSWER_BYTES).read_to_string()?;
+        Ok((answer.status(), body))
+    });
+    match asking.await.map_err(|_| HttpError::Interrupted { address })? {
+        Ok((StatusCode::OK, body)) => Ok(body),
+        Ok((status, body)) => Err(HttpError::Refused { address, status, body }),
+        Err(error) => Err(HttpError::NoAnswer { address, error: Box::new(error) }),
+    }
 }
 
 /// Whether the node serves requests.
@@ -74,36 +88,57 @@ pub fn metric(text: &str, name: &str) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    /// Answers one request after another, and returns what it received.
+    async fn serve(address: IpAddr, answers: Vec<&'static str>) -> tokio::task::JoinHandle<Vec<String>> {
+        let listener = tokio::net::TcpListener::bind((address, HTTP_PORT)).await.expect("a free port");
+        tokio::spawn(async move {
+            let mut seen = Vec::new();
+            for answer in answers {
+                let (mut stream, _) = listener.accept().await.expect("a connection");
+                let (mut request, mut piece) = (Vec::new(), [0; 4_096]);
+                // The head says how long the body is; none of these is longer than one digit says.
+                while !is_whole(&request) {
+                    let length = stream.read(&mut piece).await.expect("a request");
+                    request.extend_from_slice(&piece[..length]);
+                }
+                seen.push(String::from_utf8(request).expect("text").to_lowercase());
+                stream.write_all(answer.as_bytes()).await.expect("sent");
+            }
+            seen
+        })
+    }
+
+    fn is_whole(request: &[u8]) -> bool {
+        let text = String::from_utf8_lossy(request).to_lowercase();
+        let Some((head, body)) = text.split_once("\r\n\r\n") else { return false };
+        let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+        body.len() == length.map_or(0, |length| length.parse().expect("a length"))
+    }
 
     #[tokio::test]
     async fn an_order_is_sent_whole_and_a_refusal_says_why() {
         let address: IpAddr = "127.77.0.9".parse().expect("an address");
-        let listener = tokio::net::TcpListener::bind((address, HTTP_PORT)).await.expect("a free port");
-        let answers = ["HTTP/1.1 200 OK\r\n\r\n[]", "HTTP/1.1 409 Conflict\r\n\r\nno quorum"];
-        let server = tokio::spawn(async move {
-            let mut seen = Vec::new();
-            for answer in answers {
-                let (mut stream, _) = listener.accept().await.expect("a connection");
-                let mut request = vec![0; 4_096];
-                let length = stream.read(&mut request).await.expect("a request");
-                seen.push(String::from_utf8_lossy(&request[..length]).into_owned());
-                stream.write_all(answer.as_bytes()).await.expect("sent");
-            }
-            seen
-        });
-        assert_eq!(post(address, "/api/v1/settings", "{\"a\":1}").await.as_deref(), Ok("[]"));
-        let refused = post(address, "/api/v1/settings", "{}").await.expect_err("a conflict");
+        let answers = vec![
+            "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n[]",
+            "HTTP/1.1 409 Conflict\r\ncontent-length: 9\r\n\r\nno quorum",
+            "HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\nready\n",
+            "HTTP/1.1 503 Service Unavailable\r\ncontent-length: 2\r\n\r\nno",
+            "SSH-2.0\r\n\r\n",
+        ];
+        let server = serve(address, answers).await;
+        assert_eq!(post(address, "/api/v1/settings", "{\"a\":1}").await.expect("an answer"), "[]");
+        let refused = post(address, "/api/v1/settings", "{}").await.expect_err("a conflict").to_string();
         assert!(refused.contains("409 Conflict no quorum"), "{refused}");
+        assert_eq!(get(address, "/health/ready").await.as_deref(), Some("ready\n"));
+        assert_eq!(get(address, "/health/ready").await, None, "only a good answer has a body");
+        assert_eq!(get(address, "/health/ready").await, None, "not HTTP");
         let seen = server.await.expect("no panic");
-        assert!(seen[0].starts_with("POST /api/v1/settings HTTP/1.1\r\n"), "{}", seen[0]);
-        assert!(seen[0].contains("Content-Length: 7\r\n") && seen[0].ends_with("\r\n\r\n{\"a\":1}"), "{}", seen[0]);
-    }
-
-    #[test]
-    fn only_a_good_answer_has_a_body() {
-        assert_eq!(body("HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\nready\n"), Some("ready\n"));
-        assert_eq!(body("HTTP/1.1 503 Service Unavailable\r\n\r\nno"), None);
-        assert_eq!(body("SSH-2.0"), None);
+        assert!(seen[0].starts_with("post /api/v1/settings http/1.1\r\n"), "{}", seen[0]);
+        assert!(seen[0].contains("content-type: application/json\r\n"), "{}", seen[0]);
+        assert!(seen[0].ends_with("\r\n\r\n{\"a\":1}"), "{}", seen[0]);
+        assert_eq!(get(address, "/health/ready").await, None, "nobody listens");
     }
 
     #[test]

@@ -167,9 +167,9 @@ impl NodeProcess {
         self.wait_for_end(crate::STOP_TIMEOUT).await
     }
 
-    async fn wait_for_end(&mut self, patience: Duration) -> Result<(), LocalError> {
+    async fn wait_for_end(&mut self, timeout: Duration) -> Result<(), LocalError> {
         const STEP: Duration = Duration::from_millis(10);
-        for _ in 0..=patience.as_millis() / STEP.as_millis() {
+        for _ in 0..=timeout.as_millis() / STEP.as_millis() {
             if !self.is_running() {
                 return Ok(());
             }

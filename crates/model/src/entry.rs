@@ -149,6 +149,18 @@ pub fn compact(value: &[u8], horizon: Horizon) -> Compaction {
     }
 }
 
+/// Whether nothing of a row lives from this second on, whoever reads it, until its key is written to again. What a partition header hides counts as living.
+pub fn is_dead(value: &[u8], now_s: u32) -> bool {
+    let dead = || row::LiveRow::new(value, now_s, row::NOTHING_DELETED)?.exists().map(|exists| !exists);
+    format(value) == Ok(FORMAT_ROW) && !row::is_plain(value) && dead().unwrap_or(false)
+}
+
+/// The longest time to live within a row, seconds; 0: none.
+pub fn longest_ttl_s(value: &[u8]) -> u32 {
+    let is_row = format(value) == Ok(FORMAT_ROW) && !row::is_plain(value);
+    if is_row { row::longest_ttl_s(value).unwrap_or(0) } else { 0 }
+}
+
 /// Whether a value is a partition header.
 pub fn is_header(value: &[u8]) -> bool {
     format(value) == Ok(FORMAT_DELETIONS)

@@ -59,6 +59,26 @@ pub fn is_plain(value: &[u8]) -> bool {
     value.first().is_some_and(|flags| flags & !row_flag::MARKER == FORMAT_ROW)
 }
 
+/// The longest time to live within a row, seconds; 0: none.
+pub(crate) fn longest_ttl_s(value: &[u8]) -> Result<u32, Malformed> {
+    let reader = RowReader::new(value)?;
+    let of_content = |content: &Content<'_>| match content {
+        Content::Value(_, Some(expiry)) | Content::Expired(expiry) => expiry.ttl_s,
+        _ => 0,
+    };
+    let mut longest_s = reader.marker().and_then(|marker| marker.expiry).map_or(0, |expiry| expiry.ttl_s);
+    for cell in reader.cells() {
+        let cell = cell?;
+        longest_s = longest_s.max(of_content(&cell.content));
+        if let Content::Complex(complex) = &cell.content {
+            for element in complex.elements() {
+                longest_s = longest_s.max(of_content(&element?.content));
+            }
+        }
+    }
+    Ok(longest_s)
+}
+
 /// Whether a row may hold what hides other data, or will.
 pub(crate) fn may_delete(value: &[u8]) -> bool {
     const DELETES: u8 = row_flag::DELETION | row_flag::EXPIRING | row_flag::TOMBSTONE;

@@ -43,11 +43,11 @@ impl Buffers {
         match &mut self.charge {
             Some(_) if wanted == 0 => self.charge = None,
             Some(charge) if charge.bytes() == wanted => {}
-            Some(charge) => charge.settle(wanted),
+            Some(charge) => charge.record(wanted),
             None if wanted == 0 => {}
             None => {
                 self.charge = self.account.charge(0).ok().map(|mut charge| {
-                    charge.settle(wanted);
+                    charge.record(wanted);
                     charge
                 })
             }

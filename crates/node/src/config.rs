@@ -256,12 +256,16 @@ pub struct StartOptions {
     #[arg(long, value_name = "PERCENT", default_value_t = 25)]
     pub space_amplification: i32,
 
-    /// Bloom filter bits per key.
-    #[arg(long, value_name = "BITS", default_value_t = 12.0)]
+    /// Block cache, memtables included; half of --memory-limit if not given.
+    #[arg(long, value_name = "SIZE")]
+    pub block_cache: Option<Size>,
+
+    /// Bits per key of filters, where a table does not say how accurate they are to be (bloom_filter_fp_chance): those of a Bloom filter that is as accurate.
+    #[arg(long, value_name = "BITS", default_value_t = 10.0)]
     pub bloom_bits: f64,
 
-    /// Data block size before compression.
-    #[arg(long, value_name = "SIZE", default_value = "4KiB")]
+    /// Data block size before compression, where a table does not say so (chunk_length_in_kb).
+    #[arg(long, value_name = "SIZE", default_value = "8KiB")]
     pub block_size: Size,
 
     /// Log that may have to be replayed at restart, over all tablets, before the oldest are flushed.
@@ -291,6 +295,14 @@ pub struct StartOptions {
     /// Threads that write to the log and apply; 0 is one per four processors that are its share.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub store_threads: usize,
+
+    /// Reads of one disk that run at a time, each on a thread of its own; 0 is sixteen for each serving thread, at least 32 and at most 256.
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=1024))]
+    pub disk_read_threads: u64,
+
+    /// Read data files past the system's page cache, where the file system can. Data is cached once, in what --memory-limit gives the block cache.
+    #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
+    pub direct_reads: bool,
 
     /// CQL connections at most.
     #[arg(long, value_name = "N", default_value_t = 20_000)]
@@ -344,6 +356,14 @@ impl StartOptions {
     /// How many threads serve clients and other nodes.
     pub(crate) fn serving_threads(&self) -> usize {
         if self.threads > 0 { self.threads as usize } else { self.processor_share() }
+    }
+
+    /// How many threads read from each disk.
+    pub(crate) fn disk_read_threads(&self) -> usize {
+        match self.disk_read_threads {
+            0 => (16 * self.serving_threads()).clamp(32, 256),
+            threads => threads as usize,
+        }
     }
 
     /// How many threads write to the log and apply.

@@ -52,6 +52,9 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const MAX_BODY_BYTES_BEFORE_LOGIN: usize = 64 << 10;
 /// So much is written before others have their turn: by a system call, or two, a fraction of a millisecond.
 const MAX_WRITTEN_AT_ONCE: usize = 512 << 10;
+/// What a connection does between two waits (one read, its replies, one write) is charged to its task as so many of the units that the runtime gives a task
+/// for one turn (128): after a few such rounds in a row others have their turn, and the system is asked what else is ready.
+const UNITS_PER_ROUND: usize = 32;
 /// Replies longer than this, together, are encoded where that holds nobody up.
 const LARGE_REPLY_BYTES: usize = 512 << 10;
 
@@ -89,6 +92,13 @@ pub(crate) enum Next {
     Register(EventSet),
     Run(Running),
     Close,
+}
+
+/// Charges the task for work that the runtime does not see. If its turn is over by that, others go first.
+pub(crate) async fn take_turn(units: usize) {
+    for _ in 0..units {
+        tokio::task::coop::consume_budget().await;
+    }
 }
 
 /// A client connection.
@@ -166,8 +176,9 @@ impl Connection {
             if !self.running.is_empty() {
                 self.gather_answers().await;
             }
-            if self.flush()? {
-                tokio::task::yield_now().await;
+            match self.flush()? {
+                true => tokio::task::yield_now().await,
+                false => take_turn(UNITS_PER_ROUND).await,
             }
             self.tell_buffers();
             if self.closing && self.outbound.is_empty() && self.running.is_empty() && !self.socket.has_unsent() {

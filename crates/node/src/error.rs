@@ -1,6 +1,7 @@
 //! Why a node does not start: one clear line for the operator each.
 
 use diorite_base::NodeId;
+use diorite_control::membership::ReplicationFactorDiffers;
 use diorite_storage::StorageError;
 use std::net::SocketAddr;
 use thiserror::Error;
@@ -60,4 +61,10 @@ pub enum StartError {
     /// The operating system refused something else.
     #[error("{0}: {1}")]
     System(&'static str, std::io::Error),
+}
+
+impl From<ReplicationFactorDiffers> for StartError {
+    fn from(ReplicationFactorDiffers { given, decided }: ReplicationFactorDiffers) -> Self {
+        Self::ReplicationFactor { given, decided }
+    }
 }

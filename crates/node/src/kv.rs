@@ -1,7 +1,7 @@
 //! The query layer's view of the cluster: tablets through the router, the catalog through its follower.
 
 use crate::aside::Aside;
-use crate::catalog::CatalogFollower;
+use crate::catalog::{CatalogFollower, as_mutation};
 use crate::route::{CatalogSource, Router};
 use diorite_base::mutation::Mutation;
 use diorite_base::write::{KvError, WriteReply, WriteSink};
@@ -39,6 +39,15 @@ impl Kv for NodeKv {
 
     fn get_now(&self, tablet: TabletId, key: &[u8]) -> Result<Now<Option<PinnedValue>>, KvError> {
         self.router.get_now(tablet, key)
+    }
+
+    async fn get(
+        &self,
+        tablet: TabletId,
+        key: Vec<u8>,
+        deadline_ns: Option<u64>,
+    ) -> Result<Option<Option<PinnedValue>>, KvError> {
+        self.router.get_here(tablet, key, deadline_ns).await
     }
 
     async fn fetch(&self, tablet: TabletId, request: Fetch) -> Result<Fetched, KvError> {
@@ -90,7 +99,8 @@ impl Kv for NodeKv {
     }
 
     async fn change_catalog(&self, command: &Command) -> Result<Vec<u8>, KvError> {
-        self.catalog.change(command).await
+        let mutation = self.aside.compute(|| as_mutation(command)).await?;
+        self.catalog.change_by(mutation).await
     }
 
     fn local_node(&self) -> NodeInfo {

@@ -10,6 +10,7 @@ mod buffers;
 mod catalog;
 mod config;
 mod connection;
+mod disk_reads;
 mod error;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
@@ -24,6 +25,7 @@ mod membership;
 mod metrics;
 mod observe;
 mod operate;
+mod pause;
 mod peers;
 mod requests;
 mod route;
@@ -31,6 +33,7 @@ mod semantics;
 mod server;
 mod shared;
 mod socket;
+mod table_options;
 mod timing;
 mod tls;
 

@@ -1,7 +1,7 @@
 //! What this process may use of the machine that it runs on, and the machine's clocks.
 
 use diorite_base::{Clock, SystemClock};
-pub(crate) use diorite_storage::lower_priority;
+pub(crate) use diorite_storage::run_at_lower_priority as lower_priority;
 use std::fs;
 use std::path::Path;
 

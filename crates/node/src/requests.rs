@@ -3,7 +3,7 @@
 //! Always true: what needs more than a few kilobytes is charged to the connection's account before it is allocated, and refused with a reason if it does not
 //! fit; before a client has logged in nothing but logging in costs more than its message. Left out: reading and writing ([`crate::connection`]).
 
-use crate::connection::{Answer, Next, Outcome};
+use crate::connection::{Answer, Next, Outcome, take_turn};
 use crate::login;
 use crate::shared::Shared;
 use crate::timing::{Taken, token_of};
@@ -184,9 +184,7 @@ const UNITS_PER_TURN: usize = 128;
 
 /// Charges the task of a connection for a request, by its length: what a client has sent together is not worked on in one go. Short ones cost nothing.
 async fn take_turns(bytes: usize) {
-    for _ in 0..(bytes / (BYTES_PER_TURN / UNITS_PER_TURN)).min(UNITS_PER_TURN) {
-        tokio::task::coop::consume_budget().await;
-    }
+    take_turn((bytes / (BYTES_PER_TURN / UNITS_PER_TURN)).min(UNITS_PER_TURN)).await;
 }
 
 #[cfg(test)]

@@ -29,6 +29,14 @@ impl ValueSemantics for RowSemantics {
         }
     }
 
+    fn is_dead(&self, value: &[u8], now_s: u32) -> bool {
+        entry::is_dead(value, now_s)
+    }
+
+    fn longest_ttl_s(&self, value: &[u8]) -> u32 {
+        entry::longest_ttl_s(value)
+    }
+
     fn awaits_time(&self, value: &[u8]) -> bool {
         entry::is_header(value) || !row::is_plain(value)
     }

@@ -4,18 +4,19 @@ use crate::aside::Aside;
 use crate::buffers::ALLOWANCE_BYTES;
 use crate::catalog::CatalogFollower;
 use crate::config::{DurabilityOption, StartOptions};
+use crate::disk_reads::DiskReads;
 use crate::error::StartError;
 use crate::kv::NodeKv;
 use crate::listener::{self, Door};
 use crate::logging::Logging;
 use crate::machine::MachineClock;
-use crate::membership::{self, Admission, Applicant, Arrivals, JOIN_PATIENCE, Joined, Membership, RoutedWriter};
+use crate::membership::{self, Admission, Applicant, Arrivals, JOIN_TIMEOUT, Joined, Membership, RoutedWriter};
 use crate::metrics::NodeMetrics;
 use crate::observe::Allocator;
 use crate::observe::own::Observed;
 use crate::observe::sampler;
 use crate::operate::{AnyNode, Operations, ReportOptions};
-use crate::route::{CatalogSource, RouteOptions, Router};
+use crate::route::{CatalogSource, RouteOptions, Router, Threads};
 use crate::semantics::RowSemantics;
 use crate::shared::{Access, ConnectionLimits, Shared as Connections};
 use crate::tls::Tls;
@@ -25,6 +26,7 @@ use diorite_base::account::Account;
 use diorite_base::random::{Random, SplitMix64};
 use diorite_base::{Clock, NodeId, TrustedClock};
 use diorite_cluster::catalog::NodeDescription;
+use diorite_control::membership::check_replication_factor;
 use diorite_query::kv::NodeInfo;
 use diorite_query::{EngineConfig, QueryEngine};
 use diorite_replica::{
@@ -58,6 +60,10 @@ const MUCH_OF_ACCOUNT: usize = 8;
 /// A second.
 const TICKS_AFTER_MUCH: u32 = 50;
 
+/// A serving thread that has more to do all the time looks after so many turns of tasks what sockets have become ready: a turn of a connection may take a
+/// millisecond, and its next requests wait as long as those of others.
+const TURNS_PER_LOOK: u32 = 16;
+
 /// The first node's id in the groups it is a member of, until the catalog numbers nodes.
 const FIRST_NODE: u64 = 1;
 
@@ -73,6 +79,7 @@ pub fn run(options: StartOptions, allocator: Allocator) -> Result<(), StartError
     raise_file_limit();
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     runtime.enable_all().thread_name("cql").max_blocking_threads(128).worker_threads(options.serving_threads());
+    runtime.event_interval(TURNS_PER_LOOK);
     let runtime = runtime.build().map_err(|error| StartError::System("cannot start the runtime", error))?;
     runtime.block_on(serve(options, logging, allocator))
 }
@@ -320,7 +327,7 @@ async fn belong(
     let description = membership::describe(options, host).await?;
     let advertise = description.node_address();
     let max_clock_skew = Duration::from_millis(options.max_clock_skew);
-    let applicant = Applicant { bind: options.listen, advertise, max_clock_skew, patience: JOIN_PATIENCE };
+    let applicant = Applicant { bind: options.listen, advertise, max_clock_skew, timeout: JOIN_TIMEOUT };
     let joined = match &known {
         None if !options.join.is_empty() => {
             Some(membership::join(applicant, &options.join, description.clone(), options.rf, clock).await?)
@@ -376,11 +383,12 @@ async fn start_node(
     let sending = Arc::clone(&transport) as Arc<dyn Transport>;
     let store = Arc::new(start_store(options, directories, &identity, clock, &sending)?);
     store.set_scrub_days(options.scrub_days);
-    let catalog = CatalogFollower::open(&store, node)?;
-    membership::check_replication_factor(&catalog.current(), options.rf)?;
+    let catalog = CatalogFollower::open(&store, node, clock)?;
+    check_replication_factor(&catalog.current(), options.rf)?;
     let source = Arc::clone(&catalog) as Arc<dyn CatalogSource>;
     let aside = Arc::new(Aside::new(options.serving_threads())?);
-    let route = (route_options(options), Arc::clone(&aside));
+    let disk = Arc::new(DiskReads::new(options.data_dir.len(), options.disk_read_threads())?);
+    let route = (route_options(options), Threads { disk, aside: Arc::clone(&aside) });
     let router = Router::new(node, Arc::clone(&store), sending, source, Arc::clone(clock), route);
     store.set_reroute(Arc::clone(&router) as Arc<dyn Reroute>);
     tokio::spawn(Arc::clone(&router).run_timer());
@@ -422,7 +430,7 @@ async fn start_node(
     tokio::spawn(Arc::clone(&membership).follow());
     tokio::spawn(operations.run());
     match &joined {
-        Some(joined) => membership.taken_in(joined).await?,
+        Some(joined) => membership.joined(joined).await?,
         None => membership.caught_up().await?,
     }
     let node = node_info(options, &identity);
@@ -468,6 +476,10 @@ fn start_store(
 ) -> Result<Store, StartError> {
     let memory_bytes = options.memory_limit_bytes();
     let replay_bytes = options.replay_limit.0.min(memory_bytes / 4).max(16 << 20);
+    let mut for_memory = StorageOptions::for_memory(memory_bytes, machine::processors());
+    if let Some(cache) = options.block_cache {
+        for_memory.set_cache(cache.0);
+    }
     let storage = StorageOptions {
         // With less, the files that come between two looks at what can be given back would fill the log, and members that lag a little lose what they lack.
         log_bytes: (2 * replay_bytes).max(128 << 20),
@@ -475,7 +487,8 @@ fn start_store(
         space_amplification_percent: options.space_amplification,
         bloom_bits: options.bloom_bits,
         block_bytes: options.block_size.0 as usize,
-        ..StorageOptions::for_memory(memory_bytes, machine::processors())
+        direct_reads: reads_directly(options, &directories),
+        ..for_memory
     };
     let store = StoreOptions {
         node: identity.node,
@@ -492,6 +505,20 @@ fn start_store(
     };
     let shared = Shared::new(storage, Arc::new(RowSemantics))?;
     Ok(Store::start(store, shared, directories, Arc::clone(clock), Arc::clone(transport))?)
+}
+
+/// Whether data files are read past the page cache: if that is wanted, and all disks can do it.
+fn reads_directly(options: &StartOptions, directories: &[DataDirectory]) -> bool {
+    let unable = directories.iter().find(|directory| !directory.reads_directly());
+    if let Some(directory) = unable.filter(|_| options.direct_reads) {
+        let path = directory.path().display().to_string();
+        tracing::warn!(
+            event = "disk",
+            path,
+            "the file system has no direct reads: data is read through the page cache"
+        );
+    }
+    options.direct_reads && unable.is_none()
 }
 
 fn node_info(options: &StartOptions, identity: &Identity) -> NodeInfo {

@@ -21,7 +21,7 @@ use crate::exec::keys::written_count;
 use crate::exec::modify::{Defaults, TablePart, Writes};
 use crate::exec::parts::{Failure, Means, Progress};
 use crate::exec::select::{PageRequest, Read};
-use crate::exec::source::Source;
+use crate::exec::source::{Entries, Source};
 use crate::exec::write::{explicit_timestamp, pack_virtual_rows};
 use crate::functions::{Environment, UuidSource};
 use crate::kv::Kv;
@@ -101,6 +101,11 @@ pub struct OwnedRequest {
 }
 
 impl OwnedRequest {
+    /// It as a message.
+    pub(crate) fn envelope(&self) -> Envelope<'_> {
+        Envelope { version: self.version, flags: self.flags, stream: 0, opcode: self.opcode, body: &self.body }
+    }
+
     /// Has it end when the statement says that it should, at the latest.
     fn end_in_time(&self, planned: &Planned, bound: &Bound<'_>) -> Result<(), CqlError> {
         let timeout_ns = planned.timeout.as_ref().map(|timeout| timeout.ns(bound)).transpose()?.flatten();
@@ -125,7 +130,7 @@ pub struct Reply {
 }
 
 impl Reply {
-    fn plain(response: Response) -> Self {
+    pub(crate) fn plain(response: Response) -> Self {
         Self {
             response,
             warnings: Vec::new(),
@@ -249,6 +254,10 @@ impl<K: Kv> QueryEngine<K> {
             let budget = &request.budget;
             let work = async {
                 let running = engine.begin(&request, progress.clone());
+                // A single row, which holds less than a request may gather in its turn.
+                if let Some(reply) = engine.read_row(&session, &request, &mut note, &running).await {
+                    return Ok(reply);
+                }
                 let mut turn = std::pin::pin!(turn);
                 let _turn = match poll_immediate(turn.as_mut()).await {
                     Some(turn) => turn,
@@ -314,13 +323,7 @@ impl<K: Kv> QueryEngine<K> {
         note: &mut Note,
         running: &Running,
     ) -> Result<Reply, CqlError> {
-        let envelope = Envelope {
-            version: request.version,
-            flags: request.flags,
-            stream: 0,
-            opcode: request.opcode,
-            body: &request.body,
-        };
+        let envelope = request.envelope();
         let message = self.work(request.body.len(), || Message::decode(&envelope)).await?;
         let asked_by = |parameters: &QueryParameters<'_>| (parameters.consistency, parameters.serial_consistency);
         let (outcome, (asked, serial)) = match message.request {
@@ -582,10 +585,13 @@ impl<K: Kv> QueryEngine<K> {
                 }
                 self.write(gather, &plans, write_type, means).await
             }
-            Plan::Use(name) => self.define(session, keyspace, &Statement::Use(name.clone())).await,
+            Plan::Use(name) => self.define(session, keyspace, &Statement::Use(name.clone()), &run.request.budget).await,
             Plan::Definition(statement) => {
-                run.request.budget.end_never();
-                self.define(session, keyspace, statement).await
+                // What has changed the catalog is told so, however long that took.
+                if !matches!(statement, Statement::Describe(_)) {
+                    run.request.budget.end_never();
+                }
+                self.define(session, keyspace, statement, &run.request.budget).await
             }
         }
     }
@@ -595,13 +601,14 @@ impl<K: Kv> QueryEngine<K> {
         session: &Session,
         keyspace: Option<&str>,
         statement: &Statement,
+        budget: &Budget,
     ) -> Result<Reply, CqlError> {
         if auth::handles(statement) {
             return auth::execute(&*self.kv, session, keyspace, statement).await.map(Reply::plain);
         }
         auth::check_definition(&self.kv.catalog(), session, keyspace, statement)?;
         let defaults = ddl::Defaults { shards_per_node: self.config.shards_per_node };
-        let (response, warnings) = ddl::execute(&*self.kv, defaults, keyspace, statement).await?;
+        let (response, warnings) = ddl::execute(&*self.kv, defaults, keyspace, statement, budget).await?;
         if let Response::SetKeyspace(name) = &response {
             session.set_keyspace(name);
         }
@@ -644,9 +651,7 @@ impl<K: Kv> QueryEngine<K> {
             max_bytes: self.config.page_bytes,
         };
         if plan.table.source() == table::Source::Virtual {
-            let definition = plan.table.table();
-            let rows = system::rows(&*self.kv, &definition.keyspace, &definition.name);
-            let source = Source::<K>::Memory(pack_virtual_rows(&plan.table, &rows)?);
+            let source = Source::Memory { kv: &*self.kv, entries: self.virtual_rows(plan, bound).await? };
             let tablets = &[TabletRange { tablet: TabletId(0), first_token: i64::MIN }];
             return Read { plan, bound, source: &source, tablets }.execute(page).await;
         }
@@ -663,6 +668,17 @@ impl<K: Kv> QueryEngine<K> {
                 return outcome;
             }
         }
+    }
+
+    /// The rows of a system table, packed.
+    async fn virtual_rows(&self, plan: &SelectPlan, bound: &Bound<'_>) -> Result<Entries, CqlError> {
+        let definition = plan.table.table();
+        let source = system::Source::new(&*self.kv);
+        let pack = || {
+            let rows = source.rows(&definition.keyspace, &definition.name, bound.environment.budget)?;
+            pack_virtual_rows(&plan.table, &rows)
+        };
+        if system::is_short(&definition.keyspace) { pack() } else { self.kv.run_long(pack).await }
     }
 
     async fn batch(
@@ -791,7 +807,7 @@ impl<K: Kv> QueryEngine<K> {
     }
 
     /// It is known what a request carries out.
-    fn name(&self, note: &mut Note, running: &Running, statement: Arc<StatementActivity>) {
+    pub(crate) fn name(&self, note: &mut Note, running: &Running, statement: Arc<StatementActivity>) {
         note.statement = Some(Arc::clone(&statement));
         running.name(statement);
     }

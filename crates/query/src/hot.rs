@@ -7,8 +7,8 @@
 //! Always true: no lock is shared between connections, nothing is allocated but the mutation; what is sent is byte for byte what the general
 //! way would send. Left out: everything else.
 
-use crate::activity::Slot;
-use crate::engine::QueryEngine;
+use crate::activity::{Note, Operation, Running, Slot};
+use crate::engine::{OwnedRequest, QueryEngine, Reply};
 use crate::exec::evaluate::now_seconds;
 use crate::exec::select::tablet_of;
 use crate::exec::write::{Timing, expiry, explicit_timestamp, pack_row};
@@ -26,7 +26,8 @@ use diorite_base::TabletId;
 use diorite_base::mutation::{Mutation, OperationKind};
 use diorite_cluster::catalog::Catalog;
 use diorite_cql::protocol::response::{ReplyHead, encode_error};
-use diorite_cql::protocol::{Execute, RowsWriter, Value, Version, WriteType};
+use diorite_cql::protocol::rows::{put_cell, put_null};
+use diorite_cql::protocol::{Execute, Message, Request, Response, Rows, RowsWriter, Value, Version, WriteType};
 use diorite_model::deletions::Deletions;
 use diorite_model::key;
 use diorite_model::row::{LiveContent, LiveRow, NOTHING_DELETED, UNSTAMPED, is_plain};
@@ -300,7 +301,10 @@ impl<K: Kv> QueryEngine<K> {
                 let mut rows = RowsWriter::begin(out, &head, metadata, send, None);
                 let mut is_there = false;
                 if let Some((value, deleted_us)) = &row {
-                    is_there = self.put_row(plan, &columns, value, *deleted_us, &mut scratch.value, &mut rows)?;
+                    is_there = self.put_row(plan, &columns, value, *deleted_us, &mut scratch.value, rows.cells())?;
+                }
+                if is_there {
+                    rows.end_row();
                 }
                 rows.finish();
                 Ok(ExecuteNow::Replied { slot: statement.activity.slot(), rows: u64::from(is_there) })
@@ -348,7 +352,7 @@ impl<K: Kv> QueryEngine<K> {
         Ok(Some((value, deleted_us)))
     }
 
-    /// Appends the row, if it is there.
+    /// Appends the cells of the row, if it is there.
     #[inline]
     fn put_row(
         &self,
@@ -357,7 +361,7 @@ impl<K: Kv> QueryEngine<K> {
         value: &[u8],
         deleted_us: i64,
         scratch: &mut Vec<u8>,
-        rows: &mut RowsWriter<'_>,
+        out: &mut Vec<u8>,
     ) -> Result<bool, Declined> {
         // The time matters only to rows with something that expires or is deleted.
         let now_s = if is_plain(value) { 0 } else { now_seconds(self.kv.now_us()) };
@@ -373,7 +377,7 @@ impl<K: Kv> QueryEngine<K> {
         let mut last_id = None;
         for &at in selected {
             if at < table.key_columns() {
-                rows.put_cell(columns[at]);
+                put_cell(out, columns[at]);
                 continue;
             }
             let column = table.column(at);
@@ -389,10 +393,68 @@ impl<K: Kv> QueryEngine<K> {
             } else {
                 row.cell(column.id).map_err(|_| Declined)?
             };
-            put_content(content.map(|cell| cell.content), &column.data_type, scratch, rows)?;
+            put_content(content.map(|cell| cell.content), &column.data_type, scratch, out)?;
         }
-        rows.end_row();
         Ok(true)
+    }
+
+    /// The reply to a point read that was declined because its row is not in memory: reads the row from disk. `None`: nothing has been done, and the request has to
+    /// take the general way.
+    pub(crate) async fn read_row(
+        &self,
+        session: &Session,
+        request: &OwnedRequest,
+        note: &mut Note,
+        running: &Running,
+    ) -> Option<Reply> {
+        if !request.needs_disk {
+            return None;
+        }
+        let Request::Execute(execute) = Message::decode(&request.envelope()).ok()?.request else { return None };
+        let statement = self.prepared.get(execute.id)?;
+        let current = statement.current.load_full();
+        let (hot, resolved) = (current.planned.hot.as_ref()?, current.resolved.as_ref()?);
+        let Plan::Select(plan) = &current.planned.plan else { return None };
+        // As before it was declined, but for what has changed since.
+        let is_current = resolved.catalog_version == self.kv.catalog_version();
+        let is_allowed =
+            session.is_trusted(resolved.catalog_version) || is_approved(session, &current.planned, resolved);
+        let parameters = &execute.parameters;
+        let misleads = statement.would_mislead(request.version, parameters.skip_metadata);
+        let count = parameters.values.len();
+        let fits = count == current.planned.marker_count && count <= MAX_VALUES;
+        if !is_current || !is_allowed || misleads || !fits || current.planned.timeout.is_some() {
+            return None;
+        }
+        let mut columns: [&[u8]; MAX_KEY_COLUMNS] = [&[]; MAX_KEY_COLUMNS];
+        let mut key = Vec::new();
+        let tablet = {
+            let mut values = [Value::Unset; MAX_VALUES];
+            values.iter_mut().zip(parameters.values.iter()).for_each(|(slot, value)| *slot = value);
+            let (token, _) = hot.key(&plan.table, &values[..count], &mut columns, &mut key).ok()?;
+            tablet_of(&resolved.entry.tablets, token)
+        };
+        note.operation = Operation::Read;
+        self.name(note, running, Arc::clone(&statement.activity));
+        // The general way knows all errors.
+        let row = self.kv.get(tablet, key, request.budget.deadline()).await.ok().flatten()?;
+        // The flags after the row, as in `read_now`; with them raised, row and header are read at one moment elsewhere.
+        if self.kv.flags(tablet).ok()? & PARTITION_DELETIONS != 0 {
+            return None;
+        }
+        let mut rows = Rows::new(Arc::clone(&plan.selection.metadata));
+        if let Some(value) = &row {
+            if value.len() > MAX_ROW_BYTES || request.budget.take(2 * value.len()).is_err() {
+                return None;
+            }
+            let is_there = self.put_row(plan, &columns, value, NOTHING_DELETED, &mut Vec::new(), &mut rows.body);
+            rows.row_count = u32::from(is_there.ok()?);
+        }
+        Some(Reply {
+            skip_metadata: parameters.skip_metadata && statement.may_skip_metadata(request.version),
+            known_metadata_id: execute.result_metadata_id.map(<[u8]>::to_vec),
+            ..Reply::plain(Response::Rows(rows))
+        })
     }
 
     #[allow(clippy::too_many_arguments, reason = "as for `run_hot`")]
@@ -480,16 +542,16 @@ fn put_content(
     content: Option<LiveContent<'_>>,
     data_type: &CqlType,
     scratch: &mut Vec<u8>,
-    rows: &mut RowsWriter<'_>,
+    out: &mut Vec<u8>,
 ) -> Result<(), Declined> {
     match content {
-        None => rows.put_null(),
-        Some(LiveContent::Value(bytes)) => rows.put_cell(bytes),
-        Some(LiveContent::Counter(sum)) => rows.put_cell(&sum.to_be_bytes()),
+        None => put_null(out),
+        Some(LiveContent::Value(bytes)) => put_cell(out, bytes),
+        Some(LiveContent::Counter(sum)) => put_cell(out, &sum.to_be_bytes()),
         Some(LiveContent::Complex(complex)) => {
             scratch.clear();
             complex.assemble(data_type, scratch).map_err(|_| Declined)?;
-            rows.put_cell(scratch);
+            put_cell(out, scratch);
         }
     }
     Ok(())

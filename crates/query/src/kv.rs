@@ -136,6 +136,17 @@ pub trait Kv: Send + Sync + 'static {
     /// Reads one key if that needs no waiting.
     fn get_now(&self, tablet: TabletId, key: &[u8]) -> Result<Now<Option<Self::Pinned>>, KvError>;
 
+    /// Reads one key of a tablet that this node leads, from disk if need be. `None`: it is led elsewhere, or not known to be led here. A read that waits longer than until
+    /// `deadline_ns`, if that is given, need not be begun.
+    fn get(
+        &self,
+        _tablet: TabletId,
+        _key: Vec<u8>,
+        _deadline_ns: Option<u64>,
+    ) -> impl Future<Output = Result<Option<Option<Self::Pinned>>, KvError>> + Send {
+        async { Ok(None) }
+    }
+
     /// Reads, wherever the tablet is led and from disk if need be. Requests for other nodes leave together at the next [`Kv::kick`].
     fn fetch(&self, tablet: TabletId, request: Fetch) -> impl Future<Output = Result<Fetched, KvError>> + Send;
 

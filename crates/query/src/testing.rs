@@ -127,7 +127,15 @@ impl Database {
 
     /// Sends a request the general way.
     pub fn send(&self, request: &ClientRequest<'_>) -> Result<ClientResponse, CqlError> {
-        let reply = self.reply(request)?;
+        self.decoded(self.reply(request)?)
+    }
+
+    /// Sends a request that the short way has declined because its row is not in memory.
+    pub fn send_to_disk(&self, request: &ClientRequest<'_>) -> Result<ClientResponse, CqlError> {
+        self.decoded(self.answer(request, true)?)
+    }
+
+    fn decoded(&self, reply: Reply) -> Result<ClientResponse, CqlError> {
         let mut out = Vec::new();
         reply.encode(&mut out, &ReplyHead::new(self.version, 7));
         Ok(decode_response(&envelope(&out)).unwrap().response)
@@ -135,6 +143,10 @@ impl Database {
 
     /// The answer to a request that goes the general way, before it is encoded.
     pub fn reply(&self, request: &ClientRequest<'_>) -> Result<Reply, CqlError> {
+        self.answer(request, false)
+    }
+
+    fn answer(&self, request: &ClientRequest<'_>, needs_disk: bool) -> Result<Reply, CqlError> {
         let mut bytes = Vec::new();
         encode_request(&mut bytes, &RequestHead::new(self.version, 7), request);
         let request = envelope(&bytes);
@@ -143,7 +155,7 @@ impl Database {
             version: request.version,
             flags: request.flags,
             body: request.body.to_vec(),
-            needs_disk: false,
+            needs_disk,
             client: None,
             arrived_ns: 0,
             budget: Arc::clone(&self.budget),
@@ -204,13 +216,14 @@ impl Database {
         }
     }
 
-    /// Executes a prepared statement both ways where that is harmless, and compares.
+    /// Executes a prepared statement all ways where that is harmless, and compares.
     pub fn execute(&self, prepared: &ClientPrepared, values: &[Value<'_>]) -> Result<ClientResponse, CqlError> {
         let request = self.execute_request(prepared, values, false);
         match self.execute_now(&request) {
             Some(now) => {
                 if let Ok(ClientResponse::Rows(_)) = &now {
                     assert_eq!(now, self.send(&request), "both ways give the same");
+                    assert_eq!(now, self.send_to_disk(&request), "so does the way by the disk");
                 }
                 now
             }

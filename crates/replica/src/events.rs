@@ -82,6 +82,8 @@ pub enum TabletEventKind {
         /// Bytes that were copied.
         bytes: u64,
     },
+    /// It was opened again, as its table has other options.
+    Renewed,
     /// It was split: it is sealed.
     Split {
         /// The tablets that take its place.
@@ -136,6 +138,7 @@ impl fmt::Display for TabletEventKind {
             Self::CopyTaken { from, bytes } => write!(f, "took a copy of {bytes} bytes from node {}", from.0),
             Self::CopySent { to, bytes } => write!(f, "sent {bytes} bytes of a copy to node {}", to.0),
             Self::MovedToDisk { path, bytes } => write!(f, "moved to {path}, {bytes} bytes"),
+            Self::Renewed => f.write_str("opened again with other table options"),
             Self::Split { children: [first, second] } => write!(f, "was split into {first} and {second}"),
             Self::Failed { reason } => write!(f, "stopped: {reason}"),
         }

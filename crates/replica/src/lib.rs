@@ -55,6 +55,7 @@ pub use peers::clocks::CLOCK_LIMIT_US;
 pub use peers::liveness::{LEAVING, Liveness, PeerListener};
 #[doc(hidden)]
 pub use planted::Planted;
+pub use runtime::compaction::CompactionStatus;
 pub use runtime::core::{Core, Input, TICK_NS};
 pub use runtime::scrub::ScrubStatus;
 pub use runtime::store::Store;

@@ -24,7 +24,7 @@ use diorite_base::write::{Completion, KvError, WriteReply, WriteSink};
 use diorite_base::{Clock, GroupId, Horizon, NodeId, SystemClock, TabletId};
 use diorite_rpc::{NoTransport, Transport};
 use diorite_storage::{
-    CompactionStyle, CompactionVerdict, DataDirectory, Shared, StorageOptions, UNKNOWN_GRACE_S, ValueSemantics, Values,
+    CompactionVerdict, DataDirectory, Shared, StorageOptions, TableOptions, UNKNOWN_GRACE_S, ValueSemantics, Values,
 };
 use std::path::Path;
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -199,7 +199,7 @@ fn plain(tablet: u64) -> OpenTablet {
         members: Members::default(),
         floor: None,
         values: Values::Rows,
-        compaction: CompactionStyle::SizeTiered,
+        options: TableOptions::default(),
         on_loaded: None,
     }
 }

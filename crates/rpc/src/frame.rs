@@ -70,7 +70,7 @@ impl Incoming {
         Some(head)
     }
 
-    /// Hands over every complete frame, in order; returns how many bodies and bytes (with headers) that were.
+    /// Passes on every complete frame, in order; returns how many bodies and bytes (with headers) that were.
     pub(crate) fn each_frame(&mut self, mut take: impl FnMut(&[u8])) -> Result<(u64, u64), BadFrame> {
         let (mut frames, mut used) = (0, 0);
         while let Some(body) = complete(&self.buffer[used..], self.max_bytes)? {

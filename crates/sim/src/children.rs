@@ -1,62 +1,70 @@
 //! What a simulated node does when a tablet is split: `diorite_replica`'s store does the same with files and a thread of its own, and shares what is written to
 //! the log, and what is removed from the data.
 
-use crate::engine::SimEngine;
-use crate::node::{Node, Setting};
-use crate::placement::Merge;
+use crate::life::members;
+use crate::node::Node;
+use crate::setting::Setting;
 use diorite_base::{GroupId, TabletId};
-use diorite_raft::ConfState;
+use diorite_control::follower::{ChildOpening, Opening, child_opening};
+use diorite_control::replicas::Members as Wanted;
+use diorite_raft::{ConfState, LogPosition};
 use diorite_replica::{SplitMark, begin_as_copy, begin_from_log};
 use diorite_storage::{Log, LogRecords, MemoryRecords, TabletData};
 use std::sync::Arc;
 
 impl Node {
-    /// Whether it has heard that the tablet is to be split, or was.
-    pub fn knows_split(&self, tablet: TabletId) -> bool {
-        self.heard.get(&tablet).is_some_and(|placement| placement.split.is_some())
-    }
-
-    /// Whether it has heard that the tablet is to be taken in by another.
-    pub fn knows_merge(&self, tablet: TabletId) -> bool {
-        self.heard.get(&tablet).is_some_and(|placement| matches!(placement.merge, Some(Merge::Into(_))))
-    }
-
-    /// Makes the children's data as of now, if the tablet is here, is to be split and was not yet.
-    pub fn prepare(&mut self, parent: TabletId) {
-        let Some(life) = &self.life else { return };
-        let planned = self.heard.get(&parent).and_then(|placement| placement.split.as_ref());
-        let (Some(handle), Some(planned)) = (life.handles.get(&parent), planned) else { return };
-        if handle.split().is_some() {
-            return;
-        }
-        let Ok(held) = handle.data().applied_state() else { return };
-        handle.keep_for_children(held.index + 1);
-        for child in planned.split.children {
-            let is_prepared = self.disk.prepared.get(&child).is_some_and(|(life, _)| *life == self.lives);
-            if !self.disk.is_logged(child) && !is_prepared {
-                self.disk.prepared.insert(child, (self.lives, Arc::new(handle.data().checkpoint())));
+    /// How the child tablets of a tablet are opened here; none: the node does not know yet.
+    fn child_openings(&self, parent: TabletId, children: [TabletId; 2]) -> Option<Vec<Opening>> {
+        let life = self.life.as_ref()?;
+        let (served, newest) = (Arc::clone(life.served()), life.newest());
+        let mut openings = Vec::new();
+        for child in children {
+            match child_opening(&served, &newest, self.id, parent, child) {
+                ChildOpening::As(opening) => openings.push(*opening),
+                ChildOpening::Never => {}
+                ChildOpening::NotYet => return None,
             }
         }
+        Some(openings)
     }
 
-    /// Makes the children of a tablet that was split here, and opens them. Returns whether that is to be tried again: the node does not know of them yet.
+    /// Makes the data of a tablet's child tablets as of now, if the tablet is here, is to be split and was not yet. Returns whether that is to be tried again: the node does not
+    /// know of them yet.
+    pub fn prepare(&mut self, parent: TabletId) -> bool {
+        let Some(life) = &self.life else { return false };
+        let split = life.newest().placement(parent).and_then(|placement| placement.split);
+        let (Some(handle), Some(split)) = (life.handles.get(&parent).cloned(), split) else { return false };
+        let Some(children) = self.child_openings(parent, split.children) else { return true };
+        if handle.split().is_none()
+            && let Ok(held) = handle.data().applied_state()
+        {
+            handle.keep_for_children(held.index + 1);
+            for child in children.into_iter().map(|opening| opening.tablet) {
+                let is_prepared = self.disk.prepared.get(&child).is_some_and(|(life, _)| *life == self.lives);
+                if !self.disk.is_logged(child) && !is_prepared {
+                    self.disk.prepared.insert(child, (self.lives, Arc::new(handle.data().checkpoint())));
+                }
+            }
+        }
+        if let Some(life) = &mut self.life {
+            life.prepared.insert(parent);
+        }
+        false
+    }
+
+    /// Makes the child tablets of a tablet that was split here, and opens them. Returns whether that is to be tried again: the node does not know of them yet.
     pub fn make_children(&mut self, setting: &Setting, mark: &SplitMark) -> bool {
         let Some(life) = &self.life else { return false };
-        let Some(handle) = life.handles.get(&mark.parent) else { return false };
-        if !self.knows_split(mark.parent) {
-            return true;
-        }
+        let Some(handle) = life.handles.get(&mark.parent).cloned() else { return false };
+        let Some(children) = self.child_openings(mark.parent, mark.split.children) else { return true };
         handle.keep_for_children(u64::MAX);
         let mut records = MemoryRecords::default();
-        // One that has moved away since is no concern of this node's.
-        let is_here = |child: &TabletId| self.heard.get(child).is_none_or(|placement| placement.is_on(self.id));
-        let children: Vec<TabletId> = mark.split.children.into_iter().filter(is_here).collect();
-        for child in children.iter().copied() {
-            if self.disk.is_logged(child) {
+        for Opening { tablet, placement, .. } in &children {
+            if self.disk.is_logged(*tablet) {
                 continue;
             }
-            let group = GroupId::from(child);
-            let usable = self.disk.prepared.remove(&child).filter(|(number, _)| *number == self.lives);
+            let group = GroupId::from(*tablet);
+            let usable = self.disk.prepared.remove(tablet).filter(|(number, _)| *number == self.lives);
             let added = usable.filter(|(_, data)| {
                 let held = data.applied_state().unwrap_or_default();
                 let reader = life.log.reader(GroupId::from(mark.parent));
@@ -71,31 +79,48 @@ impl Node {
                     Arc::new(handle.data().checkpoint())
                 }
             };
-            self.disk.tablets.insert(child, data);
-            let voters = setting.founders[&child].iter().map(|node| node.0).collect();
+            self.disk.tablets.insert(*tablet, data);
+            let voters = placement.founders.iter().map(|node| node.0).collect();
             let noted = records.set_conf_state(group, &ConfState { voters, ..ConfState::default() });
             assert!(noted.is_ok(), "memory takes everything");
         }
         if !records.is_empty() && life.log.write(&mut records, true).is_err() {
             return false;
         }
-        for child in children {
-            let placement = self.heard.get(&child).unwrap_or(&self.heard[&mark.parent]);
-            let members = placement.members.clone();
-            let Some(life) = &mut self.life else { return false };
-            if life.handles.contains_key(&child) {
-                life.core().set_members(child, members.clone());
-            } else if self.disk.found(&life.log, child, &setting.founders[&child], None) {
-                life.open(child, members.clone(), &self.disk.tablets[&child]);
+        for opening in children {
+            self.open(&opening);
+            if let Some(life) = &mut self.life {
+                life.prepared.remove(&mark.parent);
+                life.core().announce_opened(opening.tablet);
             }
-            life.core().announce_opened(child);
         }
         false
     }
-}
 
-/// Removes what is not the tablet's own, if its data was made of its parent's.
-pub fn keep_own(tablet: TabletId, data: &Arc<diorite_storage::MemoryTablet>) {
-    let kept = diorite_replica::keep_own::<SimEngine>(tablet, data);
-    assert!(kept.is_ok(), "memory takes everything");
+    /// Opens a replica, unless it is open: then it hears which members are wanted.
+    pub fn open(&mut self, opening: &Opening) {
+        let Some(life) = &mut self.life else { return };
+        let (tablet, placement) = (opening.tablet, &opening.placement);
+        let wanted = members(Wanted::of(placement));
+        let floor = placement.origin.map(|origin| LogPosition::new(origin.index, origin.term));
+        if life.handles.contains_key(&tablet) {
+            life.core().set_members(tablet, wanted);
+        } else if self.disk.create(&life.log, tablet, &placement.founders, floor) {
+            life.open(tablet, wanted, &self.disk.tablets[&tablet]);
+        }
+    }
+
+    /// Closes a replica and removes its data. Returns whether it was open.
+    pub fn close(&mut self, tablet: TabletId) -> bool {
+        let Some(life) = &mut self.life else { return false };
+        if life.handles.remove(&tablet).is_none() {
+            self.disk.prepared.remove(&tablet);
+            return false;
+        }
+        // Otherwise the power is gone, and the next start sees to it.
+        if life.core().close(tablet).is_ok() {
+            self.disk.remove(tablet);
+        }
+        true
+    }
 }

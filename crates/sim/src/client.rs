@@ -8,7 +8,7 @@ use crate::checkers::acknowledged::{Counter, Losses};
 use crate::clock::TrueTime;
 use crate::dice::Dice;
 use crate::program::{self, Value, Verdict};
-use crate::splits::{KeyRange, SECOND_INSERTS};
+use crate::ranges::{COUNTER, KeyRange, SECOND_INSERTS};
 use diorite_base::mutation::Mutation;
 use diorite_base::write::{KvError, WriteReply};
 use diorite_base::{NodeId, TabletId};
@@ -18,9 +18,6 @@ use std::sync::Arc;
 
 /// Registers per tablet.
 pub const REGISTERS: u64 = 2;
-
-/// The key of a tablet's counter.
-pub const COUNTER: u64 = 900;
 
 /// Keys from here on are inserted once.
 pub const INSERTS: u64 = 1_000;

@@ -3,35 +3,46 @@
 //! Always true: between two events nothing happens; an event's effects are events. What a paused process would do waits until it runs again,
 //! in order. All decisions come from the seed, so that the same seed is the same run.
 
+mod ddl;
+mod duties;
+mod errands;
+mod faults;
+mod follow;
+mod joins;
+mod merging;
+mod operators;
+mod process;
+mod requests;
+
 use crate::checkers::acknowledged::Losses;
 use crate::checkers::replicas::Replicas;
 use crate::checkers::{Finding, leaseholder};
 use crate::client::{Answer, Asked, Clients};
 use crate::clock::TrueTime;
 use crate::dice::Dice;
-use crate::merges::{MergeEvent, Merges};
+use crate::drives::Drives;
+use crate::errands::{ErrandEvent, Errands};
+use crate::joins::JoinEvent;
 use crate::nemesis::{Fault, Nemesis};
 use crate::network::{Network, Parcel};
-use crate::node::{Node, Quirks, Setting};
-use crate::placement::{self, Placement};
-use crate::process::Step;
+use crate::node::Node;
+use crate::operators::{OperatorEvent, Operators, plain_tables};
+use crate::options::{Options, Planting};
 use crate::queue::EventQueue;
+use crate::ranges::{KeyRange, Ranges};
 use crate::rows::{RowClients, RowEvent, RowWorld};
-use crate::run::{Options, Planting};
-use crate::scenario::Scenario;
-use crate::splits::{KeyRange, SplitEvent, Splits};
+use crate::scenario::{CALM, Scenario};
+use crate::schema::{DdlEvent, Schema};
+use crate::setting::{Joined, Setting};
+use crate::step::{Duty, Step};
 use crate::trace::Trace;
-use diorite_base::{NodeId, TabletId};
+use diorite_base::{NodeId, TableId, TabletId};
+use diorite_control::report::Report;
+use diorite_control::steering::Timing;
 use diorite_replica::{Durability, Permit};
 use diorite_storage::MemoryTablet;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-
-/// How often it is looked whether moves are done, nanoseconds.
-const SETTLE_NS: u64 = 60_000_000;
-
-/// The number of the first tablet that others are split into.
-const FIRST_CHILD: u64 = 2_000;
 
 /// Something that happens.
 #[derive(Clone)]
@@ -50,18 +61,24 @@ pub enum Event {
     Act(u32),
     /// Something goes wrong, or is mended.
     Fault(Fault),
-    /// A node hears where a tablet is wanted.
-    Placement(NodeId, TabletId, Placement),
-    /// It is looked whether moves are done.
-    Settle,
     /// Something happens to a statement.
     Row(RowEvent),
     /// A copy of a tablet's data has come to a node.
     Copied(NodeId, TabletId, Arc<MemoryTablet>),
-    /// Something happens to splits.
-    Split(SplitEvent),
-    /// Something happens to merges.
-    Merge(MergeEvent),
+    /// A node's report comes to another.
+    Report(NodeId, NodeId, Box<Report>),
+    /// Something happens to a write of a node's own.
+    Errand(ErrandEvent),
+    /// Something happens to a client that changes the schema.
+    Ddl(DdlEvent),
+    /// Something happens to a node that is to join.
+    Join(JoinEvent),
+    /// An operator does something.
+    Operator(OperatorEvent),
+    /// A driver of a merge does what is next.
+    Drive(u64),
+    /// The cluster is set up: clients and faults begin.
+    Open,
     /// The run is looked at: has it recovered?
     Look,
 }
@@ -71,9 +88,8 @@ impl Event {
     fn place(&self) -> Option<NodeId> {
         match self {
             Event::Arrive(parcel) => Some(parcel.link.1),
-            Event::Process(node, ..) | Event::Placement(node, ..) | Event::Copied(node, ..) => Some(*node),
+            Event::Process(node, ..) | Event::Copied(node, ..) | Event::Report(_, node, _) => Some(*node),
             Event::Request(asked) => Some(asked.node),
-            Event::Merge(MergeEvent::Write { node, .. }) => Some(*node),
             Event::Row(event) => event.place(),
             _ => None,
         }
@@ -82,8 +98,15 @@ impl Event {
     /// Whether it takes the node's core, which may be waiting for its disk.
     fn needs_core(&self) -> bool {
         match self {
-            Event::Process(_, _, step) => matches!(step, Step::Turn | Step::MakeChildren(_) | Step::Command(_)),
-            Event::Placement(..) | Event::Copied(..) => true,
+            Event::Process(_, _, step) => matches!(
+                step,
+                Step::Turn
+                    | Step::MakeChildren(_)
+                    | Step::Command(_)
+                    | Step::Follow
+                    | Step::Duty(Duty::Finish | Duty::Merge | Duty::GetReady)
+            ),
+            Event::Copied(..) => true,
             _ => false,
         }
     }
@@ -116,10 +139,20 @@ pub struct Cluster {
     pub trace: Trace,
     /// What is still to happen.
     pub queue: EventQueue<Event>,
-    /// What is split.
-    pub splits: Splits,
-    /// What is merged.
-    pub merges: Merges,
+    /// What operators do.
+    pub operators: Operators,
+    /// What nodes write of their own.
+    pub errands: Errands,
+    /// Where such writes have been submitted.
+    pub(crate) errand_places: BTreeMap<u64, NodeId>,
+    /// The merges that nodes carry out.
+    pub drives: Drives,
+    /// Clients that change the schema, and what must hold of the catalog.
+    pub schema: Schema,
+    /// What was found wrong in an event.
+    pub(crate) found: Option<Finding>,
+    /// How far the monotonic clocks' rates are off at most, parts per million.
+    pub(crate) rate_error_ppm: i64,
     /// Clients of real rows, if tablets hold such.
     pub rows: Option<RowClients>,
     /// Decisions of everything that has no dice of its own.
@@ -157,48 +190,36 @@ impl Cluster {
         if let Some(rows) = &rows {
             scenario.tablets.clone_from(&rows.world.tablets);
         }
-        let network = Network::new(time.clone(), scenario.weather, Dice::new(seed, 2));
-        let (tablets, founders) = placement::first(&scenario, &mut dice);
-        let heard = tablets.clone();
-        let planted = options.bug.map_or_else(Default::default, Planting::in_the_core);
-        let ranges = tablets.keys().map(|tablet| (*tablet, KeyRange::all(*tablet))).collect();
+        let network = Network::new(time.clone(), CALM, Dice::new(seed, 2));
         let durability = scenario.sync_every_ms.map_or(Durability::Fsync, Durability::Interval);
         let setting = Setting {
-            nodes: scenario.nodes.clone(),
-            tablets,
-            founders,
-            ranges,
-            planted,
+            newest: Arc::default(),
+            ranges: Ranges::default(),
+            planted: options.bug.map_or_else(Default::default, Planting::in_the_core),
+            control: options.bug.map_or_else(Default::default, Planting::in_the_control_plane),
             durability,
             said: rows.as_ref().map(|rows| rows.world.said()),
             network,
             time: time.clone(),
+            timing: Timing { idle_ticks: 2, grace_ns: 400_000_000, ..Timing::default() },
         };
         let is_fast = options.bug == Some(Planting::FastClock);
         let rate_error_ppm = if is_fast { 400_000 } else { scenario.rate_error_ppm };
-        let nodes = scenario.nodes.iter().map(|&id| {
-            let quirks = Quirks {
-                rate_error_ppm: dice.range(0, 2 * rate_error_ppm as u64 + 1) as i64 - rate_error_ppm,
-                wall_error_us: dice.range(0, 1_000_000) as i64 - 500_000,
-                sync_us: scenario.sync_us,
-            };
-            (id, Node::new(id, quirks, heard.clone(), rows.is_some()))
-        });
-        let nodes = nodes.collect();
         let clients = Clients::new(scenario.clients + scenario.tablets.len() as u32, time);
         let mut cluster = Self {
-            nodes,
+            nodes: BTreeMap::new(),
             setting,
             clients,
             nemesis: Nemesis::new(&scenario, rate_error_ppm, Dice::new(seed, 3)),
             trace: Trace::new(options.print),
             queue: EventQueue::default(),
-            splits: Splits::new(Dice::new(seed, 4), FIRST_CHILD, !options.without_splits && rows.is_none()),
-            merges: Merges::new(
-                Dice::new(seed, 5),
-                !options.without_merges && rows.is_none(),
-                options.bug == Some(Planting::NeverClose),
-            ),
+            operators: Operators::new(&scenario, Dice::new(seed, 4)),
+            errands: Errands::default(),
+            errand_places: BTreeMap::new(),
+            drives: Drives::new(Dice::new(seed, 5), options.bug == Some(Planting::NeverClose)),
+            schema: Schema::default(),
+            found: None,
+            rate_error_ppm,
             rows,
             dice,
             phase: Phase::Chaos,
@@ -213,24 +234,42 @@ impl Cluster {
             clients_only: options.clients_only,
             scenario,
         };
-        cluster.open();
+        cluster.define_tables();
+        // The first node founds the cluster, alone.
+        cluster.add_node(NodeId(1), 1, Joined::default());
+        cluster.start(NodeId(1));
+        cluster.begin_setting_up();
         cluster
     }
 
+    /// Says which tables the cluster is set up with.
+    fn define_tables(&mut self) {
+        let tables = match &self.rows {
+            Some(rows) => rows.world.kv.definitions(),
+            None => plain_tables(&self.scenario),
+        };
+        if self.rows.is_none() {
+            for (number, tablet) in (1..).zip(&self.scenario.tablets) {
+                self.setting.ranges.add_root(TableId(number), *tablet);
+            }
+        }
+        self.operators.define(tables);
+    }
+
+    /// The cluster is set up: clients and faults begin, for as long as the scenario says from now on.
     fn open(&mut self) {
-        for node in self.scenario.nodes.clone() {
-            self.start(node);
-        }
+        let now_ns = self.now_ns();
+        self.scenario.chaos_ns += now_ns;
+        self.setting.network.set_weather(self.scenario.weather);
         for client in 0..self.scenario.clients {
-            let at_ns = self.dice.milliseconds(0, 1_000);
-            self.queue.schedule(at_ns, Event::Act(client));
+            let after_ns = self.some_ms(0, 300);
+            self.later(after_ns, Event::Act(client));
         }
-        let first = self.nemesis.first_ns();
-        self.queue.schedule(first, Event::Fault(Fault::Next));
-        self.queue.schedule(SETTLE_NS, Event::Settle);
+        let first_ns = now_ns + self.nemesis.first_ns();
+        self.queue.schedule(first_ns, Event::Fault(Fault::Next));
         self.queue.schedule(self.scenario.chaos_ns, Event::Fault(Fault::Calm));
-        self.begin_splits();
-        self.begin_merges();
+        self.begin_operating();
+        self.begin_ddl();
     }
 
     /// True time, nanoseconds.
@@ -249,7 +288,8 @@ impl Cluster {
 
     pub(crate) fn happen(&mut self, event: Event) {
         if let Some(place) = event.place() {
-            let node = &self.nodes[&place];
+            // A node that has its number, and was never started, is dialled in vain.
+            let Some(node) = self.nodes.get(&place) else { return };
             if node.is_paused {
                 self.backlog.entry(place).or_default().push(event);
                 return;
@@ -271,22 +311,21 @@ impl Cluster {
             Event::GiveUp(client, request) => self.answered(client, request, None),
             Event::Act(client) => self.act(client),
             Event::Fault(fault) => self.fault(fault),
-            Event::Placement(node, tablet, placement) => {
-                if self.nodes[&node].life.is_some() {
-                    self.hear(node, tablet, placement);
-                }
-            }
             Event::Row(event) => self.row_event(event),
-            Event::Settle => self.settle(),
             Event::Copied(node, tablet, copy) => self.copied(node, tablet, &copy),
-            Event::Split(event) => self.split_event(event),
-            Event::Merge(event) => self.merge_event(event),
+            Event::Report(from, node, report) => self.learn_report(from, node, *report),
+            Event::Errand(event) => self.errand_event(event),
+            Event::Ddl(event) => self.ddl_event(event),
+            Event::Join(event) => self.join_event(event),
+            Event::Operator(event) => self.operator_event(event),
+            Event::Drive(drive) => self.drive(drive),
+            Event::Open => self.open(),
             Event::Look => self.look(),
         }
     }
 
     /// The process of a node, if it runs.
-    pub fn life(&mut self, node: NodeId) -> Option<&mut crate::node::Life> {
+    pub fn life(&mut self, node: NodeId) -> Option<&mut crate::life::Life> {
         self.nodes.get_mut(&node).and_then(|node| node.life.as_mut())
     }
 
@@ -295,31 +334,6 @@ impl Cluster {
         if let Some(number) = self.life(node).map(|life| life.number) {
             self.queue.schedule(at_ns, Event::Process(node, number, step));
         }
-    }
-
-    /// Lets replicas go that leaders say are not needed any more.
-    fn settle(&mut self) {
-        let now_ns = self.now_ns();
-        self.queue.schedule(now_ns + SETTLE_NS, Event::Settle);
-        for tablet in self.setting.tablets.keys().copied().collect::<Vec<_>>() {
-            let placement = &self.setting.tablets[&tablet];
-            let is_child = placement.origin.is_some();
-            if placement.leaving.is_empty() && !is_child {
-                continue;
-            }
-            let Some(voters) = self.settled(tablet) else { continue };
-            if is_child {
-                self.settle_child(tablet, &voters);
-            } else if let Some(placement) = self.setting.tablets.get_mut(&tablet) {
-                let before = placement.version;
-                placement.settle(&voters);
-                if placement.version != before {
-                    self.announce(tablet);
-                }
-            }
-        }
-        self.advance_splits();
-        self.advance_merges();
     }
 
     /// Takes what was sent.
@@ -333,16 +347,18 @@ impl Cluster {
         if self.clients_only {
             return Ok(());
         }
+        if let Some(found) = self.found.take() {
+            return Err(found);
+        }
         let now_ns = self.now_ns();
-        let mut holders = Vec::new();
-        for (&tablet, &range) in &self.setting.ranges {
-            for (id, node) in &self.nodes {
-                let handle = node.life.as_ref().and_then(|life| life.handles.get(&tablet));
-                let Some(handle) = handle else { continue };
+        let mut holders: Vec<(TabletId, KeyRange, NodeId)> = Vec::new();
+        for (id, node) in &self.nodes {
+            let Some(life) = &node.life else { continue };
+            for (tablet, handle) in &life.handles {
                 if handle.check(Permit::Lease).is_ok() {
-                    holders.push((tablet, range, *id));
+                    holders.push((*tablet, self.setting.ranges.of(*tablet), *id));
                 }
-                self.replicas.observe(now_ns, *id, tablet, handle.data())?;
+                self.replicas.observe(now_ns, *id, *tablet, handle.data())?;
             }
         }
         leaseholder::check(now_ns, &holders)

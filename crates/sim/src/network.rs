@@ -55,6 +55,8 @@ struct Connection {
     last_arrival_ns: u64,
     /// What came to where the network is parted.
     stalled: Vec<Parcel>,
+    /// The last of them that the receiver has looked at.
+    opened: Option<u64>,
 }
 
 struct State {
@@ -117,6 +119,30 @@ impl Network {
         None
     }
 
+    /// Whether a parcel is the first that its connection brings, so that the receiver has to let the sender in.
+    pub fn is_new(&self, parcel: &Parcel) -> bool {
+        let state = &mut *self.state.lock();
+        let connection = state.connections.entry(parcel.link).or_default();
+        let is_new = connection.opened != Some(parcel.generation);
+        connection.opened = Some(parcel.generation);
+        is_new
+    }
+
+    /// A node has nothing to do with another any more: their connections end.
+    pub fn part_from(&self, one: NodeId, other: NodeId) {
+        let state = &mut *self.state.lock();
+        for (link, connection) in &mut state.connections {
+            if (link.0, link.1) == (one, other) || (link.0, link.1) == (other, one) {
+                connection.cut(true);
+            }
+        }
+    }
+
+    /// Whether nothing passes from one node to another now.
+    pub fn is_blocked(&self, from: NodeId, to: NodeId) -> bool {
+        self.state.lock().blocked.contains(&(from, to))
+    }
+
     /// Parts the network between these directed pairs, instead of where it was parted before.
     pub fn block(&self, pairs: impl IntoIterator<Item = (NodeId, NodeId)>, stall: bool) {
         self.heal();
@@ -161,7 +187,7 @@ impl Network {
     }
 
     /// Good weather from now on.
-    pub fn calm(&self, weather: Weather) {
+    pub fn set_weather(&self, weather: Weather) {
         self.heal();
         self.state.lock().weather = weather;
     }

@@ -4,10 +4,11 @@ use crate::checkers::recovery::State;
 use crate::checkers::{Finding, acknowledged, linearizable, recovery};
 use crate::client::{REGISTERS, Tally};
 use crate::cluster::{Cluster, Event, Phase};
+use crate::options::Options;
 use crate::program;
-use crate::scenario::FaultKind;
 use diorite_base::{NodeId, TabletId};
-use diorite_replica::{Permit, Planted};
+use diorite_control::replicas::{CATALOG_TABLET, Members};
+use diorite_replica::Permit;
 use diorite_storage::{MemoryTablet, ScanRange, TabletData};
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -23,77 +24,6 @@ const LOOK_NS: u64 = 50 * MS;
 
 /// The most events of a run: one that has more goes round in circles.
 const EVENTS: u64 = 5_000_000;
-
-/// A bug that a test plants, to see that it is found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Planting {
-    /// The log is written, but not synced.
-    SkipFsync,
-    /// A node that was restarted votes and campaigns at once.
-    IgnoreRestartWait,
-    /// After a restart the last entry that was applied is applied again.
-    ApplyTwice,
-    /// A node that led answers reads until it hears of another leader.
-    AnswerWithoutLease,
-    /// Clocks are off by more than leases allow for.
-    FastClock,
-    /// A replica that was moved away and has come back, without its log, votes and campaigns at once.
-    ForgetFloor,
-    /// A tablet that is split keeps its lease, and answers on.
-    KeepLeaseWhenSplit,
-    /// A child begins without what its parent's log got since it was prepared.
-    ForgetParentsLog,
-    /// A tablet that is taken in by another is not closed before what has changed is copied.
-    NeverClose,
-}
-
-impl Planting {
-    /// All of them, with the names by which they are asked for.
-    pub const ALL: [(&'static str, Planting); 9] = [
-        ("skip-fsync", Planting::SkipFsync),
-        ("ignore-restart-wait", Planting::IgnoreRestartWait),
-        ("apply-twice", Planting::ApplyTwice),
-        ("answer-without-lease", Planting::AnswerWithoutLease),
-        ("fast-clock", Planting::FastClock),
-        ("forget-floor", Planting::ForgetFloor),
-        ("keep-lease-when-split", Planting::KeepLeaseWhenSplit),
-        ("forget-parents-log", Planting::ForgetParentsLog),
-        ("never-close", Planting::NeverClose),
-    ];
-
-    pub(crate) fn in_the_core(self) -> Planted {
-        Planted {
-            skip_fsync: self == Planting::SkipFsync,
-            ignore_restart_wait: self == Planting::IgnoreRestartWait,
-            apply_twice: self == Planting::ApplyTwice,
-            answer_without_lease: self == Planting::AnswerWithoutLease,
-            forget_floor: self == Planting::ForgetFloor,
-            keep_lease_when_split: self == Planting::KeepLeaseWhenSplit,
-            forget_parents_log: self == Planting::ForgetParentsLog,
-        }
-    }
-}
-
-/// How to run.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Options {
-    /// A bug to plant.
-    pub bug: Option<Planting>,
-    /// Whether to print every event.
-    pub print: bool,
-    /// Whether to judge only by what clients see: answers, and what is there in the end.
-    pub clients_only: bool,
-    /// Whether no tablet is split, whatever the seed says, and so none merged.
-    pub without_splits: bool,
-    /// Whether no tablet is merged, whatever the seed says.
-    pub without_merges: bool,
-    /// Whether tablets hold real rows in every seed.
-    pub rows: bool,
-    /// A kind of fault that is in every seed, though not in the usual mix.
-    pub further: Option<FaultKind>,
-    /// Whether every seed acknowledges writes before they are durable (`--durability interval`).
-    pub interval: bool,
-}
 
 /// What came of a run.
 #[derive(Clone, Debug)]
@@ -120,7 +50,8 @@ pub fn run(seed: u64, options: &Options) -> Report {
     let mut recovery_ns = None;
     let played = panic::catch_unwind(AssertUnwindSafe(|| play(&mut cluster, &mut recovery_ns)));
     let played = played.unwrap_or_else(|payload| Err(panicked(cluster.now_ns(), &*payload)));
-    cluster.clients.give_up(&cluster.scenario.nodes, &mut cluster.dice);
+    let present = cluster.present();
+    cluster.clients.give_up(&present, &mut cluster.dice);
     let finding = played.and_then(|()| judge(&mut cluster)).err();
     Report {
         seed,
@@ -140,60 +71,95 @@ fn panicked(at_ns: u64, payload: &(dyn Any + Send)) -> Finding {
 }
 
 fn play(cluster: &mut Cluster, recovery_ns: &mut Option<u64>) -> Result<(), Finding> {
-    let calm_ns = cluster.scenario.chaos_ns;
     while let Some(stepped) = cluster.step() {
         stepped?;
-        let now_ns = cluster.now_ns();
+        let (now_ns, calm_ns) = (cluster.now_ns(), cluster.scenario.chaos_ns);
         if cluster.phase == Phase::Inspection {
             recovery_ns.get_or_insert(now_ns - calm_ns);
             if cluster.to_read.values().all(Vec::is_empty) {
                 return Ok(());
             }
         }
-        if now_ns > calm_ns + RECOVERY_NS || cluster.trace.events() > EVENTS {
+        if (cluster.phase != Phase::Chaos && now_ns > calm_ns + RECOVERY_NS) || cluster.trace.events() > EVENTS {
             break;
         }
     }
     recovery::check(cluster.now_ns(), &states(cluster))?;
-    let message = "recovered, but does not answer all reads".to_owned();
+    let message = match cluster.is_control_plane_at_rest() {
+        Some(why) => format!("the tablets have recovered, but {why}"),
+        None => "recovered, but does not answer all reads".to_owned(),
+    };
     Err(Finding { checker: "recovery", at_ns: cluster.now_ns(), message })
 }
 
 /// What all tablets look like.
 fn states(cluster: &Cluster) -> Vec<State> {
-    let state = |tablet: &TabletId| {
-        let placement = &cluster.setting.tablets[tablet];
+    let newest = &cluster.setting.newest;
+    let of_catalog = Members::of_catalog(newest).unwrap_or_default();
+    let catalog = (CATALOG_TABLET, of_catalog.voters, of_catalog.learners, true);
+    let clients = cluster.client_tablets();
+    let tables = newest.tables().flat_map(|entry| &entry.tablets).filter_map(|range| {
+        let voters = newest.placement(range.tablet)?.replicas.clone();
+        let takes_writes = !clients.contains(&range.tablet) || cluster.recovered.contains(&range.tablet);
+        Some((range.tablet, voters, Vec::new(), takes_writes))
+    });
+    let state = |(tablet, voters, learners, takes_writes): (TabletId, Vec<NodeId>, Vec<NodeId>, bool)| {
         let handles =
-            || cluster.nodes.values().filter_map(|node| Some((node.id, node.life.as_ref()?.handles.get(tablet)?)));
+            || cluster.nodes.values().filter_map(|node| Some((node.id, node.life.as_ref()?.handles.get(&tablet)?)));
+        let is_same = |found: &[NodeId], wanted: &[NodeId]| {
+            found.len() == wanted.len() && found.iter().all(|node| wanted.contains(node))
+        };
         let holders: Vec<NodeId> = handles().map(|(node, _)| node).collect();
-        let wanted = &placement.members.voters;
-        let is_wanted =
-            |nodes: &[NodeId]| nodes.len() == wanted.len() && nodes.iter().all(|node| wanted.contains(node));
+        let all: Vec<NodeId> = voters.iter().chain(&learners).copied().collect();
         State {
-            tablet: *tablet,
+            tablet,
             has_leaseholder: handles().any(|(_, handle)| handle.check(Permit::Lease).is_ok()),
-            is_placed: is_wanted(&holders)
-                && handles().any(|(_, handle)| handle.committed_voters().is_some_and(|voters| is_wanted(&voters))),
+            is_placed: is_same(&holders, &all)
+                && handles().any(|(_, handle)| handle.committed_voters().is_some_and(|found| is_same(&found, &voters))),
             applied: handles()
                 .map(|(_, handle)| handle.data().applied_state().map_or(0, |state| state.index))
                 .collect(),
-            takes_writes: cluster.recovered.contains(tablet),
+            takes_writes,
         }
     };
-    cluster.setting.served().iter().map(state).collect()
+    std::iter::once(catalog).chain(tables).map(state).collect()
 }
 
 impl Cluster {
+    /// What the control plane still has to do, if anything.
+    pub fn is_control_plane_at_rest(&self) -> Option<String> {
+        let newest = &self.setting.newest;
+        let lags = |node: &&crate::node::Node| {
+            let life = node.life.as_ref();
+            !node.is_gone && life.is_none_or(|life| life.ready.is_none() || life.served().version() < newest.version())
+        };
+        if let Some((tablet, _)) =
+            newest.tablets().find(|(_, placement)| placement.is_moving() || placement.is_reshaping())
+        {
+            return Some(format!("{tablet} is being moved, split or merged"));
+        }
+        if let Some((tablet, placement)) = newest.dropped_tablets().next() {
+            return Some(format!("{tablet} was dropped and is on {:?} still", placement.replicas));
+        }
+        if let Some(node) = self.nodes.values().find(lags) {
+            return Some(format!("{} is not ready, or does not serve version {}", node.id, newest.version()));
+        }
+        if !self.are_members_in_touch() {
+            return Some("members exchange no heartbeats, or a node runs that is no member".to_owned());
+        }
+        if !self.is_nothing_lost() {
+            return Some("a machine that is lost is a member still".to_owned());
+        }
+        (!self.schema.has_recovered()).then(|| "no change of the schema is answered".to_owned())
+    }
+
     /// Looks whether the cluster has recovered; if so, everything is read once more.
     pub fn look(&mut self) {
         if self.phase != Phase::Recovery {
             return;
         }
         let now_ns = self.now_ns();
-        if !states(self).iter().all(recovery::has_recovered)
-            || !self.setting.are_splits_done()
-            || !self.setting.are_merges_done()
-        {
+        if !states(self).iter().all(recovery::has_recovered) || self.is_control_plane_at_rest().is_some() {
             self.queue.schedule(now_ns + LOOK_NS, Event::Look);
             return;
         }
@@ -210,30 +176,32 @@ impl Cluster {
 /// Judges everything that the clients saw, and what is there in the end.
 fn judge(cluster: &mut Cluster) -> Result<(), Finding> {
     let now_ns = cluster.now_ns();
-    for tablet in cluster.setting.served().into_iter().filter(|_| !cluster.clients_only) {
-        for (id, node) in &cluster.nodes {
-            let handle = node.life.as_ref().and_then(|life| life.handles.get(&tablet));
-            let Some(handle) = handle else { continue };
-            cluster.replicas.compare(now_ns, *id, tablet, handle.data())?;
+    for (id, node) in cluster.nodes.iter().filter(|_| !cluster.clients_only) {
+        for (tablet, handle) in node.life.iter().flat_map(|life| &life.handles) {
+            cluster.replicas.compare(now_ns, *id, *tablet, handle.data())?;
         }
     }
+    cluster.schema.judge(now_ns, &cluster.setting.newest)?;
     for root in cluster.scenario.tablets.iter().filter(|_| cluster.rows.is_none()) {
         let mut found = BTreeMap::new();
-        let parts = cluster.setting.served_of(*root);
+        let parts = cluster.served_of(*root);
         let mut led = 0;
         for tablet in &parts {
             // Whoever leads has everything that was acknowledged; what followers have is compared with that while it is applied.
             let mut lives = cluster.nodes.values().filter_map(|node| node.life.as_ref());
-            let leads = |life: &crate::node::Life| {
+            let leads = |life: &crate::life::Life| {
                 life.handles.get(tablet).filter(|handle| handle.check(Permit::Lease).is_ok()).cloned()
             };
             let Some(handle) = lives.find_map(leads) else { continue };
             led += 1;
-            let (held, range) = (contents(handle.data()), cluster.setting.ranges[tablet]);
-            if let Some(key) = held.keys().find(|key| !range.contains(**key)) {
+            let (mut held, range) = (contents(handle.data()), cluster.setting.ranges.of(*tablet));
+            // What a merge that is under way has copied is nobody's yet.
+            let takes_in = cluster.setting.newest.placement(*tablet).is_some_and(|placement| placement.merge.is_some());
+            if let Some(key) = held.keys().find(|key| !range.contains(**key) && !takes_in) {
                 let message = format!("{tablet} holds key {key}, which is not its own");
                 return Err(Finding { checker: "acknowledged", at_ns: now_ns, message });
             }
+            held.retain(|key, _| range.contains(*key));
             found.extend(held);
         }
         if led == parts.len() {

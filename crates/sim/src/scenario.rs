@@ -3,8 +3,9 @@
 //! Each run has only some kinds of fault, so that rare combinations of few come up as well as storms of all.
 
 use crate::dice::Dice;
+use crate::faults::{FaultKind, KINDS};
 use crate::network::Weather;
-use crate::run::Options;
+use crate::options::Options;
 use diorite_base::{NodeId, TabletId};
 use diorite_raft::DRIFT_PERMILLE;
 
@@ -13,76 +14,51 @@ const SECOND: u64 = 1_000_000_000;
 /// The lowest tablet number; those below it are reserved.
 const FIRST_TABLET: u64 = 1_000;
 
+/// Of how many of 1,000 seeds tablets are split.
+const SPLITS: u64 = 400;
+
+/// Of how many of those they are merged as well.
+const MERGES: u64 = 600;
+
 /// Good weather.
 pub const CALM: Weather = Weather { usual_us: 400, slow_permille: 0, slow_us: 0, breaks: 0 };
 
-/// A kind of thing that goes wrong, or that an operator does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FaultKind {
-    /// A node's process ends at once and is started again; its machine may lose power with it.
-    Crash,
-    /// The power goes while the log is written.
-    TornWrite,
-    /// All nodes lose power at once.
-    Blackout,
-    /// A process does not run for a while, and then goes on.
-    Pause,
-    /// A machine is suspended for a while: its processes do not run, and its monotonic clock stops.
-    Suspend,
-    /// Nothing, or nothing in one direction, passes between some nodes for a while.
-    Partition,
-    /// Connections between two nodes break.
-    Cut,
-    /// A disk takes long to sync for a while.
-    SlowDisk,
-    /// A disk syncs nothing for seconds, and then goes on.
-    Hang,
-    /// A wall clock jumps, by hours at most.
-    WallJump,
-    /// A wall clock jumps by days.
-    DayJump,
-    /// A monotonic clock changes its rate, within what leases allow for.
-    Rate,
-    /// The catalog wants another leader.
-    Members,
-    /// The catalog wants replicas on other nodes.
-    Move,
-    /// A node is stopped in an orderly way and started again.
-    Stop,
+/// How often nodes do what they do now and then, milliseconds.
+#[derive(Clone, Copy, Debug)]
+pub struct Rhythm {
+    /// Reports.
+    pub report_ms: u64,
+    /// The balancer's ticks.
+    pub steer_ms: u64,
+    /// Splits, and what is complete.
+    pub finish_ms: u64,
+    /// Merges.
+    pub merge_ms: u64,
 }
-
-/// Kinds that are in no seed unless they are asked for: the faults that they show are not mended yet.
-pub const FURTHER_KINDS: [(&str, FaultKind); 2] = [("suspend", FaultKind::Suspend), ("day-jump", FaultKind::DayJump)];
-
-const KINDS: [FaultKind; 13] = [
-    FaultKind::Crash,
-    FaultKind::TornWrite,
-    FaultKind::Blackout,
-    FaultKind::Pause,
-    FaultKind::Partition,
-    FaultKind::Cut,
-    FaultKind::SlowDisk,
-    FaultKind::Hang,
-    FaultKind::WallJump,
-    FaultKind::Rate,
-    FaultKind::Members,
-    FaultKind::Move,
-    FaultKind::Stop,
-];
 
 /// What one seed stands for.
 #[derive(Clone, Debug)]
 pub struct Scenario {
-    /// The nodes.
+    /// The nodes of the beginning.
     pub nodes: Vec<NodeId>,
-    /// The tablets.
+    /// The tablets of the beginning.
     pub tablets: Vec<TabletId>,
-    /// How many voters each tablet has in the beginning.
+    /// The cluster's replication factor.
     pub replicas: usize,
     /// Clients.
     pub clients: u32,
     /// The longest time for which a client does nothing between two requests, nanoseconds.
     pub think_ns: u64,
+    /// Clients that change the schema.
+    pub ddl_clients: u32,
+    /// Whether tablets are split.
+    pub splits: bool,
+    /// Whether they are merged.
+    pub merges: bool,
+    /// How often nodes do what they do now and then.
+    pub rhythm: Rhythm,
+    /// Whether the balancer moves what need not be moved.
+    pub balances: bool,
     /// How long faults are made, nanoseconds.
     pub chaos_ns: u64,
     /// The network in between.
@@ -126,6 +102,16 @@ impl Scenario {
             replicas: replicas as usize,
             clients: dice.range(2, 6) as u32,
             think_ns: dice.milliseconds(2, 30),
+            ddl_clients: if options.rows { 0 } else { *more.pick(&[0, 1, 1, 2]) },
+            splits: more.chance(SPLITS) && !options.without_splits && !options.rows,
+            merges: more.chance(MERGES) && !options.without_splits && !options.without_merges && !options.rows,
+            rhythm: Rhythm {
+                report_ms: *more.pick(&[100, 300]),
+                steer_ms: *more.pick(&[100, 250]),
+                finish_ms: *more.pick(&[60, 250]),
+                merge_ms: *more.pick(&[60, 250]),
+            },
+            balances: more.chance(500),
             chaos_ns: dice.range(3 * SECOND, 7 * SECOND),
             weather: weather(dice),
             kinds,

@@ -8,6 +8,9 @@ const SEEDS: u64 = 1_000;
 /// Within how many seeds a planted bug has to be found.
 const BUG_SEEDS: u64 = 2_000;
 
+/// The same for bugs of the control plane.
+const CONTROL_SEEDS: u64 = 1_000;
+
 fn passes(seeds: std::ops::Range<u64>) {
     let (mut reads, mut writes, mut faults) = (0, 0, 0);
     let count = seeds.end - seeds.start;
@@ -52,6 +55,16 @@ fn the_same_seed_is_the_same_run_event_by_event() {
         assert_eq!(outline(&run(seed, options)), outline(&run(seed, options)), "seed {seed} {options:?}");
     }
     assert_ne!(run(1, &Options::default()).hash, run(2, &Options::default()).hash);
+}
+
+/// Sees that a bug of the control plane is found within so many seeds, by this checker if one is named.
+fn expect_found_within(bug: Planting, seeds: u64, checker: Option<&str>) {
+    let options = Options { bug: Some(bug), ..Options::default() };
+    let is_expected = |seed| {
+        let finding = run(seed, &options).finding;
+        finding.is_some_and(|finding| checker.is_none_or(|checker| finding.checker == checker))
+    };
+    assert!((1..=seeds).any(is_expected), "{bug:?} is not found by {checker:?} in {seeds} seeds");
 }
 
 /// Sees that the bug is found, by this checker if one is named: others may find it too.
@@ -125,6 +138,31 @@ fn a_child_that_begins_where_it_was_prepared_is_found_in_the_data_and_by_clients
 fn a_tablet_that_is_written_to_while_it_is_taken_in_is_found_in_the_leases_and_by_clients() {
     expect_found(Planting::NeverClose, false, Some("leaseholder"));
     expect_found(Planting::NeverClose, true, None);
+}
+
+#[test]
+fn a_member_that_is_sent_no_heartbeats_is_found() {
+    expect_found_within(Planting::ForgetHeartbeatTarget, CONTROL_SEEDS, None);
+}
+
+#[test]
+fn a_node_that_is_ready_before_its_catalog_has_caught_up_is_found() {
+    expect_found_within(Planting::ReadyTooEarly, CONTROL_SEEDS, Some("catalog"));
+}
+
+#[test]
+fn a_placement_that_is_carried_out_twice_is_found() {
+    expect_found_within(Planting::PlaceTwice, CONTROL_SEEDS, None);
+}
+
+#[test]
+fn a_change_of_the_catalog_that_is_answered_before_it_is_served_is_found() {
+    expect_found_within(Planting::ServeStaleCatalog, CONTROL_SEEDS, Some("catalog"));
+}
+
+#[test]
+fn a_node_that_is_removed_and_keeps_its_vote_is_found() {
+    expect_found_within(Planting::KeepRetiredVoter, CONTROL_SEEDS, Some("recovery"));
 }
 
 #[test]

@@ -56,6 +56,14 @@ pub(crate) fn admits<'a>(existing: Option<&[u8]>, operands: impl Iterator<Item =
     bytes <= left
 }
 
+/// Whether this thread may go on after work like folding so many bytes. If not, its brief read is declined.
+#[inline]
+pub(crate) fn may_pass(bytes: usize) -> bool {
+    let Progress::Left(left) = PROGRESS.get() else { return PROGRESS.get() == Progress::None };
+    PROGRESS.set(left.checked_sub(bytes).map_or(Progress::Declined, Progress::Left));
+    bytes <= left
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

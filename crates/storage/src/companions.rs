@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn disks_are_added_and_let_go_of_and_may_come_back() {
+    fn disks_are_added_and_removed_and_may_come_back() {
         let mut node = Node::new();
         assert!(node.start(&["a", "b"]).is_empty());
         assert!(node.start(&["a", "b", "c"]).is_empty());

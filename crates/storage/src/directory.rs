@@ -6,7 +6,7 @@
 use crate::disks_file::{self, Companions};
 use crate::error::StorageError;
 use parking_lot::Mutex;
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
@@ -16,6 +16,8 @@ use uuid::Uuid;
 /// The format of data directories that this version writes.
 const FORMAT: u32 = 1;
 const MARKER: &str = "DIORITE";
+/// Locked by the process that holds the directory.
+const LOCK: &str = "LOCK";
 /// Written and removed again to see whether the disk works.
 const PROBE: &str = "PROBE";
 /// What a tablet's directory is called while a copy takes its place.
@@ -30,7 +32,7 @@ const GONE: &str = "gone";
 const INCOMING: &str = "incoming";
 /// How long such a copy is kept that nobody adds to, microseconds.
 const STAGED_US: i64 = 86_400_000_000;
-/// The host id of a node that has asked to join a cluster and may not have heard the answer.
+/// The host id of a node that has asked to join a cluster and may not have received the answer.
 const JOINING: &str = "JOINING";
 
 /// Who a data directory belongs to.
@@ -71,7 +73,7 @@ impl DataDirectory {
             .create(true)
             .truncate(false)
             .write(true)
-            .open(path.join("LOCK"))
+            .open(path.join(LOCK))
             .map_err(io("cannot write to data directory"))?;
         flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|_| StorageError::InUse(path.to_owned()))?;
         let identity = if marked { Some(read_identity(path, &marker)?) } else { None };
@@ -126,6 +128,12 @@ impl DataDirectory {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(io(error)),
             _ => Ok(()),
         }
+    }
+
+    /// Whether files of this file system can be read past the page cache.
+    pub fn reads_directly(&self) -> bool {
+        let lock = self.path.join(LOCK);
+        rustix::fs::open(lock, OFlags::RDONLY | OFlags::DIRECT | OFlags::CLOEXEC, Mode::empty()).is_ok()
     }
 
     /// The directory itself.

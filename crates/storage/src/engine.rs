@@ -8,7 +8,7 @@ use diorite_raft::{ConfState, Entry, HardState, LogPosition, LogReader, Recovere
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// Changes to a tablet, to be written together.
+/// Changes to a tablet, to be written as one.
 pub trait TabletBatch: Default + Send {
     /// Replaces the value of `key`.
     fn put(&mut self, key: &[u8], value: &[u8]);
@@ -24,7 +24,7 @@ pub trait TabletBatch: Default + Send {
 
 /// One tablet replica's data: written by one thread, read by any.
 pub trait TabletData: Send + Sync + 'static {
-    /// Changes to be written together.
+    /// Changes to be written as one.
     type Batch: TabletBatch;
     /// A value that stays readable while this is held.
     type Pinned: Deref<Target = [u8]> + Send;
@@ -70,7 +70,7 @@ pub trait LogRecords: Default + Send {
 
 /// The Raft log of one disk, shared by its tablets.
 pub trait Log: Send + Sync + 'static {
-    /// Records to be written together.
+    /// Records to be written as one.
     type Records: LogRecords;
     /// Reads one group's entries back.
     type Reader: LogReader + Send;

@@ -9,7 +9,8 @@
 
 use crate::applied::AppliedState;
 use crate::semantics::{CompactionVerdict, ValueSemantics};
-use crate::tablet::{CompactionStyle, META_KEY, is_about_the_tablet};
+use crate::table_options::CompactionStyle;
+use crate::tablet::{META_KEY, is_about_the_tablet};
 use diorite_base::Horizon;
 use parking_lot::Mutex;
 use rust_rocksdb::compaction_filter::{CompactionFilter, Decision};
@@ -25,6 +26,8 @@ pub(crate) struct Expiry {
     durable: Mutex<AppliedState>,
     /// The last compactions have left something that time alone would let go.
     awaits_time: AtomicBool,
+    /// The longest time to live that compactions have met since the tablet was opened, seconds.
+    longest_ttl_s: AtomicU32,
 }
 
 impl Expiry {
@@ -36,10 +39,22 @@ impl Expiry {
         }
     }
 
+    /// The longest time to live that compactions have met since the tablet was opened, seconds; 0: none.
+    pub(crate) fn longest_ttl_s(&self) -> u32 {
+        self.longest_ttl_s.load(Ordering::Relaxed)
+    }
+
     /// Whether something waits for time to pass.
     pub(crate) fn awaits_time(&self) -> bool {
         self.awaits_time.load(Ordering::Relaxed)
     }
+}
+
+/// When the oldest file of a tablet with windows may be compacted alone again, and how long it waits the next time, seconds.
+#[derive(Debug, Default)]
+pub(crate) struct Trials {
+    pub(crate) next_s: u64,
+    pub(crate) wait_s: u64,
 }
 
 pub(crate) struct ExpiryFilterFactory {
@@ -67,9 +82,10 @@ impl CompactionFilterFactory for ExpiryFilterFactory {
             semantics: Arc::clone(&self.semantics),
             expiry: Arc::clone(&self.expiry),
             // Levels hold each key's own past: no state among their files is about all of it, unless all files are merged.
-            merges_whole_runs: self.style == CompactionStyle::SizeTiered || context.is_full_compaction,
+            merges_whole_runs: self.style.merges_whole_runs() || context.is_full_compaction,
             horizon: Horizon { rows_s, ..known },
             present_s,
+            notes_ttl: matches!(self.style, CompactionStyle::TimeWindow { .. }),
             replacement: Vec::new(),
         }
     }
@@ -86,6 +102,8 @@ pub(crate) struct ExpiryFilter {
     merges_whole_runs: bool,
     horizon: Horizon,
     present_s: u32,
+    /// The table has windows: how long values live is of interest.
+    notes_ttl: bool,
     /// The last replacement handed to RocksDB, kept until the next call.
     replacement: Vec<u8>,
 }
@@ -108,6 +126,9 @@ impl CompactionFilter for ExpiryFilter {
                 self.learn(value);
             }
             return Decision::Keep;
+        }
+        if self.notes_ttl {
+            self.expiry.longest_ttl_s.fetch_max(self.semantics.longest_ttl_s(value), Ordering::Relaxed);
         }
         let verdict = self.semantics.compact(key, value, &self.horizon);
         if verdict != CompactionVerdict::Remove && self.semantics.awaits_time(value) {

@@ -8,44 +8,56 @@
 mod applied;
 mod brief;
 pub mod companions;
+mod dead_rows;
 mod directory;
 mod disks_file;
 mod engine;
 mod error;
 mod expiry;
+mod files;
+mod gaps;
 mod listener;
+mod live;
 mod log_audit;
 mod log_damage;
 mod log_files;
+mod log_freed;
 mod memory;
 mod options;
 mod precedence;
 mod raft_log;
+mod rate_limiter;
 mod recorded;
 mod refolding;
 mod semantics;
 mod shared;
+mod table_options;
 mod tablet;
+mod windows;
 
 pub use applied::{AppliedState, UNKNOWN_GRACE_S};
 pub use brief::was_declined;
 pub use directory::{DataDirectory, Identity, machine_boot};
 pub use engine::{Engine, Log, LogRecords, Rocks, TabletBatch, TabletData};
 pub use error::StorageError;
+pub use files::{FileContents, TabletFiles};
 pub use listener::BeforeFlush;
 pub use memory::{Memory, MemoryBatch, MemoryLog, MemoryReader, MemoryRecords, MemoryTablet};
 pub use options::StorageOptions;
-pub use precedence::lower_priority;
+pub use precedence::run_at_lower_priority;
 pub use raft_log::{FILE_BYTES as LOG_FILE_BYTES, GroupReader, LogBatch, RaftLog};
 pub use rust_rocksdb::statistics::Ticker;
 pub use semantics::{CompactionVerdict, ValueSemantics};
 pub use shared::{Shared, StorageCounters};
+pub use table_options::{CompactionStyle, Compression, Filters, TableOptions};
 pub use tablet::{
-    AFTER_ALL_KEYS, AFTER_KEYS_ABOUT_TABLETS, Batch, CompactionStyle, MEMBERS_KEY, Moment, PinnedValue, SPLIT_KEY,
-    ScanRange, Tablet, TabletFiles, TabletStatistics, Values, absorbed_key, staged_key,
+    AFTER_ALL_KEYS, AFTER_KEYS_ABOUT_TABLETS, Batch, MEMBERS_KEY, Moment, PinnedValue, SPLIT_KEY, ScanRange, Tablet,
+    TabletStatistics, Values, absorbed_key, staged_key,
 };
 
 #[cfg(test)]
 mod log_tests;
+#[cfg(test)]
+mod table_tests;
 #[cfg(test)]
 mod tests;

@@ -1,6 +1,6 @@
-//! Counts what RocksDB's background threads do, per node and per tablet, and has them make way for requests.
+//! Counts what RocksDB's background threads do, per node and per tablet, and runs them at lower priority than requests.
 
-use crate::precedence::lower_priority;
+use crate::precedence::run_at_lower_priority;
 use crate::refolding::Refolding;
 use crate::shared::StorageCounters;
 use parking_lot::Mutex;
@@ -55,7 +55,7 @@ impl Listener {
 
 impl EventListener for Listener {
     fn on_flush_begin(&self, _: &FlushJobInfo) {
-        lower_priority();
+        run_at_lower_priority();
         // What is to be written has been gathered by now.
         if let Some(before_flush) = self.tablet.before_flush.get() {
             before_flush();
@@ -70,7 +70,7 @@ impl EventListener for Listener {
     }
 
     fn on_compaction_begin(&self, info: &CompactionJobInfo) {
-        lower_priority();
+        run_at_lower_priority();
         self.pool(info).fetch_add(1, Ordering::Relaxed);
         self.tablet.compactions.fetch_add(1, Ordering::Release);
     }

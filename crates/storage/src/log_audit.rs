@@ -18,6 +18,7 @@
 //! is set aside.
 
 use crate::log_files::{Durable, END_BYTES, Queue, numbered};
+use crate::log_freed::Freed;
 use diorite_base::bytes::{Malformed, Reader};
 use protobuf::Message;
 use raft::eraftpb::HardState;
@@ -82,6 +83,10 @@ pub(crate) struct Audit {
     pub(crate) durable: Durable,
     /// A file has a damaged header, or an older one something in its middle that is no block.
     pub(crate) is_unreadable: bool,
+    /// Up to which file of either queue none is needed.
+    pub(crate) freed: Freed,
+    /// Files that are not needed and are still there.
+    obsolete: Vec<PathBuf>,
     /// The newest files that do not end where their last block does, with where that is.
     ends: Vec<(PathBuf, u64)>,
 }
@@ -110,9 +115,10 @@ struct LogFile {
 }
 
 impl Audit {
-    /// Reads all files of the log in a directory. `known`: how far it was durable at least.
+    /// Reads all files of the log in a directory that are needed. `known`: how far it was durable at least.
     pub(crate) fn of(directory: &Path, known: Durable) -> std::io::Result<Self> {
         let files = files(directory)?;
+        let recorded = Freed::read(directory)?;
         let mut audit = Self {
             verdict: Verdict::Whole,
             groups: BTreeSet::new(),
@@ -120,12 +126,15 @@ impl Audit {
             has_files: !files.is_empty(),
             durable: known,
             is_unreadable: false,
+            freed: Freed::default(),
+            obsolete: Vec::new(),
             ends: Vec::new(),
         };
         let mut ends = Vec::new();
         // What was written anew is older than what is appended.
         for queue in [Queue::Rewrite, Queue::Append] {
             let files: Vec<&LogFile> = files.iter().filter(|file| file.queue == queue).collect();
+            let files = audit.needed(queue, &files, recorded);
             for (at, &file) in files.iter().enumerate() {
                 let is_last = at + 1 == files.len();
                 if at > 0 && file.number != files[at - 1].number + 1 {
@@ -145,6 +154,26 @@ impl Audit {
             audit.judge_end(file, end);
         }
         Ok(audit)
+    }
+
+    /// The files of a queue, in order, without those that are not needed.
+    fn needed<'a>(&mut self, queue: Queue, files: &[&'a LogFile], recorded: Option<Freed>) -> Vec<&'a LogFile> {
+        let freed = match recorded {
+            Some(freed) => freed.of(queue),
+            // Of a version that recorded nothing: the engine goes by the gaps.
+            None => files.windows(2).rfind(|two| two[0].number + 1 < two[1].number).map_or(0, |two| two[0].number),
+        };
+        // The engine never deletes the newest file. Where the record says so, that file is gone, or the log began anew.
+        let freed = if files.last().is_some_and(|newest| newest.number > freed) { freed } else { 0 };
+        self.freed.set(queue, freed);
+        let (obsolete, needed): (Vec<&LogFile>, Vec<&LogFile>) = files.iter().partition(|file| file.number <= freed);
+        self.obsolete.extend(obsolete.iter().map(|file| file.path.clone()));
+        needed
+    }
+
+    /// Removes files that are not needed: the engine has forgotten that it kept them.
+    pub(crate) fn remove_obsolete(&self) -> std::io::Result<()> {
+        self.obsolete.iter().try_for_each(std::fs::remove_file)
     }
 
     /// Cuts the newest files where their last block ends. The engine does so, too, but it first makes room for as much as a damaged block says that it is long.

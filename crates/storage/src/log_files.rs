@@ -10,6 +10,7 @@
 //! Always true: a file that is ready is as long as a log file and durable as a whole; where none is ready, or the disk is short of space, the engine begins an
 //! empty file as it would without this. A durable end is the end of a write, never within one.
 
+use crate::log_freed::FreedRecord;
 use crate::raft_log::FILE_BYTES;
 use parking_lot::Mutex;
 use raft_engine::env::{FileSystem, Handle, Permission, WriteExt};
@@ -298,17 +299,19 @@ pub(crate) struct LogFiles {
     spare: Arc<Spare>,
     preparer: OnceLock<Preparer>,
     ends: Arc<DurableEnds>,
+    freed: FreedRecord,
     /// What is appended to.
     active: Mutex<Option<Arc<LogFile>>>,
 }
 
 impl LogFiles {
     /// Files in `directory`, durable as far as is `known`; none is prepared yet.
-    pub(crate) fn new(directory: &Path, known: Durable) -> Self {
+    pub(crate) fn new(directory: &Path, known: Durable, freed: FreedRecord) -> Self {
         Self {
             spare: Arc::new(Spare::find(directory)),
             preparer: OnceLock::new(),
             ends: Arc::new(DurableEnds::of(known)),
+            freed,
             active: Mutex::default(),
         }
     }
@@ -376,6 +379,10 @@ impl FileSystem for LogFiles {
     }
 
     fn delete<P: AsRef<Path>>(&self, path: P) -> io::Result<()> {
+        // The engine deletes a file only if it needs neither this one nor an older one.
+        if let Some((queue, number)) = numbered(path.as_ref()) {
+            self.freed.advance(queue, number)?;
+        }
         fs::remove_file(path)
     }
 

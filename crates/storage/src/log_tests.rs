@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use super::*;
-use crate::log_files::{Durable, numbered};
+use crate::log_files::{Durable, Queue, numbered};
 use diorite_base::GroupId;
 use diorite_raft::{ConfState, Entry, HardState, LogPosition, LogReader, UNKNOWN_FLOOR};
 use proptest::prelude::*;
@@ -322,6 +322,62 @@ fn files_that_are_used_again_and_older_ones_tell_what_is_damaged_in_them() {
     assert_eq!(after(&written_anew), Found::Damaged, "what was written anew");
     let missing = |home: &Path| fs::remove_file(home.join(&appended[appended.len() - 2])).unwrap();
     assert_eq!(after(&missing), Found::Damaged, "a file is missing");
+}
+
+/// A log whose engine has kept an obsolete file to use it again, and deleted the ones after it.
+fn with_a_gap() -> (TempDir, Promised) {
+    let home = tempfile::tempdir().unwrap();
+    let log = RaftLog::open(home.path(), 1 << 20, &[]).unwrap();
+    let mut promised = Promised::new();
+    let busy = GroupId(9);
+    for index in 1..=150 {
+        let long = Entry { index, term: 1, data: vec![index as u8; 1 << 20].into(), ..Entry::default() };
+        let mut batch = LogBatch::default();
+        batch.append(busy, &[long], 0).unwrap();
+        log.write(&mut batch, true).unwrap();
+    }
+    let mut batch = LogBatch::default();
+    batch.truncate_to(busy, 130, 1, false).unwrap();
+    log.write(&mut batch, true).unwrap();
+    log.purge().unwrap();
+    (0..20).for_each(|_| write(&log, &mut promised, 40, true));
+    let left = tempfile::tempdir().unwrap();
+    copy(home.path(), left.path());
+    (left, promised)
+}
+
+/// The numbers of the appended files.
+fn numbers(home: &Path) -> Vec<u64> {
+    let files = fs::read_dir(home).unwrap().map(|file| file.unwrap().path());
+    let mut numbers: Vec<u64> =
+        files.filter_map(|path| numbered(&path)).filter(|file| file.0 == Queue::Append).map(|file| file.1).collect();
+    numbers.sort_unstable();
+    numbers
+}
+
+#[test]
+fn a_gap_that_the_engine_has_left_is_no_damage_and_another_one_is() {
+    let (image, promised) = with_a_gap();
+    let left = numbers(image.path());
+    let gap = left.windows(2).position(|two| two[0] + 1 < two[1]).expect("the engine keeps files and deletes others");
+    assert!(left.len() > gap + 2, "{left:?}");
+    let after = |alter: &dyn Fn(&Path)| {
+        let home = tempfile::tempdir().unwrap();
+        copy(image.path(), home.path());
+        alter(home.path());
+        let found = judge(home.path(), &promised);
+        (found, numbers(home.path()))
+    };
+    assert_eq!(after(&|_| {}), (Found::Whole, left[gap + 1..].to_vec()), "what is not needed is removed");
+    let of_an_earlier_version = |home: &Path| fs::remove_file(home.join("FREED")).unwrap();
+    assert_eq!(after(&of_an_earlier_version), (Found::Whole, left[gap + 1..].to_vec()));
+    let without_one = |home: &Path| {
+        let name = format!("{:016}.raftlog", left[left.len() - 2]);
+        fs::remove_file(home.join(name)).unwrap();
+    };
+    assert_eq!(after(&without_one).0, Found::Damaged, "a file that was needed is missing");
+    let obsolete_is_damaged = |home: &Path| change(&home.join(format!("{:016}.raftlog", left[0])), 10, &[1]);
+    assert_eq!(after(&obsolete_is_damaged).0, Found::Whole);
 }
 
 #[test]

@@ -9,7 +9,7 @@ pub struct StorageOptions {
     pub memtable_limit_bytes: usize,
     /// One tablet's memtable; flushed when full.
     pub memtable_bytes: usize,
-    /// Flush and compaction together, bytes per second; 0 is no limit.
+    /// Flush and compaction together, bytes per second, at the start; 0 is no limit.
     pub compaction_rate_bytes: u64,
     /// Threads for flushes.
     pub flush_threads: i32,
@@ -19,8 +19,14 @@ pub struct StorageOptions {
     pub bottom_compaction_threads: i32,
     /// Data block size before compression.
     pub block_bytes: usize,
-    /// Bloom filter bits per key.
+    /// Entries of an index between two whole keys: fewer whole keys make it smaller.
+    pub index_restart_interval: i32,
+    /// Bits per key of a filter (as many as a Bloom filter of the same accuracy has), where a table does not say how accurate it is to be.
     pub bloom_bits: f64,
+    /// Whether those filters are Ribbon filters: a third smaller than Bloom filters, and slower to build.
+    pub has_ribbon_filters: bool,
+    /// Whether index and filters of flushed runs stay in the cache.
+    pub pins_upper_runs: bool,
     /// How far the data may grow over its live size before everything is compacted, in percent.
     pub space_amplification_percent: i32,
     /// Files each tablet may hold open.
@@ -28,6 +34,8 @@ pub struct StorageOptions {
     /// Raft log of one disk: it is kept below about this size, whatever members that lag may still need. About twice what is replayed after
     /// a crash leaves room for that and for files that hold little that is still needed. Less on a small disk.
     pub log_bytes: u64,
+    /// Whether data files are read past the page cache.
+    pub direct_reads: bool,
     /// Whether RocksDB keeps counters (cache, bloom, bytes).
     pub statistics: bool,
 }
@@ -39,22 +47,38 @@ impl StorageOptions {
     /// compaction buffers and the allocator's slack, which together were measured to stay below it.
     pub fn for_memory(memory_limit_bytes: u64, cores: usize) -> Self {
         let cache_bytes = (memory_limit_bytes / 2).max(32 << 20) as usize;
-        let memtable_limit_bytes = (cache_bytes / 2).clamp(16 << 20, 4 << 30);
+        let (memtable_limit_bytes, memtable_bytes) = memtables(cache_bytes, 16 << 20);
         let threads = i32::try_from(cores).unwrap_or(i32::MAX);
         Self {
             cache_bytes,
             memtable_limit_bytes,
-            memtable_bytes: (memtable_limit_bytes / 4).clamp(4 << 20, 64 << 20),
+            memtable_bytes,
             compaction_rate_bytes: 0,
             flush_threads: (threads / 4).clamp(1, 4),
             compaction_threads: (threads / 2).clamp(1, 16),
             bottom_compaction_threads: (threads / 4).clamp(1, 8),
-            block_bytes: 4 << 10,
-            bloom_bits: 12.0,
+            block_bytes: 8 << 10,
+            index_restart_interval: 16,
+            bloom_bits: 10.0,
+            has_ribbon_filters: true,
+            pins_upper_runs: true,
             space_amplification_percent: 25,
             open_files_per_tablet: 512,
             log_bytes: (memory_limit_bytes / 2).clamp(128 << 20, 512 << 20),
+            direct_reads: false,
             statistics: true,
         }
     }
+
+    /// Another block cache than that which belongs to the memory limit, memtables included.
+    pub fn set_cache(&mut self, cache_bytes: u64) {
+        self.cache_bytes = cache_bytes.max(1 << 20) as usize;
+        (self.memtable_limit_bytes, self.memtable_bytes) = memtables(self.cache_bytes, 1 << 20);
+    }
+}
+
+/// What all memtables together, of at least so many bytes, and each of them may take of a cache.
+fn memtables(cache_bytes: usize, least_bytes: usize) -> (usize, usize) {
+    let limit_bytes = (cache_bytes / 2).clamp(least_bytes, 4 << 30);
+    (limit_bytes, (limit_bytes / 4).clamp(least_bytes / 4, 64 << 20))
 }

@@ -1,4 +1,4 @@
-//! Threads that make way: whoever answers requests gets the processor before them.
+//! Threads that run at lower priority: those that answer requests get the processor before them.
 //!
 //! Copies, flushes, compactions and reads of the log for members that lag take the processor for milliseconds at a time, and requests that come meanwhile
 //! wait for it. A thread of lesser weight is owed less, so that one which wakes takes the processor from it sooner (`sched(7)`, "The nice value").
@@ -13,20 +13,20 @@ use std::cell::Cell;
 const NICER: i32 = 5;
 
 thread_local! {
-    static MAKES_WAY: Cell<bool> = const { Cell::new(false) };
+    static HAS_LOWER_PRIORITY: Cell<bool> = const { Cell::new(false) };
 }
 
-/// From now on the calling thread makes way for others. Where that cannot be had, it works as it did.
-pub fn lower_priority() {
-    if MAKES_WAY.replace(true) {
+/// The calling thread runs at lower priority from now on. Where the system refuses, it keeps its priority.
+pub fn run_at_lower_priority() {
+    if HAS_LOWER_PRIORITY.replace(true) {
         return;
     }
     // Linux knows a nice value of each thread. That of the process's number is the first thread's; without a number it is the caller's, who may have
-    // been started by one that makes way.
+    // been started by a thread of lower priority.
     let of_process = getpriority_process(Some(getpid()));
     let set = of_process.and_then(|nice| setpriority_process(None, nice + NICER));
     if let Err(error) = set {
-        tracing::debug!(%error, "a background thread keeps its precedence");
+        tracing::debug!(%error, "a background thread keeps its priority");
     }
 }
 
@@ -37,13 +37,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_calling_thread_makes_way_once_and_no_other() {
+    fn the_calling_thread_lowers_its_priority_once_and_no_other_thread_does() {
         let nice = || getpriority_process(None).unwrap();
         let before = nice();
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                lower_priority();
-                lower_priority();
+                run_at_lower_priority();
+                run_at_lower_priority();
                 assert_eq!(nice(), (before + NICER).min(19));
             });
         });

@@ -14,6 +14,7 @@ use crate::error::StorageError;
 use crate::log_audit::{Audit, FENCE, HARD_STATE, OWN_GROUP, Verdict, fence_value};
 use crate::log_damage::Folder;
 use crate::log_files::{Durable, LogFiles};
+use crate::log_freed::{Freed, FreedRecord};
 use crate::recorded::RecordedEntry;
 use diorite_base::GroupId;
 use diorite_raft::{ConfState, Entry, HardState, LogPosition, LogReadError, LogReader, Recovered, UNKNOWN_FLOOR};
@@ -74,7 +75,7 @@ fn position(LogPosition { index, term }: LogPosition) -> Vec<u8> {
 #[derive(Default)]
 pub struct LogBatch {
     inner: EngineBatch,
-    /// Empty; kept for its memory.
+    /// Empty; a reused buffer.
     recorded: Vec<RecordedEntry>,
 }
 
@@ -228,7 +229,9 @@ impl RaftLog {
         folder.note_found(&verdict)?;
         audit.cut_files().map_err(io("cannot cut"))?;
         let known = if verdict == Verdict::Whole { audit.durable } else { Durable::default() };
-        let mut files = Arc::new(LogFiles::new(directory, known));
+        let freed = FreedRecord::open(directory, audit.freed).map_err(io("cannot write"))?;
+        audit.remove_obsolete().map_err(io("cannot remove"))?;
+        let mut files = Arc::new(LogFiles::new(directory, known, freed));
         // The engine believes what a block says of its length.
         let opened = if audit.is_unreadable { None } else { Some(open_engine(&config, &files)) };
         let engine = match opened {
@@ -240,7 +243,8 @@ impl RaftLog {
                 tracing::error!(event = "disk", path = %directory.display(), ?verdict, "the raft log cannot be opened: its files are set aside, and it begins anew");
                 folder.note_found(&verdict)?;
                 folder.set_files_aside()?;
-                files = Arc::new(LogFiles::new(directory, Durable::default()));
+                let freed = FreedRecord::open(directory, Freed::default()).map_err(io("cannot write"))?;
+                files = Arc::new(LogFiles::new(directory, Durable::default(), freed));
                 open_engine(&config, &files).map_err(Refused::error)?
             }
         };

@@ -18,7 +18,7 @@ pub(crate) struct RecordedEntry {
 }
 
 impl RecordedEntry {
-    /// Entries that are written together: the last one has the commit index. They are put into `recorded`.
+    /// Entries of one write: the last one has the commit index. They are put into `recorded`.
     pub(crate) fn all(entries: &[Entry], commit: u64, recorded: &mut Vec<Self>) {
         recorded.extend(entries.iter().map(|entry| Self { entry: entry.clone(), commit: 0 }));
         if let Some(last) = recorded.last_mut() {

@@ -27,6 +27,18 @@ pub trait ValueSemantics: Send + Sync + 'static {
     /// Judges a whole entry during compaction, by the time that the log has decided on.
     fn compact(&self, key: &[u8], value: &[u8], horizon: &Horizon) -> CompactionVerdict;
 
+    /// Whether nothing of a value lives from this second on, whoever reads it, until its key is written to again.
+    fn is_dead(&self, value: &[u8], now_s: u32) -> bool {
+        let _ = (value, now_s);
+        false
+    }
+
+    /// The longest time to live within a value, seconds; 0: none.
+    fn longest_ttl_s(&self, value: &[u8]) -> u32 {
+        let _ = value;
+        0
+    }
+
     /// Whether a later horizon may leave less of a value, although nothing is written to it.
     fn awaits_time(&self, value: &[u8]) -> bool {
         let _ = value;

@@ -6,18 +6,16 @@ use crate::error::StorageError;
 use crate::expiry::{Expiry, ExpiryFilterFactory};
 use crate::listener::{Listener, TabletEvents};
 use crate::options::StorageOptions;
+use crate::rate_limiter::RateLimiter;
 use crate::semantics::ValueSemantics;
-use crate::tablet::{CompactionStyle, Values};
+use crate::table_options::{self, LEVELS, TableOptions};
+use crate::tablet::Values;
 use rust_rocksdb::statistics::{StatsLevel, Ticker};
 use rust_rocksdb::{
-    BlockBasedIndexType, BlockBasedOptions, Cache, DBCompactionStyle, DBCompressionType, DataBlockIndexType, Env,
-    LogLevel, MergeOperands, Options, ReadOptions, ReadTier, UniversalCompactOptions, WriteBufferManager, WriteOptions,
+    Cache, Env, LogLevel, MergeOperands, Options, ReadOptions, ReadTier, WriteBufferManager, WriteOptions,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-
-/// Levels of a tablet; universal compaction uses the upper ones as slots for sorted runs.
-const LEVELS: i32 = 7;
 
 /// Counters of background work, over all tablets.
 #[derive(Debug, Default)]
@@ -38,6 +36,8 @@ pub struct StorageCounters {
     pub write_slowdowns: AtomicU64,
     /// Times RocksDB stopped writes.
     pub write_stops: AtomicU64,
+    /// Rows that scans have passed over because they are no more.
+    pub dead_rows_passed: AtomicU64,
     /// Background errors.
     pub background_errors: AtomicU64,
 }
@@ -48,6 +48,7 @@ pub struct Shared {
     base: Options,
     cache: Cache,
     write_buffers: WriteBufferManager,
+    rate_limiter: RateLimiter,
     semantics: Arc<dyn ValueSemantics>,
     counters: Arc<StorageCounters>,
     present_s: Arc<AtomicU32>,
@@ -62,7 +63,9 @@ impl Shared {
         let cache = Cache::new_hyper_clock_cache(options.cache_bytes, 0);
         let write_buffers =
             WriteBufferManager::new_write_buffer_manager_with_cache(options.memtable_limit_bytes, false, cache.clone());
-        let base = base_options(&options, &cache, &write_buffers)?;
+        let mut base = base_options(&options, &write_buffers)?;
+        let rate_limiter = RateLimiter::new(options.compaction_rate_bytes);
+        rate_limiter.limit(&mut base);
         let mut write_options = WriteOptions::default();
         write_options.disable_wal(true);
         let mut read_cached = ReadOptions::default();
@@ -72,6 +75,7 @@ impl Shared {
             base,
             cache,
             write_buffers,
+            rate_limiter,
             semantics,
             counters: Arc::default(),
             present_s: Arc::new(AtomicU32::new(u32::MAX)),
@@ -86,9 +90,31 @@ impl Shared {
         self.present_s.store(now_s, Ordering::Relaxed);
     }
 
+    /// What second it is, as far as is known; 0: it is not.
+    pub(crate) fn present_s(&self) -> u32 {
+        match self.present_s.load(Ordering::Relaxed) {
+            u32::MAX => 0,
+            present_s => present_s,
+        }
+    }
+
+    pub(crate) fn semantics(&self) -> &dyn ValueSemantics {
+        self.semantics.as_ref()
+    }
+
     /// The options in force.
     pub fn options(&self) -> &StorageOptions {
         &self.options
+    }
+
+    /// What flushes and compactions may write together from now on, bytes per second; 0: no limit.
+    pub fn set_compaction_rate(&self, bytes_per_second: u64) {
+        self.rate_limiter.set(bytes_per_second);
+    }
+
+    /// What they may write now.
+    pub fn compaction_rate(&self) -> u64 {
+        self.rate_limiter.get()
     }
 
     /// Background work so far.
@@ -115,7 +141,7 @@ impl Shared {
     pub(crate) fn tablet_options(
         &self,
         values: Values,
-        compaction: CompactionStyle,
+        table: &TableOptions,
         events: &Arc<TabletEvents>,
         expiry: &Arc<Expiry>,
     ) -> Options {
@@ -125,10 +151,7 @@ impl Shared {
             tablet: Arc::clone(events),
             last_level: LEVELS - 1,
         });
-        if compaction == CompactionStyle::Leveled {
-            options.set_compaction_style(DBCompactionStyle::Level);
-            options.set_level_compaction_dynamic_level_bytes(true);
-        }
+        table.apply(&self.options, &self.cache, &mut options);
         if values == Values::Plain {
             return options;
         }
@@ -148,18 +171,14 @@ impl Shared {
         options.set_compaction_filter_factory(ExpiryFilterFactory {
             semantics: Arc::clone(&self.semantics),
             expiry: Arc::clone(expiry),
-            style: compaction,
+            style: table.compaction,
             present_s: Arc::clone(&self.present_s),
         });
         options
     }
 }
 
-fn base_options(
-    options: &StorageOptions,
-    cache: &Cache,
-    write_buffers: &WriteBufferManager,
-) -> Result<Options, StorageError> {
+fn base_options(options: &StorageOptions, write_buffers: &WriteBufferManager) -> Result<Options, StorageError> {
     let mut env = Env::new()?;
     env.set_high_priority_background_threads(options.flush_threads);
     env.set_low_priority_background_threads(options.compaction_threads);
@@ -185,6 +204,7 @@ fn base_options(
     base.set_max_file_opening_threads(1);
     base.set_max_open_files(options.open_files_per_tablet);
     base.set_bytes_per_sync(1 << 20);
+    base.set_use_direct_reads(options.direct_reads);
     base.set_compaction_readahead_size(2 << 20);
     base.set_log_level(LogLevel::Warn);
     base.set_keep_log_file_num(2);
@@ -192,50 +212,10 @@ fn base_options(
     base.set_stats_dump_period_sec(0);
     base.set_stats_persist_period_sec(0);
     base.set_max_manifest_file_size(16 << 20);
-    if options.compaction_rate_bytes > 0 {
-        let rate = i64::try_from(options.compaction_rate_bytes).unwrap_or(i64::MAX);
-        base.set_ratelimiter(rate, 100_000, 10);
-    }
     if options.statistics {
         base.enable_statistics();
         base.set_statistics_level(StatsLevel::ExceptHistogramOrTimers);
     }
-    compaction_options(&mut base, options);
-    base.set_block_based_table_factory(&table_options(options, cache));
+    table_options::runs(&mut base, options);
     Ok(base)
-}
-
-fn compaction_options(base: &mut Options, options: &StorageOptions) {
-    base.set_compaction_style(DBCompactionStyle::Universal);
-    base.set_num_levels(LEVELS);
-    let mut universal = UniversalCompactOptions::default();
-    universal.set_size_ratio(20);
-    universal.set_min_merge_width(4);
-    universal.set_max_size_amplification_percent(options.space_amplification_percent);
-    base.set_universal_compaction_options(&universal);
-    base.set_level_zero_file_num_compaction_trigger(6);
-    base.set_level_zero_slowdown_writes_trigger(24);
-    base.set_level_zero_stop_writes_trigger(48);
-    base.set_compression_type(DBCompressionType::Lz4);
-}
-
-fn table_options(options: &StorageOptions, cache: &Cache) -> BlockBasedOptions {
-    let mut table = BlockBasedOptions::default();
-    table.set_block_cache(cache);
-    table.set_block_size(options.block_bytes);
-    table.set_bloom_filter(options.bloom_bits, false);
-    table.set_whole_key_filtering(true);
-    table.set_optimize_filters_for_memory(true);
-    // Filters and indexes are paged like data, their top level stays in memory: a read of a cold key costs one data block.
-    table.set_index_type(BlockBasedIndexType::TwoLevelIndexSearch);
-    table.set_partition_filters(true);
-    table.set_metadata_block_size(16 << 10);
-    table.set_cache_index_and_filter_blocks(true);
-    table.set_cache_index_and_filter_blocks_with_high_priority(true);
-    table.set_pin_top_level_index_and_filter(true);
-    table.set_pin_l0_filter_and_index_blocks_in_cache(true);
-    table.set_data_block_index_type(DataBlockIndexType::BinaryAndHash);
-    table.set_data_block_hash_ratio(0.75);
-    table.set_format_version(6);
-    table
 }

@@ -1,22 +1,27 @@
 //! One tablet replica's RocksDB.
 //!
-//! Always true: one thread applies (the tablet's worker), any thread reads; each [`Batch`] is written together with the
+//! Always true: one thread applies (the tablet's worker), any thread reads; each [`Batch`] is written as one with the
 //! [`AppliedState`] it leads to. Keys of the data are at least eight bytes long (they start with a token), so the one-byte
 //! [`META_KEY`] never meets one.
 
 use crate::applied::AppliedState;
 use crate::brief::briefly;
+use crate::dead_rows::DeadRows;
 use crate::directory::remove_tablet;
 use crate::engine::{TabletBatch, TabletData};
 use crate::error::StorageError;
-use crate::expiry::Expiry;
+use crate::expiry::{Expiry, Trials};
+use crate::files::{FileContents, FilesKept, TabletFiles};
+use crate::gaps::Gaps;
 use crate::listener::{BeforeFlush, TabletEvents};
+use crate::semantics::ValueSemantics;
 use crate::shared::Shared;
+use crate::table_options::{CompactionStyle, TableOptions};
 use parking_lot::Mutex;
 use rust_rocksdb::checkpoint::Checkpoint;
 use rust_rocksdb::{
-    DB, DBPinnableSlice, DBRawIterator, ErrorKind, FlushOptions, ReadOptions, ReadTier, Snapshot, WriteBatch,
-    properties,
+    CompactionOptions, DB, DBPinnableSlice, DBRawIterator, ErrorKind, FlushOptions, LiveFile, ReadOptions, ReadTier,
+    Snapshot, WriteBatch, WriteBatchIteratorCf, properties,
 };
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
@@ -56,6 +61,11 @@ pub const AFTER_KEYS_ABOUT_TABLETS: &[u8] = &[0, 5];
 /// Sorts after all data: no key goes on with this byte after its token.
 pub const AFTER_ALL_KEYS: &[u8] = &[0xFF; 9];
 
+/// Longer scans read so much of a file at a time. What is read beyond the end of a piece is read in vain, so not more.
+const SCAN_READAHEAD_BYTES: usize = 256 << 10;
+/// A tablet of less than this is compacted as a whole where a part of it is worth it.
+const SMALL_BYTES: u64 = 256 << 20;
+
 /// Scans do not fill the cache beyond this many entries, so that they cannot push out what point reads use.
 const SCAN_FILL_ENTRIES: usize = 1_000;
 
@@ -64,10 +74,12 @@ pub(crate) fn is_about_the_tablet(key: &[u8]) -> bool {
     [META_KEY, MEMBERS_KEY, SPLIT_KEY].contains(&key) || matches!(key, [0, 3, _, _, _, _, _] | [0, 4, _, _, _, _])
 }
 
-/// Changes to be written together.
+/// Changes to be written as one.
 #[derive(Default)]
 pub struct Batch {
     inner: WriteBatch,
+    /// Ranges are deleted in it: RocksDB does not tell what is in such a batch.
+    deletes_ranges: bool,
 }
 
 impl TabletBatch for Batch {
@@ -85,10 +97,12 @@ impl TabletBatch for Batch {
 
     fn delete_range(&mut self, start: &[u8], end: &[u8]) {
         self.inner.delete_range(start, end);
+        self.deletes_ranges = true;
     }
 
     fn clear(&mut self) {
         self.inner.clear();
+        self.deletes_ranges = false;
     }
 }
 
@@ -129,16 +143,6 @@ pub enum Values {
     Plain,
 }
 
-/// How a tablet's files are merged.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum CompactionStyle {
-    /// Runs of similar size together: the least writing.
-    #[default]
-    SizeTiered,
-    /// Levels, each ten times the one above: the least space, for data that is overwritten much.
-    Leveled,
-}
-
 /// A tablet replica's data.
 pub struct Tablet {
     db: DB,
@@ -146,40 +150,17 @@ pub struct Tablet {
     shared: Arc<Shared>,
     events: Arc<TabletEvents>,
     expiry: Arc<Expiry>,
+    options: TableOptions,
+    /// Where nothing lives, for scans.
+    pub(crate) gaps: Gaps,
+    pub(crate) dead_rows: DeadRows,
+    pub(crate) trials: Mutex<Trials>,
     files: Mutex<FilesKept>,
     doomed: AtomicBool,
     /// The sizes of the files when they were last looked at, and how much background work there had been.
     seen: Mutex<Option<(u64, TabletStatistics)>>,
     /// Dropped last, when RocksDB is closed.
     open: Arc<()>,
-}
-
-/// Bytes of keys and values, from RocksDB's text about the properties of tables: `…; raw key size=16; …; raw value size=100; …`.
-fn content_bytes(properties: &str) -> Option<u64> {
-    let find = |name: &str| {
-        let fields = properties.split(';').filter_map(|field| field.split_once('='));
-        fields.filter(|(found, _)| found.trim() == name).find_map(|(_, value)| value.trim().parse::<u64>().ok())
-    };
-    Some(find("raw key size")? + find("raw value size")?)
-}
-
-/// The SSTables of a tablet, as of its last flush or compaction.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct TabletFiles {
-    /// How many.
-    pub files: u64,
-    /// Their size.
-    pub bytes: u64,
-    /// Bytes of the keys and values in them, as they were before they were encoded and compressed; `None` until they have been read, see
-    /// [`Tablet::measure_contents`].
-    pub content_bytes: Option<u64>,
-}
-
-/// What is kept of the files, so that they are not looked at again and again: valid for one number of flushes and compactions.
-#[derive(Debug, Default)]
-struct FilesKept {
-    version: Option<u64>,
-    files: TabletFiles,
 }
 
 /// Sizes of a tablet, for metrics.
@@ -217,17 +198,22 @@ impl Tablet {
         shared: &Arc<Shared>,
         directory: &Path,
         values: Values,
-        compaction: CompactionStyle,
+        options: impl Into<TableOptions>,
     ) -> Result<Self, StorageError> {
+        let options = options.into();
         let events = Arc::new(TabletEvents::default());
         let expiry = Arc::<Expiry>::default();
-        let db = DB::open(&shared.tablet_options(values, compaction, &events, &expiry), directory)?;
+        let db = DB::open(&shared.tablet_options(values, &options, &events, &expiry), directory)?;
         let tablet = Self {
             db,
             directory: directory.to_owned(),
             shared: Arc::clone(shared),
             events,
             expiry,
+            options,
+            gaps: Gaps::default(),
+            dead_rows: DeadRows::default(),
+            trials: Mutex::default(),
             files: Mutex::default(),
             doomed: AtomicBool::new(false),
             seen: Mutex::default(),
@@ -236,6 +222,11 @@ impl Tablet {
         // RocksDB has no log of its own, so what it opens with has reached the disk.
         tablet.expiry.note_durable(tablet.applied_state()?);
         Ok(tablet)
+    }
+
+    /// How its files are written.
+    pub fn options(&self) -> &TableOptions {
+        &self.options
     }
 
     /// The state as applied, in memory or on disk.
@@ -262,8 +253,11 @@ impl Tablet {
     /// Writes `batch` and the state it leads to, atomically.
     pub fn apply(&self, batch: &mut Batch, state: &AppliedState) -> Result<(), StorageError> {
         batch.inner.put(META_KEY, state.encode());
-        self.db.write_opt(&batch.inner, &self.shared.write_options)?;
-        Ok(())
+        let keys = |see: &mut dyn FnMut(&[u8])| batch.inner.iterate_cf(&mut WrittenKeys(see));
+        self.gaps.writing((!batch.deletes_ranges).then_some(keys));
+        let written = self.db.write_opt(&batch.inner, &self.shared.write_options);
+        self.gaps.written();
+        Ok(written?)
     }
 
     /// Whether the last compactions have left something that time alone would let go.
@@ -321,29 +315,44 @@ impl Tablet {
         self.iterate(scan_options(range), range, visit)
     }
 
-    /// As [`Self::scan`], from memory only. `None`: the disk would have to be asked, or more be folded than a brief read may; `visit` may have seen some entries.
-    pub fn scan_cached(
+    /// As [`Self::scan`], without what is no more; now and then a row that is, all the same.
+    pub fn scan_live(
         &self,
         range: &ScanRange<'_>,
         visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
-    ) -> Result<Option<bool>, StorageError> {
-        let mut options = ReadOptions::default();
-        options.set_read_tier(ReadTier::BlockCache);
-        self.iterate_if_cached(options, range, visit)
+    ) -> Result<bool, StorageError> {
+        self.iterate_live(scan_options(range), None, range, visit)
     }
 
-    fn iterate_if_cached(
+    /// As [`Self::scan_live`], from memory only. `None`: the disk would have to be asked, or more be done than a brief read may; `visit` may have seen some entries.
+    pub fn scan_live_cached(
         &self,
-        options: ReadOptions,
         range: &ScanRange<'_>,
         visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
     ) -> Result<Option<bool>, StorageError> {
-        match briefly(|| self.iterate(options, range, visit)) {
-            None => Ok(None),
-            Some(Ok(exhausted)) => Ok(Some(exhausted)),
-            Some(Err(StorageError::Engine(error))) if error.kind() == ErrorKind::Incomplete => Ok(None),
-            Some(Err(error)) => Err(error),
-        }
+        if_cached(|| self.iterate_live(cached_options(), None, range, visit))
+    }
+
+    /// The newest change that readers see.
+    pub(crate) fn sequence(&self) -> u64 {
+        self.db.latest_sequence_number()
+    }
+
+    pub(crate) fn raw_iterator(&self, options: ReadOptions) -> DBRawIterator<'_> {
+        self.db.raw_iterator_opt(options)
+    }
+
+    pub(crate) fn semantics(&self) -> &dyn ValueSemantics {
+        self.shared.semantics()
+    }
+
+    pub(crate) fn present_s(&self) -> u32 {
+        self.shared.present_s()
+    }
+
+    /// Scans have passed over so many rows that are no more.
+    pub(crate) fn note_passed(&self, rows: u64) {
+        self.shared.counters().dead_rows_passed.fetch_add(rows, Ordering::Relaxed);
     }
 
     fn iterate(
@@ -462,6 +471,58 @@ impl Tablet {
         self.db.compact_range(None::<&[u8]>, None::<&[u8]>);
     }
 
+    /// Does what is due of compactions that RocksDB does not choose, and waits for it; to be called now and then.
+    ///
+    /// # Errors
+    /// If the disk has one.
+    pub fn compact_due(&self) -> Result<(), StorageError> {
+        let style = self.options.compaction;
+        if let CompactionStyle::TimeWindow { window_s } = style {
+            return self.compact_windows(window_s);
+        }
+        if let Some((start, end)) = self.dead_rows.take_due() {
+            self.flush(true)?;
+            self.flushed_state()?;
+            if self.files_bytes() < SMALL_BYTES {
+                // Once into the last level, and once there: what was written as a part of a row is whole then.
+                self.compact();
+                self.compact();
+            } else {
+                self.db.suggest_compact_range(Some(start), Some(end))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The longest time to live that compactions have met since the tablet was opened, seconds; 0: none.
+    pub(crate) fn longest_ttl_s(&self) -> u32 {
+        self.expiry.longest_ttl_s()
+    }
+
+    pub(crate) fn live_files(&self) -> Result<Vec<LiveFile>, StorageError> {
+        Ok(self.db.live_files()?)
+    }
+
+    /// Merges these files, as RocksDB names them, into ones of this level; returns where those are.
+    pub(crate) fn compact_files<'n>(
+        &self,
+        names: impl Iterator<Item = &'n String>,
+        level: i32,
+    ) -> Result<Vec<PathBuf>, StorageError> {
+        // Of those that are asked for by name RocksDB tells its listeners nothing, and they run on this thread.
+        crate::precedence::run_at_lower_priority();
+        let counters = self.shared.counters();
+        self.events.compactions.fetch_add(1, Ordering::Release);
+        counters.compactions_running_low.fetch_add(1, Ordering::Relaxed);
+        let merged = self.db.compact_files(&CompactionOptions::default(), names.map(String::as_str), level);
+        counters.compactions_running_low.fetch_sub(1, Ordering::Relaxed);
+        counters.compactions.fetch_add(1, Ordering::Relaxed);
+        self.events.compactions.fetch_add(1, Ordering::Release);
+        let merged = merged?;
+        let name = |path: &String| Path::new(path).file_name().map(|name| self.directory.join(name));
+        Ok(merged.output_files.iter().filter_map(name).collect())
+    }
+
     /// Sizes, for metrics. What only a flush or a compaction changes is looked at only after one.
     pub fn statistics(&self) -> TabletStatistics {
         let property = |name| self.db.property_int_value(name).ok().flatten().unwrap_or(0);
@@ -504,8 +565,9 @@ impl Tablet {
             let seen = self.look_at_files();
             let is_same =
                 kept.version.is_some() && (kept.files.files, kept.files.bytes) == (seen.sst_files, seen.sst_bytes);
-            let content_bytes = if is_same { kept.files.content_bytes } else { (seen.sst_files == 0).then_some(0) };
-            let files = TabletFiles { files: seen.sst_files, bytes: seen.sst_bytes, content_bytes };
+            let nothing = || (seen.sst_files == 0).then(FileContents::default);
+            let contents = if is_same { kept.files.contents } else { nothing() };
+            let files = TabletFiles { files: seen.sst_files, bytes: seen.sst_bytes, contents };
             *kept = FilesKept { version: Some(version), files };
         }
         kept.files
@@ -514,15 +576,15 @@ impl Tablet {
     /// Finds out how much its SSTables hold. That asks each of them, so it is not for every report; nothing happens if it is known already. Returns
     /// whether the files were asked.
     pub fn measure_contents(&self) -> bool {
-        if self.files().content_bytes.is_some() {
+        if self.files().contents.is_some() {
             return false;
         }
         let version = self.events.background_work();
         let properties = self.db.property_value(properties::AGGREGATED_TABLE_PROPERTIES).ok().flatten();
-        let content_bytes = properties.and_then(|text| content_bytes(&text));
+        let contents = properties.and_then(|text| FileContents::read(&text));
         let mut kept = self.files.lock();
         if kept.version == Some(version) {
-            kept.files.content_bytes = content_bytes;
+            kept.files.contents = contents;
         }
         true
     }
@@ -563,10 +625,46 @@ impl Tablet {
     }
 }
 
-fn scan_options(range: &ScanRange<'_>) -> ReadOptions {
+/// What a scan of memory gives; `None` if the disk would have to be asked, or more be done than a brief read may.
+fn if_cached(scan: impl FnOnce() -> Result<bool, StorageError>) -> Result<Option<bool>, StorageError> {
+    match briefly(scan) {
+        None => Ok(None),
+        Some(Ok(exhausted)) => Ok(Some(exhausted)),
+        Some(Err(StorageError::Engine(error))) if error.kind() == ErrorKind::Incomplete => Ok(None),
+        Some(Err(error)) => Err(error),
+    }
+}
+
+fn cached_options() -> ReadOptions {
     let mut options = ReadOptions::default();
-    options.fill_cache(range.expected_entries <= SCAN_FILL_ENTRIES);
+    options.set_read_tier(ReadTier::BlockCache);
+    options
+}
+
+/// Hands on the keys to which a batch writes; what it deletes stays dead where it is.
+struct WrittenKeys<'s>(&'s mut dyn FnMut(&[u8]));
+
+impl WriteBatchIteratorCf for WrittenKeys<'_> {
+    fn put_cf(&mut self, _: u32, key: &[u8], _: &[u8]) {
+        (self.0)(key);
+    }
+
+    fn delete_cf(&mut self, _: u32, _: &[u8]) {}
+
+    fn merge_cf(&mut self, _: u32, key: &[u8], _: &[u8]) {
+        (self.0)(key);
+    }
+}
+
+fn scan_options(range: &ScanRange<'_>) -> ReadOptions {
+    let is_long = range.expected_entries > SCAN_FILL_ENTRIES;
+    let mut options = ReadOptions::default();
+    options.fill_cache(!is_long);
+    // Not beyond the range. A short scan begins with a block, and reads ahead once it has read a few.
     options.set_auto_readahead_size(true);
+    if is_long {
+        options.set_readahead_size(SCAN_READAHEAD_BYTES);
+    }
     options
 }
 
@@ -596,33 +694,37 @@ impl Moment<'_> {
         Ok(self.tablet.db.get_pinned_opt(key, &self.any)?.map(|slice| self.tablet.pin(slice)))
     }
 
-    /// As [`Tablet::scan`].
+    /// As [`Tablet::scan_live`].
     ///
     /// # Errors
     /// If the data cannot be read.
-    pub fn scan(
+    pub fn scan_live(
         &self,
         range: &ScanRange<'_>,
         visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
     ) -> Result<bool, StorageError> {
         let mut options = scan_options(range);
         options.set_snapshot(&self.snapshot);
-        self.tablet.iterate(options, range, visit)
+        self.tablet.iterate_live(options, Some(self.sequence()), range, visit)
     }
 
-    /// As [`Tablet::scan_cached`].
+    /// As [`Tablet::scan_live_cached`].
     ///
     /// # Errors
     /// If the data cannot be read.
-    pub fn scan_cached(
+    pub fn scan_live_cached(
         &self,
         range: &ScanRange<'_>,
         visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
     ) -> Result<Option<bool>, StorageError> {
-        let mut options = ReadOptions::default();
-        options.set_read_tier(ReadTier::BlockCache);
+        let mut options = cached_options();
         options.set_snapshot(&self.snapshot);
-        self.tablet.iterate_if_cached(options, range, visit)
+        if_cached(|| self.tablet.iterate_live(options, Some(self.sequence()), range, visit))
+    }
+
+    /// The newest change that these reads see; none where nothing was ever written.
+    fn sequence(&self) -> u64 {
+        self.snapshot.sequence_number().unwrap_or(0)
     }
 }
 

@@ -97,7 +97,7 @@ fn a_read_from_memory_folds_little_and_others_fold_all() {
     assert_eq!(steps(&|| Some(number(&tablet.get(&key(2)).unwrap().unwrap()))), (Some(20_000), 20_000));
     let (start, end) = (key(1), key(3));
     let range = ScanRange { start: &start, end: &end, reverse: false, expected_entries: 0 };
-    let scan = || tablet.scan_cached(&range, &mut |_, _| true).unwrap().map(u64::from);
+    let scan = || tablet.scan_live_cached(&range, &mut |_, _| true).unwrap().map(u64::from);
     assert_eq!(steps(&scan), (None, 1_000), "the second is too much");
     let mut seen = Vec::new();
     assert!(
@@ -136,7 +136,7 @@ fn many_operands_that_are_read_again_and_again_become_one() {
 fn files_are_counted_and_what_they_hold_is_known_once_they_were_asked() {
     let home = tempfile::tempdir().unwrap();
     let tablet = open(&shared(), home.path());
-    assert_eq!(tablet.files(), TabletFiles { files: 0, bytes: 0, content_bytes: Some(0) });
+    assert_eq!(tablet.files(), TabletFiles { files: 0, bytes: 0, contents: Some(FileContents::default()) });
     assert!(!tablet.measure_contents(), "there is nothing to ask");
     let fill = |index: u64| {
         let mut batch = Batch::default();
@@ -146,15 +146,15 @@ fn files_are_counted_and_what_they_hold_is_known_once_they_were_asked() {
     };
     fill(1);
     let flushed = tablet.files();
-    assert_eq!((flushed.files, flushed.content_bytes), (1, None));
+    assert_eq!((flushed.files, flushed.contents), (1, None));
     assert!(tablet.measure_contents());
-    let content_bytes = tablet.files().content_bytes.unwrap();
+    let content_bytes = tablet.files().contents.unwrap().content_bytes;
     // Nine bytes of a key, eight of a value; RocksDB adds eight to each key, and there is the state.
     assert!((17 * 10_000..26 * 10_000).contains(&content_bytes), "{content_bytes}");
     assert!(flushed.bytes > 0 && flushed.bytes < content_bytes, "sorted keys compress");
     assert!(!tablet.measure_contents(), "it is known");
     fill(2);
-    assert_eq!((tablet.files().files, tablet.files().content_bytes), (2, None), "there are other files now");
+    assert_eq!((tablet.files().files, tablet.files().contents), (2, None), "there are other files now");
     tablet.compact();
     assert!(tablet.measure_contents());
     assert_eq!(tablet.files().files, 1);
@@ -597,13 +597,13 @@ fn all_reads_of_a_moment_see_the_same_batches() {
     assert_eq!(number(&moment.get_cached(&key(2)).unwrap().unwrap().unwrap()), 1);
     assert_eq!(
         scanned(&|range, each| {
-            moment.scan(range, each).unwrap();
+            moment.scan_live(range, each).unwrap();
         }),
         [1; 3]
     );
     assert_eq!(
         scanned(&|range, each| {
-            moment.scan_cached(range, each).unwrap();
+            moment.scan_live_cached(range, each).unwrap();
         }),
         [1; 3]
     );

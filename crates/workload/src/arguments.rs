@@ -11,7 +11,16 @@ use std::time::Duration;
 
 use crate::WorkloadError;
 use crate::data::MIN_VALUE_BYTES;
-use crate::session::with_port;
+
+/// Adds CQL's port to a contact point that names none.
+fn with_port(node: &str) -> String {
+    let is_bare_ipv6 = node.matches(':').count() > 1 && !node.starts_with('[');
+    match node.rsplit_once(':') {
+        Some((_, port)) if !is_bare_ipv6 && port.parse::<u16>().is_ok() => node.to_owned(),
+        _ if is_bare_ipv6 => format!("[{node}]:9042"),
+        _ => format!("{node}:9042"),
+    }
+}
 
 /// A number of operations, keys or seconds; -1 is endless.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

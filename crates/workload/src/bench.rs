@@ -6,31 +6,35 @@
 //! Without `--nodes`, or with a number there, the servers are started here. Left out: starting servers on other machines; they
 //! are given by `--nodes` and measured by `--server-pid` if they are on this one.
 
-use std::net::Ipv4Addr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 
 use crate::WorkloadError;
-use crate::arguments::{ClientKind, ConnectionArguments};
-use crate::process::Sampler;
 use crate::report::Report;
-use crate::runner::interruption;
 use crate::status::say;
+use crate::timer::interruption;
 
 pub mod changes;
+pub mod common;
+pub mod dense;
 pub mod failover;
 pub mod hostile;
 pub mod idle;
 pub mod large_dataset;
 pub mod measure;
 pub mod operator;
+pub mod phase;
 pub mod point;
 pub mod probes;
 pub mod published;
 pub mod servers;
+pub mod stopwatch;
 pub mod tablets;
 pub mod watch;
 
+pub use common::{CommonArguments, Target};
+use common::{local_target, remote_target, server_options};
+use dense::DenseArguments;
 use failover::FailoverArguments;
 use hostile::HostileArguments;
 use idle::IdleArguments;
@@ -59,6 +63,8 @@ pub enum Scenario {
     Idle(IdleArguments),
     /// Kill the node that leads most tablets, under load, again and again: how long until every tablet takes writes.
     Failover(FailoverArguments),
+    /// Much data on little memory: disk reads per read, index and filters per TB, rows that are no more, one hot row.
+    Dense(DenseArguments),
     /// What point reads of others suffer while a client sends what is meant to hurt.
     Hostile(HostileArguments),
 }
@@ -72,13 +78,14 @@ impl Scenario {
             Self::Idle(scenario) => &scenario.common,
             Self::Failover(scenario) => &scenario.common,
             Self::Hostile(scenario) => &scenario.common,
+            Self::Dense(scenario) => &scenario.common,
         }
     }
 
     /// How many servers are started if the command line does not say.
     fn default_nodes(&self) -> u32 {
         match self {
-            Self::Point(_) | Self::Hostile(_) => 1,
+            Self::Point(_) | Self::Hostile(_) | Self::Dense(_) => 1,
             Self::LargeDataset(_) => 4,
             Self::Tablets(_) | Self::Idle(_) | Self::Failover(_) => 3,
         }
@@ -88,6 +95,7 @@ impl Scenario {
     fn server_arguments(&self) -> Vec<String> {
         match self {
             Self::Hostile(scenario) => scenario.server_arguments(),
+            Self::Dense(scenario) => scenario.server_arguments(),
             _ => Vec::new(),
         }
     }
@@ -98,98 +106,11 @@ impl Scenario {
     }
 }
 
-/// What every scenario takes.
-#[allow(rustdoc::broken_intra_doc_links, rustdoc::invalid_html_tags, reason = "texts of --help")]
-#[derive(Debug, Clone, clap::Args)]
-pub struct CommonArguments {
-    #[command(flatten)]
-    pub connection: ConnectionArguments,
-    /// Process id of a server to measure, with --nodes; may be repeated.
-    #[arg(long)]
-    pub server_pid: Vec<u32>,
-    /// Data directory of a server to measure, with --nodes; may be repeated.
-    #[arg(long)]
-    pub server_data_dir: Vec<PathBuf>,
-    /// Replication factor of the cluster that is started, and of the keyspace [default: 3, or fewer if there are fewer nodes].
-    #[arg(long, value_name = "N")]
-    pub rf: Option<u32>,
-    /// Zones that the servers that are started are in by turns [default: all in the same].
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=99))]
-    pub zones: Option<u32>,
-    /// Where the servers that are started keep their data [default: in the report's directory, removed afterwards].
-    #[arg(long)]
-    pub data_dir: Option<PathBuf>,
-    /// Address of the first server that is started; others take the ones after it [default: the first free one from 127.0.0.1].
-    #[arg(long)]
-    pub listen: Option<Ipv4Addr>,
-    /// A further argument of the servers that are started; may be repeated.
-    #[arg(long, allow_hyphen_values = true)]
-    pub server_arg: Vec<String>,
-    /// How the servers acknowledge writes, named in the report.
-    #[arg(long)]
-    pub durability_label: Option<String>,
-    /// The client to use.
-    #[arg(long, value_enum, default_value_t = ClientKind::Pipelined)]
-    pub client: ClientKind,
-    /// Size of a key in bytes.
-    #[arg(long, alias = "key_size", default_value_t = 50)]
-    pub key_size: usize,
-    /// Size of a value in bytes.
-    #[arg(long, alias = "value_size", default_value_t = 256)]
-    pub value_size: usize,
-    /// Tablets of the table, in Diorite (`WITH tablets = n`).
-    #[arg(long)]
-    pub tablets: Option<u32>,
-    /// Seed of key choice.
-    #[arg(long, default_value_t = 1)]
-    pub seed: u64,
-    /// Print the result as JSON on standard output; everything else goes to standard error.
-    #[arg(long)]
-    pub json: bool,
-    /// Directory of the HTML and JSON report [default: bench-results/<date-time>].
-    #[arg(long)]
-    pub report: Option<PathBuf>,
-}
-
-/// The servers under test.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Target {
-    /// host:port of each contact point.
-    pub contact_points: Vec<String>,
-    /// Server processes on this machine; none if they run elsewhere.
-    pub process_ids: Vec<u32>,
-    /// Their data directories.
-    pub data_directories: Vec<PathBuf>,
-    /// How they acknowledge writes.
-    pub durability: String,
-    /// Replication factor of the keyspace.
-    pub replication: u32,
-}
-
-impl Target {
-    /// Samples its processes and directories.
-    pub fn sampler(&self) -> Sampler {
-        Sampler::new(&self.process_ids, &self.data_directories)
-    }
-
-    /// How many nodes the benchmark talks to.
-    pub fn nodes(&self) -> u32 {
-        self.contact_points.len() as u32
-    }
-}
-
-/// What a server started without durability flags does.
-const DEFAULT_DURABILITY: &str = "fsync before acknowledgement (default)";
-/// What a replicated cluster started without them does.
-const QUORUM_DURABILITY: &str = "fsync on a quorum before acknowledgement (default)";
-/// Replicas of each row, if there are nodes for them.
-const DEFAULT_REPLICATION: u32 = 3;
-
 /// Runs a scenario. Without addresses in `--nodes`, `executable start` serves it.
 pub async fn run(arguments: BenchArguments, executable: &Path) -> Result<ExitCode, WorkloadError> {
     let scenario = &arguments.scenario;
     let common = scenario.common();
-    let directory = common.report.clone().unwrap_or_else(measure::default_report_directory);
+    let directory = common.report.clone().unwrap_or_else(stopwatch::default_report_directory);
     std::fs::create_dir_all(&directory).map_err(|error| WorkloadError::file(&directory, error))?;
     let (target, mut servers) = match common.nodes_to_start(scenario.default_nodes())? {
         Some(nodes) => {
@@ -214,6 +135,7 @@ pub async fn run(arguments: BenchArguments, executable: &Path) -> Result<ExitCod
         Scenario::Point(scenario) => point::run(scenario, &target).await,
         Scenario::Tablets(scenario) => tablets::run(scenario, &target).await,
         Scenario::Idle(scenario) => interruptible(idle::run(scenario, &target)).await,
+        Scenario::Dense(scenario) => interruptible(dense::run(scenario, &target, servers.as_mut())).await,
         Scenario::Hostile(scenario) => interruptible(hostile::run(scenario, &target)).await,
         Scenario::Failover(scenario) => match &mut servers {
             Some(servers) => interruptible(failover::run(scenario, &target, servers)).await,
@@ -247,74 +169,4 @@ fn conclude(report: &Report, directory: &Path, json: bool) -> Result<(), Workloa
         written.map_err(|error| WorkloadError::file(Path::new("standard output"), error))?;
     }
     Ok(())
-}
-
-impl CommonArguments {
-    /// How many servers are to be started; none if the command line names some that run.
-    fn nodes_to_start(&self, default: u32) -> Result<Option<u32>, WorkloadError> {
-        match &self.connection.nodes[..] {
-            [] => Ok(Some(default)),
-            [one] => match one.parse::<u32>() {
-                Ok(0) => Err(WorkloadError::Arguments("--nodes is at least 1, or a list of addresses".into())),
-                number => Ok(number.ok()),
-            },
-            _ => Ok(None),
-        }
-    }
-
-    /// The replication factor of the keyspace on servers that run already.
-    fn remote_replication(&self) -> u32 {
-        self.rf.unwrap_or(self.connection.replication)
-    }
-
-    /// How to talk to the servers under test.
-    fn connection(&self, target: &Target) -> ConnectionArguments {
-        ConnectionArguments {
-            nodes: target.contact_points.clone(),
-            replication: target.replication,
-            ..self.connection.clone()
-        }
-    }
-}
-
-fn server_options(common: &CommonArguments, nodes: u32, executable: &Path, directory: &Path) -> ServersOptions {
-    ServersOptions {
-        executable: executable.to_path_buf(),
-        data_directory: common.data_dir.clone().unwrap_or_else(|| directory.join("data")),
-        listen: common.listen,
-        nodes,
-        spare: 0,
-        zones: common.zones,
-        replication: common.rf.unwrap_or(DEFAULT_REPLICATION.min(nodes)),
-        extra_arguments: common.server_arg.clone(),
-        log_directory: directory.to_path_buf(),
-        share_session: false,
-    }
-}
-
-fn local_target(common: &CommonArguments, servers: &Servers, replication: u32) -> Target {
-    let flag = common.server_arg.iter().any(|argument| argument.starts_with("--durability"));
-    let durability = match (&common.durability_label, flag) {
-        (Some(label), _) => label.clone(),
-        (None, true) => common.server_arg.join(" "),
-        (None, false) if replication > 1 => QUORUM_DURABILITY.to_owned(),
-        (None, false) => DEFAULT_DURABILITY.to_owned(),
-    };
-    Target {
-        contact_points: servers.contact_points(),
-        process_ids: servers.process_ids(),
-        data_directories: servers.data_directories(),
-        durability,
-        replication,
-    }
-}
-
-fn remote_target(common: &CommonArguments) -> Target {
-    Target {
-        contact_points: common.connection.contact_points(),
-        process_ids: common.server_pid.clone(),
-        data_directories: common.server_data_dir.clone(),
-        durability: common.durability_label.clone().unwrap_or_else(|| "not stated".to_owned()),
-        replication: common.remote_replication(),
-    }
 }

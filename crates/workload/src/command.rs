@@ -14,7 +14,8 @@ use scylla::statement::Consistency;
 
 use crate::WorkloadError;
 use crate::arguments::{ClientKind, ConnectionArguments, Settings, WorkloadArguments, WorkloadKind};
-use crate::bench::measure::{Measurement, PhaseSpec};
+use crate::bench::measure::Measurement;
+use crate::bench::phase::PhaseSpec;
 use crate::data::KeyFormat;
 use crate::key_state::KeyState;
 use crate::pipelined::{NodeAddress, Pipelined};

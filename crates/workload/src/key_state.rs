@@ -114,7 +114,7 @@ impl KeyState {
         if let Some(slot) = self.slot(ticket.number) {
             slot.store(ticket.version.0 as u32, Ordering::Release);
         }
-        self.settle(ticket.number);
+        self.finish(ticket.number);
     }
 
     /// The write failed, or its outcome is unknown. The key stays locked; if it is a new one, a reader may find it
@@ -125,7 +125,7 @@ impl KeyState {
         if ticket.number >= self.first_new && count == 1 {
             self.lost.lock().unwrap_or_else(PoisonError::into_inner).insert(ticket.number);
         }
-        self.settle(ticket.number);
+        self.finish(ticket.number);
     }
 
     /// The oldest version that a read of the readable key `number`, started now, may return.
@@ -146,7 +146,7 @@ impl KeyState {
     }
 
     /// Marks a new key as done and moves the readable end past every done key.
-    fn settle(&self, number: u64) {
+    fn finish(&self, number: u64) {
         if number < self.first_new {
             return;
         }

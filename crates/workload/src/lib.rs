@@ -13,6 +13,7 @@ pub mod arguments;
 pub mod bench;
 pub mod command;
 pub mod data;
+pub mod error;
 pub mod key_state;
 pub mod latency;
 pub mod pipelined;
@@ -21,48 +22,11 @@ pub mod report;
 pub mod runner;
 pub mod session;
 pub mod status;
+pub(crate) mod timer;
 pub mod timeseries;
 pub mod workloads;
 
 pub use arguments::WorkloadArguments;
 pub use bench::BenchArguments;
 pub use command::run;
-
-use workloads::Violation;
-
-/// Why a run ended early or did not begin.
-#[derive(Debug, thiserror::Error)]
-pub enum WorkloadError {
-    /// The flags contradict each other or are out of range.
-    #[error("{0}")]
-    Arguments(String),
-    /// The cluster could not be reached, or refused the keyspace or table.
-    #[error("{0}")]
-    Setup(String),
-    /// A row that was read is not what was acknowledged.
-    #[error("{0}")]
-    Violation(Box<Violation>),
-    /// Nothing has worked for a while.
-    #[error("no request has succeeded for {seconds} s; the last error: {error}")]
-    NoProgress { seconds: u64, error: String },
-    /// The servers that the benchmark started are not as they should be.
-    #[error("{0}")]
-    Server(String),
-    /// A server could not be started, or not be stopped.
-    #[error(transparent)]
-    Local(#[from] diorite_local::LocalError),
-    /// A file or directory.
-    #[error("{path}: {error}")]
-    File { path: String, error: std::io::Error },
-}
-
-impl WorkloadError {
-    /// The exit code: 2 for a violation, 1 for everything else.
-    pub fn exit_code(&self) -> u8 {
-        if matches!(self, Self::Violation(_)) { 2 } else { 1 }
-    }
-
-    pub(crate) fn file(path: &std::path::Path, error: std::io::Error) -> Self {
-        Self::File { path: path.display().to_string(), error }
-    }
-}
+pub use error::WorkloadError;

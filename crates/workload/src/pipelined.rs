@@ -22,17 +22,19 @@ use tokio::sync::Mutex;
 
 use crate::WorkloadError;
 use crate::data::{Version, write_value};
+use crate::error::Violation;
 use crate::key_state::WriteTicket;
 use crate::latency::OperationKind;
-use crate::runner::{Shared, pause};
+use crate::runner::Shared;
 use crate::session::Statements;
-use crate::workloads::{RowSet, Violation};
+use crate::timer::pause;
+use crate::workloads::RowSet;
 
 mod connection;
 pub(crate) mod frames;
 mod routing;
 
-use connection::{Connection, receive};
+use connection::{Connection, ConnectionError, receive};
 use frames::Answer;
 pub use routing::NodeAddress;
 use routing::Router;
@@ -111,9 +113,9 @@ impl Pipelined {
         if lane.is_broken {
             return shared.request_failed(index, OperationKind::Read, "a connection broke in an earlier phase");
         }
-        if let Err(message) = run.run(&mut lane).await {
+        if let Err(error) = run.run(&mut lane).await {
             lane.is_broken = true;
-            run.give_up_all(&message);
+            run.give_up_all(&error.to_string());
         }
     }
 }
@@ -135,7 +137,7 @@ struct LaneRun<'run> {
 }
 
 impl LaneRun<'_> {
-    async fn run(&mut self, lane: &mut Lane) -> Result<(), String> {
+    async fn run(&mut self, lane: &mut Lane) -> Result<(), ConnectionError> {
         let mut pending = 0;
         loop {
             pending += self.fill(lane);
@@ -198,7 +200,7 @@ impl LaneRun<'_> {
     }
 
     /// Handles every complete answer received; returns how many.
-    fn take_answers(&mut self, connection: &mut Connection, router: &mut Router) -> Result<usize, String> {
+    fn take_answers(&mut self, connection: &mut Connection, router: &mut Router) -> Result<usize, ConnectionError> {
         let now_ns = self.shared.clock.monotonic_ns();
         let mut taken = 0;
         while let Some((header, length)) = frames::complete(&connection.received)? {
@@ -209,9 +211,9 @@ impl LaneRun<'_> {
                 router.learn(payload)?;
             }
             let answer = frames::parse_answer(header.opcode, body)?;
-            let in_flight = self.in_flight.get_mut(slot).ok_or("an answer to a request that was never sent")?;
+            let in_flight = self.in_flight.get_mut(slot).ok_or(ConnectionError::UnknownStream)?;
             match std::mem::replace(in_flight, InFlight::Idle) {
-                InFlight::Idle => return Err(format!("a second answer on stream {slot}")),
+                InFlight::Idle => return Err(ConnectionError::SecondAnswer(slot)),
                 InFlight::Read { number, oldest, start_ns } => {
                     self.finish_read(number, oldest, now_ns - start_ns, &answer);
                 }

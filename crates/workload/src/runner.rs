@@ -8,42 +8,30 @@
 //! [`NO_PROGRESS_S`] seconds; tasks finish the request they are in, so every write has a known outcome afterwards.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use diorite_base::clock::{Clock, SystemClock};
+use diorite_base::clock::Clock;
 use diorite_base::random::{Random, SplitMix64};
 use tokio::task::JoinSet;
 
 use crate::WorkloadError;
-use crate::latency::{OperationKind, Recorder, Schedule, Tallies, charged_start_ns};
+use crate::error::Failure;
+use crate::latency::{OperationKind, Tallies, charged_start_ns};
 use crate::pipelined::Pipelined;
-use crate::workloads::{Failure, Scratch, Violation, Workload};
+use crate::timer::{interruption, pause};
+use crate::workloads::{Scratch, Workload};
+
+mod shared;
+
+use shared::lock;
+pub use shared::{Plan, Shared};
 
 /// A run in which no request succeeds for this long has failed.
 const NO_PROGRESS_S: u64 = 30;
-/// The most different error messages that are kept.
-const MAX_ERROR_MESSAGES: usize = 20;
 /// How long a task waits that has nothing to do yet.
 const IDLE_WAIT: Duration = Duration::from_millis(5);
-
-/// How much of what is run.
-#[derive(Debug, Clone)]
-pub struct Plan {
-    pub writers: usize,
-    pub readers: usize,
-    /// `None` is endless.
-    pub writes: Option<u64>,
-    /// `None` is endless.
-    pub reads: Option<u64>,
-    pub duration: Option<Duration>,
-    /// Operations started per second, in an open loop.
-    pub rate: Option<f64>,
-    pub seed: u64,
-    /// Ends the run, within a second, when it becomes true.
-    pub until: Option<Arc<AtomicBool>>,
-}
 
 /// What carries out the operations.
 #[derive(Clone)]
@@ -74,133 +62,6 @@ pub struct Outcome {
     pub interrupted: bool,
     /// Different messages of failed requests, and how often each came.
     pub errors: BTreeMap<String, u64>,
-}
-
-/// What the tasks of a run share.
-pub struct Shared {
-    pub clock: SystemClock,
-    pub recorder: Recorder,
-    stop: AtomicBool,
-    budgets: [Budget; 2],
-    schedule: Option<Schedule>,
-    violation: Mutex<Option<Violation>>,
-    errors: Mutex<BTreeMap<String, u64>>,
-    last_error: Mutex<String>,
-}
-
-struct Budget {
-    claimed: AtomicU64,
-    /// Operations that succeeded or failed.
-    settled: AtomicU64,
-    /// `u64::MAX` is endless.
-    total: u64,
-}
-
-impl Budget {
-    /// An operation that no task carries out cannot be waited for.
-    fn new(total: Option<u64>, tasks: usize) -> Self {
-        let total = if tasks == 0 { u64::MAX } else { total.unwrap_or(u64::MAX) };
-        Self { claimed: AtomicU64::new(0), settled: AtomicU64::new(0), total }
-    }
-
-    fn is_counted(&self) -> bool {
-        self.total != u64::MAX
-    }
-
-    fn is_open(&self) -> bool {
-        self.is_counted() && self.settled.load(Ordering::Relaxed) < self.total
-    }
-}
-
-impl Shared {
-    fn new(plan: &Plan) -> Self {
-        let clock = SystemClock::new();
-        let schedule = plan.rate.map(|rate| Schedule::new(clock.monotonic_ns(), rate));
-        Self {
-            clock,
-            recorder: Recorder::new(),
-            stop: AtomicBool::new(false),
-            budgets: [Budget::new(plan.reads, plan.readers), Budget::new(plan.writes, plan.writers)],
-            schedule,
-            violation: Mutex::default(),
-            errors: Mutex::default(),
-            last_error: Mutex::default(),
-        }
-    }
-
-    /// Whether tasks are to finish.
-    pub fn is_stopped(&self) -> bool {
-        self.stop.load(Ordering::Relaxed)
-    }
-
-    /// Takes one operation from the budget.
-    pub fn claim(&self, kind: OperationKind) -> bool {
-        let budget = &self.budgets[kind as usize];
-        if !budget.is_counted() {
-            return true;
-        }
-        let taken = budget.claimed.fetch_add(1, Ordering::Relaxed) < budget.total;
-        if !taken {
-            budget.claimed.fetch_sub(1, Ordering::Relaxed);
-        }
-        taken
-    }
-
-    /// Gives back an operation that was not carried out.
-    pub fn unclaim(&self, kind: OperationKind) {
-        let budget = &self.budgets[kind as usize];
-        if budget.is_counted() {
-            budget.claimed.fetch_sub(1, Ordering::Relaxed);
-        }
-    }
-
-    /// Ends the run with a violation; the first one counts.
-    pub fn fail(&self, violation: Violation) {
-        lock(&self.violation).get_or_insert(violation);
-        self.stop.store(true, Ordering::Relaxed);
-    }
-
-    /// Counts an operation that succeeded.
-    pub fn succeeded(&self, task: usize, kind: OperationKind, latency_ns: u64, rows: u64) {
-        self.recorder.success(task, kind, latency_ns, rows);
-        self.settle(kind);
-    }
-
-    /// Ends the run once every counted budget is used up.
-    fn settle(&self, kind: OperationKind) {
-        let budget = &self.budgets[kind as usize];
-        if !budget.is_counted() {
-            return;
-        }
-        budget.settled.fetch_add(1, Ordering::Relaxed);
-        if !self.budgets.iter().any(Budget::is_open) {
-            self.stop.store(true, Ordering::Relaxed);
-        }
-    }
-
-    /// Counts a failed request.
-    pub fn request_failed(&self, task: usize, kind: OperationKind, message: &str) {
-        self.recorder.failure(task, kind);
-        let mut errors = lock(&self.errors);
-        if errors.len() < MAX_ERROR_MESSAGES || errors.contains_key(message) {
-            *errors.entry(message.to_owned()).or_default() += 1;
-        }
-        message.clone_into(&mut lock(&self.last_error));
-        self.settle(kind);
-    }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Waits; the crate's only timer besides request time-outs.
-#[allow(
-    clippy::disallowed_methods,
-    reason = "a load generator lives in real time: pacing, backing off, one line a second"
-)]
-pub async fn pause(duration: Duration) {
-    tokio::time::sleep(duration).await;
 }
 
 /// Runs `plan` to its end.
@@ -252,19 +113,6 @@ pub async fn drive(executor: &Executor, plan: &Plan, observer: &mut dyn Observer
     outcome?;
     let errors = std::mem::take(&mut *lock(&shared.errors));
     Ok(Outcome { tallies: ticker.all, seconds: (end_ns - start_ns) as f64 / 1e9, interrupted, errors })
-}
-
-/// Resolves at Ctrl-C or SIGTERM.
-pub async fn interruption() {
-    use tokio::signal::unix::{SignalKind, signal};
-    let (Ok(mut interrupt), Ok(mut terminate)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
-    else {
-        return std::future::pending().await;
-    };
-    tokio::select! {
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
-    }
 }
 
 /// Keeps the intervals.

@@ -22,16 +22,6 @@ use scylla::statement::prepared::PreparedStatement;
 use crate::WorkloadError;
 use crate::arguments::{ConnectionArguments, WorkloadKind};
 
-/// Adds CQL's port to a contact point that names none.
-pub fn with_port(node: &str) -> String {
-    let is_bare_ipv6 = node.matches(':').count() > 1 && !node.starts_with('[');
-    match node.rsplit_once(':') {
-        Some((_, port)) if !is_bare_ipv6 && port.parse::<u16>().is_ok() => node.to_owned(),
-        _ if is_bare_ipv6 => format!("[{node}]:9042"),
-        _ => format!("{node}:9042"),
-    }
-}
-
 /// Connects to the cluster with `connections` per node.
 pub async fn connect(arguments: &ConnectionArguments, connections: usize) -> Result<Session, WorkloadError> {
     let retries: Arc<dyn RetryPolicy> =
@@ -158,14 +148,5 @@ mod tests {
         assert_eq!(statements.select, "SELECT k, v FROM CassandraKeyValue WHERE k = ?;");
         let statements = Statements::new(WorkloadKind::Timeseries, "ts_metrics_raw", Some(86_400), Some(4));
         assert!(statements.create_table.ends_with(") WITH default_time_to_live = 86400 AND tablets = 4;"));
-    }
-
-    #[test]
-    fn contact_points_get_a_port() {
-        assert_eq!(with_port("10.0.0.1"), "10.0.0.1:9042");
-        assert_eq!(with_port("10.0.0.1:9142"), "10.0.0.1:9142");
-        assert_eq!(with_port("::1"), "[::1]:9042");
-        assert_eq!(with_port("[::1]:9142"), "[::1]:9142");
-        assert_eq!(with_port("db.example"), "db.example:9042");
     }
 }

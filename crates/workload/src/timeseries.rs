@@ -17,8 +17,9 @@ use scylla::statement::prepared::PreparedStatement;
 use scylla::value::CqlTimestamp;
 
 use crate::WorkloadError;
+use crate::error::{Failure, Problem, Violation};
 use crate::session::{Statements, execute_schema, prepare};
-use crate::workloads::{Failure, Problem, Scratch, Violation};
+use crate::workloads::Scratch;
 
 const USERS: usize = 100;
 /// A user has between 5 and 10 metrics and as many nodes.

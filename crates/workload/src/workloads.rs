@@ -14,82 +14,16 @@ use scylla::statement::prepared::PreparedStatement;
 
 use crate::WorkloadError;
 use crate::arguments::{Popularity, WorkloadKind};
-use crate::data::{KeyFormat, Mismatch, Version, check_value, write_value};
+use crate::data::{KeyFormat, Version, check_value, write_value};
+use crate::error::{Failure, Problem, Violation};
 use crate::key_state::{KeyState, WriteTicket};
 use crate::latency::OperationKind;
 use crate::session::{Statements, execute_schema, prepare};
 use crate::timeseries::Timeseries;
 
-/// What is wrong with a row that was read.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Problem {
-    /// The value is not one that was ever written to this key.
-    Wrong(Mismatch),
-    /// The row is not there although its write was acknowledged.
-    Missing,
-    /// The value is older than one that was acknowledged before the read began.
-    Stale { found: Version, acknowledged: Version },
-    /// The answer does not have the shape of the rows asked for.
-    Shape(String),
-}
+mod scratch;
 
-/// A row that is not what was acknowledged. Ends the run.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Violation {
-    /// The key, as it is in the table.
-    pub key: String,
-    pub problem: Problem,
-}
-
-impl std::fmt::Display for Violation {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let key = &self.key;
-        match &self.problem {
-            Problem::Wrong(mismatch) => write!(formatter, "wrong value at key {key}: {mismatch}"),
-            Problem::Missing => write!(formatter, "missing row at key {key}: its write was acknowledged"),
-            Problem::Stale { found, acknowledged } => {
-                write!(
-                    formatter,
-                    "stale value at key {key}: version {found}, but {acknowledged} was acknowledged before"
-                )
-            }
-            Problem::Shape(detail) => write!(formatter, "wrong answer for key {key}: {detail}"),
-        }
-    }
-}
-
-/// Why an operation did not succeed.
-#[derive(Debug)]
-pub enum Failure {
-    /// There is nothing to do yet: no key exists, or all are being written.
-    Nothing,
-    /// The server or the connection failed the request.
-    Request(String),
-    /// A row is not what it must be.
-    Violation(Violation),
-}
-
-/// What one task keeps between operations.
-pub struct Scratch {
-    pub random: SplitMix64,
-    pub key: String,
-    pub value: Vec<u8>,
-    tickets: Vec<WriteTicket>,
-    rows: Vec<(String, Vec<u8>)>,
-}
-
-impl Scratch {
-    /// Buffers of a task with its own sequence of random numbers.
-    pub fn new(seed: u64) -> Self {
-        Self {
-            random: SplitMix64::new(seed),
-            key: String::new(),
-            value: Vec::new(),
-            tickets: Vec::new(),
-            rows: Vec::new(),
-        }
-    }
-}
+pub use scratch::Scratch;
 
 /// Everything about the rows of a run except how they travel.
 #[derive(Clone)]
@@ -264,8 +198,8 @@ impl RowWorkload {
             (0..taken).for_each(|_| shorter.append_statement(self.insert.clone()));
             self.session.batch(&shorter, &scratch.rows[..taken]).await
         };
-        let settle = if answer.is_ok() { KeyState::acknowledge } else { KeyState::give_up };
-        scratch.tickets.iter().for_each(|&ticket| settle(&self.rows.keys, ticket));
+        let finish = if answer.is_ok() { KeyState::acknowledge } else { KeyState::give_up };
+        scratch.tickets.iter().for_each(|&ticket| finish(&self.rows.keys, ticket));
         answer.map(|_| taken as u64).map_err(|error| Failure::Request(error.to_string()))
     }
 

@@ -2,6 +2,9 @@
 //!
 //! Always true: a chart has at most [`POINTS`] points however many were recorded (means, but of latencies the largest, so that no peak is lost); where
 //! nothing is known there is a gap, never a line at zero. The drawing is stretched to its place; texts stand beside it and are not.
+//!
+//! Not the charts of the benchmark's report (`workload::report::chart`): those are whole drawings with axes, phases and values in them, for a file that is read
+//! without a server; of these the style sheet decides the size, and a script reads the values.
 
 use super::show;
 use crate::api::History;

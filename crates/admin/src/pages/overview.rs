@@ -74,7 +74,7 @@ async fn content(view: &NodeView, asked: Asked) -> Result<Markup, Failure> {
 
 fn headline(status: &ClusterStatus) -> Markup {
     let is_at_risk = status.is_at_risk();
-    let (tone, verdict) = match (is_at_risk, status.warnings.is_empty() && status.balancer.stuck.is_empty()) {
+    let (tone, verdict) = match (is_at_risk, status.warnings.is_empty() && status.balancer.stalled.is_empty()) {
         (true, _) if status.unavailable > 0 => (Tone::Bad, "Data unavailable"),
         (true, _) => (Tone::Bad, "Data at risk"),
         (false, false) => (Tone::Warning, "Needs attention"),
@@ -90,7 +90,7 @@ fn headline(status: &ClusterStatus) -> Markup {
 }
 
 fn warnings(status: &ClusterStatus) -> Markup {
-    let all: Vec<&String> = status.warnings.iter().chain(&status.balancer.stuck).collect();
+    let all: Vec<&String> = status.warnings.iter().chain(&status.balancer.stalled).collect();
     // More than these nobody reads: the nodes' and tablets' pages have them one by one.
     const SHOWN: usize = 20;
     html! {
@@ -130,7 +130,7 @@ fn balancer(status: &ClusterStatus) -> Markup {
     let balancer = &status.balancer;
     let tone = match balancer.state.as_str() {
         "idle" => Tone::Good,
-        "paused" | "stuck" => Tone::Warning,
+        "paused" => Tone::Warning,
         _ => Tone::Plain,
     };
     let zones = match balancer.preferred_leader_zones.as_slice() {

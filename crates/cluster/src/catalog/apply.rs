@@ -63,7 +63,7 @@ impl Catalog {
             Command::RegisterNode { node } => self.register_node(node),
             Command::ForgetDropped { node, tablets } => self.forget_dropped(*node, tablets),
             Command::Place { tablet, expected, replicas } => self.place(*tablet, expected, replicas),
-            Command::Settle { tablets } => Ok(self.settle(tablets)),
+            Command::FinishMoves { tablets } => Ok(self.finish_moves(tablets)),
             Command::BeginMerge { tablet, into } => self.begin_merge(*tablet, *into),
             Command::ServeMerge { tablet, into, number } => self.serve_merge(*tablet, *into, *number),
             Command::CancelMerge { tablet, number, cancelled } => self.cancel_merge(*tablet, *number, cancelled),

@@ -53,7 +53,7 @@ impl NodeDescription {
 
 /// A tablet whose group is as wanted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SettledTablet {
+pub struct FinishedTablet {
     /// Which.
     pub tablet: TabletId,
     /// The voters of its group, the only members.
@@ -136,9 +136,10 @@ pub enum Command {
         replicas: Vec<NodeId>,
     },
     /// The groups of these tablets consist of what their placements want, and each has committed something since it began.
-    Settle {
+    #[serde(rename = "settle")]
+    FinishMoves {
         /// Which, and what they consist of.
-        tablets: Vec<SettledTablet>,
+        tablets: Vec<FinishedTablet>,
     },
     /// Splits a tablet in two: gives its children their ids. Its leader then does it.
     BeginSplit {

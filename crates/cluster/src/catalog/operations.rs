@@ -5,7 +5,7 @@
 //! Left out: whether a change is wise (the balancer's, and the checks of those who ask for it, which know who is up).
 
 use super::apply::{Done, Rejected, Step};
-use super::command::{Rejection, Setting, SettledTablet};
+use super::command::{FinishedTablet, Rejection, Setting};
 use super::{Catalog, Node, NodeDescription, NodeState, Placement};
 use diorite_base::{NodeId, TabletId};
 use std::collections::BTreeSet;
@@ -101,9 +101,9 @@ impl Catalog {
         Ok(Done::Changed)
     }
 
-    pub(super) fn settle(&mut self, settled: &[SettledTablet]) -> Done {
+    pub(super) fn finish_moves(&mut self, finished: &[FinishedTablet]) -> Done {
         let mut done = Done::Nothing;
-        for SettledTablet { tablet, voters } in settled {
+        for FinishedTablet { tablet, voters } in finished {
             let is_due = |placement: &&Arc<Placement>| placement.is_moving() || placement.origin.is_some();
             let Some(current) = self.tablets.get(tablet).filter(is_due).cloned() else { continue };
             let (wanted, actual): (BTreeSet<_>, BTreeSet<_>) =

@@ -129,11 +129,12 @@ impl Catalog {
     /// A role and all that it is a member of, directly or not.
     pub fn roles_of<'c>(&'c self, name: &str) -> Vec<&'c Arc<Role>> {
         let mut found: Vec<&Arc<Role>> = self.roles.get(name).into_iter().collect();
+        let mut known: BTreeSet<&str> = found.iter().map(|role| role.name.as_str()).collect();
         let mut next = 0;
         while let Some(role) = found.get(next).copied() {
             next += 1;
             for above in role.member_of.iter().filter_map(|name| self.roles.get(name)) {
-                if found.iter().all(|known| known.name != above.name) {
+                if known.insert(&above.name) {
                     found.push(above);
                 }
             }

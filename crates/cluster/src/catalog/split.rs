@@ -4,7 +4,7 @@
 //! begin   the children get their ids, and are prepared
 //! commit  from here on the split cannot be cancelled: the leader stops the tablet with an entry of its log that says where to split
 //! serve   that entry is applied: the children stand in the tablet's place in the table, with the same replicas
-//! settle  a quorum of a child's replicas has begun where the tablet ended; when that is so of both, the tablet is dropped
+//! finish  a quorum of a child's replicas has begun where the tablet ended; when that is so of both, the tablet is dropped
 //! ```
 //!
 //! Always true: a tablet that is to be split does not move, nor do its children until the end, so all of them have the same replicas and the same

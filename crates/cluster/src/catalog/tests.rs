@@ -106,7 +106,7 @@ fn operation(catalog: &Catalog, verb: &str, words: &[&str]) -> Command {
         "settle" => {
             let tablet = tablet_of(words[0]);
             let voters = catalog.placement(tablet).map_or_else(Vec::new, |placement| placement.replicas.clone());
-            Command::Settle { tablets: vec![SettledTablet { tablet, voters }] }
+            Command::FinishMoves { tablets: vec![FinishedTablet { tablet, voters }] }
         }
         "split" => {
             Command::BeginSplit { tablet: tablet_of(words[0]), at: option("at").unwrap().parse().unwrap(), stays: true }

@@ -88,7 +88,8 @@ fn nothing_is_moved_before_all_that_are_up_have_reported() {
     world.lead_long_enough();
     assert!(matches!(world.on(Event::Summarized), Task::Rest), "nobody has reported");
     world.report();
-    let looked = (0..IDLE_INTERVALS).map(|_| world.tick()).filter(|task| matches!(task, Task::Decide(_))).count();
+    let looked =
+        (0..Timing::default().idle_ticks).map(|_| world.tick()).filter(|task| matches!(task, Task::Decide(_))).count();
     assert_eq!(looked, 1, "one look while nothing happens");
 }
 
@@ -134,7 +135,7 @@ fn a_silent_node_is_dead_before_its_replicas_are_made_anew_and_alive_when_its_he
     assert_eq!(holds(&world), 0, "it holds no replica that is wanted");
     world.down.clear();
     let mut revived = false;
-    for _ in 0..IDLE_INTERVALS {
+    for _ in 0..Timing::default().idle_ticks {
         world.report();
         let task = world.tick();
         revived |= world.run(task).contains(&Command::SetNodeState { node: DOWN, state: NodeState::Active });

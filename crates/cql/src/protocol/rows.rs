@@ -264,6 +264,12 @@ impl<'o> RowsWriter<'o> {
         put_null(self.out);
     }
 
+    /// Where the cells of rows are appended (see [`put_cell`], [`put_null`]).
+    #[inline]
+    pub fn cells(&mut self) -> &mut Vec<u8> {
+        self.out
+    }
+
     /// Ends a row.
     #[inline]
     pub fn end_row(&mut self) {

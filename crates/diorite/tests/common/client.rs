@@ -23,13 +23,13 @@ impl Client {
         Self::connect_within(address, Duration::from_secs(60))
     }
 
-    /// Connects; neither this nor any later read or write waits longer than `patience`.
-    pub fn connect_within(address: &str, patience: Duration) -> io::Result<Self> {
+    /// Connects; neither this nor any later read or write waits longer than `timeout`.
+    pub fn connect_within(address: &str, timeout: Duration) -> io::Result<Self> {
         let address: SocketAddr = format!("{address}:9042").parse().map_err(io::Error::other)?;
-        let stream = TcpStream::connect_timeout(&address, patience)?;
+        let stream = TcpStream::connect_timeout(&address, timeout)?;
         stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(patience))?;
-        stream.set_write_timeout(Some(patience))?;
+        stream.set_read_timeout(Some(timeout))?;
+        stream.set_write_timeout(Some(timeout))?;
         let mut client = Self { stream, inbound: Inbound::new(Role::Client), out: Vec::new() };
         match client.call(&ClientRequest::Startup(&[("CQL_VERSION", "3.0.0")]))? {
             ClientResponse::Ready => {}

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// How long anything is waited for before the test gives up. Not a measurement.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// An address that no other test uses: 127.0.0.0/8 is all loopback.
 pub fn fresh_address() -> String {
@@ -55,7 +55,7 @@ impl Server {
         while get(&server.address, "/health/ready").is_none() {
             let exited = server.process.try_wait().unwrap();
             assert!(exited.is_none(), "the server exited: {exited:?}");
-            assert!(start.elapsed() < PATIENCE, "the server is not ready");
+            assert!(start.elapsed() < TIMEOUT, "the server is not ready");
             std::thread::sleep(Duration::from_millis(5));
         }
         server
@@ -76,7 +76,7 @@ impl Server {
             if let Some(status) = self.process.try_wait().unwrap() {
                 return status;
             }
-            assert!(start.elapsed() < PATIENCE, "the server does not stop");
+            assert!(start.elapsed() < TIMEOUT, "the server does not stop");
             std::thread::sleep(Duration::from_millis(5));
         }
     }
@@ -115,13 +115,13 @@ impl Drop for Server {
 
 /// The body of an HTTP answer, if there is one.
 pub fn get(address: &str, path: &str) -> Option<String> {
-    get_within(address, path, PATIENCE)
+    get_within(address, path, TIMEOUT)
 }
 
-/// The same, for a server that may not answer: `patience` is for each step.
-pub fn get_within(address: &str, path: &str, patience: Duration) -> Option<String> {
-    let mut stream = TcpStream::connect_timeout(&format!("{address}:7000").parse().ok()?, patience).ok()?;
-    stream.set_read_timeout(Some(patience)).ok()?;
+/// The same, for a server that may not answer: `timeout` is for each step.
+pub fn get_within(address: &str, path: &str, timeout: Duration) -> Option<String> {
+    let mut stream = TcpStream::connect_timeout(&format!("{address}:7000").parse().ok()?, timeout).ok()?;
+    stream.set_read_timeout(Some(timeout)).ok()?;
     std::io::Write::write_all(
         &mut stream,
         format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").as_bytes(),
@@ -141,7 +141,7 @@ pub fn refusal(address: &str, data: &Path, more: &[&str]) -> String {
         if let Some(status) = process.try_wait().unwrap() {
             break status;
         }
-        if start.elapsed() > PATIENCE {
+        if start.elapsed() > TIMEOUT {
             process.kill().unwrap();
             panic!("the server did not refuse to start");
         }

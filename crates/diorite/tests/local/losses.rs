@@ -3,7 +3,7 @@
 use crate::Local;
 use crate::client::{Client, count};
 use crate::operations::{
-    Load, PATIENCE, admin, admin_output, ask, id_of, is_quiet, loads, refused_write, wait_for, with_table,
+    Load, TIMEOUT, admin, admin_output, ask, id_of, is_quiet, loads, refused_write, wait_for, with_table,
 };
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -54,7 +54,7 @@ fn a_second_failure_during_the_repair_of_the_first_loses_nothing() {
         if let Some(at) = lost {
             break at as u32 + 1;
         }
-        assert!(start.elapsed() < PATIENCE, "nothing is repaired: {moves}");
+        assert!(start.elapsed() < TIMEOUT, "nothing is repaired: {moves}");
         std::thread::sleep(Duration::from_millis(10));
     };
     local.run(&["kill", &destination.to_string()]);

@@ -12,7 +12,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// How long anything is waited for before the test gives up. Not a measurement.
-pub const PATIENCE: Duration = Duration::from_secs(120);
+pub const TIMEOUT: Duration = Duration::from_secs(120);
 
 const CREATE_KEYSPACE: &str =
     "CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 3}";
@@ -56,7 +56,7 @@ pub fn wait_for<T: std::fmt::Debug>(what: &str, look: impl Fn() -> T, is_so: imp
         if is_so(&seen) {
             return seen;
         }
-        assert!(start.elapsed() < PATIENCE, "{what}: {seen:?}");
+        assert!(start.elapsed() < TIMEOUT, "{what}: {seen:?}");
         std::thread::sleep(Duration::from_millis(200));
     }
 }

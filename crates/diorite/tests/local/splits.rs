@@ -51,7 +51,7 @@ fn each_row_is_there_once(local: &Local, kept: usize) {
     for number in 1..=3 {
         let tablets = local.directory().join(format!("node-{number}/data/tablets"));
         let found = || std::fs::read_dir(&tablets).unwrap().count();
-        wait_for("a node that hears what has been dropped removes it", found, |found| *found == kept);
+        wait_for("a node that learns what has been dropped removes it", found, |found| *found == kept);
     }
 }
 

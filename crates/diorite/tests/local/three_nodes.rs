@@ -6,7 +6,7 @@ use diorite_cql::protocol::client::ClientResponse;
 use std::time::{Duration, Instant};
 
 /// How long anything is waited for before the test gives up. Not a measurement.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 const CREATE_KEYSPACE: &str =
     "CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 3}";
@@ -22,7 +22,7 @@ fn run_eventually(client: &mut Client, statement: &str) {
         match client.query(statement) {
             Ok(ClientResponse::Rows(_) | ClientResponse::Void) => return,
             Ok(other) => panic!("{statement} was answered {other:?}"),
-            Err(error) => assert!(start.elapsed() < PATIENCE, "{statement}: {error:?}"),
+            Err(error) => assert!(start.elapsed() < TIMEOUT, "{statement}: {error:?}"),
         }
         std::thread::sleep(Duration::from_millis(50));
     }

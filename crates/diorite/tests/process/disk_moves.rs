@@ -2,7 +2,7 @@
 
 use crate::client::{Client, count};
 use crate::disks::skip;
-use crate::server::{PATIENCE, Server};
+use crate::server::{Server, TIMEOUT};
 use diorite_base::random::{Random, SplitMix64};
 use diorite_cql::protocol::Value;
 use diorite_cql::protocol::client::ClientResponse;
@@ -94,7 +94,7 @@ fn replicas_move_to_a_disk_that_was_added_while_rows_are_written() {
         insert(&mut client, row..row + 1);
         rows = row + 1;
         let (used, moves) = state(&server);
-        assert!(start.elapsed() < PATIENCE, "{moves} moves, used {used:?}");
+        assert!(start.elapsed() < TIMEOUT, "{moves} moves, used {used:?}");
         let is_even = (used[0] - used[1]).abs() < 0.12;
         seen = if is_even && moves == seen.0 { (moves, seen.1 + 1) } else { (moves, 0) };
     }

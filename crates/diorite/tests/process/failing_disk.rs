@@ -2,7 +2,7 @@
 
 use crate::client::{Client, count};
 use crate::disks::skip;
-use crate::server::{PATIENCE, Server, fresh_address, fresh_addresses, refusal};
+use crate::server::{Server, TIMEOUT, fresh_address, fresh_addresses, refusal};
 use diorite_cql::protocol::Value;
 use diorite_cql::protocol::client::ClientResponse;
 use serde_json::Value as Json;
@@ -62,7 +62,7 @@ fn insert(client: &mut Client, numbers: std::ops::Range<u64>) {
             match client.receive().unwrap().1 {
                 ClientResponse::Void => break,
                 ClientResponse::Error(error) => {
-                    assert!(start.elapsed() < PATIENCE, "row {number}: {error:?}");
+                    assert!(start.elapsed() < TIMEOUT, "row {number}: {error:?}");
                     std::thread::sleep(Duration::from_millis(20));
                 }
                 other => panic!("{other:?}"),
@@ -75,7 +75,7 @@ fn insert(client: &mut Client, numbers: std::ops::Range<u64>) {
 fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
     let start = Instant::now();
     while !is_so() {
-        assert!(start.elapsed() < PATIENCE, "{what}");
+        assert!(start.elapsed() < TIMEOUT, "{what}");
         std::thread::sleep(Duration::from_millis(50));
     }
 }

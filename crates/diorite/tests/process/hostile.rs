@@ -95,7 +95,7 @@ fn a_dripping_sender_is_closed() {
     frame.extend_from_slice(&[4, 0, 0, 1, 7, 0, 0, 1, 0]);
     stream.write_all(&frame).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
-    // READY is read first; then the rest of the message drips for longer than the server's patience.
+    // READY is read first; then the rest of the message drips for longer than the server's timeout.
     let mut answer = [0; 64];
     assert!(stream.read(&mut answer).unwrap() >= 9);
     let closed = (0..90).any(|_| {
@@ -132,9 +132,9 @@ fn a_client_that_does_not_read_does_not_fill_memory() {
     client.run(&format!("INSERT INTO ks.t (k, v) VALUES ('large', 0x{})", "ab".repeat(100_000)));
     let select = client.prepare("SELECT v FROM ks.t WHERE k = 'large'");
     let before = server.resident_bytes();
-    let mut stuck = TcpStream::connect((server.address.as_str(), 9042)).unwrap();
-    stuck.set_write_timeout(Some(Duration::from_millis(500))).unwrap();
-    stuck.write_all(&startup()).unwrap();
+    let mut deaf = TcpStream::connect((server.address.as_str(), 9042)).unwrap();
+    deaf.set_write_timeout(Some(Duration::from_millis(500))).unwrap();
+    deaf.write_all(&startup()).unwrap();
     let mut request = vec![4, 0, 0, 1, 0x0A, 0, 0, 0, 0];
     request.extend_from_slice(&(select.id.len() as u16).to_be_bytes());
     request.extend_from_slice(&select.id);
@@ -143,7 +143,7 @@ fn a_client_that_does_not_read_does_not_fill_memory() {
     request[5..9].copy_from_slice(&length.to_be_bytes());
     // 100,000 requests for 100 KB each: 10 GB if they were all answered into memory.
     for _ in 0..100_000 {
-        if stuck.write_all(&request).is_err() {
+        if deaf.write_all(&request).is_err() {
             break;
         }
     }

@@ -3,7 +3,7 @@
 
 use crate::client::Client;
 use crate::meddler::{Meddler, Meddling};
-use crate::server::{PATIENCE, Server, command, fresh_address, fresh_addresses, refusal};
+use crate::server::{Server, TIMEOUT, command, fresh_address, fresh_addresses, refusal};
 use std::io::Read;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -133,7 +133,7 @@ fn of_two_that_ask_at_once_from_one_address_the_second() {
         if let Some(ended) = ended {
             break ended;
         }
-        assert!(start.elapsed() < PATIENCE, "neither is refused");
+        assert!(start.elapsed() < TIMEOUT, "neither is refused");
         std::thread::sleep(std::time::Duration::from_millis(5));
     };
     let mut said = String::new();

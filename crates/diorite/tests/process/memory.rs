@@ -12,7 +12,7 @@ use std::time::Duration;
 const LIMIT_BYTES: u64 = 1 << 30;
 
 fn start(home: &tempfile::TempDir, more: &[&str]) -> Server {
-    Server::start(home.path(), &[&["--memory-limit", "1GiB"], more].concat())
+    Server::start(home.path(), &[&["--memory-limit", "1GiB", "--request-timeout", "2m"], more].concat())
 }
 
 /// STARTUP, and the beginning of a QUERY of 32 MiB.

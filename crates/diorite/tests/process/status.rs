@@ -4,7 +4,7 @@
 use crate::client::Client;
 use crate::disks::skip;
 use crate::failing_disk::Disk;
-use crate::server::{PATIENCE, Server, command, fresh_address, fresh_addresses, get_within};
+use crate::server::{Server, TIMEOUT, command, fresh_address, fresh_addresses, get_within};
 use serde_json::Value;
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -31,7 +31,7 @@ fn wait_for_status(address: &str, code: i32, warning: &str) -> Value {
         if found == Some(code) && (warning.is_empty() || has_warning) {
             return said;
         }
-        assert!(start.elapsed() < PATIENCE, "{code} and {warning:?} are expected: {found:?} and {said}");
+        assert!(start.elapsed() < TIMEOUT, "{code} and {warning:?} are expected: {found:?} and {said}");
         std::thread::sleep(Duration::from_millis(100));
     }
 }
@@ -39,7 +39,7 @@ fn wait_for_status(address: &str, code: i32, warning: &str) -> Value {
 /// The status code of an HTTP answer; none if nobody listens.
 fn http_code(address: &str, path: &str) -> Option<u16> {
     let mut stream = TcpStream::connect(format!("{address}:7000")).ok()?;
-    stream.set_read_timeout(Some(PATIENCE)).ok()?;
+    stream.set_read_timeout(Some(TIMEOUT)).ok()?;
     write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").ok()?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer).ok()?;
@@ -100,7 +100,7 @@ fn a_failed_disk_is_a_risk_and_named() {
     let start = Instant::now();
     // The disk is found to have failed by whoever writes to it.
     while (0..64).all(|k| client.query(&format!("INSERT INTO ks.t (k, v) VALUES ({k}, 1)")).is_ok()) {
-        assert!(start.elapsed() < PATIENCE, "no write met the disk");
+        assert!(start.elapsed() < TIMEOUT, "no write met the disk");
     }
     let said = wait_for_status(&address, 2, "has failed");
     let warnings = said["warnings"].to_string();
@@ -128,7 +128,7 @@ fn tablets_that_nobody_leads_and_replicas_that_are_missing_are_a_risk() {
         if said["leaderless"] == 0 {
             break;
         }
-        assert!(start.elapsed() < PATIENCE, "{said}");
+        assert!(start.elapsed() < TIMEOUT, "{said}");
     }
     client.run("DROP KEYSPACE more");
     wait_for_status(&addresses[0], 0, "");
@@ -147,7 +147,7 @@ fn a_node_that_starts_is_live_at_once_and_ready_only_when_it_serves() {
         command(&addresses[1], two.path(), &["--join", &addresses[0]]).stderr(Stdio::null()).spawn().unwrap();
     let start = Instant::now();
     while http_code(&addresses[1], "/health/live").is_none() {
-        assert!(joining.try_wait().unwrap().is_none() && start.elapsed() < PATIENCE, "the HTTP port answers first");
+        assert!(joining.try_wait().unwrap().is_none() && start.elapsed() < TIMEOUT, "the HTTP port answers first");
         std::thread::sleep(Duration::from_millis(5));
     }
     assert_eq!(http_code(&addresses[1], "/health/live"), Some(200));
@@ -156,10 +156,10 @@ fn a_node_that_starts_is_live_at_once_and_ready_only_when_it_serves() {
     assert_eq!(code, Some(1), "nobody to ask is a failure, not a risk");
     let _one = Server::start_on(&addresses[0], one.path(), &[]);
     while http_code(&addresses[1], "/health/ready") != Some(200) {
-        assert!(joining.try_wait().unwrap().is_none() && start.elapsed() < PATIENCE, "it joins and is ready");
+        assert!(joining.try_wait().unwrap().is_none() && start.elapsed() < TIMEOUT, "it joins and is ready");
         std::thread::sleep(Duration::from_millis(20));
     }
-    assert!(get_within(&addresses[1], "/metrics", PATIENCE).is_some());
+    assert!(get_within(&addresses[1], "/metrics", TIMEOUT).is_some());
     joining.kill().unwrap();
     joining.wait().unwrap();
     assert_eq!(http_code(&addresses[1], "/health/live"), None);

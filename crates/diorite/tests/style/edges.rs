@@ -26,7 +26,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("local", &["base"]),
     ("workload", &["base", "local"]),
     ("diorite", &["admin", "cluster", "node", "local", "workload"]),
-    ("sim", &["base", "history", "cql", "model", "cluster", "query", "raft", "storage", "rpc", "replica"]),
+    ("sim", &["base", "history", "cql", "model", "cluster", "control", "query", "raft", "storage", "rpc", "replica"]),
 ];
 
 /// Edges that only a crate's own tests need.

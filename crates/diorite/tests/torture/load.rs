@@ -135,12 +135,12 @@ impl<'a> Load<'a> {
 }
 
 impl Caller<'_> {
-    /// A connection, if a node takes one. Patience differs: some clients give up while the cluster still works on it.
+    /// A connection, if a node takes one. Timeouts differ: some clients give up while the cluster still works on it.
     fn session(&mut self) -> Option<&mut Session> {
         if self.session.is_none() {
             let node = self.random.below(self.load.cluster.len() as u64) as usize;
-            let patience = Duration::from_millis(200 + self.random.below(6_000));
-            match Session::connect(&self.load.cluster.addresses[node], patience) {
+            let timeout = Duration::from_millis(200 + self.random.below(6_000));
+            match Session::connect(&self.load.cluster.addresses[node], timeout) {
                 Ok(session) => self.session = Some(session),
                 // What is answered, but not as it should be.
                 Err(error) if error.kind() == std::io::ErrorKind::Other => self.load.note_error(error.to_string()),

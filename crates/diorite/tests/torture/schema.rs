@@ -23,7 +23,7 @@ const KEYSPACE: &str =
 const CHANGES: u64 = 12;
 
 /// A change may take as long as nodes wait for each other.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What a client knows about a statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -59,7 +59,7 @@ impl Changes<'_> {
     /// Asks once.
     fn ask(&self, client: &mut Option<Client>, node: usize, statement: &str) -> Option<Answer> {
         if client.is_none() {
-            *client = Client::connect_within(&self.cluster.addresses[node], PATIENCE).ok();
+            *client = Client::connect_within(&self.cluster.addresses[node], TIMEOUT).ok();
         }
         let answered: io::Result<ClientResponse> = client.as_mut()?.try_query(statement);
         let answer = match answered {
@@ -136,7 +136,7 @@ fn statements(client: usize, number: u64) -> Vec<String> {
 fn rows(cluster: &Cluster, node: usize, query: &str) -> BTreeSet<Vec<String>> {
     let mut found = BTreeSet::new();
     cluster.wait_for(&format!("node {node} to answer {query}"), || {
-        let Ok(mut client) = Client::connect_within(&cluster.addresses[node], PATIENCE) else { return false };
+        let Ok(mut client) = Client::connect_within(&cluster.addresses[node], TIMEOUT) else { return false };
         let Ok(ClientResponse::Rows(rows)) = client.try_query(query) else { return false };
         assert_eq!(rows.metadata.paging_state, None, "all of it is one page");
         let text = |cell: &Option<Vec<u8>>| match cell {

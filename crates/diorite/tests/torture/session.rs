@@ -45,9 +45,9 @@ pub fn prepare(client: &mut Client, statement: &str) -> io::Result<ClientPrepare
 }
 
 impl Session {
-    /// Connects and prepares; no step, also of later requests, waits longer than `patience`.
-    pub fn connect(address: &str, patience: Duration) -> io::Result<Self> {
-        let mut client = Client::connect_within(address, patience)?;
+    /// Connects and prepares; no step, also of later requests, waits longer than `timeout`.
+    pub fn connect(address: &str, timeout: Duration) -> io::Result<Self> {
+        let mut client = Client::connect_within(address, timeout)?;
         let mut prepare = |statement| prepare(&mut client, statement);
         Ok(Self {
             read: prepare("SELECT v FROM torture.registers WHERE k = ?")?,

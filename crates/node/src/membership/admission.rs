@@ -1,47 +1,59 @@
-//! What the other members say when this node dials them.
-//!
-//! Always true: a node that any member has let in is not stopped by another's refusal, unless that says that a second process runs under its id, or that it was removed;
-//! a node that nobody has let in stops at the first refusal that trying again will not change.
+//! What the other members say when this node dials them, for all who wait for it; [`diorite_control::membership::Admission`] says what follows from it.
 
 use crate::error::StartError;
 use diorite_base::NodeId;
+use diorite_control::membership::{Admission as Decision, AdmissionReport, Refused};
 use diorite_rpc::Lane;
 use diorite_rpc::hello::{Refusal, RefusalKind};
 use diorite_rpc::tcp::Observer;
 use parking_lot::Mutex;
-use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use tokio::sync::{Notify, watch};
 
-#[derive(Default)]
-struct State {
-    met: BTreeSet<NodeId>,
-    heard_from: BTreeSet<NodeId>,
-    /// What was said last, so that it is logged once for all lanes.
-    logged: BTreeMap<NodeId, Refusal>,
-    /// The first refusal that is final.
-    refused: Option<(NodeId, Refusal)>,
-    is_started: bool,
+/// A refusal, as the transport has it.
+#[derive(Clone, Debug, PartialEq)]
+struct Said(Refusal);
+
+impl Refused for Said {
+    fn is_final(&self) -> bool {
+        self.0.kind.is_final()
+    }
+
+    fn is_duplicate(&self) -> bool {
+        self.0.kind == RefusalKind::Duplicate
+    }
+
+    fn is_removal(&self) -> bool {
+        self.0.kind == RefusalKind::Removed
+    }
+
+    fn passes(&self) -> bool {
+        matches!(self.0.kind, RefusalKind::Unknown | RefusalKind::Misdirected)
+    }
 }
 
 /// See the top of this module.
 pub(crate) struct Admission {
-    state: Mutex<State>,
+    decision: Mutex<Decision<Said>>,
     changes: watch::Sender<u64>,
     new_face: Notify,
 }
 
 impl Default for Admission {
     fn default() -> Self {
-        Self { state: Mutex::default(), changes: watch::Sender::new(0), new_face: Notify::new() }
+        Self { decision: Mutex::default(), changes: watch::Sender::new(0), new_face: Notify::new() }
     }
+}
+
+fn stopped((by, refusal): (NodeId, &Said)) -> StartError {
+    StartError::Refused { by, reason: refusal.0.reason.clone() }
 }
 
 impl Admission {
     /// Waits until each of `nodes` has let this node in, has refused it, or could not be reached.
-    pub(crate) async fn heard_from(&self, nodes: &[NodeId]) {
+    pub(crate) async fn have_answered(&self, nodes: &[NodeId]) {
         let mut changes = self.changes.subscribe();
-        while !nodes.iter().all(|node| self.state.lock().heard_from.contains(node)) {
+        while !self.decision.lock().have_answered(nodes) {
             // The sender lives as long as `self`.
             let _ = changes.changed().await;
         }
@@ -49,16 +61,14 @@ impl Admission {
 
     /// Whether this node may go on; from here on it does not wait for more before it stops.
     pub(crate) fn verdict(&self) -> Result<(), StartError> {
-        let mut state = self.state.lock();
-        state.is_started = true;
-        state.refusal().map_or(Ok(()), Err)
+        self.decision.lock().verdict().map_or(Ok(()), |why| Err(stopped(why)))
     }
 
     /// Waits until this node may not go on.
     pub(crate) async fn refused(&self) -> StartError {
         let mut changes = self.changes.subscribe();
         loop {
-            let refusal = Some(self.state.lock()).filter(|state| state.is_started).and_then(|state| state.refusal());
+            let refusal = self.decision.lock().stops().map(stopped);
             match refusal {
                 Some(refusal) => return refusal,
                 // The sender lives as long as `self`.
@@ -69,7 +79,7 @@ impl Admission {
 
     /// The nodes that have let this one in.
     pub(crate) fn met(&self) -> Vec<NodeId> {
-        self.state.lock().met.iter().copied().collect()
+        self.decision.lock().met()
     }
 
     /// Waits until there is one more of them.
@@ -77,45 +87,11 @@ impl Admission {
         self.new_face.notified().await;
     }
 
-    fn note(&self, node: NodeId, change: impl FnOnce(&mut State)) {
-        let mut state = self.state.lock();
-        state.heard_from.insert(node);
-        change(&mut state);
-        drop(state);
+    fn note<T>(&self, change: impl FnOnce(&mut Decision<Said>) -> T) -> T {
+        let outcome = change(&mut self.decision.lock());
         self.changes.send_modify(|count| *count += 1);
+        outcome
     }
-}
-
-impl State {
-    fn refusal(&self) -> Option<StartError> {
-        let (by, refusal) = self.refused.as_ref()?;
-        let counts = self.met.is_empty() || stops_members(refusal.kind);
-        counts.then(|| StartError::Refused { by: *by, reason: refusal.reason.clone() })
-    }
-
-    fn refuse(&mut self, by: NodeId, refusal: &Refusal) {
-        // What is said of a second process counts more than what was said before, but only to a process that has not been let in there.
-        let is_first = self.refused.is_none() || stops_members(refusal.kind);
-        let is_new = !self.met.contains(&by) || refusal.kind == RefusalKind::Removed;
-        if refusal.kind.is_final() && is_first && is_new {
-            self.refused = Some((by, refusal.clone()));
-        } else if refusal.kind.is_final() && self.refused.is_some() && self.met.is_empty() {
-            // Said again on another lane: the node is about to stop, and says why once.
-        } else if self.logged.insert(by, refusal.clone()).as_ref() != Some(refusal) {
-            match refusal.kind {
-                // It will pass by itself.
-                RefusalKind::Unknown | RefusalKind::Misdirected => {
-                    tracing::info!(%by, %refusal, "a node refuses this node")
-                }
-                _ => tracing::error!(%by, %refusal, "a node refuses this node"),
-            }
-        }
-    }
-}
-
-/// Whether a node that others have let in must stop all the same.
-fn stops_members(kind: RefusalKind) -> bool {
-    matches!(kind, RefusalKind::Duplicate | RefusalKind::Removed)
 }
 
 impl Observer for Admission {
@@ -124,12 +100,7 @@ impl Observer for Admission {
             return;
         }
         tracing::info!(node = %to, "connected");
-        let mut is_new = false;
-        self.note(to, |state| {
-            is_new = state.met.insert(to);
-            state.logged.remove(&to);
-        });
-        if is_new {
+        if self.note(|decision| decision.admitted(to)) {
             self.new_face.notify_one();
         }
     }
@@ -141,13 +112,17 @@ impl Observer for Admission {
     }
 
     fn refused(&self, by: NodeId, _lane: Lane, refusal: &Refusal) {
-        self.note(by, |state| state.refuse(by, refusal));
+        match self.note(|decision| decision.refused(by, &Said(refusal.clone()))) {
+            AdmissionReport::Nothing => {}
+            AdmissionReport::Passing => tracing::info!(%by, %refusal, "a node refuses this node"),
+            AdmissionReport::Lasting => tracing::error!(%by, %refusal, "a node refuses this node"),
+        }
     }
 
     fn unreachable(&self, node: NodeId, lane: Lane, error: &io::Error) {
         if lane == Lane::Control {
             tracing::info!(%node, %error, "not reachable; dialling goes on");
-            self.note(node, |_| ());
+            self.note(|decision| decision.unreachable(node));
         }
     }
 }
@@ -185,9 +160,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn all_are_heard_from_before_there_is_a_verdict() {
+    async fn all_are_have_answered_before_there_is_a_verdict() {
         let admission = Admission::default();
-        let waiting = admission.heard_from(&[A, B]);
+        let waiting = admission.have_answered(&[A, B]);
         let told = async {
             admission.connected(A, Lane::Control);
             admission.unreachable(B, Lane::Control, &io::Error::other("gone"));

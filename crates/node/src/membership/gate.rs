@@ -1,12 +1,16 @@
 //! The doors of this node: which other nodes are let in, what newcomers are answered, and where frames go.
 
 use super::join::{Answer, Question};
-use super::{RETRY, pause};
 use crate::catalog::CatalogFollower;
+use crate::error::StartError;
 use crate::operate::Operations;
+use crate::pause::pause;
 use crate::route::Router;
 use diorite_base::NodeId;
 use diorite_cluster::catalog::{Catalog, Command, NodeDescription, Outcome};
+use diorite_control::membership::{
+    self, Dialler, RETRY, admit, check_replication_factor, joining, welcome, whereabouts,
+};
 use diorite_replica::Store;
 use diorite_rpc::hello::{Hello, Refusal, RefusalKind};
 use diorite_rpc::tcp::Gate;
@@ -18,8 +22,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// How long a newcomer's registration is tried; less than its patience and than the transport's for an answer.
-const REGISTER_PATIENCE: Duration = Duration::from_secs(15);
+/// How long a newcomer's registration is tried; less than the node waits, and than the transport does for an answer.
+const REGISTER_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Hands frames to those who understand them.
 pub(crate) struct Inbox {
@@ -48,22 +52,7 @@ pub(crate) struct Gatekeeper {
 
 impl Gate for Gatekeeper {
     fn admit(&self, hello: &Hello) -> Result<(), Refusal> {
-        let catalog = self.catalog.current();
-        match catalog.node(hello.from) {
-            Some(node) if node.description.host_id == hello.host => Ok(()),
-            Some(node) => {
-                let (id, owner) = (hello.from, node.description.host_id);
-                let reason = format!("node id {id} belongs to host {owner}, not to {}", hello.host);
-                Err(Refusal::new(RefusalKind::Duplicate, reason))
-            }
-            None if catalog.identity().has_numbered_node(hello.from) => {
-                let reason = format!("node {} was removed from the cluster", hello.from);
-                Err(Refusal::new(RefusalKind::Removed, reason))
-            }
-            // This node has just joined: the members tell it who they are.
-            None if catalog.nodes().next().is_none() => Ok(()),
-            None => Err(Refusal::new(RefusalKind::Unknown, format!("it does not know node {} yet", hello.from))),
-        }
+        admit(&self.catalog.current(), Dialler { node: hello.from, host: hello.host }).map_err(refusal)
     }
 
     fn answer(&self, from: IpAddr, question: Vec<u8>) -> BoxFuture<'static, Result<Vec<u8>, Refusal>> {
@@ -75,12 +64,25 @@ impl Gate for Gatekeeper {
                     tracing::info!(%from, host = %node.host_id, program, "a node asks to join");
                     gatekeeper.let_join(node, replication_factor).await?
                 }
-                Question::Whereabouts { cluster } => gatekeeper.whereabouts(cluster)?,
+                Question::Whereabouts { cluster } => {
+                    whereabouts(&gatekeeper.catalog.current(), cluster).map_err(refusal)?.into()
+                }
             };
             Ok(answer.encode())
         }
         .boxed()
     }
+}
+
+/// A refusal, as the transport has it.
+fn refusal(membership::Refusal { kind, reason }: membership::Refusal) -> Refusal {
+    let kind = match kind {
+        membership::RefusalKind::Cluster => RefusalKind::Cluster,
+        membership::RefusalKind::Duplicate => RefusalKind::Duplicate,
+        membership::RefusalKind::Unknown => RefusalKind::Unknown,
+        membership::RefusalKind::Removed => RefusalKind::Removed,
+    };
+    Refusal::new(kind, reason)
 }
 
 fn not_yet(why: impl std::fmt::Display) -> Refusal {
@@ -89,15 +91,8 @@ fn not_yet(why: impl std::fmt::Display) -> Refusal {
 
 impl Gatekeeper {
     async fn let_join(&self, node: NodeDescription, replication_factor: Option<u32>) -> Result<Answer, Refusal> {
-        let catalog = self.catalog.current();
-        if catalog.identity().cluster_id.is_none() || catalog.node(self.node).is_none() {
-            return Err(not_yet("the node asked is starting itself"));
-        }
-        super::check_replication_factor(&catalog, replication_factor)
-            .map_err(|error| Refusal::new(RefusalKind::Cluster, error))?;
-        self.check_newcomer(&catalog, &node)?;
-        let host = node.host_id;
-        let command = Command::RegisterNode { node };
+        let (catalog, host) = (self.catalog.current(), node.host_id);
+        let command = self.joining(&catalog, node, replication_factor)?;
         let registering = async {
             loop {
                 match self.catalog.change(&command).await {
@@ -107,50 +102,27 @@ impl Gatekeeper {
                 pause(RETRY).await;
             }
         };
-        let reply = timeout(REGISTER_PATIENCE, registering).await;
+        let reply = timeout(REGISTER_TIMEOUT, registering).await;
         let reply = reply.map_err(|_| not_yet("the catalog cannot be written"))?;
         match Outcome::decode(&reply) {
             Ok(Outcome::Rejected { message, .. }) => return Err(Refusal::new(RefusalKind::Duplicate, message)),
             Ok(_) => {}
             Err(error) => return Err(not_yet(error)),
         }
-        let catalog = self.catalog.current();
-        let joined = catalog.node_by_host_id(host).ok_or_else(|| not_yet("the catalog lags"))?;
-        tracing::info!(node = %joined.id, %host, address = %joined.description.node_address(), "a node has joined");
-        self.tell(&catalog, Some(joined.id))
+        let welcome = welcome(&self.catalog.current(), host).map_err(refusal)?;
+        tracing::info!(node = ?welcome.node, %host, "a node has joined");
+        Ok(welcome.into())
     }
 
-    /// The newcomer's identity may not be another's. That its addresses are not either is the catalog's to see: of two that ask at once, one comes first.
-    fn check_newcomer(&self, catalog: &Catalog, node: &NodeDescription) -> Result<(), Refusal> {
-        if let Some(known) = catalog.node_by_host_id(node.host_id)
-            && (known.id == self.node || self.store.liveness().is_up(known.id))
-        {
-            let reason = format!("host id {} is node {}'s, which is running", node.host_id, known.id);
-            return Err(Refusal::new(RefusalKind::Duplicate, reason));
-        }
-        Ok(())
-    }
-
-    fn whereabouts(&self, cluster: uuid::Uuid) -> Result<Answer, Refusal> {
-        let catalog = self.catalog.current();
-        match catalog.identity().cluster_id {
-            Some(own) if own == cluster => self.tell(&catalog, None),
-            Some(own) => {
-                let reason =
-                    format!("it belongs to cluster {own}, the data directory of this node to cluster {cluster}");
-                Err(Refusal::new(RefusalKind::Cluster, reason))
-            }
-            None => Err(not_yet("the node asked is starting itself")),
-        }
-    }
-
-    fn tell(&self, catalog: &Catalog, node: Option<NodeId>) -> Result<Answer, Refusal> {
-        let identity = catalog.identity();
-        Ok(Answer {
-            cluster: identity.cluster_id.ok_or_else(|| not_yet("there is no cluster yet"))?,
-            node,
-            version: catalog.version(),
-            members: catalog.nodes().map(|node| (node.id, node.description.node_address())).collect(),
-        })
+    fn joining(
+        &self,
+        catalog: &Catalog,
+        node: NodeDescription,
+        replication_factor: Option<u32>,
+    ) -> Result<Command, Refusal> {
+        let command = joining(catalog, self.node, node, |node| self.store.liveness().is_up(node)).map_err(refusal)?;
+        check_replication_factor(catalog, replication_factor)
+            .map_err(|differs| Refusal::new(RefusalKind::Cluster, StartError::from(differs)))?;
+        Ok(command)
     }
 }

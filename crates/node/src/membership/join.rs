@@ -2,11 +2,13 @@
 //!
 //! Always true: asking twice makes one member, as the host id is kept in the data directory from before the first question.
 
-use super::{RETRY, pause, resolve};
+use super::address::resolve;
 use crate::config::NodeAddress;
 use crate::error::StartError;
+use crate::pause::pause;
 use diorite_base::{Clock, NodeId};
 use diorite_cluster::catalog::NodeDescription;
+use diorite_control::membership::{RETRY, Welcome};
 use diorite_rpc::hello::RefusalKind;
 use diorite_rpc::tcp::{Caller, DialError, ask};
 use serde::{Deserialize, Serialize};
@@ -15,9 +17,9 @@ use std::time::Duration;
 use uuid::Uuid;
 
 /// How long a cluster is looked for.
-pub(crate) const JOIN_PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const JOIN_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long one node may take to answer.
-const ANSWER_PATIENCE: Duration = Duration::from_secs(20);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// What is asked of a member.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -62,6 +64,12 @@ pub(super) struct Answer {
     pub(super) members: Vec<(NodeId, SocketAddr)>,
 }
 
+impl From<Welcome> for Answer {
+    fn from(Welcome { cluster, node, version, members }: Welcome) -> Self {
+        Self { cluster, node, version, members }
+    }
+}
+
 impl Answer {
     pub(super) fn encode(&self) -> Vec<u8> {
         serde_json::to_vec(self).expect("answers have string keys")
@@ -102,7 +110,7 @@ pub(crate) struct Applicant {
     /// How far the wall clocks of two nodes may be apart.
     pub(crate) max_clock_skew: Duration,
     /// How long anyone is asked again who does not answer.
-    pub(crate) patience: Duration,
+    pub(crate) timeout: Duration,
 }
 
 /// Why an attempt did not lead to an answer.
@@ -120,7 +128,7 @@ impl Applicant {
             return Err(Failure::Passing(format!("{seed} is this node itself")));
         }
         let caller = Caller { bind: Some(self.bind), clock, max_clock_skew: self.max_clock_skew };
-        let answered = ask(address, caller, question.encode(), ANSWER_PATIENCE).await;
+        let answered = ask(address, caller, question.encode(), ANSWER_TIMEOUT).await;
         match answered {
             Ok(answer) => Answer::decode(&answer).map_err(|why| Failure::Final(format!("{seed}: {why}"))),
             Err(DialError::Refused(refusal)) if refusal.kind == RefusalKind::Unknown => {
@@ -178,8 +186,8 @@ pub(crate) async fn join(
             tracing::debug!(%last, "cannot join yet");
         }
         let waited = Duration::from_nanos(clock.monotonic_ns() - start_ns);
-        if waited >= applicant.patience {
-            let seconds = applicant.patience.as_secs();
+        if waited >= applicant.timeout {
+            let seconds = applicant.timeout.as_secs();
             return Err(StartError::Join(format!("no node to join has answered within {seconds} s; the last: {last}")));
         }
         pause(RETRY).await;
@@ -217,12 +225,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn patience_ends_with_the_reason() {
+    async fn a_join_times_out_with_the_reason() {
         let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let bind = "127.0.0.1".parse().unwrap();
         let advertise = "127.0.0.2:7100".parse().unwrap();
         let max_clock_skew = Duration::from_millis(500);
-        let applicant = Applicant { bind, advertise, max_clock_skew, patience: Duration::ZERO };
+        let applicant = Applicant { bind, advertise, max_clock_skew, timeout: Duration::ZERO };
         let clock = &SystemClock::new();
         let attempt = |seed: String| async move {
             let seeds = [seed.parse().unwrap()];

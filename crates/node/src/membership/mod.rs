@@ -11,64 +11,48 @@
 //! is of its cluster, as it has nothing to compare with, and is told the rest by the catalog's group.
 //! Left out: leaving a cluster (`crate::operate` and the catalog), and encryption.
 
+mod address;
 mod admission;
 mod gate;
 mod join;
 pub(crate) mod metrics;
 
+use address::resolve;
 pub(crate) use admission::Admission;
 use gate::{Gatekeeper, Inbox};
-pub(crate) use join::{Applicant, JOIN_PATIENCE, Joined, join};
+pub(crate) use join::{Applicant, JOIN_TIMEOUT, Joined, join};
 
 use crate::catalog::{CATALOG_TABLET, CatalogFollower, CatalogWriter, as_mutation};
 use crate::config::{NodeAddress, StartOptions};
 use crate::error::StartError;
 use crate::operate::Operations;
+use crate::pause::pause;
 use crate::route::Router;
 use ahash::AHashMap;
 use diorite_base::mutation::Mutation;
 use diorite_base::write::{KvError, WriteReply};
 use diorite_base::{Clock, NodeId};
-use diorite_cluster::catalog::{Catalog, Command, NodeDescription, Outcome};
+use diorite_cluster::catalog::{Command, NodeDescription, Outcome};
+use diorite_control::membership::{COPY_TIMEOUT, Contacts, Facts, RETRY, Readiness, Ready, STEP, Step, addresses};
+use diorite_control::planted::Planted;
 use diorite_replica::{PeerListener, Store};
 use diorite_rpc::Lane;
 use diorite_rpc::tcp::TcpTransport;
 use diorite_storage::Identity;
 use futures::future::BoxFuture;
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::time::timeout;
 
-/// How long a starting node waits for the members' word before it serves.
-const ADMISSION_PATIENCE: Duration = Duration::from_secs(2);
+/// How long a starting node waits for what the members say before it serves.
+const ADMISSION_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long the catalog's leader is waited for when it is asked how far it is.
+const READY_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a start waits until the catalog knows a changed address; after that it is told in the background.
-const REGISTER_PATIENCE: Duration = Duration::from_secs(3);
-/// How long a node that has just joined waits for its copy of the catalog.
-const COPY_PATIENCE: Duration = Duration::from_secs(60);
-/// How long a node that was away waits for what the catalog has become meanwhile, before it serves what it has on disk.
-const CATCH_UP_PATIENCE: Duration = Duration::from_secs(10);
-/// How long a node that has just joined waits until the catalog is on the nodes that are to hold it; then others may be missing, and it serves.
-const SETTLE_PATIENCE: Duration = Duration::from_secs(10);
-/// How often it looks.
-const SETTLE_STEP: Duration = Duration::from_millis(20);
-/// The pause between two attempts at what did not work.
-const RETRY: Duration = Duration::from_millis(200);
-
-/// Waits before something is tried again.
-pub(crate) async fn pause(duration: Duration) {
-    #[allow(clippy::disallowed_methods, reason = "a shell's timer: nobody says when to try again")]
-    tokio::time::sleep(duration).await;
-}
-
-/// The first address that `address` stands for.
-pub(crate) async fn resolve(address: &NodeAddress) -> Result<SocketAddr, std::io::Error> {
-    let port = address.port.unwrap_or(NodeAddress::DEFAULT_PORT);
-    let mut found = tokio::net::lookup_host((address.host.as_str(), port)).await?;
-    found.next().ok_or_else(|| std::io::Error::new(std::io::ErrorKind::NotFound, "the name has no address"))
-}
+const REGISTER_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// What this node says about itself.
 pub(crate) async fn describe(options: &StartOptions, host: uuid::Uuid) -> Result<NodeDescription, StartError> {
@@ -148,34 +132,24 @@ impl Membership {
         };
         let gate = Gatekeeper { node: self.node(), store: Arc::clone(&self.store), catalog: Arc::clone(&self.catalog) };
         self.transport.listen(listener, Arc::new(inbox), Arc::new(gate));
-        let mut members = addresses(&self.catalog.current());
-        if members.is_empty() {
-            members.extend(joined.iter().flat_map(|joined| joined.members()));
-        }
-        self.keep_in_touch(&members);
+        self.keep_in_touch(&joined.iter().flat_map(|joined| joined.members()).collect());
     }
 
-    /// Keeps in touch with the members, as far as they are known.
-    fn meet(&self) {
-        let members = addresses(&self.catalog.current());
-        if members.is_empty() {
-            // Not told yet who the members are: heartbeats go to whoever has been met.
-            self.store.set_peers(self.admission.met());
-        } else {
-            self.keep_in_touch(&members);
+    /// Keeps in touch with the members, as far as they are known. `named`: by whoever let this node join.
+    fn keep_in_touch(&self, named: &BTreeMap<NodeId, SocketAddr>) {
+        let met = self.admission.met();
+        let contacts = Contacts::new(self.node(), &self.catalog.current(), named, &met, Planted::default());
+        self.store.set_peers(contacts.heartbeats);
+        if let Some(dialled) = contacts.dialled {
+            self.transport.set_peers(&dialled.into_iter().collect::<AHashMap<_, _>>());
         }
-    }
-
-    fn keep_in_touch(&self, members: &AHashMap<NodeId, SocketAddr>) {
-        self.store.set_peers(members.keys().copied().filter(|node| *node != self.node()).collect());
-        self.transport.set_peers(members);
     }
 
     /// Waits until every member that can be reached has let this node in or not; fails if none has and one said that none will.
     pub(crate) async fn admitted(&self) -> Result<(), StartError> {
         let members = addresses(&self.catalog.current());
         let others: Vec<NodeId> = members.into_keys().filter(|node| *node != self.node()).collect();
-        let _ = timeout(ADMISSION_PATIENCE, self.admission.heard_from(&others)).await;
+        let _ = timeout(ADMISSION_TIMEOUT, self.admission.have_answered(&others)).await;
         self.admission.verdict()
     }
 
@@ -192,7 +166,7 @@ impl Membership {
             if !std::mem::replace(&mut is_logged, true) {
                 tracing::warn!("the copy of the catalog was lost with a disk: waiting for the other nodes to send it");
             }
-            self.meet();
+            self.keep_in_touch(&BTreeMap::new());
             tokio::select! {
                 () = pause(RETRY) => {}
                 refused = self.admission.refused() => return Err(refused),
@@ -218,7 +192,7 @@ impl Membership {
                 }
             }
         };
-        let written = timeout(COPY_PATIENCE, writing).await.unwrap_or(Err(KvError::Unavailable(CATALOG_TABLET)));
+        let written = timeout(COPY_TIMEOUT, writing).await.unwrap_or(Err(KvError::Unavailable(CATALOG_TABLET)));
         written.map_err(|error| StartError::Tablet { what: "the catalog".to_owned(), reason: error.to_string() })
     }
 
@@ -231,7 +205,7 @@ impl Membership {
         }
         let membership = Arc::clone(self);
         let mut registering = tokio::spawn(async move { membership.register_until_done().await });
-        match timeout(REGISTER_PATIENCE, &mut registering).await {
+        match timeout(REGISTER_TIMEOUT, &mut registering).await {
             Ok(Ok(registered)) => registered,
             // Abandoned: the node stops. Or it takes its time.
             Ok(Err(_)) | Err(_) => Ok(()),
@@ -263,71 +237,69 @@ impl Membership {
         }
     }
 
-    /// A member that comes back serves nothing before its copy of the catalog has all that was acknowledged before: clients would be told that
-    /// what they have made does not exist. Its disk may not know of the last changes that they were committed, even of those that it served. If the
-    /// catalog's leader cannot be asked for a while, what there is has to do.
+    /// A member that comes back is ready when its copy of the catalog has all that was acknowledged before.
     pub(crate) async fn caught_up(&self) -> Result<(), StartError> {
+        self.ready(Readiness::returning(self.clock.monotonic_ns(), Planted::default())).await
+    }
+
+    /// A node that has just joined is ready when its copy of the catalog knows it, and the catalog is where it is wanted.
+    pub(crate) async fn joined(&self, joined: &Joined) -> Result<(), StartError> {
+        self.ready(Readiness::joined(joined.version(), self.clock.monotonic_ns())).await
+    }
+
+    async fn ready(&self, readiness: Readiness) -> Result<(), StartError> {
+        tokio::select! {
+            ready = self.get_ready(readiness) => ready,
+            refused = self.admission.refused() => Err(refused),
+        }
+    }
+
+    async fn get_ready(&self, mut readiness: Readiness) -> Result<(), StartError> {
         // Changes nothing, as the catalog knows this node or is being told; the answer names the version that says so.
         let command = Command::RegisterNode { node: self.description.clone() };
         let mut versions = self.catalog.versions();
-        let catching_up = async {
-            let newest = loop {
-                match self.write(&command).await {
-                    Ok(version) => break version,
-                    Err(error) => tracing::debug!(%error, "the catalog's leader cannot be asked yet"),
+        loop {
+            let (served, newest) = (self.catalog.served(), self.catalog.current());
+            let voters = self.store.voters(CATALOG_TABLET);
+            let facts = Facts { now_ns: self.clock.monotonic_ns(), served: &served, newest: &newest, voters };
+            match readiness.look(&facts) {
+                Step::Ready(how) => return self.is_ready(how),
+                Step::NoCopy => {
+                    return Err(StartError::Join(format!(
+                        "joined the cluster as node {}, but its catalog has not arrived within {} s: start again when the members are up",
+                        self.node(),
+                        COPY_TIMEOUT.as_secs()
+                    )));
                 }
-                pause(RETRY).await;
-            };
-            // The sender lives as long as the catalog's follower.
-            let _ = versions.wait_for(|served| *served >= newest).await;
-        };
-        tokio::select! {
-            waited = timeout(CATCH_UP_PATIENCE, catching_up) => {
-                if waited.is_err() {
-                    let version = self.catalog.served_version();
-                    tracing::warn!(version, "the catalog's leader cannot be reached: serving the copy on disk");
+                Step::Ask => {
+                    // A leader that does not answer is waited for no longer than readiness waits for it.
+                    let answer = timeout(READY_TIMEOUT, self.write(&command)).await;
+                    let version = answer.ok().and_then(|written| {
+                        written
+                            .inspect_err(|error| tracing::debug!(%error, "the catalog's leader cannot be asked yet"))
+                            .ok()
+                    });
+                    readiness.answered(version, self.clock.monotonic_ns());
                 }
-                Ok(())
+                Step::Wait => {
+                    let _ = timeout(STEP, versions.changed()).await;
+                }
             }
-            refused = self.admission.refused() => Err(refused),
         }
     }
 
-    /// A node that has just joined serves nothing before its copy of the catalog knows it, and is not ready before the catalog is where it is wanted: who has seen all
-    /// nodes become ready may take it that any one of them can be lost.
-    pub(crate) async fn taken_in(&self, joined: &Joined) -> Result<(), StartError> {
-        self.copied(joined).await?;
-        let settled = async {
-            while !self.is_catalog_settled() {
-                pause(SETTLE_STEP).await;
+    fn is_ready(&self, how: Ready) -> Result<(), StartError> {
+        match how {
+            Ready::Current => {}
+            Ready::LeaderUnreachable => {
+                let version = self.catalog.served_version();
+                tracing::warn!(version, "the catalog's leader cannot be reached: serving the copy on disk");
             }
-        };
-        if timeout(SETTLE_PATIENCE, settled).await.is_err() {
-            tracing::warn!("the catalog is not on all nodes yet that are to hold it: serving all the same");
+            Ready::VotersMissing => {
+                tracing::warn!("the catalog is not on all nodes yet that are to hold it: serving all the same");
+            }
         }
         Ok(())
-    }
-
-    /// Whether those decide about the catalog who shall, and nobody else does, as far as this node's copy knows.
-    fn is_catalog_settled(&self) -> bool {
-        let wanted: BTreeSet<NodeId> = self.catalog.current().catalog_members().voters.into_iter().collect();
-        self.store.voters(CATALOG_TABLET).into_iter().collect::<BTreeSet<_>>() == wanted
-    }
-
-    async fn copied(&self, joined: &Joined) -> Result<(), StartError> {
-        let mut versions = self.catalog.versions();
-        let copied = versions.wait_for(|version| *version >= joined.version());
-        tokio::select! {
-            waited = timeout(COPY_PATIENCE, copied) => match waited {
-                Ok(_) => Ok(()),
-                Err(_) => Err(StartError::Join(format!(
-                    "joined the cluster as node {}, but its catalog has not arrived within {} s: start again when the members are up",
-                    self.node(),
-                    COPY_PATIENCE.as_secs()
-                ))),
-            },
-            refused = self.admission.refused() => Err(refused),
-        }
     }
 
     /// Keeps heartbeats and the transport to the members that the catalog has. Runs as long as the node, and nobody else decides that meanwhile: of
@@ -335,7 +307,7 @@ impl Membership {
     pub(crate) async fn follow(self: Arc<Self>) {
         let mut versions = self.catalog.versions();
         loop {
-            self.meet();
+            self.keep_in_touch(&BTreeMap::new());
             tokio::select! {
                 changed = versions.changed() => if changed.is_err() { return },
                 () = self.admission.someone_new() => {}
@@ -354,22 +326,6 @@ impl Membership {
             }
         }
         Ok(())
-    }
-}
-
-/// Where the members are dialled, as the catalog has it.
-fn addresses(catalog: &Catalog) -> AHashMap<NodeId, SocketAddr> {
-    catalog.nodes().map(|node| (node.id, node.description.node_address())).collect()
-}
-
-/// Refuses a replication factor that differs from the one that the cluster was founded with.
-pub(crate) fn check_replication_factor(catalog: &Catalog, given: Option<u32>) -> Result<(), StartError> {
-    let identity = catalog.identity();
-    match given {
-        Some(given) if identity.cluster_id.is_some() && given != identity.replication_factor => {
-            Err(StartError::ReplicationFactor { given, decided: identity.replication_factor })
-        }
-        _ => Ok(()),
     }
 }
 

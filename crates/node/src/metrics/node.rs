@@ -68,7 +68,7 @@ impl Source {
         out.gauge("balancer_left", "To be copied until all is in place", Some(&Unit::Bytes), balancer.bytes_left)?;
         let help = "1 where the state is that of the balancer";
         out.gauges("balancer_state", help, None, "state", &[(balancer.state.as_str(), 1)])?;
-        out.gauge("balancer_stuck", "Things that the balancer cannot do", None, balancer.stuck.len() as u64)
+        out.gauge("balancer_stuck", "Things that the balancer cannot do", None, balancer.stalled.len() as u64)
     }
 
     /// What this node, leading the catalog, has decided.

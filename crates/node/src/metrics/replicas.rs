@@ -5,7 +5,7 @@ use super::writer::Writer;
 use super::{Source, read};
 use crate::catalog::CATALOG_TABLET;
 use diorite_replica::Leadership;
-use diorite_storage::TabletStatistics;
+use diorite_storage::{FileContents, TabletStatistics};
 use prometheus_client::registry::Unit;
 use std::fmt;
 
@@ -74,6 +74,8 @@ impl Source {
         let disks = store.disks();
         let mut total = TabletStatistics::default();
         let (mut live_bytes, mut led, mut catalog_led) = (0, 0, 0);
+        let mut reader_bytes = 0;
+        let mut contents = Some(FileContents::default());
         let mut per_disk = vec![(0u64, 0u64); disks.len()];
         let mut tables = Tables::new(&self.shared.kv.catalog.served());
         for handle in store.tablets().values() {
@@ -82,6 +84,11 @@ impl Source {
             led += u64::from(leads);
             catalog_led += u64::from(leads && handle.id() == CATALOG_TABLET);
             live_bytes += statistics.live_bytes;
+            contents = contents.zip(handle.data().files().contents).map(|(mut sum, found)| {
+                sum.add(&found);
+                sum
+            });
+            reader_bytes += handle.data().reader_bytes();
             total.add(&statistics);
             if let Some((tablets, bytes)) = per_disk.get_mut(handle.disk()) {
                 *tablets += 1;
@@ -95,6 +102,7 @@ impl Source {
         out.gauge("tablets_led", "Tablets whose leader is here", None, led)?;
         out.gauge("catalog_led", "1 where the catalog's leader is", None, catalog_led)?;
         self.totals(out, &total)?;
+        Self::contents(out, contents, reader_bytes)?;
         self.amplification(out, total.sst_bytes, live_bytes)?;
         tables.write(&mut self.by_table.lock(), out)?;
         let bytes = Some(&Unit::Bytes);
@@ -111,6 +119,18 @@ impl Source {
         let failed = store.failed_disks();
         let failed = by_disk(&|index| u64::from(failed.get(index).copied().unwrap_or(false)));
         out.gauges("disk_failed", "1 where nothing is used any more", None, "disk", &failed)
+    }
+
+    /// What SSTables are made of, and what reading them takes. Missing as long as those of some tablet have not been looked into since they came.
+    fn contents(out: &mut Writer<'_, '_>, contents: Option<FileContents>, reader_bytes: u64) -> fmt::Result {
+        let bytes = Some(&Unit::Bytes);
+        let help = "Memory that reading SSTables takes beside the block cache, estimated";
+        out.gauge("sstable_readers", help, bytes, reader_bytes)?;
+        let Some(contents) = contents else { return Ok(()) };
+        let parts = [("data", contents.data_bytes), ("index", contents.index_bytes), ("filter", contents.filter_bytes)];
+        out.gauges("sstable_blocks_size", "SSTables of all tablets, by kind of block", bytes, "block", &parts)?;
+        let help = "Keys and values in SSTables, before they are encoded and compressed";
+        out.gauge("sstable_contents_size", help, bytes, contents.content_bytes)
     }
 
     fn totals(&self, out: &mut Writer<'_, '_>, total: &TabletStatistics) -> fmt::Result {

@@ -63,6 +63,17 @@ impl Source {
         out.counter("routed_folded", "Pieces of aggregates that other nodes had folded here", None, folded)?;
         let long = read(&counters.long_reads);
         out.counter("routed_long_reads", "Reads of large values, by threads of lower priority", None, long)?;
+        let disk = router.disk_reads();
+        out.counter("disk_reads", "Reads carried out by the threads that wait for disks", None, disk.done)?;
+        let reads = [("running", disk.running as u64), ("waiting", disk.waiting as u64)];
+        out.gauges(
+            "disk_reads_in_progress",
+            "Reads by these threads, and those that wait for one",
+            None,
+            "state",
+            &reads,
+        )?;
+        out.gauge("disk_read_threads", "Threads that wait for disks", None, disk.threads as u64)?;
         let received = read(&counters.received);
         out.counter("routed_received", "Requests that other nodes sent here", None, received)?;
         let refused = read(&counters.refused_not_leader);

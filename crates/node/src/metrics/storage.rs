@@ -26,7 +26,15 @@ impl Source {
             ("index", storage.ticker(Ticker::BlockCacheIndexMiss)),
             ("filter", storage.ticker(Ticker::BlockCacheFilterMiss)),
         ];
-        out.counters("block_cache_misses", "Blocks read from disk, by kind of block", None, "block", &misses)?;
+        let help = "Blocks that were not in the cache, by kind of block; a read that may wait for the disk looks twice";
+        out.counters("block_cache_misses", help, None, "block", &misses)?;
+        let read = [
+            ("data", storage.ticker(Ticker::BlockCacheDataAdd)),
+            ("index", storage.ticker(Ticker::BlockCacheIndexAdd)),
+            ("filter", storage.ticker(Ticker::BlockCacheFilterAdd)),
+        ];
+        let help = "Blocks read from files into the cache, by kind of block";
+        out.counters("blocks_read", help, None, "block", &read)?;
         let bloom = [
             ("negative", storage.ticker(Ticker::BloomFilterUseful)),
             ("positive", storage.ticker(Ticker::BloomFilterFullPositive)),
@@ -61,12 +69,14 @@ impl Source {
         out.counters("background_written", "Written in the background", bytes, "by", &written)?;
         let compacted = storage.ticker(Ticker::CompactReadBytes);
         out.counter("compaction_read", "Read by compactions", bytes, compacted)?;
-        let quota = options.compaction_rate_bytes;
+        let quota = storage.compaction_rate();
         out.gauge("background_write_quota", "Per second for flush and compaction; 0 is no limit", bytes, quota)?;
         let stalls = [("slowdown", read(&counters.write_slowdowns)), ("stop", read(&counters.write_stops))];
         out.counters("write_stalls", "Times compaction could not keep up", None, "kind", &stalls)?;
         let seconds = read(&counters.compaction_us) as f64 / 1e6;
         out.counter_f64("compaction", "Time that compactions took, over all threads", &Unit::Seconds, seconds)?;
+        let passed = read(&counters.dead_rows_passed);
+        out.counter("dead_rows_passed", "Deleted and expired rows that scans have passed over", None, passed)?;
         out.counter("background_errors", "Errors of flushes and compactions", None, read(&counters.background_errors))
     }
 

@@ -4,8 +4,8 @@
 
 use super::history::{Point, STEP_S};
 use super::process::{self, Devices, DiskActivity};
-use crate::membership::pause;
 use crate::operate::Operations;
+use crate::pause::pause;
 use crate::shared::Shared;
 use diorite_base::measure::Distribution;
 use diorite_query::Operation;

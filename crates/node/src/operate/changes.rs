@@ -1,6 +1,7 @@
 //! What operators change: their requests, put to [`diorite_control::changes`], and what became of them.
 
 use super::{Answer, Operations, unavailable};
+use crate::catalog::CATALOG_TABLET;
 use diorite_admin::api::{Change, Done, Failure, FailureKind};
 use diorite_base::NodeId;
 use diorite_base::text::bytes;
@@ -40,7 +41,14 @@ impl Operations {
             Err(setting) => return setting_of(setting),
         };
         let is_up = |node| self.is_up(node);
-        let judge = Judge { node: self.node, catalog, is_up: &is_up, wall_ms: self.clock.wall_us() / 1_000 };
+        let catalog_voters = self.store.voters(CATALOG_TABLET);
+        let judge = Judge {
+            node: self.node,
+            catalog,
+            is_up: &is_up,
+            catalog_voters: &catalog_voters,
+            wall_ms: self.clock.wall_us() / 1_000,
+        };
         judge.command_of(request).map_err(|refusal| match refusal {
             Refusal::NotFound(message) => Failure::new(FailureKind::NotFound, message),
             Refusal::Refused(message) => refused(message),

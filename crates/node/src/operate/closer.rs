@@ -54,7 +54,7 @@ impl Operations {
                 memtable_bytes: handle.data().memtable_bytes(),
                 sst_files: files.files,
                 sst_bytes: files.bytes,
-                content_bytes: files.content_bytes,
+                content_bytes: files.contents.map(|contents| contents.content_bytes),
                 keys_estimate: statistics.keys_estimate,
                 reads,
                 writes,

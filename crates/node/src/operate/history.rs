@@ -7,7 +7,6 @@ use super::{Answer, Operations, unavailable};
 use diorite_admin::api::{Ask, History, NodeQuestion};
 use diorite_base::NodeId;
 use futures::StreamExt;
-use serde_json::Value;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -29,9 +28,6 @@ const STEP_S: u64 = 20;
 /// How long a node is given to answer, and how many are asked at a time.
 const PATIENCE: Duration = Duration::from_secs(2);
 const AT_A_TIME: usize = 32;
-
-/// What was put together last, and when.
-pub(super) type Kept = tokio::sync::Mutex<Option<(u64, Value)>>;
 
 /// For how long what was put together is good enough. Large clusters are asked less often.
 fn kept_ns(nodes: usize) -> u64 {

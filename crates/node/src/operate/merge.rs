@@ -1,37 +1,24 @@
-//! Merges tablets into their neighbours: does what [`MergeDriver`] says; and undoes merges that were cancelled.
-//!
-//! Always true: a merge that breaks off is begun again from the start, by whoever leads the tablet then, or holds it, once it is closed. One that has broken off too often is
-//! cancelled, with the reason. Whether it is served or cancelled is the catalog's to say; every node that holds the tablet acts on that for as long as the catalog remembers
-//! it, so no crash leaves a tablet closed that nobody would open. Left out: which tablets are merged ([`diorite_control::shrink`], and operators).
+//! Merges tablets into their neighbours: does what [`diorite_control::merging`] and [`MergeDriver`] decide.
 
 use super::Operations;
-use crate::membership::pause;
+use crate::pause::pause;
 use diorite_base::TabletId;
 use diorite_base::random::SplitMix64;
 use diorite_base::write::KvError;
-use diorite_cluster::catalog::{CancelledMerge, Command, Merge, Outcome};
+use diorite_cluster::catalog::Outcome;
+use diorite_control::merging::{self, Asked, Due, INTERVAL, Merging, Undo, end_cancelled};
 use diorite_control::tokens::Tokens;
 use diorite_replica::{
-    CLOSED, Closing, KeyRange, Leadership, MergeAction, MergeDriver, MergeReply, MergeStep, Part, Superseded,
-    TabletHandle, has_given_up,
+    CLOSED, Closing, KeyRange, MergeAction, MergeDriver, MergeReply, MergeStep, Part, Superseded, TabletHandle,
+    has_given_up,
 };
 use diorite_storage::StorageError;
-use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
 
-/// How often it is looked whether there is something to merge.
-const INTERVAL: Duration = Duration::from_millis(250);
 /// A part is complete when it has this many bytes.
 const PART_BYTES: usize = 512 << 10;
 /// How often a step is tried until the merge is begun anew.
 const TRIES: u32 = 5;
-/// How often in a row a merge may break off until it is cancelled.
-const MAX_BROKEN: u32 = 8;
-/// The same once the tablet is closed: nobody can read or write it until the merge is over.
-const MAX_BROKEN_CLOSED: u32 = 2;
-/// The longest reason that is kept of a merge that was cancelled, in characters.
-const REASON_LENGTH: usize = 300;
 
 /// Why a merge breaks off.
 #[derive(Debug, thiserror::Error)]
@@ -48,18 +35,6 @@ enum Broken {
     Refused(String),
 }
 
-/// A merge that the catalog asks for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-struct Asked {
-    tablet: TabletId,
-    into: TabletId,
-    number: u64,
-    is_cancelled: bool,
-}
-
-/// How often in a row merges have broken off on this node.
-type BrokenOff = HashMap<Asked, u32>;
-
 impl From<StorageError> for Broken {
     fn from(error: StorageError) -> Self {
         Broken::Read(error.to_string())
@@ -68,91 +43,63 @@ impl From<StorageError> for Broken {
 
 impl Operations {
     pub(super) async fn keep_merging(&self) {
-        let mut broken = BrokenOff::default();
+        let mut merging = Merging::new(self.node);
         loop {
             pause(INTERVAL).await;
-            let asked = self.merges_here();
-            broken.retain(|merge, _| asked.contains(merge));
-            for merge in asked.iter().filter(|merge| merge.is_cancelled) {
-                if let Err(error) = self.undo(*merge).await {
+            let Due { cancelled, next } = merging.due(&self.catalog.served(), &self.local());
+            for merge in cancelled {
+                if let Err(error) = self.undo(merge).await {
                     tracing::info!(tablet = %merge.tablet, into = %merge.into, %error, "a merge that was cancelled cannot be undone yet; trying again");
                 }
             }
-            // The one that has broken off least: one that cannot go on keeps no others from it.
-            let next = asked.iter().filter(|merge| !merge.is_cancelled && self.drives(**merge));
-            if let Some(merge) = next.min_by_key(|merge| broken.get(merge)) {
-                self.merge_once(*merge, &mut broken).await;
+            if let Some(merge) = next {
+                self.merge_once(merge, &mut merging).await;
             }
         }
     }
 
-    async fn merge_once(&self, merge: Asked, broken: &mut BrokenOff) {
+    async fn merge_once(&self, merge: Asked, merging: &mut Merging) {
         let Asked { tablet, into, .. } = merge;
         let error = match self.merge(merge).await {
             Ok(parts) => {
-                broken.remove(&merge);
+                merging.done(merge);
                 tracing::info!(event = "merge", %tablet, %into, parts, "a tablet was merged into its neighbour");
                 return;
             }
             Err(error) => error,
         };
-        let times = broken.entry(merge).or_insert(0);
-        *times += 1;
-        let is_closed = self.store.handle(tablet).is_some_and(|handle| is_closed(&handle));
-        let may_be_tried = *times < if is_closed { MAX_BROKEN_CLOSED } else { MAX_BROKEN };
-        tracing::info!(%tablet, %into, %error, times, may_be_tried, "a merge broke off");
-        // Others may be driving it, or it is over.
-        let is_own = !matches!(error, Broken::Superseded(_) | Broken::Gone | Broken::Refused(_));
-        if is_own && !may_be_tried {
-            let reason: String =
-                format!("it broke off {times} times, at last because {error}").chars().take(REASON_LENGTH).collect();
-            tracing::warn!(event = "merge", %tablet, %into, reason, "a merge is cancelled");
-            let cancelled = CancelledMerge { reason, unix_ms: self.clock.wall_us() / 1_000 };
-            let command = Command::CancelMerge { tablet, number: Some(merge.number), cancelled };
+        tracing::info!(%tablet, %into, %error, "a merge broke off");
+        let why = match error {
+            // Others may be driving it, or it is over.
+            Broken::Superseded(_) | Broken::Gone | Broken::Refused(_) => merging::Broken::Elsewhere,
+            Broken::Write(_) | Broken::Read(_) => merging::Broken::Here(error.to_string()),
+        };
+        let is_sealed = self.store.handle(tablet).is_some_and(|handle| is_closed(&handle));
+        if let Some(cancel) = merging.broke_off(merge, &why, is_sealed, self.clock.wall_us() / 1_000) {
+            tracing::warn!(event = "merge", %tablet, %into, command = ?cancel, "a merge is cancelled");
             // If it does not get through, the next time that it breaks off is soon.
-            let _ = self.catalog.propose(&command).await;
+            let _ = self.catalog.propose(&cancel).await;
         }
     }
 
-    /// The merges of tablets of which this node holds a replica, if these are to go.
-    fn merges_here(&self) -> Vec<Asked> {
-        let catalog = self.catalog.served();
-        let asked = catalog.tablets_on(self.node).filter_map(|(tablet, placement)| {
-            let Some(Merge::Into(into)) = placement.merge else { return None };
-            let (number, is_cancelled) = (placement.merge_number, placement.is_merge_cancelled);
-            Some(Asked { tablet, into, number, is_cancelled })
-        });
-        asked.collect()
-    }
-
-    /// Whether this node is to carry out a merge.
-    fn drives(&self, merge: Asked) -> bool {
-        let Some(handle) = self.store.handle(merge.tablet) else { return false };
-        let catalog = self.catalog.served();
-        let Some(placement) = catalog.placement(merge.tablet) else { return false };
-        let is_up = |node: &&diorite_base::NodeId| **node == self.node || self.store.liveness().is_up(**node);
-        let is_first = placement.replicas.iter().find(is_up) == Some(&self.node);
-        handle.leadership() == Leadership::Here || (is_closed(&handle) && is_first)
-    }
-
-    /// Undoes a merge that was cancelled: first the tablet that was to go serves again, then the other one forgets what it has taken in. Every node that holds the tablet
-    /// tries, and whoever leads it succeeds.
+    /// Does what is next to undo a merge that was cancelled. Every node that holds the tablet tries, and whoever leads it succeeds.
     async fn undo(&self, merge: Asked) -> Result<(), Broken> {
         let Asked { tablet, into, number, .. } = merge;
         let Some(handle) = self.store.handle(tablet) else { return Ok(()) };
-        let looked = Arc::clone(&handle);
-        let looking = self.runtime.spawn_blocking(move || has_given_up(tablet, number, looked.data()));
-        if !looking.await.map_err(|_| Broken::Read("the node is shutting down".to_owned()))?? {
-            self.store.reopen(tablet, number);
-            return Ok(());
-        }
-        if handle.leadership() != Leadership::Here {
-            return Ok(());
-        }
-        let range = Tokens::of(&self.catalog.served(), tablet).ok_or(Broken::Gone)?.keys();
-        // What it replies does not matter: it has abandoned it, now or before.
-        self.write_step(into, &MergeStep::Discard { from: tablet, number, range }).await?;
-        let outcome = self.catalog.propose(&Command::EndCancelledMerge { tablet, number }).await?;
+        let looking = self.runtime.spawn_blocking(move || has_given_up(tablet, number, handle.data()));
+        let has_given_up = looking.await.map_err(|_| Broken::Read("the node is shutting down".to_owned()))??;
+        let range = match merging::undo(merge, has_given_up, &self.catalog.served(), &self.local()) {
+            Some(Undo::Reopen) => {
+                self.store.reopen(tablet, number);
+                return Ok(());
+            }
+            Some(Undo::Nothing) => return Ok(()),
+            Some(Undo::Remove { range }) => range,
+            None => return Err(Broken::Gone),
+        };
+        // What it replies does not matter: it has removed it, now or before.
+        self.write_step(into, &MergeStep::undo(tablet, number, range)).await?;
+        let outcome = self.catalog.propose(&end_cancelled(merge)).await?;
         self.catalog.wait_until_served(outcome.version()).await?;
         tracing::info!(event = "merge", %tablet, %into, "nothing is left of a merge that was cancelled");
         Ok(())
@@ -175,8 +122,7 @@ impl Operations {
                 MergeAction::Serve => break,
             };
         }
-        let serve = Command::ServeMerge { tablet: from, into, number: Some(number) };
-        match self.catalog.propose(&serve).await? {
+        match self.catalog.propose(&merging::serve(merge)).await? {
             Outcome::Rejected { message, .. } => return Err(Broken::Refused(message)),
             outcome => self.catalog.wait_until_served(outcome.version()).await?,
         }

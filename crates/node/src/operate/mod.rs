@@ -5,7 +5,7 @@
 //!                          │ view = catalog + reports + who is up
 //!                          ▼
 //!                        balance(view) ──▶ commands ──▶ catalog ──▶ nodes open, copy, vote, close
-//! every node that leads a tablet on the move ──settled──▶ catalog
+//! every node that leads a tablet on the move ──FinishMoves──▶ catalog
 //! ```
 //!
 //! Always true: only the node that leads the catalog answers and balances, by its newest snapshot; what it knows beside that (sizes, leaders, who
@@ -16,12 +16,15 @@
 mod answers;
 mod changes;
 mod closer;
+mod compaction;
+mod finish;
 mod growth;
 mod history;
+mod kept;
 mod merge;
+mod questions;
 mod report;
 mod scrub;
-mod settle;
 mod sight;
 mod steer;
 mod tablets;
@@ -29,7 +32,7 @@ mod tablets;
 mod tests;
 mod wire;
 
-use crate::catalog::{CATALOG_TABLET, CatalogFollower};
+use crate::catalog::{CATALOG_TABLET, CatalogFollower, LocalReplicas};
 use crate::route::Router;
 use ahash::AHashMap;
 use diorite_admin::Operator;
@@ -92,7 +95,7 @@ pub(crate) struct Operations {
     /// What nodes have reported, and what follows from it.
     steering: Mutex<Steering<report::Details>>,
     /// The last hour of the cluster, as it was put together last.
-    history: history::Kept,
+    history: kept::Kept,
     /// Bytes of SSTable files here, as of the last report.
     sst_bytes: AtomicU64,
     own: OnceLock<Arc<dyn Own>>,
@@ -126,7 +129,7 @@ impl Operations {
             asked: Mutex::default(),
             answering: Arc::new(Semaphore::new(AT_A_TIME)),
             steering: Mutex::default(),
-            history: history::Kept::default(),
+            history: kept::Kept::default(),
             sst_bytes: AtomicU64::new(0),
             own: OnceLock::new(),
             summary: Mutex::default(),
@@ -167,7 +170,11 @@ impl Operations {
 
     /// Reports, tells the catalog of groups that are as wanted, and balances when this node leads the catalog. Runs as long as the node.
     pub(crate) async fn run(self: Arc<Self>) {
-        futures::join!(self.keep_reporting(), self.keep_settling(), self.keep_merging(), self.keep_steering());
+        futures::join!(self.keep_reporting(), self.keep_finishing(), self.keep_merging(), self.keep_steering());
+    }
+
+    fn local(&self) -> LocalReplicas<'_> {
+        LocalReplicas::new(self.node, &self.store)
     }
 
     /// Whether this node leads the catalog.
@@ -196,7 +203,7 @@ impl Operations {
                 }
                 None => {}
             }
-            crate::membership::pause(pause).await;
+            crate::pause::pause(pause).await;
         }
     }
 
@@ -258,6 +265,7 @@ impl Operations {
             Ask::Replica { tablet } => self.replica_here(tablet).await,
             Ask::Outline => self.outline_here(),
             Ask::ScrubHere(order) => self.scrub_here(order),
+            Ask::CompactionHere(order) => self.compaction_here(order),
             Ask::Node { question, .. } => self.answer_of_itself(question),
             ask => self.answer_leading(ask).await,
         }
@@ -272,6 +280,7 @@ impl Operations {
             Ask::Change(change) => self.carry_out(change).await,
             Ask::Tablet { tablet } => self.tablet_everywhere(tablet).await,
             Ask::Scrub(order) => self.scrub_everywhere(order).await,
+            Ask::Compaction(order) => self.compaction_everywhere(order).await,
             question => self.look_up(question).await,
         }
     }
@@ -307,7 +316,7 @@ impl Operations {
                 return Err(failure);
             }
             refused_by = leader;
-            crate::membership::pause(ASK_AGAIN).await;
+            crate::pause::pause(ASK_AGAIN).await;
         }
     }
 

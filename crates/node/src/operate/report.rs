@@ -83,7 +83,8 @@ fn copy_report(copy: &CopyStatus) -> CopyReport {
 }
 
 fn files_of(files: &TabletFiles) -> Files {
-    Files { files: files.files, bytes: files.bytes, content_bytes: files.content_bytes }
+    let content_bytes = files.contents.map(|contents| contents.content_bytes);
+    Files { files: files.files, bytes: files.bytes, content_bytes }
 }
 
 /// Asks the SSTables of a few tablets what they hold, of those whose files have changed. Reads files: for a thread that may wait.

@@ -3,9 +3,9 @@
 //! Always true: looking does no I/O and takes no lock, so that it can be done on any thread that has time; clusters that do not exist can be looked
 //! at in tests.
 
+use super::Known;
 use super::report::Report;
-use super::{Answer, Known, answers, tablets, unavailable};
-use diorite_admin::api::{Ask, Failure, FailureKind, TabletState};
+use diorite_admin::api::TabletState;
 use diorite_base::{NodeId, TabletId};
 use diorite_cluster::catalog::{Catalog, Placement};
 use diorite_control::report::TabletReport;
@@ -45,20 +45,6 @@ impl Sight {
             }
         }
         Self { me, catalog, known, last, silence_ns, replicas, leaders }
-    }
-
-    /// The answer to a question that changes nothing and that no other node need be asked for.
-    pub(super) fn look_up(&self, ask: &Ask) -> Answer {
-        let value = match ask {
-            Ask::Status => serde_json::to_value(answers::status(self)),
-            Ask::Nodes => serde_json::to_value(answers::nodes(self)),
-            Ask::Tables => serde_json::to_value(answers::tables(self)),
-            Ask::Table { keyspace, name } => serde_json::to_value(answers::table(self, keyspace, name)?),
-            Ask::Tablets(filter) => serde_json::to_value(tablets::tablets(self, filter)),
-            Ask::Moves => serde_json::to_value(answers::moves(self)),
-            _ => return Err(Failure::new(FailureKind::Invalid, "that is not for one look")),
-        };
-        value.map_err(|error| unavailable(error.to_string()))
     }
 
     pub(super) fn is_up(&self, node: NodeId) -> bool {

@@ -1,7 +1,7 @@
 //! The shell of [`diorite_control::steering`]: its ticks, its proposals, and threads for what takes its time.
 
 use super::{Known, Operations};
-use crate::membership::pause;
+use crate::pause::pause;
 use diorite_cluster::catalog::{Catalog, Outcome};
 use diorite_control::steering::{self, Because, Event, Moment, Proposal, Task};
 use std::sync::Arc;

@@ -44,6 +44,30 @@ impl Router {
         }
     }
 
+    /// Reads a key of a tablet that this node leads, from disk; `None` if it does not lead it. A read that has waited until `deadline_ns` is not begun.
+    pub(crate) async fn get_here(
+        &self,
+        tablet: TabletId,
+        key: Vec<u8>,
+        deadline_ns: Option<u64>,
+    ) -> Result<Option<Option<PinnedValue>>, KvError> {
+        let handle = self.store.handle(tablet).filter(|handle| handle.leadership() == Leadership::Here);
+        let Some(handle) = handle else { return Ok(None) };
+        let (disk, until) = (handle.disk(), Until::new(&self.clock, deadline_ns));
+        let read = move || {
+            until.step()?;
+            handle.get(Permit::Lease, &key)
+        };
+        match self.threads.disk.read(disk, read).await? {
+            Ok(found) => {
+                RouteCounters::add(&self.counters.local, 1);
+                Ok(Some(found))
+            }
+            Err(error) if is_refusal(&error) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Reads, wherever the tablet is led. A request for another node leaves with the next [`Router::send_gathered`] (or [`Router::kick`]).
     pub(crate) async fn fetch(&self, tablet: TabletId, fetch: Fetch) -> Result<Fetched, KvError> {
         let handle = self.store.handle(tablet);
@@ -84,19 +108,14 @@ impl Router {
                 read::Outcome::Long => {
                     RouteCounters::add(&self.counters.long_reads, 1);
                     let work = move || fetch_anywhere(&handle, permit, fetch, &look, &self.folding);
-                    return self.aside.compute(work).await;
+                    return self.threads.aside.compute(work).await;
                 }
                 read::Outcome::NotInMemory => {}
             }
         }
         let (fetch, folding) = (fetch.clone(), Arc::clone(&self.folding));
-        let read = self.runtime.spawn_blocking(move || fetch_anywhere(&handle, permit, &fetch, &look, &folding));
-        match read.await {
-            Ok(outcome) => outcome,
-            Err(_) => {
-                Err(KvError::Storage("a read was abandoned: the node is shutting down or the read panicked".to_owned()))
-            }
-        }
+        let disk = handle.disk();
+        self.threads.disk.read(disk, move || fetch_anywhere(&handle, permit, &fetch, &look, &folding)).await?
     }
 
     /// A look on disk that ends at `deadline_ns`, if that is given.
@@ -294,7 +313,11 @@ impl Router {
             }
             Work::Fetch { .. } => {
                 let Some(router) = self.me.upgrade() else { return };
-                self.runtime.spawn_blocking(move || router.carry_out_fetch(&handle, request));
+                // A request that finds no place here is dropped, and whoever asked is told that it was: a read changes nothing.
+                let begun = self.threads.disk.begin(handle.disk(), move || router.carry_out_fetch(&handle, request));
+                if begun.is_err() {
+                    RouteCounters::add(&self.counters.overloaded, 1);
+                }
             }
         }
     }

@@ -25,6 +25,7 @@ mod tests;
 mod wire;
 
 use crate::aside::Aside;
+use crate::disk_reads::{DiskReadState, DiskReads};
 use ahash::AHashMap;
 use arc_swap::ArcSwap;
 use diorite_base::account::Account;
@@ -152,6 +153,15 @@ enum Route {
 /// Asked without a refusal being followed by a pause: the nodes of a tablet, and one more that a refusal names.
 const MAX_ATTEMPTS: usize = 4;
 
+/// Where reads run that would hold up the other requests of a task.
+#[derive(Clone)]
+pub(crate) struct Threads {
+    /// Those that wait for the disk.
+    pub(crate) disk: Arc<DiskReads>,
+    /// Those that take long.
+    pub(crate) aside: Arc<Aside>,
+}
+
 /// See the top of this module.
 pub(crate) struct Router {
     me: Weak<Router>,
@@ -164,10 +174,7 @@ pub(crate) struct Router {
     options: RouteOptions,
     /// Tells this run of the process from others.
     incarnation: u64,
-    /// Where reads that wait for the disk run.
-    runtime: tokio::runtime::Handle,
-    /// Where those run that take long.
-    aside: Arc<Aside>,
+    threads: Threads,
     leaders: Leaders,
     peers: ArcSwap<AHashMap<NodeId, Arc<Peer>>>,
     served: ArcSwap<AHashMap<NodeId, Arc<Served>>>,
@@ -183,15 +190,14 @@ pub(crate) struct Router {
 }
 
 impl Router {
-    /// A router of `node`. Called inside the runtime on whose blocking threads reads wait for the disk. [`Router::run_timer`] and
-    /// [`Router::run_sender`] have to be spawned, and frames of `Lane::Requests` given to [`Router::receive`].
+    /// A router of `node`. [`Router::run_timer`] and [`Router::run_sender`] have to be spawned, and frames of `Lane::Requests` given to [`Router::receive`].
     pub(crate) fn new(
         node: NodeId,
         store: Arc<Store>,
         transport: Arc<dyn Transport>,
         catalogs: Arc<dyn CatalogSource>,
         clock: Arc<dyn Clock>,
-        (options, aside): (RouteOptions, Arc<Aside>),
+        (options, threads): (RouteOptions, Threads),
     ) -> Arc<Self> {
         let folder = Folder::limited(Arc::clone(&options.account), Arc::clone(&clock));
         Arc::new_cyclic(|me| Self {
@@ -204,8 +210,7 @@ impl Router {
             clock,
             options,
             incarnation: SplitMix64::from_entropy().next_u64(),
-            runtime: tokio::runtime::Handle::current(),
-            aside: Arc::clone(&aside),
+            threads,
             leaders: Leaders::default(),
             peers: ArcSwap::default(),
             served: ArcSwap::default(),
@@ -226,6 +231,11 @@ impl Router {
     /// Counters.
     pub(crate) fn counters(&self) -> &RouteCounters {
         &self.counters
+    }
+
+    /// What the threads that wait for disks are doing.
+    pub(crate) fn disk_reads(&self) -> DiskReadState {
+        self.threads.disk.state()
     }
 
     /// Requests of this node that wait for another's answer, and those that wait for a leader.

@@ -71,7 +71,7 @@ impl Until {
         Self { clock: Arc::clone(clock), deadline_ns, began_ns: Cell::default(), steps: Cell::default() }
     }
 
-    fn step(&self) -> Result<(), KvError> {
+    pub(super) fn step(&self) -> Result<(), KvError> {
         let steps = self.steps.get();
         self.steps.set(steps.wrapping_add(1));
         // The first time too: it may have waited for a thread for long.

@@ -20,11 +20,13 @@ use diorite_query::program::Program;
 use diorite_replica::{Leadership, MergeStep, NO_DEADLINE, Permit, TabletHandle};
 use diorite_rpc::{Lane, Transport};
 use parking_lot::Mutex;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 
 /// What a request costs beside its bytes while it is worked on.
 const OVERHEAD_BYTES: usize = 256;
+/// Longer answers are not copied into a frame with others.
+const MAX_JOINED_BYTES: usize = 16 << 10;
 /// Longer requests are charged to the node's account of requests.
 const MAX_FREE_BYTES: usize = 4 << 10;
 
@@ -93,6 +95,25 @@ impl Served {
         }
     }
 
+    /// Adds a frame of answers to those that are being gathered, which then leave together. A long one leaves at once.
+    fn join(&self, mut frame: Vec<u8>) {
+        if frame.len() > MAX_JOINED_BYTES {
+            return self.send(&mut frame);
+        }
+        let mut gathered = self.gathered.lock();
+        if gathered.is_empty() {
+            *gathered = frame;
+        } else if gathered.len() + frame.len() <= self.limits.frame_bytes {
+            let mut head = Vec::new();
+            wire::put_frame(&mut head, FrameKind::Answers, self.incarnation);
+            gathered.extend_from_slice(&frame[head.len()..]);
+        } else {
+            std::mem::swap(&mut *gathered, &mut frame);
+            drop(gathered);
+            self.send(&mut frame);
+        }
+    }
+
     fn begin(&self, id: u64, bytes: usize) -> Option<u64> {
         let token = self.in_flight.lock().begin(id, OVERHEAD_BYTES + bytes, &self.limits, &self.account);
         if token.is_none() {
@@ -146,6 +167,7 @@ impl WriteSink for Served {
 
 /// A read that waits for the disk. Its place is given back even if the read panics.
 struct DiskRead {
+    router: Weak<Router>,
     served: Arc<Served>,
     folding: Arc<Folding>,
     token: Option<u64>,
@@ -163,7 +185,14 @@ impl DiskRead {
             Ok(_) => wire::put_failed(out, id, &KvError::Storage("a read found no answer".to_owned())),
             Err(error) => wire::put_failed(out, id, &as_refusal(handle, error, &self.served.counters)),
         }
-        self.served.send(&mut frame);
+        match self.router.upgrade() {
+            Some(router) => {
+                self.served.join(frame);
+                router.has_frames.store(true, Ordering::SeqCst);
+                router.send_soon();
+            }
+            None => self.served.send(&mut frame),
+        }
     }
 }
 
@@ -326,15 +355,16 @@ impl Router {
         let look = self.look_until(Some(self.clock.monotonic_ns().saturating_add(left_ns)));
         let fetch = fetch.to_fetch();
         let token = served.begin(request.id, expected_bytes(&fetch)).ok_or(KvError::Overloaded(""))?;
-        let disk_read = DiskRead { served: Arc::clone(served), folding: Arc::clone(&self.folding), token: Some(token) };
+        let (router, served, folding) = (Weak::clone(&self.me), Arc::clone(served), Arc::clone(&self.folding));
+        let disk_read = DiskRead { router, served, folding, token: Some(token) };
+        let disk = handle.disk();
         let work = move || disk_read.answer(&handle, &FetchRef::from(&fetch), &look);
         if is_long {
             RouteCounters::add(&self.counters.long_reads, 1);
-            drop(self.aside.begin(work));
-        } else {
-            self.runtime.spawn_blocking(work);
+            drop(self.threads.aside.begin(work));
+            return Ok(());
         }
-        Ok(())
+        self.threads.disk.begin(disk, work)
     }
 
     fn serve_write(

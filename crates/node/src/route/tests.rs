@@ -6,8 +6,9 @@ mod hops;
 mod moments;
 mod wire;
 
-use super::{CatalogSource, RouteOptions, Router};
+use super::{CatalogSource, RouteOptions, Router, Threads};
 use crate::aside::Aside;
+use crate::disk_reads::DiskReads;
 use crate::semantics::RowSemantics;
 use arc_swap::ArcSwap;
 use diorite_base::mutation::{Mutation, OperationKind};
@@ -20,7 +21,7 @@ use diorite_query::kv::{Fetch, FetchRows, Fetched};
 use diorite_query::program::TabletEvaluator;
 use diorite_replica::{Durability, Leadership, Members, OpenTablet, PeerListener, Reroute, Store, StoreOptions};
 use diorite_rpc::{Lane, SendError, Transport};
-use diorite_storage::{CompactionStyle, DataDirectory, Shared, StorageOptions, Values};
+use diorite_storage::{DataDirectory, Shared, StorageOptions, TableOptions, Values};
 use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
@@ -182,7 +183,8 @@ impl Cluster {
             served.0.store(Arc::new(catalog.clone()));
             let source = Arc::clone(&served) as Arc<dyn CatalogSource>;
             let clock = Arc::new(SystemClock::new());
-            let options = (options.clone(), Arc::new(Aside::new(1).unwrap()));
+            let disk = Arc::new(DiskReads::new(1, 2).unwrap());
+            let options = (options.clone(), Threads { disk, aside: Arc::new(Aside::new(1).unwrap()) });
             let router = Router::new(NodeId(number), Arc::clone(&store), port(), source, clock, options);
             store.set_reroute(Arc::clone(&router) as Arc<dyn Reroute>);
             tokio::spawn(Arc::clone(&router).run_timer());
@@ -218,7 +220,7 @@ impl Cluster {
             floor: None,
             members: Members { voters, learners: Vec::new() },
             values: Values::Rows,
-            compaction: CompactionStyle::SizeTiered,
+            options: TableOptions::default(),
             on_loaded: None,
         }
     }

@@ -7,6 +7,7 @@
 mod statements;
 
 use super::text;
+use crate::budget::Budget;
 use crate::error::invalid;
 use crate::kv::Kv;
 use crate::system::{self, PARTITIONER};
@@ -31,6 +32,26 @@ pub struct Scope {
 
 /// A row of the answer: keyspace, kind, name, CREATE statement.
 type Element = (String, &'static str, String, String);
+
+/// What the answer holds, charged to the request as it grows: once here and once in the rows that are made of it.
+struct Elements<'b> {
+    budget: &'b Budget,
+    all: Vec<Element>,
+}
+
+impl Elements<'_> {
+    fn push(&mut self, element: Element) -> Result<(), CqlError> {
+        self.budget.check()?;
+        let texts = element.0.len() + element.2.len() + element.3.len();
+        self.budget.take(2 * (texts + size_of::<Element>()))?;
+        self.all.push(element);
+        Ok(())
+    }
+
+    fn extend(&mut self, elements: impl IntoIterator<Item = Element>) -> Result<(), CqlError> {
+        elements.into_iter().try_for_each(|element| self.push(element))
+    }
+}
 
 impl Scope {
     /// The current state, as a session sees it.
@@ -80,16 +101,17 @@ impl Scope {
     }
 }
 
-/// Answers a DESCRIBE.
-pub fn execute(scope: &Scope, request: &Describe) -> Result<Response, CqlError> {
+/// Answers a DESCRIBE. How long that takes depends on the schema, not on the statement.
+pub fn execute(scope: &Scope, request: &Describe, budget: &Budget) -> Result<Response, CqlError> {
     if request.object == DescribedObject::Cluster {
         return Ok(cluster(scope));
     }
-    let (with_statements, elements) = elements(scope, request)?;
+    let mut elements = Elements { budget, all: Vec::new() };
+    let with_statements = gather(scope, request, &mut elements)?;
     let names: &[&str] = &["keyspace_name", "type", "name", "create_statement"];
     let width = if with_statements { 4 } else { 3 };
     let mut rows = Rows::new(Arc::new(metadata(&names[..width])));
-    for (keyspace, kind, name, statement) in &elements {
+    for (keyspace, kind, name, statement) in &elements.all {
         let (keyspace, name) = (text::identifier(keyspace), text::identifier(name));
         let cells = [keyspace.as_bytes(), kind.as_bytes(), name.as_bytes(), statement.as_bytes()];
         rows.push_row(cells.into_iter().take(width).map(Some));
@@ -137,46 +159,50 @@ fn cluster(scope: &Scope) -> Response {
     Response::Rows(rows)
 }
 
-/// The rows, and whether their statements are shown.
-fn elements(scope: &Scope, request: &Describe) -> Result<(bool, Vec<Element>), CqlError> {
+/// Gathers the rows; whether their statements are shown.
+fn gather(scope: &Scope, request: &Describe, into: &mut Elements<'_>) -> Result<bool, CqlError> {
     let internals = request.with_internals;
-    Ok(match &request.object {
+    match &request.object {
         DescribedObject::Cluster => unreachable!("answered before"),
         DescribedObject::Keyspaces => {
             let names = scope.keyspaces(true).into_iter().map(|keyspace| &keyspace.name);
-            (false, names.map(|name| (name.clone(), "keyspace", name.clone(), String::new())).collect())
+            into.extend(names.map(|name| (name.clone(), "keyspace", name.clone(), String::new())))?;
+            return Ok(false);
         }
         DescribedObject::Tables => {
             let tables = scope.listed()?.into_iter().flat_map(|keyspace| scope.tables(&keyspace.name));
-            let listed = tables.map(|table| (table.keyspace.clone(), "table", table.name.clone(), String::new()));
-            (false, listed.collect())
+            into.extend(tables.map(|table| (table.keyspace.clone(), "table", table.name.clone(), String::new())))?;
+            return Ok(false);
         }
         DescribedObject::Types => {
             let types = scope.listed()?.into_iter().flat_map(|keyspace| scope.catalog.types_in(&keyspace.name));
-            let listed = types.map(|found| (found.keyspace.clone(), "type", found.name.clone(), String::new()));
-            (false, listed.collect())
+            into.extend(types.map(|found| (found.keyspace.clone(), "type", found.name.clone(), String::new())))?;
+            return Ok(false);
         }
-        DescribedObject::Functions | DescribedObject::Aggregates => (false, Vec::new()),
+        DescribedObject::Functions | DescribedObject::Aggregates => return Ok(false),
         DescribedObject::Schema { full } => {
-            let keyspaces = scope.keyspaces(*full).into_iter();
-            (true, keyspaces.flat_map(|keyspace| whole_keyspace(scope, keyspace, internals)).collect())
+            for keyspace in scope.keyspaces(*full) {
+                whole_keyspace(scope, keyspace, internals, into)?;
+            }
         }
         DescribedObject::Keyspace { only, name } => {
             let name = name.as_deref().or(scope.keyspace.as_deref());
             let name = name.ok_or_else(|| invalid("No keyspace specified and no current keyspace"))?;
             let keyspace = scope.keyspace(name)?;
-            let described =
-                if *only { vec![keyspace_element(keyspace)] } else { whole_keyspace(scope, keyspace, internals) };
-            (true, described)
+            match only {
+                true => into.push(keyspace_element(keyspace))?,
+                false => whole_keyspace(scope, keyspace, internals, into)?,
+            }
         }
-        DescribedObject::Table(name) => (true, vec![one_table(scope, name, internals)?]),
-        DescribedObject::Type(name) => (true, vec![one_type(scope, name)?]),
-        DescribedObject::Any(name) => (true, any(scope, name, internals)?),
+        DescribedObject::Table(name) => into.push(one_table(scope, name, internals)?)?,
+        DescribedObject::Type(name) => into.push(one_type(scope, name)?)?,
+        DescribedObject::Any(name) => any(scope, name, internals, into)?,
         DescribedObject::Function(name) => return Err(missing(scope, name, "User defined function")),
         DescribedObject::Aggregate(name) => return Err(missing(scope, name, "User defined aggregate")),
         DescribedObject::Index(name) => return Err(missing(scope, name, "Table for existing index")),
         DescribedObject::MaterializedView(name) => return Err(missing(scope, name, "Materialized view")),
-    })
+    }
+    Ok(true)
 }
 
 /// The error for an object that is not there.
@@ -198,21 +224,21 @@ fn one_type(scope: &Scope, name: &QualifiedName) -> Result<Element, CqlError> {
 }
 
 /// A keyspace of that name, else a table.
-fn any(scope: &Scope, name: &QualifiedName, internals: bool) -> Result<Vec<Element>, CqlError> {
+fn any(scope: &Scope, name: &QualifiedName, internals: bool, into: &mut Elements<'_>) -> Result<(), CqlError> {
     if name.keyspace.is_none()
         && let Ok(keyspace) = scope.keyspace(&name.name)
     {
-        return Ok(whole_keyspace(scope, keyspace, internals));
+        return whole_keyspace(scope, keyspace, internals, into);
     }
     if name.keyspace.is_none() && scope.keyspace.is_none() {
         return Err(invalid(format!("'{}' not found in keyspaces", name.name)));
     }
     let keyspace = scope.keyspace_of(name)?;
     if let Some(table) = scope.table(keyspace, &name.name) {
-        return Ok(vec![table_element(table, internals)]);
+        return into.push(table_element(table, internals));
     }
     if let Some(user_type) = scope.catalog.user_type(keyspace, &name.name) {
-        return Ok(vec![type_element(user_type)]);
+        return into.push(type_element(user_type));
     }
     Err(invalid(format!("'{}' not found in keyspace '{keyspace}'", name.name)))
 }
@@ -231,10 +257,14 @@ fn type_element(user_type: &UserType) -> Element {
 }
 
 /// The keyspace and everything in it, in an order in which it can be made again.
-fn whole_keyspace(scope: &Scope, keyspace: &Keyspace, internals: bool) -> Vec<Element> {
-    let mut elements = vec![keyspace_element(keyspace)];
+fn whole_keyspace(
+    scope: &Scope,
+    keyspace: &Keyspace,
+    internals: bool,
+    into: &mut Elements<'_>,
+) -> Result<(), CqlError> {
+    into.push(keyspace_element(keyspace))?;
     let types: Vec<&UserType> = scope.catalog.types_in(&keyspace.name).map(|found| &**found).collect();
-    elements.extend(statements::dependencies_first(types).into_iter().map(type_element));
-    elements.extend(scope.tables(&keyspace.name).into_iter().map(|table| table_element(table, internals)));
-    elements
+    into.extend(statements::dependencies_first(types).into_iter().map(type_element))?;
+    into.extend(scope.tables(&keyspace.name).into_iter().map(|table| table_element(table, internals)))
 }

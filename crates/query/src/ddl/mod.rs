@@ -23,6 +23,7 @@ mod user_type;
 pub use names::{RESERVED_KEYSPACES, is_reserved_keyspace};
 pub use type_names::{Mentioned, resolve_type};
 
+use crate::budget::Budget;
 use crate::error::{catalog_error, invalid, not_supported};
 use crate::kv::Kv;
 use diorite_base::limits::MAX_TABLETS_PER_TABLE;
@@ -122,14 +123,18 @@ pub async fn execute<K: Kv>(
     defaults: Defaults,
     keyspace: Option<&str>,
     statement: &Statement,
+    budget: &Budget,
 ) -> Result<(Response, Vec<String>), CqlError> {
     if let Statement::Describe(request) = statement {
-        return Ok((describe::execute(&describe::Scope::new(kv, keyspace), request)?, Vec::new()));
+        let scope = describe::Scope::new(kv, keyspace);
+        let response = kv.run_long(|| describe::execute(&scope, request, budget)).await?;
+        return Ok((response, Vec::new()));
     }
     for attempt in 1.. {
         let catalog = kv.catalog();
         let nonce = kv.local_node().host_id.as_u128() ^ (kv.now_us() as u128);
-        let planned = plan(&Context { catalog: &catalog, keyspace, defaults, nonce }, statement)?;
+        let planned =
+            kv.run_long(|| plan(&Context { catalog: &catalog, keyspace, defaults, nonce }, statement)).await?;
         let (command, change, warnings) = match planned {
             Plan::Answer(response) => return Ok((response, Vec::new())),
             Plan::Propose { command, change, warnings } => (command, change, warnings),

@@ -1,8 +1,8 @@
 //! The `WITH` options of tables: which there are, what they may say, what they say when a statement does not.
 //!
 //! Every option of Cassandra 4 and 5 and of YugabyteDB is accepted, checked and shown again by `DESCRIBE` and `system_schema`; most do not
-//! change what the server does. Those that do: `default_time_to_live`, `gc_grace_seconds`, `compaction` (its class), `tablets`, `id`,
-//! `follower_read_staleness_ms`.
+//! change what the server does. Those that do: `default_time_to_live`, `gc_grace_seconds`, `compaction` (its class and windows), `compression`,
+//! `bloom_filter_fp_chance`, `tablets`, `id`, `follower_read_staleness_ms`.
 //!
 //! Always true: an option is stored as a canonical CQL literal, so that the same meaning is the same text; what is not stored has its default.
 
@@ -33,6 +33,11 @@ const COMPACTION_CLASSES: [&str; 5] = [
 const COMPRESSORS: [&str; 5] =
     ["LZ4Compressor", "SnappyCompressor", "DeflateCompressor", "ZstdCompressor", "NoopCompressor"];
 
+/// The greatest level of Zstandard.
+const MAX_ZSTD_LEVEL: i64 = 22;
+/// The longest chunk.
+const MAX_CHUNK_KIB: i64 = 1_024;
+
 /// What an option's value has to be.
 #[derive(Clone, Copy)]
 enum Kind {
@@ -60,7 +65,8 @@ enum Kind {
 const OPTIONS: &[(&str, Kind, Option<&str>)] = &[
     ("additional_write_policy", Kind::Retry, Some("'99p'")),
     ("allow_auto_snapshot", Kind::Boolean, None),
-    ("bloom_filter_fp_chance", Kind::Fraction { above_zero: true }, Some("0.01")),
+    // Most of the data has no filters unless they are asked for: an absent key may always cost a read.
+    ("bloom_filter_fp_chance", Kind::Fraction { above_zero: true }, Some("1.0")),
     ("caching", Kind::Caching, Some("{'keys': 'ALL', 'rows_per_partition': 'NONE'}")),
     ("cdc", Kind::Boolean, Some("false")),
     ("comment", Kind::Text, Some("''")),
@@ -75,7 +81,7 @@ const OPTIONS: &[(&str, Kind, Option<&str>)] = &[
     (
         "compression",
         Kind::Compression,
-        Some("{'chunk_length_in_kb': '16', 'class': 'org.apache.cassandra.io.compress.LZ4Compressor'}"),
+        Some("{'chunk_length_in_kb': '8', 'class': 'org.apache.cassandra.io.compress.LZ4Compressor'}"),
     ),
     ("crc_check_chance", Kind::Fraction { above_zero: false }, Some("1.0")),
     ("dclocal_read_repair_chance", Kind::Fraction { above_zero: false }, None),
@@ -155,6 +161,11 @@ pub fn option<'a>(table: &'a Table, name: &str) -> Option<&'a str> {
     given.or_else(|| OPTIONS.iter().find(|(known, ..)| *known == name).and_then(|(.., default)| *default))
 }
 
+/// The literal of an option as given; `None` if it was not.
+pub fn given<'a>(table: &'a Table, name: &str) -> Option<&'a str> {
+    table.options.get(name).map(String::as_str)
+}
+
 /// All options to be shown, as name and literal, by name; `default_time_to_live` and `gc_grace_seconds` among them.
 pub fn shown(table: &Table) -> BTreeMap<&str, String> {
     let mut shown: BTreeMap<&str, String> = OPTIONS
@@ -206,6 +217,12 @@ pub fn compaction_class(table: &Table) -> String {
     let mut compaction = read_map(option(table, "compaction").unwrap_or_default());
     let class = compaction.remove("class").unwrap_or_default();
     class.strip_prefix(COMPACTION_PACKAGE).map_or(class.clone(), str::to_owned)
+}
+
+/// A compressor among the sub-options of `compression` without its package, such as `ZstdCompressor`.
+pub fn compression_class<'m>(compression: &'m BTreeMap<String, String>, name: &str) -> Option<&'m str> {
+    let class = compression.get(name)?;
+    Some(class.strip_prefix(COMPRESSION_PACKAGE).unwrap_or(class))
 }
 
 fn scalar(name: &str, value: &PropertyValue) -> Result<String, CqlError> {
@@ -356,8 +373,22 @@ fn compaction(mut entries: BTreeMap<String, String>) -> Result<String, CqlError>
         let class = if class.contains('.') { class } else { format!("{COMPACTION_PACKAGE}{class}") };
         return Err(CqlError::config(format!("Unable to find compaction strategy class '{class}'")));
     }
+    let unit = entries.get("compaction_window_unit");
+    if let Some(unit) = unit.filter(|unit| !["MINUTES", "HOURS", "DAYS"].contains(&unit.to_ascii_uppercase().as_str()))
+    {
+        return Err(CqlError::config(format!("{unit} is not valid for compaction_window_unit")));
+    }
+    sub_integer(&entries, "compaction_window_size", 1, i64::from(u32::MAX))?;
     entries.insert("class".to_owned(), format!("{COMPACTION_PACKAGE}{short}"));
     Ok(text::map(&entries))
+}
+
+/// A sub-option that is a number within bounds, if it is given.
+fn sub_integer(entries: &BTreeMap<String, String>, name: &str, least: i64, most: i64) -> Result<Option<i64>, CqlError> {
+    let Some(raw) = entries.get(name) else { return Ok(None) };
+    let value = raw.trim().parse::<i64>().ok().filter(|value| (least..=most).contains(value));
+    let refused = || CqlError::config(format!("{raw} is not valid for {name}: it has to be from {least} to {most}"));
+    value.map(Some).ok_or_else(refused)
 }
 
 fn compression(mut entries: BTreeMap<String, String>) -> Result<String, CqlError> {
@@ -370,12 +401,28 @@ fn compression(mut entries: BTreeMap<String, String>) -> Result<String, CqlError
         }
         return Ok(text::map(&BTreeMap::from([("enabled".to_owned(), "false".to_owned())])));
     };
-    let short = class.strip_prefix(COMPRESSION_PACKAGE).unwrap_or(&class);
-    if !COMPRESSORS.contains(&short) {
-        return Err(CqlError::config(format!("Could not create Compression for type {class}")));
+    entries.insert("class".to_owned(), compressor(&class)?);
+    if let Some(last) = entries.remove("last_level_class") {
+        entries.insert("last_level_class".to_owned(), compressor(&last)?);
     }
-    entries.insert("class".to_owned(), format!("{COMPRESSION_PACKAGE}{short}"));
+    for level in ["compression_level", "last_level_compression_level"] {
+        sub_integer(&entries, level, 1, MAX_ZSTD_LEVEL)?;
+    }
+    let chunk = sub_integer(&entries, "chunk_length_in_kb", 1, MAX_CHUNK_KIB)?;
+    if chunk.is_some_and(|chunk| chunk.count_ones() != 1) {
+        return Err(CqlError::config("chunk_length_in_kb must be a power of 2"));
+    }
     Ok(text::map(&entries))
+}
+
+/// The whole name of a compressor.
+fn compressor(class: &str) -> Result<String, CqlError> {
+    let short = class.strip_prefix(COMPRESSION_PACKAGE).unwrap_or(class);
+    if COMPRESSORS.contains(&short) {
+        Ok(format!("{COMPRESSION_PACKAGE}{short}"))
+    } else {
+        Err(CqlError::config(format!("Could not create Compression for type {class}")))
+    }
 }
 
 fn transactions(entries: BTreeMap<String, String>) -> Result<String, CqlError> {

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "test data is known")]
 
 use super::*;
+use crate::budget::Budget;
 use crate::kv::{Fetch, Fetched, KvError, NodeInfo, Now, WriteReply, WriteSink};
 use diorite_base::mutation::Mutation;
 use diorite_base::program::ProvenProgram;
@@ -64,7 +65,7 @@ impl Database {
         let statement = statement?.statement;
         if let Statement::Describe(request) = &statement {
             let scope = describe::Scope { catalog: Arc::new(self.catalog.clone()), keyspace: self.keyspace.clone() };
-            let response = describe::execute(&scope, request)?;
+            let response = describe::execute(&scope, request, Budget::unlimited())?;
             if let Response::Rows(rows) = &response {
                 assert_eq!(rows.metadata.columns(), describe::result_columns(request).columns());
             }
@@ -242,6 +243,23 @@ fn the_schema_of_a_table_has_the_types_that_it_needs_and_no_others() {
 }
 
 #[test]
+fn describing_twice_the_types_takes_little_more_than_twice_the_steps() {
+    let steps = |count: usize| {
+        let mut database = Database::new();
+        database.run("CREATE KEYSPACE ks").unwrap();
+        for at in 0..count {
+            let inner = if at % 20 == 0 { "int".to_owned() } else { format!("frozen<t{}>", at - 1) };
+            database.run(&format!("CREATE TYPE ks.t{at} (a int, b {inner})")).unwrap();
+        }
+        let (described, steps) = crate::steps::of(|| database.run("DESCRIBE KEYSPACE ks"));
+        described.unwrap();
+        steps
+    };
+    let (once, twice) = (steps(100), steps(200));
+    assert!(once > 100 && twice <= once * 5 / 2, "{once} and {twice}");
+}
+
+#[test]
 fn column_ids_are_never_reused() {
     let mut database = Database::new();
     for statement in ["CREATE KEYSPACE ks", "CREATE TABLE ks.t (k int PRIMARY KEY, a int, b int)"] {
@@ -374,7 +392,7 @@ fn contended(setup: &[&str], interference: &[&'static str], text: &str) -> (Cata
     let catalog = Mutex::new(Arc::new(database.catalog));
     let kv = Contended { catalog, interference: Mutex::new(interference.to_vec()) };
     let statement = parse(text).unwrap().statement;
-    let mut running = std::pin::pin!(execute(&kv, DEFAULTS, None, &statement));
+    let mut running = std::pin::pin!(execute(&kv, DEFAULTS, None, &statement, Budget::unlimited()));
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
     let std::task::Poll::Ready(result) = running.as_mut().poll(&mut context) else { panic!("it waits") };
     let shown = show(&result.map(|(response, _)| response));
@@ -406,7 +424,7 @@ fn execution_can_move_between_threads() {
     let kv =
         Contended { catalog: Mutex::new(Arc::new(founded(1, &["datacenter1"]))), interference: Mutex::new(Vec::new()) };
     let statement = Statement::Use("system".to_owned());
-    assert_send(&execute(&kv, DEFAULTS, None, &statement));
+    assert_send(&execute(&kv, DEFAULTS, None, &statement, Budget::unlimited()));
 }
 
 /// A column's type that may stand anywhere, and one that may not be in a key.

@@ -11,6 +11,9 @@ use diorite_base::TabletId;
 use diorite_cql::protocol::CqlError;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+/// So many entries are read at once.
+const FEW_ENTRIES: usize = 256;
+
 /// Entries in key order.
 pub type Entries = Vec<(Vec<u8>, Vec<u8>)>;
 
@@ -31,7 +34,12 @@ pub enum Source<'k, K> {
         met_missing_tablet: AtomicBool,
     },
     /// Sorted entries; the tablet does not matter.
-    Memory(Entries),
+    Memory {
+        /// The seam.
+        kv: &'k K,
+        /// The entries.
+        entries: Entries,
+    },
 }
 
 impl<'k, K: Kv> Source<'k, K> {
@@ -45,7 +53,7 @@ impl<'k, K: Kv> Source<'k, K> {
     pub fn met_missing_tablet(&self) -> bool {
         match self {
             Source::Tablets { met_missing_tablet, .. } => met_missing_tablet.load(Ordering::Relaxed),
-            Source::Memory(_) => false,
+            Source::Memory { .. } => false,
         }
     }
 
@@ -59,18 +67,14 @@ impl<'k, K: Kv> Source<'k, K> {
     /// How much longer a request may run, milliseconds.
     pub fn left_ms(&self, budget: &Budget) -> Option<u64> {
         let deadline_ns = budget.deadline()?;
-        match self {
-            Source::Tablets { kv, .. } => Some(deadline_ns.saturating_sub(kv.monotonic_ns()) / 1_000_000),
-            Source::Memory(_) => None,
-        }
+        let (Source::Tablets { kv, .. } | Source::Memory { kv, .. }) = self;
+        Some(deadline_ns.saturating_sub(kv.monotonic_ns()) / 1_000_000)
     }
 
     /// Does work that takes more than a moment where it holds up nobody else.
     pub async fn run_long<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
-        match self {
-            Source::Tablets { kv, .. } => kv.run_long(work).await,
-            Source::Memory(_) => work(),
-        }
+        let (Source::Tablets { kv, .. } | Source::Memory { kv, .. }) = self;
+        kv.run_long(work).await
     }
 
     /// Reads a tablet.
@@ -82,7 +86,9 @@ impl<'k, K: Kv> Source<'k, K> {
                 let outcome = kv.fetch(tablet, request).await;
                 outcome.map_err(|error| Self::failed(kv, met_missing_tablet, tablet, &error))
             }
-            Source::Memory(entries) => Ok(fetch_entries(entries, &request)),
+            // What reads few entries costs less than another thread.
+            Source::Memory { entries, .. } if entries.len() <= FEW_ENTRIES => Ok(fetch_entries(entries, &request)),
+            Source::Memory { kv, entries } => Ok(kv.run_long(|| fetch_entries(entries, &request)).await),
         }
     }
 }

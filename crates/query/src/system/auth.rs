@@ -7,8 +7,8 @@ use super::cells::{RowBuilder, boolean, set, text};
 use diorite_cluster::catalog::Catalog;
 use diorite_model::schema::Table;
 
-pub(super) fn roles(catalog: &Catalog, table: &Table) -> Vec<Row> {
-    let rows = catalog.roles().map(|role| {
+pub(super) fn roles<'a>(catalog: &'a Catalog, table: &'a Table) -> impl Iterator<Item = Row> + 'a {
+    catalog.roles().map(move |role| {
         let mut row = RowBuilder::new(table)
             .set("role", text(&role.name))
             .set("can_login", boolean(role.can_login))
@@ -20,26 +20,24 @@ pub(super) fn roles(catalog: &Catalog, table: &Table) -> Vec<Row> {
             Some(hash) => row.set("salted_hash", text(hash)).finish(),
             None => row.finish(),
         }
-    });
-    rows.collect()
+    })
 }
 
-pub(super) fn members(catalog: &Catalog, table: &Table) -> Vec<Row> {
-    let row = |role: &String, member: &String| {
+pub(super) fn members<'a>(catalog: &'a Catalog, table: &'a Table) -> impl Iterator<Item = Row> + 'a {
+    let row = move |role: &String, member: &String| {
         RowBuilder::new(table).set("role", text(role)).set("member", text(member)).finish()
     };
-    catalog.roles().flat_map(|member| member.member_of.iter().map(move |role| row(role, &member.name))).collect()
+    catalog.roles().flat_map(move |member| member.member_of.iter().map(move |role| row(role, &member.name)))
 }
 
-pub(super) fn permissions(catalog: &Catalog, table: &Table) -> Vec<Row> {
-    let rows = catalog.roles().flat_map(|role| {
-        role.permissions.iter().map(|(resource, permissions)| {
+pub(super) fn permissions<'a>(catalog: &'a Catalog, table: &'a Table) -> impl Iterator<Item = Row> + 'a {
+    catalog.roles().flat_map(move |role| {
+        role.permissions.iter().map(move |(resource, permissions)| {
             RowBuilder::new(table)
                 .set("role", text(&role.name))
                 .set("resource", text(resource))
                 .set("permissions", set(permissions.iter().map(String::as_str)))
                 .finish()
         })
-    });
-    rows.collect()
+    })
 }

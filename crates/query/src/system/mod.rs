@@ -16,8 +16,10 @@ mod schema;
 #[cfg(test)]
 mod tests;
 
+use crate::budget::Budget;
 use crate::kv::{Kv, NodeInfo};
 use diorite_cluster::catalog::Catalog;
+use diorite_cql::protocol::CqlError;
 use diorite_model::schema::{Keyspace, Table};
 use std::sync::Arc;
 use uuid::Uuid;
@@ -55,26 +57,35 @@ impl Source {
         Self { catalog: kv.catalog(), local: kv.local_node(), peers, peer_schemas }
     }
 
-    /// The rows of a system table; none for one that does not exist.
-    pub fn rows(&self, keyspace: &str, name: &str) -> Vec<Row> {
-        let Some(table) = table(keyspace, name) else { return Vec::new() };
-        match (keyspace, name) {
-            ("system", "local") => vec![nodes::local(self, &table)],
-            ("system", "peers") => nodes::peers(self, &table),
-            ("system", "peers_v2") => nodes::peers_v2(self, &table),
-            ("system_schema", "keyspaces") => schema::keyspaces(&self.catalog, &table),
-            ("system_schema", "scylla_keyspaces") => schema::scylla_keyspaces(&self.catalog, &table),
-            ("system_schema", "tables") => schema::tables(&self.catalog, &table),
-            ("system_schema", "columns") => schema::columns(&self.catalog, &table),
-            ("system_schema", "types") => schema::types(&self.catalog, &table),
-            ("system_virtual_schema", "keyspaces") => schema::virtual_keyspaces(&table),
-            ("system_virtual_schema", "tables") => schema::virtual_tables(&table),
-            ("system_virtual_schema", "columns") => schema::virtual_columns(&table),
-            ("system_auth", "roles") => auth::roles(&self.catalog, &table),
-            ("system_auth", "role_members") => auth::members(&self.catalog, &table),
-            ("system_auth", "role_permissions") => auth::permissions(&self.catalog, &table),
-            _ => Vec::new(),
+    /// The rows of a system table; none for one that does not exist. They are charged as they are made, as much again for the form that they are read in: how
+    /// many there are depends on the schema and the roles, not on who asks.
+    pub fn rows(&self, keyspace: &str, name: &str, budget: &Budget) -> Result<Vec<Row>, CqlError> {
+        let Some(table) = table(keyspace, name) else { return Ok(Vec::new()) };
+        let (table, catalog) = (&*table, &*self.catalog);
+        let rows: Box<dyn Iterator<Item = Row> + '_> = match (keyspace, name) {
+            ("system", "local") => Box::new(std::iter::once(nodes::local(self, table))),
+            ("system", "peers") => Box::new(nodes::peers(self, table).into_iter()),
+            ("system", "peers_v2") => Box::new(nodes::peers_v2(self, table).into_iter()),
+            ("system_schema", "keyspaces") => Box::new(schema::keyspaces(catalog, table)),
+            ("system_schema", "scylla_keyspaces") => Box::new(schema::scylla_keyspaces(catalog, table)),
+            ("system_schema", "tables") => Box::new(schema::tables(catalog, table)),
+            ("system_schema", "columns") => Box::new(schema::columns(catalog, table)),
+            ("system_schema", "types") => Box::new(schema::types(catalog, table)),
+            ("system_virtual_schema", "keyspaces") => Box::new(schema::virtual_keyspaces(table)),
+            ("system_virtual_schema", "tables") => Box::new(schema::virtual_tables(table)),
+            ("system_virtual_schema", "columns") => Box::new(schema::virtual_columns(table)),
+            ("system_auth", "roles") => Box::new(auth::roles(catalog, table)),
+            ("system_auth", "role_members") => Box::new(auth::members(catalog, table)),
+            ("system_auth", "role_permissions") => Box::new(auth::permissions(catalog, table)),
+            _ => return Ok(Vec::new()),
+        };
+        let mut charged = Vec::new();
+        for row in rows {
+            budget.check()?;
+            budget.take(2 * row_bytes(&row))?;
+            charged.push(row);
         }
+        Ok(charged)
     }
 }
 
@@ -83,9 +94,15 @@ pub fn table(keyspace: &str, name: &str) -> Option<Arc<Table>> {
     definitions::all().get(keyspace)?.tables.get(name).cloned()
 }
 
-/// The rows of a system table.
-pub fn rows<K: Kv>(kv: &K, keyspace: &str, name: &str) -> Vec<Row> {
-    Source::new(kv).rows(keyspace, name)
+/// What a row takes in memory.
+fn row_bytes(row: &Row) -> usize {
+    let cells: usize = row.iter().flatten().map(Vec::len).sum();
+    cells + size_of::<Row>() + row.len() * size_of::<Option<Vec<u8>>>()
+}
+
+/// Whether a system table has few rows, whatever there is in the catalog.
+pub fn is_short(keyspace: &str) -> bool {
+    matches!(keyspace, "system" | "system_virtual_schema")
 }
 
 /// The server's own keyspaces with their tables by name.

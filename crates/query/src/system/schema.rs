@@ -25,8 +25,8 @@ fn all_tables(catalog: &Catalog) -> impl Iterator<Item = &Table> {
     system_tables(false).map(|table| &**table).chain(user)
 }
 
-pub(super) fn keyspaces(catalog: &Catalog, table: &Table) -> Vec<Row> {
-    let row = |keyspace: &Keyspace| {
+pub(super) fn keyspaces<'a>(catalog: &'a Catalog, table: &'a Table) -> impl Iterator<Item = Row> + 'a {
+    let row = move |keyspace: &Keyspace| {
         RowBuilder::new(table)
             .set("keyspace_name", text(&keyspace.name))
             .set("durable_writes", boolean(keyspace.durable_writes))
@@ -34,20 +34,20 @@ pub(super) fn keyspaces(catalog: &Catalog, table: &Table) -> Vec<Row> {
             .finish()
     };
     let system = definitions::all().values().map(|entry| &entry.keyspace).filter(|keyspace| keyspace.name != VIRTUAL);
-    system.chain(catalog.keyspaces().map(|keyspace| &**keyspace)).map(row).collect()
+    system.chain(catalog.keyspaces().map(|keyspace| &**keyspace)).map(row)
 }
 
 /// Drivers that know Scylla's extension for tablets take a keyspace for one of tablets when `initial_tablets` is not null; how many there
 /// are they learn from answers.
-pub(super) fn scylla_keyspaces(catalog: &Catalog, table: &Table) -> Vec<Row> {
-    let row = |keyspace: &Arc<Keyspace>| {
+pub(super) fn scylla_keyspaces<'a>(catalog: &'a Catalog, table: &'a Table) -> impl Iterator<Item = Row> + 'a {
+    let row = move |keyspace: &Arc<Keyspace>| {
         RowBuilder::new(table).set("keyspace_name", text(&keyspace.name)).set("initial_tablets", int(0)).finish()
     };
-    catalog.keyspaces().map(row).collect()
+    catalog.keyspaces().map(row)
 }
 
-pub(super) fn tables(catalog: &Catalog, table: &Table) -> Vec<Row> {
-    all_tables(catalog).map(|described| table_row(table, described)).collect()
+pub(super) fn tables<'a>(catalog: &'a Catalog, table: &'a Table) -> impl Iterator<Item = Row> + 'a {
+    all_tables(catalog).map(move |described| table_row(table, described))
 }
 
 fn table_row(table: &Table, described: &Table) -> Row {
@@ -97,28 +97,25 @@ fn extensions(literal: &str) -> BTreeMap<String, Vec<u8>> {
     read_map(literal).into_iter().map(|(key, value)| (key, bytes(value))).collect()
 }
 
-pub(super) fn columns(catalog: &Catalog, table: &Table) -> Vec<Row> {
-    all_tables(catalog).flat_map(|described| column_rows(table, described)).collect()
-}
-
-/// A column's place among the key columns of its kind.
-fn place<'a>(mut keys: impl Iterator<Item = &'a Column>, column: &Column) -> i32 {
-    keys.position(|key| key.id == column.id).map_or(-1, |place| place as i32)
+pub(super) fn columns<'a>(catalog: &'a Catalog, table: &'a Table) -> impl Iterator<Item = Row> + 'a {
+    all_tables(catalog).flat_map(move |described| column_rows(table, described))
 }
 
 /// The rows of one table's columns, by name, as the clustering order of `columns` has them.
-fn column_rows(table: &Table, described: &Table) -> Vec<Row> {
-    let mut by_name: Vec<&Column> = described.columns.iter().collect();
-    by_name.sort_by(|a, b| a.name.cmp(&b.name));
-    let row = |column: &&Column| {
-        let (kind, order, position) = match column.kind {
-            ColumnKind::PartitionKey => ("partition_key", "none", place(described.partition_key(), column)),
-            ColumnKind::Clustering(order) => {
-                let order = if order == Order::Asc { "asc" } else { "desc" };
-                ("clustering", order, place(described.clustering(), column))
-            }
-            ColumnKind::Static => ("static", "none", -1),
-            ColumnKind::Regular => ("regular", "none", -1),
+fn column_rows<'a>(table: &'a Table, described: &'a Table) -> impl Iterator<Item = Row> + 'a {
+    let mut by_name: Vec<(&Column, i32)> = Vec::with_capacity(described.columns.len());
+    let is_key = |column: &&Column| matches!(column.kind, ColumnKind::PartitionKey | ColumnKind::Clustering(_));
+    // A column's place is that among the key columns of its kind.
+    by_name.extend(described.partition_key().zip(0..));
+    by_name.extend(described.clustering().zip(0..));
+    by_name.extend(described.columns.iter().filter(|column| !is_key(column)).map(|column| (column, -1)));
+    by_name.sort_by(|(a, _), (b, _)| a.name.cmp(&b.name));
+    let row = move |(column, position): (&Column, i32)| {
+        let (kind, order) = match column.kind {
+            ColumnKind::PartitionKey => ("partition_key", "none"),
+            ColumnKind::Clustering(order) => ("clustering", if order == Order::Asc { "asc" } else { "desc" }),
+            ColumnKind::Static => ("static", "none"),
+            ColumnKind::Regular => ("regular", "none"),
         };
         RowBuilder::new(table)
             .set("keyspace_name", text(&described.keyspace))
@@ -131,39 +128,37 @@ fn column_rows(table: &Table, described: &Table) -> Vec<Row> {
             .set("type", text(&column.data_type.to_string()))
             .finish()
     };
-    by_name.iter().map(row).collect()
+    by_name.into_iter().map(row)
 }
 
-pub(super) fn types(catalog: &Catalog, table: &Table) -> Vec<Row> {
-    let types = catalog.keyspaces().flat_map(|keyspace| catalog.types_in(&keyspace.name));
-    types
-        .map(|user_type| {
-            let field_types: Vec<_> = user_type.fields.iter().map(|(_, of)| of.to_string()).collect();
-            RowBuilder::new(table)
-                .set("keyspace_name", text(&user_type.keyspace))
-                .set("type_name", text(&user_type.name))
-                .set("field_names", list(user_type.fields.iter().map(|(name, _)| name)))
-                .set("field_types", list(field_types.iter()))
-                .finish()
-        })
-        .collect()
+pub(super) fn types<'a>(catalog: &'a Catalog, table: &'a Table) -> impl Iterator<Item = Row> + 'a {
+    let types = catalog.keyspaces().flat_map(move |keyspace| catalog.types_in(&keyspace.name));
+    types.map(move |user_type| {
+        let field_types: Vec<_> = user_type.fields.iter().map(|(_, of)| of.to_string()).collect();
+        RowBuilder::new(table)
+            .set("keyspace_name", text(&user_type.keyspace))
+            .set("type_name", text(&user_type.name))
+            .set("field_names", list(user_type.fields.iter().map(|(name, _)| name)))
+            .set("field_types", list(field_types.iter()))
+            .finish()
+    })
 }
 
-pub(super) fn virtual_keyspaces(table: &Table) -> Vec<Row> {
-    vec![RowBuilder::new(table).set("keyspace_name", text(VIRTUAL)).finish()]
+pub(super) fn virtual_keyspaces(table: &Table) -> impl Iterator<Item = Row> + '_ {
+    std::iter::once(RowBuilder::new(table).set("keyspace_name", text(VIRTUAL)).finish())
 }
 
-pub(super) fn virtual_tables(table: &Table) -> Vec<Row> {
-    let row = |described: &Arc<Table>| {
+pub(super) fn virtual_tables(table: &Table) -> impl Iterator<Item = Row> + '_ {
+    let row = move |described: &Arc<Table>| {
         RowBuilder::new(table)
             .set("keyspace_name", text(&described.keyspace))
             .set("table_name", text(&described.name))
             .set("comment", text(&option(described, "comment").map(read_text).unwrap_or_default()))
             .finish()
     };
-    system_tables(true).map(row).collect()
+    system_tables(true).map(row)
 }
 
-pub(super) fn virtual_columns(table: &Table) -> Vec<Row> {
-    system_tables(true).flat_map(|described| column_rows(table, described)).collect()
+pub(super) fn virtual_columns(table: &Table) -> impl Iterator<Item = Row> + '_ {
+    system_tables(true).flat_map(move |described| column_rows(table, described))
 }

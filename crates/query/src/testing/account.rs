@@ -164,3 +164,21 @@ fn a_request_that_has_ended_is_told_so_by_its_kind() {
         assert!(error.message.contains("ended by an operator"), "{}", error.message);
     }
 }
+
+#[test]
+fn the_schema_as_rows_and_as_statements() {
+    let mut limited = Limited::new(MIB);
+    let columns = (0..1_000).map(|at| format!("column_{at} text")).collect::<Vec<_>>().join(", ");
+    for table in 0..4 {
+        limited.database.run(&format!("CREATE TABLE wide_{table} (k int PRIMARY KEY, {columns})")).unwrap();
+    }
+    limited.refused("SELECT column_name FROM system_schema.columns WHERE keyspace_name = 'ks' LIMIT 1", &[]);
+    limited.run("SELECT * FROM system_schema.tables", &[]).unwrap();
+    limited.run("DESCRIBE SCHEMA", &[]).unwrap();
+    limited.limit_bytes = 64 << 10;
+    limited.refused("DESCRIBE SCHEMA", &[]);
+    limited.refused("DESCRIBE KEYSPACE ks", &[]);
+    limited.run("DESCRIBE TABLES", &[]).unwrap();
+    limited.limit_bytes = 32 << 10;
+    limited.refused("DESCRIBE TABLE wide_1", &[]);
+}

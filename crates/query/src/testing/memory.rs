@@ -56,7 +56,8 @@ pub struct MemoryKv {
     pub is_cold: AtomicBool,
     /// How many scans there were.
     pub scans: AtomicUsize,
-    /// How many reads there were that may have to wait.
+    /// How many reads there were that may have to wait: of single rows here, and of anything anywhere.
+    pub gets: AtomicUsize,
     pub fetches: AtomicUsize,
     /// The most entries that a scan has asked for; it gets three.
     pub most_entries: AtomicUsize,
@@ -111,6 +112,7 @@ impl MemoryKv {
             last_stamp_us: AtomicI64::new(0),
             is_cold: AtomicBool::new(false),
             scans: AtomicUsize::new(0),
+            gets: AtomicUsize::new(0),
             fetches: AtomicUsize::new(0),
             most_entries: AtomicUsize::new(0),
             shipped: AtomicUsize::new(0),
@@ -327,6 +329,16 @@ impl Kv for MemoryKv {
             return Ok(Now::WouldBlock);
         }
         Ok(Now::Ready(self.tablets.lock().get(&tablet).and_then(|tablet| tablet.entries.get(key).cloned())))
+    }
+
+    async fn get(&self, tablet: TabletId, key: Vec<u8>, _: Option<u64>) -> Result<Option<Option<Vec<u8>>>, KvError> {
+        self.gets.fetch_add(1, Ordering::Relaxed);
+        self.check(tablet)?;
+        if self.leader.lock().is_some() {
+            return Ok(None);
+        }
+        yield_once().await;
+        Ok(Some(self.tablets.lock().get(&tablet).and_then(|tablet| tablet.entries.get(&key).cloned())))
     }
 
     async fn fetch(&self, tablet: TabletId, request: Fetch) -> Result<Fetched, KvError> {

@@ -1,7 +1,7 @@
 //! Requests beyond plain text: values, prepared statements, the short way, batches by opcode, changes of the schema under a statement.
 
 use super::{Database, rendered_rows};
-use crate::kv::Kv;
+use crate::kv::{Kv, KvError};
 use crate::session::Session;
 use crate::tablets;
 use diorite_base::NodeId;
@@ -266,6 +266,35 @@ fn definitions_may_be_prepared() {
     let create = database.prepare("CREATE TABLE IF NOT EXISTS T (k varchar, v blob, primary key (k))").unwrap();
     assert!(matches!(database.execute(&create, &[]), Ok(ClientResponse::SchemaChange(_))));
     assert!(database.rows("SELECT * FROM made.t").is_empty());
+}
+
+#[test]
+fn a_row_on_disk_is_read_without_ado_where_its_tablet_is_led() {
+    let database = text_table();
+    let select = database.prepare("SELECT v, k FROM t WHERE k = ? AND c = 1").unwrap();
+    database.run("INSERT INTO t (k, c, v) VALUES ('a', 1, 5)").unwrap();
+    let reads = || {
+        let kv = &database.kv;
+        (kv.gets.swap(0, Ordering::Relaxed), kv.fetches.swap(0, Ordering::Relaxed))
+    };
+    let read = |key: &'static str| {
+        let values = [Value::Set(key.as_bytes())];
+        rendered_rows(&rows(database.send_to_disk(&database.execute_request(&select, &values, false))))
+    };
+    reads();
+    assert_eq!((read("a"), read("b"), reads()), (vec!["v=5 k='a'".to_owned()], vec![], (2, 0)));
+    // Elsewhere, and with a deletion that may be over it, the general way reads it.
+    *database.kv.leader.lock() = Some(NodeId(2));
+    assert_eq!((read("a"), reads()), (vec!["v=5 k='a'".to_owned()], (1, 1)));
+    *database.kv.leader.lock() = None;
+    database.run("DELETE FROM t WHERE k = 'a'").unwrap();
+    reads();
+    assert_eq!((read("a"), reads()), (vec![], (1, 1)));
+    // A failure is told as ever.
+    *database.kv.failure.lock() = Some(KvError::Storage("on purpose".to_owned()));
+    let values = [Value::Set(b"a")];
+    let failed = database.send_to_disk(&database.execute_request(&select, &values, false));
+    assert!(refused(failed).1.contains("on purpose"));
 }
 
 #[test]

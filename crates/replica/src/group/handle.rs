@@ -217,6 +217,17 @@ impl<T: TabletData> TabletHandle<T> {
         self.split.load_full().map(|mark| SplitMark::clone(&mark))
     }
 
+    /// Of a leader: the other nodes that have prepared its child tablets, as far as they have said so.
+    pub fn prepared_elsewhere(&self) -> BTreeSet<NodeId> {
+        self.prepared.lock().clone()
+    }
+
+    /// Its child tablets are not to come: forgets who has prepared them, and keeps nothing of its log for them.
+    pub fn forget_children(&self) {
+        self.keep_for_children(u64::MAX);
+        self.prepared.lock().clear();
+    }
+
     /// The log is to keep what comes from this index on, as prepared children lack it; `u64::MAX`: there are none.
     pub fn keep_for_children(&self, from: u64) {
         self.children_from.store(from, Ordering::Relaxed);
@@ -324,16 +335,16 @@ impl Visit<'_> {
         self.moment.get(key).map_err(|error| self.handle.failed_to_read(error))
     }
 
-    /// Scans a range, see [`Tablet::scan`]; may wait for the disk.
+    /// Scans what lives in a range, see [`Tablet::scan_live`]; may wait for the disk.
     ///
     /// # Errors
     /// If the data cannot be read.
     pub fn scan(&self, range: &ScanRange<'_>, visit: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<bool, KvError> {
         self.handle.count_read(range.start);
-        self.moment.scan(range, visit).map_err(|error| self.handle.failed_to_read(error))
+        self.moment.scan_live(range, visit).map_err(|error| self.handle.failed_to_read(error))
     }
 
-    /// Scans from memory, see [`Tablet::scan_cached`].
+    /// Scans what lives from memory, see [`Tablet::scan_live_cached`].
     ///
     /// # Errors
     /// If the data cannot be read.
@@ -342,7 +353,7 @@ impl Visit<'_> {
         range: &ScanRange<'_>,
         visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
     ) -> Result<Option<bool>, KvError> {
-        let found = self.moment.scan_cached(range, visit).map_err(|error| self.handle.failed_to_read(error))?;
+        let found = self.moment.scan_live_cached(range, visit).map_err(|error| self.handle.failed_to_read(error))?;
         if found.is_some() {
             self.handle.count_read(range.start);
         }
@@ -388,7 +399,7 @@ impl TabletHandle {
         Ok(found)
     }
 
-    /// Scans a range, see [`Tablet::scan`]; may wait for the disk.
+    /// Scans what lives in a range, see [`Tablet::scan_live`]; may wait for the disk.
     pub fn scan(
         &self,
         permit: Permit,
@@ -397,12 +408,12 @@ impl TabletHandle {
     ) -> Result<bool, KvError> {
         let begun = self.begin(permit)?;
         self.count_read(range.start);
-        let exhausted = self.data.scan(range, visit).map_err(|error| self.failed_to_read(error))?;
+        let exhausted = self.data.scan_live(range, visit).map_err(|error| self.failed_to_read(error))?;
         self.finish(&begun)?;
         Ok(exhausted)
     }
 
-    /// Scans from memory, see [`Tablet::scan_cached`].
+    /// Scans what lives from memory, see [`Tablet::scan_live_cached`].
     pub fn scan_cached(
         &self,
         permit: Permit,
@@ -410,7 +421,7 @@ impl TabletHandle {
         visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
     ) -> Result<Option<bool>, KvError> {
         let begun = self.begin(permit)?;
-        let found = self.data.scan_cached(range, visit).map_err(|error| self.failed_to_read(error))?;
+        let found = self.data.scan_live_cached(range, visit).map_err(|error| self.failed_to_read(error))?;
         self.finish(&begun)?;
         if found.is_some() {
             self.count_read(range.start);

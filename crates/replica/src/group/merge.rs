@@ -208,6 +208,11 @@ impl LoggedProgram for MergeStep {
 }
 
 impl MergeStep {
+    /// The step that undoes a merge that was cancelled, in the tablet that was to take the other in.
+    pub fn undo(from: TabletId, number: u64, range: KeyRange) -> Self {
+        Self::Discard { from, number, range }
+    }
+
     /// The step as a write; none of one that is over a limit.
     pub fn mutation(&self) -> Result<Mutation, Unprovable> {
         Ok(Mutation::evaluated(None, &ProvenProgram::new(self)?))

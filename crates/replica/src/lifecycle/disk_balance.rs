@@ -5,6 +5,7 @@
 
 use diorite_base::TabletId;
 use parking_lot::{Condvar, Mutex};
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -74,18 +75,36 @@ pub(crate) fn choose(disks: &[Usage], replicas: &[Replica], reserve_bytes: u64) 
     None
 }
 
-/// When the thread that moves replicas ends, and whether it may move any.
+/// When the thread that moves replicas ends, whether it may move any, and which it is to open again where they are.
 #[derive(Default)]
 pub(crate) struct DiskMoves {
     closed: Mutex<bool>,
     changed: Condvar,
     is_paused: AtomicBool,
+    /// Each at most once.
+    renewals: Mutex<BTreeSet<TabletId>>,
 }
 
 impl DiskMoves {
     pub(crate) fn close(&self) {
         *self.closed.lock() = true;
         self.changed.notify_all();
+    }
+
+    /// A replica's files are to be written in another way from now on.
+    pub(crate) fn renew(&self, tablet: TabletId) {
+        self.renewals.lock().insert(tablet);
+        self.changed.notify_all();
+    }
+
+    /// The next replica that is to be opened again.
+    pub(crate) fn next_renewal(&self) -> Option<TabletId> {
+        self.renewals.lock().pop_first()
+    }
+
+    /// These are to be opened again after the next wait.
+    pub(crate) fn renew_later(&self, tablets: Vec<TabletId>) {
+        self.renewals.lock().extend(tablets);
     }
 
     pub(crate) fn pause(&self, is_paused: bool) {

@@ -168,7 +168,7 @@ impl NodeReplicas {
     /// Opens a tablet's data, as it is its own.
     pub(crate) fn open_data(&self, open: &OpenTablet, disk: usize) -> Result<Arc<Tablet>, StorageError> {
         let path = self.disks[disk].directory.tablet(open.tablet.0);
-        let data = Arc::new(Tablet::open(&self.shared, &path, open.values, open.compaction)?);
+        let data = Arc::new(Tablet::open(&self.shared, &path, open.values, open.options)?);
         if self.context.durability != Durability::Fsync {
             let log = self.disks[disk].log.clone();
             // What is flushed must not go further than the log does after a loss of power.

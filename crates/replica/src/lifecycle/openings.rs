@@ -5,7 +5,7 @@ use crate::group::wanted::Members;
 use diorite_base::mutation::Evaluator;
 use diorite_base::{NodeId, TabletId};
 use diorite_raft::LogPosition;
-use diorite_storage::{CompactionStyle, StorageError, Tablet, Values};
+use diorite_storage::{StorageError, TableOptions, Tablet, Values};
 use std::sync::Arc;
 
 /// A tablet replica to open.
@@ -24,8 +24,8 @@ pub struct OpenTablet {
     pub floor: Option<LogPosition>,
     /// What its values are.
     pub values: Values,
-    /// How its files are merged.
-    pub compaction: CompactionStyle,
+    /// How its files are written.
+    pub options: TableOptions,
     /// Called with the stored data before the log behind it is replayed.
     pub on_loaded: Option<OnLoaded>,
 }

@@ -245,7 +245,7 @@ impl<E: Engine> Core<E> {
     }
 
     /// This node has prepared the child tablets of a tablet: its leader is notified, with the next turn.
-    pub(crate) fn announce_prepared(&mut self, tablet: TabletId) {
+    pub fn announce_prepared(&mut self, tablet: TabletId) {
         self.with(tablet, Replica::announce_prepared);
     }
 

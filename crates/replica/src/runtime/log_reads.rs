@@ -3,7 +3,7 @@
 use crate::group::catch_up::LogRead;
 use crate::runtime::queue::Queue;
 use diorite_base::Clock;
-use diorite_storage::{GroupReader, lower_priority};
+use diorite_storage::{GroupReader, run_at_lower_priority};
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ const LONGEST_REST: Duration = Duration::from_millis(20);
     reason = "a rest waits for nothing but time; it is short, so that the end of the store need not end it"
 )]
 pub(crate) fn read_back(clock: &dyn Clock, queue: &Queue, reads: &Receiver<LogRead<GroupReader>>) {
-    lower_priority();
+    run_at_lower_priority();
     while let Ok(read) = reads.recv() {
         let began_ns = clock.monotonic_ns();
         queue.answer(read.carry_out());

@@ -1,5 +1,6 @@
 //! The threads of a store: those that run the groups, write the logs, and do what must happen beside that.
 
+pub(crate) mod compaction;
 pub(crate) mod core;
 pub(crate) mod departed;
 pub(crate) mod flush_rate;

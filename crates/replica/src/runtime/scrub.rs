@@ -11,7 +11,7 @@ use crate::lifecycle::command::Command;
 use crate::lifecycle::replicas::NodeReplicas;
 use diorite_base::{GroupId, TabletId};
 use diorite_raft::{LogReadError, LogReader};
-use diorite_storage::lower_priority;
+use diorite_storage::run_at_lower_priority;
 use parking_lot::{Condvar, Mutex};
 use std::time::Duration;
 
@@ -173,7 +173,7 @@ pub(crate) struct Scrubber<'a> {
 impl Scrubber<'_> {
     /// Makes passes until the store closes.
     pub(crate) fn run(&self) {
-        lower_priority();
+        run_at_lower_priority();
         while let Some(asked) = self.scrub.next(|| self.now_ns()) {
             self.scrub_all(asked);
         }

@@ -14,6 +14,7 @@ use crate::lifecycle::openings::OpenTablet;
 use crate::lifecycle::replicas::{NodeReplicas, TabletMap};
 use crate::lifecycle::split::Splits;
 use crate::options::{Durability, StoreOptions};
+use crate::runtime::compaction::{self, Compactions};
 use crate::runtime::heartbeats::HeartbeatSender;
 use crate::runtime::log_reads::read_back;
 use crate::runtime::log_watch::{self, Watch};
@@ -46,6 +47,7 @@ pub struct Store {
     pub(crate) heartbeats: Arc<HeartbeatSender>,
     watch: Arc<Watch>,
     pub(crate) scrub: Arc<Scrub>,
+    pub(crate) compactions: Arc<Compactions>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -79,6 +81,7 @@ impl Store {
             heartbeats: Arc::default(),
             watch: Arc::default(),
             scrub: Arc::default(),
+            compactions: Arc::default(),
             threads: Mutex::default(),
         };
         store.start_threads()?;
@@ -108,6 +111,8 @@ impl Store {
         self.spawn("log-watch", move |replicas| log_watch::run(replicas, &watch))?;
         let scrub = Arc::clone(&self.scrub);
         self.spawn("scrub", move |replicas| Scrubber { scrub: &scrub, replicas }.run())?;
+        let compactions = Arc::clone(&self.compactions);
+        self.spawn("compactions", move |replicas| compaction::run(&compactions, replicas))?;
         let splits = Arc::clone(&self.splits);
         self.spawn("splits", move |replicas| splits.run(replicas))
     }
@@ -271,6 +276,7 @@ impl Store {
         self.heartbeats.close();
         self.watch.close();
         self.scrub.close();
+        self.compactions.close();
         for thread in self.threads.lock().drain(..) {
             // A thread that panicked has said so; the others still finish.
             let _ = thread.join();

@@ -12,12 +12,13 @@ use crate::lifecycle::copy::meter::CopyStatus;
 use crate::lifecycle::copy::receiving::INCOMING;
 use crate::lifecycle::openings::Openings;
 use crate::peers::liveness::Liveness;
+use crate::runtime::compaction::CompactionStatus;
 use crate::runtime::queue::Queue;
 use crate::runtime::scrub::ScrubStatus;
 use crate::runtime::store::Store;
 use diorite_base::{GroupId, NodeId, TabletId};
 use diorite_raft::Recovered;
-use diorite_storage::{LogBatch, LogRecords, StorageError};
+use diorite_storage::{LogBatch, LogRecords, StorageError, TableOptions};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -144,6 +145,25 @@ impl Store {
         }
     }
 
+    /// Compacts all that this node holds, one tablet after another. Returns at once.
+    pub fn compact(&self) {
+        self.compactions.order();
+    }
+
+    /// How that gets on.
+    pub fn compaction_status(&self) -> CompactionStatus {
+        self.compactions.status()
+    }
+
+    /// What the options of a tablet's table say about its files. If its replica here was opened with others it is opened again, soon: one after another,
+    /// while other replicas lead.
+    pub fn set_table_options(&self, tablet: TabletId, options: TableOptions) {
+        // One that is not here may be on its way, opened with what was said before.
+        if self.handle(tablet).is_none_or(|handle| *handle.data().options() != options) {
+            self.replicas.disk_moves.renew(tablet);
+        }
+    }
+
     /// Splits a tablet if it is led here, and if that is not under way already. Its children are opened here and on the other nodes that hold it.
     pub fn split(&self, tablet: TabletId, split: Split) {
         if let Some(handle) = self.handle(tablet) {
@@ -155,8 +175,7 @@ impl Store {
     pub fn cancel_split(&self, tablet: TabletId, children: [TabletId; 2]) {
         self.splits.forget(tablet);
         if let Some(handle) = self.handle(tablet) {
-            handle.keep_for_children(u64::MAX);
-            handle.prepared.lock().clear();
+            handle.forget_children();
         }
         self.close(&children);
     }
@@ -177,7 +196,7 @@ impl Store {
 
     /// The other nodes that have prepared the children of a tablet that is led here, as far as they have said so.
     pub fn prepared_elsewhere(&self, tablet: TabletId) -> BTreeSet<NodeId> {
-        self.handle(tablet).map(|handle| handle.prepared.lock().clone()).unwrap_or_default()
+        self.handle(tablet).map(|handle| handle.prepared_elsewhere()).unwrap_or_default()
     }
 
     /// Makes what will be the children of a tablet that is to be split, as far as that can be done before; whether that is done. Does not wait.

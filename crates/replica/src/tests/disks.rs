@@ -1,8 +1,9 @@
 //! A node with several disks, on real storage: replicas move between them with all that they are made of.
 
+use super::cluster::wait_for;
 use super::*;
-use crate::lifecycle::copy::rehome::rehome;
-use diorite_storage::{LogBatch, LogRecords};
+use crate::lifecycle::copy::rehome::{rehome, renew};
+use diorite_storage::{CompactionStyle, LogBatch, LogRecords};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
@@ -194,4 +195,50 @@ fn what_a_failed_disk_remembers_of_replicas_that_left_is_kept() {
     let kept =
         (0..600).any(|_| known(1 - disk) == floor || wait.recv_timeout(std::time::Duration::from_millis(50)).is_ok());
     assert!(kept, "{:?}", known(1 - disk));
+}
+
+/// What the options of the table of one tablet say; those of the others say nothing.
+struct Altered(Mutex<TableOptions>);
+
+impl Openings for Altered {
+    fn opening(&self, tablet: TabletId) -> Option<OpenTablet> {
+        let options = if tablet == TabletId(1_000) { *self.0.lock().unwrap() } else { TableOptions::default() };
+        Some(OpenTablet { options, ..plain(tablet.0) })
+    }
+
+    fn child(&self, _: TabletId, _: TabletId) -> ChildOpening {
+        ChildOpening::Never
+    }
+
+    fn was_split(&self, _: &SplitMark) {}
+}
+
+#[test]
+fn a_replica_is_opened_again_when_its_table_has_other_options() {
+    let disks = Disks::new();
+    let altered = Arc::new(Altered(Mutex::default()));
+    let store = start_with(&[&disks.path(0)], 1 << 30, 1, Arc::new(NoTransport));
+    store.set_openings(Arc::clone(&altered) as Arc<dyn Openings>);
+    open(&store, [1_000, 1_001]);
+    let mut expected = 0;
+    for compaction in [CompactionStyle::Leveled, CompactionStyle::SizeTiered] {
+        // What is in files, and what is in memory and the log only.
+        for step in 0..2 {
+            let outcomes = write_all(&store, (0..50).map(|_| (1_000, add(1, 1))).collect());
+            assert!(outcomes.iter().all(Result::is_ok));
+            expected += 50;
+            if step == 0 {
+                store.handle(TabletId(1_000)).unwrap().data().flush(true).unwrap();
+            }
+        }
+        let options = TableOptions::from(compaction);
+        *altered.0.lock().unwrap() = options;
+        store.set_table_options(TabletId(1_000), options);
+        // While it is closed there is no handle.
+        let is_renewed = || store.handle(TabletId(1_000)).is_some_and(|handle| *handle.data().options() == options);
+        wait_for(is_renewed);
+        assert_eq!(read(&store, 1_000, 1), expected, "once each");
+        assert_eq!(store.handle(TabletId(1_001)).unwrap().data().options().compaction, CompactionStyle::SizeTiered);
+    }
+    assert!(!renew(&store.copies, TabletId(1_000)).unwrap(), "nothing has changed");
 }

@@ -26,7 +26,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::timeout;
 
 /// How long an answer to a question may take.
-const ANSWER_PATIENCE: Duration = Duration::from_secs(30);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a node's earlier process is watched for signs of life before a new one takes its place.
 const WATCH: Duration = Duration::from_millis(700);
 /// Within this time before the end of the watch, a running process sends something.
@@ -164,7 +164,7 @@ async fn welcome(listening: &Arc<Listening>, mut stream: TcpStream, from: Socket
         },
         Ok(Opening::Question(question)) => {
             let answering = listening.gate.answer(from.ip(), question);
-            let answered = timeout(ANSWER_PATIENCE, answering).await.map_err(late)?;
+            let answered = timeout(ANSWER_TIMEOUT, answering).await.map_err(late)?;
             answer(&mut stream, &answered).await
         }
         Err(refusal) => answer(&mut stream, &Err(refusal)).await,
@@ -252,7 +252,7 @@ async fn accept(listening: &Arc<Listening>, mut stream: TcpStream, incoming: Inc
     }
     inbound.close(hello.lane).await;
     answer(&mut stream, &Ok(Vec::new())).await?;
-    listening.peers.heard_of(&hello);
+    listening.peers.dialled_by(&hello);
     let reader = Reader {
         from: hello.from,
         lane: hello.lane,

@@ -2,7 +2,7 @@
 //!
 //! Left out: giving up. A member is dialled until it is a member no more.
 
-use super::options::{HANDSHAKE_PATIENCE, Observer, TcpOptions, prepare};
+use super::options::{HANDSHAKE_TIMEOUT, Observer, TcpOptions, prepare};
 use super::pipe::Pipe;
 use crate::Lane;
 use crate::frame::{Incoming, put_frame};
@@ -63,9 +63,9 @@ pub async fn ask(
     address: SocketAddr,
     caller: Caller<'_>,
     question: Vec<u8>,
-    patience: Duration,
+    limit: Duration,
 ) -> Result<Vec<u8>, DialError> {
-    match timeout(patience, open(address, caller, Opening::Question(question))).await {
+    match timeout(limit, open(address, caller, Opening::Question(question))).await {
         Ok(opened) => opened.map(|(_, answer)| answer),
         Err(_) => Err(DialError::Unreachable(io::Error::new(io::ErrorKind::TimedOut, "no answer in time"))),
     }
@@ -197,7 +197,7 @@ impl Dialler {
         let caller =
             Caller { bind: options.bind, clock: options.clock.as_ref(), max_clock_skew: options.max_clock_skew };
         let opening = open(address, caller, Opening::Lane(hello));
-        match timeout(HANDSHAKE_PATIENCE, opening).await {
+        match timeout(HANDSHAKE_TIMEOUT, opening).await {
             Ok(opened) => opened.map(|(stream, _)| stream),
             Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, "no answer in time").into()),
         }

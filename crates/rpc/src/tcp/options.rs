@@ -12,7 +12,7 @@ use std::time::Duration;
 use uuid::Uuid;
 
 /// How long the other side may take to accept or refuse a connection.
-pub(crate) const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(3);
+pub(crate) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Decides about connections from other nodes.
 pub trait Gate: Send + Sync + 'static {
@@ -23,7 +23,7 @@ pub trait Gate: Send + Sync + 'static {
     fn answer(&self, from: IpAddr, question: Vec<u8>) -> BoxFuture<'static, Result<Vec<u8>, Refusal>>;
 }
 
-/// Hears how the connections to other nodes are. Must not wait.
+/// Is notified of the state of the connections to other nodes. Must not wait.
 pub trait Observer: Send + Sync + 'static {
     /// A lane can be sent on.
     fn connected(&self, to: NodeId, lane: Lane);

@@ -60,7 +60,7 @@ impl Peers {
         for (node, address) in wanted.iter().filter(|(node, _)| **node != self.options.node) {
             let peer = match current.get(node) {
                 Some(peer) => {
-                    // Said again, it is no news: the node itself may have told a newer address meanwhile.
+                    // Only a change counts: the node itself may have named a newer address meanwhile.
                     if std::mem::replace(&mut *peer.given.lock(), *address) != *address {
                         peer.move_to(*address);
                     }
@@ -81,7 +81,7 @@ impl Peers {
     }
 
     /// The node has dialled us: it is there, and where it says.
-    pub(crate) fn heard_of(&self, hello: &Hello) {
+    pub(crate) fn dialled_by(&self, hello: &Hello) {
         self.suggest(hello.from, hello.address);
         if let Some(peer) = self.map.load().get(&hello.from) {
             peer.pipes[hello.lane.index()].dial_now.notify_one();

@@ -19,7 +19,7 @@ use uuid::Uuid;
 
 const CLUSTER: Uuid = Uuid::from_u128(0xC1);
 const CONNECTED: &str = "connected";
-const PATIENCE: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(60);
 
 /// The machine's clock, set wrong.
 struct Skewed(SystemClock, AtomicI64);
@@ -34,7 +34,7 @@ impl Clock for Skewed {
     }
 }
 
-/// Keeps everything that it hears.
+/// Keeps everything that it receives.
 #[derive(Default)]
 struct Ear {
     frames: Mutex<Vec<(NodeId, Lane, Vec<u8>)>>,
@@ -156,7 +156,7 @@ async fn until(condition: impl Fn() -> bool) {
             let _ = timeout(Duration::from_millis(2), std::future::pending::<()>()).await;
         }
     };
-    assert!(timeout(PATIENCE, waiting).await.is_ok(), "what is waited for does not happen");
+    assert!(timeout(LIMIT, waiting).await.is_ok(), "what is waited for does not happen");
 }
 
 async fn two() -> (Node, Node) {
@@ -377,7 +377,7 @@ async fn raw(node: &Node, bytes: &[u8]) -> Vec<u8> {
     stream.write_all(bytes).await.unwrap();
     let mut answer = Vec::new();
     // The end may come as a reset when the listener has not read everything.
-    let _ = timeout(PATIENCE, stream.read_to_end(&mut answer)).await.expect("the connection is closed");
+    let _ = timeout(LIMIT, stream.read_to_end(&mut answer)).await.expect("the connection is closed");
     answer
 }
 
@@ -438,12 +438,12 @@ async fn a_question_is_answered_without_being_a_member() {
     let clock = SystemClock::new();
     let caller = Caller { bind: None, clock: &clock, max_clock_skew: TcpOptions::MAX_CLOCK_SKEW };
     let bound = Caller { bind: Some("127.0.0.1".parse().unwrap()), ..caller };
-    assert_eq!(ask(b.address, bound, b"may I?".to_vec(), PATIENCE).await.unwrap(), b"you may");
-    let refused = ask(b.address, caller, b"I will".to_vec(), PATIENCE).await.unwrap_err();
+    assert_eq!(ask(b.address, bound, b"may I?".to_vec(), LIMIT).await.unwrap(), b"you may");
+    let refused = ask(b.address, caller, b"I will".to_vec(), LIMIT).await.unwrap_err();
     assert_eq!(refused.to_string(), "you may not");
     b.transport.stop();
     until(|| std::net::TcpStream::connect(b.address).is_err()).await;
-    let gone = ask(b.address, caller, b"may I?".to_vec(), PATIENCE).await.unwrap_err();
+    let gone = ask(b.address, caller, b"may I?".to_vec(), LIMIT).await.unwrap_err();
     assert!(matches!(gone, DialError::Unreachable(_)));
 }
 
@@ -473,7 +473,7 @@ async fn a_word_about_clocks_is_final_unless_it_took_long_to_come() {
     {
         let clock = wrong(took_ms);
         let caller = Caller { bind: None, clock: &clock, max_clock_skew: Duration::from_millis(skew_ms) };
-        let said = ask(b.address, caller, b"may I?".to_vec(), PATIENCE).await.unwrap_err();
+        let said = ask(b.address, caller, b"may I?".to_vec(), LIMIT).await.unwrap_err();
         assert_eq!(matches!(said, DialError::Refused(_)), is_final, "after {took_ms} ms: {said}");
         assert!(said.to_string().contains("ms apart"), "whoever gives up at last can say why: {said}");
     }
@@ -502,7 +502,7 @@ async fn connections_come_from_the_address_that_was_chosen() {
     let bind = Some("127.0.0.77".parse().unwrap());
     let a = Node::start(TcpOptions { bind, ..options(1) }).await;
     a.dial(&[(2, listener.local_addr().unwrap())]);
-    let (_, from) = timeout(PATIENCE, listener.accept()).await.unwrap().unwrap();
+    let (_, from) = timeout(LIMIT, listener.accept()).await.unwrap().unwrap();
     assert_eq!(from.ip().to_string(), "127.0.0.77");
 }
 
@@ -561,5 +561,5 @@ async fn places_come_back() {
     until(|| listening.upgrade().is_some_and(|ear| !ear.lengths.lock().is_empty())).await;
     let clock = SystemClock::new();
     let caller = Caller { bind: None, clock: &clock, max_clock_skew: TcpOptions::MAX_CLOCK_SKEW };
-    assert_eq!(ask(b.address, caller, b"may I?".to_vec(), PATIENCE).await.unwrap(), b"you may");
+    assert_eq!(ask(b.address, caller, b"may I?".to_vec(), LIMIT).await.unwrap(), b"you may");
 }

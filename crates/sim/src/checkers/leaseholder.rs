@@ -4,7 +4,7 @@
 //! A lease begins only when a node does something, so it is enough to look after every event: whoever holds one too many holds it then.
 
 use super::Finding;
-use crate::splits::KeyRange;
+use crate::ranges::KeyRange;
 use diorite_base::{NodeId, TabletId};
 
 /// `holders` are the replicas whose lease check would pass now, those of paused nodes included: they could be resumed.

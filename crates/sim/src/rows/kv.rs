@@ -54,10 +54,12 @@ pub struct SimKv {
     catalog: Mutex<Arc<Catalog>>,
     time: TrueTime,
     calls: Mutex<Calls>,
+    /// The changes of the catalog that were asked for.
+    definitions: Mutex<Vec<Command>>,
 }
 
 impl SimKv {
-    /// A cluster of one node, as far as the catalog knows: where replicas are is the simulation's affair.
+    /// A cluster of one node, as far as this snapshot knows: statements need tables and tablets of it only.
     pub fn new(time: TrueTime) -> Self {
         let node = NodeDescription {
             host_id: Uuid::from_u128(1),
@@ -73,7 +75,12 @@ impl SimKv {
             Command::Bootstrap { cluster_id: Uuid::from_u128(2), name: "sim".to_owned(), replication_factor: 1 };
         let (catalog, ..) = Catalog::default().apply(&bootstrap);
         let (catalog, ..) = catalog.apply(&Command::RegisterNode { node });
-        Self { catalog: Mutex::new(Arc::new(catalog)), time, calls: Mutex::default() }
+        Self { catalog: Mutex::new(Arc::new(catalog)), time, calls: Mutex::default(), definitions: Mutex::default() }
+    }
+
+    /// The changes of the catalog that were asked for: with these the cluster itself has the same tables, and tablets of the same numbers.
+    pub fn definitions(&self) -> Vec<Command> {
+        self.definitions.lock().clone()
     }
 
     /// What was asked since this was last called: number, tablet, and what.
@@ -153,6 +160,7 @@ impl Kv for SimKv {
 
     async fn change_catalog(&self, command: &Command) -> Result<Vec<u8>, KvError> {
         ProvenProgram::new(command)?;
+        self.definitions.lock().push(command.clone());
         let mut catalog = self.catalog.lock();
         let (changed, outcome) = catalog.apply(command);
         *catalog = Arc::new(changed);

@@ -6,6 +6,7 @@
 //! often as was answered; a statement that was refused has left nothing anywhere. Left out: the router in between; splits, merges and moves of such tablets.
 
 mod clients;
+mod event;
 mod judge;
 mod kv;
 mod requests;
@@ -14,6 +15,6 @@ mod schema;
 mod statements;
 
 pub use clients::RowClients;
-pub use requests::{FIRST_ROW_TOKEN, RowEvent};
+pub use event::{FIRST_ROW_TOKEN, RowEvent};
 pub use same::{Said, SameAnswers};
 pub use schema::RowWorld;

@@ -1,6 +1,7 @@
 //! Statements on their way through the cluster: what each asks of tablets goes to the node that is thought to lead, and elsewhere if that says no.
 
 use super::clients::{Call, Open, Said, ended};
+use super::event::RowEvent;
 use super::kv::{Answered, Asked, Given, read};
 use super::schema::{poll, response};
 use super::statements::Meaning;
@@ -12,36 +13,6 @@ use diorite_replica::Term;
 use std::task::Poll;
 
 const US: u64 = 1_000;
-
-/// Writes of statements have tokens from here on.
-pub const FIRST_ROW_TOKEN: u64 = 1 << 52;
-
-/// Something that happens to a statement.
-#[derive(Clone, Debug)]
-pub enum RowEvent {
-    /// A client sends its next.
-    Act(u32),
-    /// What one asks of a tablet comes to a node.
-    Arrive(u64, NodeId),
-    /// A read that has begun in this term takes its value and ends.
-    Read(u64, NodeId, Term),
-    /// A node's answer comes back.
-    Answer(u64, Answered),
-    /// What one asks of a tablet is asked again.
-    Again(u64),
-    /// It is waited for no longer.
-    GiveUp(u64),
-}
-
-impl RowEvent {
-    /// The node at which it happens.
-    pub fn place(&self) -> Option<NodeId> {
-        match self {
-            RowEvent::Arrive(_, node) | RowEvent::Read(_, node, _) => Some(*node),
-            _ => None,
-        }
-    }
-}
 
 impl Cluster {
     /// Something happens to a statement.
@@ -145,11 +116,11 @@ impl Cluster {
 
     /// Sends what is asked of a tablet to where it is thought to be led.
     fn send_call(&mut self, token: u64) {
-        let now_ns = self.now_ns();
+        let (now_ns, present) = (self.now_ns(), self.present());
         let Some(rows) = &mut self.rows else { return };
         let Some(call) = rows.calls.get(&token) else { return };
         let known = rows.leaders.get(&call.tablet).copied().filter(|_| rows.dice.chance(950));
-        let node = known.unwrap_or_else(|| *rows.dice.pick(&self.scenario.nodes));
+        let node = known.unwrap_or_else(|| *rows.dice.pick(&present));
         let arrives_ns = now_ns + rows.dice.range(20, 500) * US;
         self.row_later(arrives_ns, RowEvent::Arrive(token, node));
     }

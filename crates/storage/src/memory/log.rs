@@ -38,7 +38,7 @@ impl Record {
     }
 }
 
-/// Records of any number of groups, to be written together.
+/// Records of any number of groups, to be written as one.
 #[derive(Clone, Default)]
 pub struct MemoryRecords {
     records: Vec<Record>,

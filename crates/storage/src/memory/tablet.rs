@@ -17,7 +17,7 @@ enum Change {
     DeleteRange(Vec<u8>, Vec<u8>),
 }
 
-/// Changes to be written together.
+/// Changes to be written as one.
 #[derive(Default)]
 pub struct MemoryBatch {
     changes: Vec<Change>,

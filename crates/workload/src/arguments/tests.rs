@@ -123,3 +123,12 @@ fn endless_counts() {
     let settings = parse("--duration 10s").settings().unwrap();
     assert_eq!((settings.writes, settings.reads), (None, None));
 }
+
+#[test]
+fn contact_points_get_a_port() {
+    assert_eq!(with_port("10.0.0.1"), "10.0.0.1:9042");
+    assert_eq!(with_port("10.0.0.1:9142"), "10.0.0.1:9142");
+    assert_eq!(with_port("::1"), "[::1]:9042");
+    assert_eq!(with_port("[::1]:9142"), "[::1]:9142");
+    assert_eq!(with_port("db.example"), "db.example:9042");
+}

@@ -15,17 +15,20 @@ use std::time::Duration;
 use diorite_base::clock::{Clock, SystemClock};
 
 use super::failover::errors_by_kind;
-use super::measure::{Measurement, PhaseSpec, Stopwatch};
-use super::operator::{Operator, Sight, arrived, settled};
+use super::measure::Measurement;
+use super::operator::{Operator, Sight, arrived, voters};
+use super::phase::PhaseSpec;
 use super::probes::Probes;
 use super::published;
 use super::servers::Servers;
+use super::stopwatch::Stopwatch;
 use super::watch::Watcher;
 use crate::WorkloadError;
 use crate::process::Sampler;
 use crate::report::{Figure, PhaseResult};
-use crate::runner::{Executor, Outcome, Plan, pause};
+use crate::runner::{Executor, Outcome, Plan};
 use crate::status::{bytes, say};
+use crate::timer::pause;
 
 /// How often the cluster is looked at.
 const STEP: Duration = Duration::from_millis(250);
@@ -49,9 +52,9 @@ pub struct ChangeOptions {
     /// How long the load is measured while nothing changes, each time.
     pub alone: Duration,
     /// How long nothing may move before a cluster is done that is not evenly spread.
-    pub settle: Duration,
+    pub quiet_for: Duration,
     /// How long a change may make no progress.
-    pub patience: Duration,
+    pub timeout: Duration,
     /// What copies may take, bytes per second and node.
     pub copy_rate_bytes: u64,
     /// How long a lost node is waited for.
@@ -173,7 +176,7 @@ impl Stage<'_> {
     }
 
     async fn grow(&self, servers: &mut Servers, sampler: Sampler, over: &AtomicBool) -> Result<Growth, WorkloadError> {
-        let before = self.settled().await;
+        let before = self.voters().await;
         let since = Stopwatch::default();
         let index = servers.spawn_next()?;
         let (address, directory) = (servers.addresses()[index], servers.data_directories()[index].clone());
@@ -181,7 +184,7 @@ impl Stage<'_> {
         self.watcher.add(address, directory);
         servers.ready(index).await?;
         let mut growth = Growth::default();
-        let mut settling = Settling::new(self.options);
+        let mut progress = Progress::new(self.options);
         loop {
             let sight = self.operator.sight().await;
             let at_s = since.elapsed_s();
@@ -193,12 +196,12 @@ impl Stage<'_> {
                 }
                 if let (Some(node), None) = (growth.node, growth.first_replica_s) {
                     let there = self.operator.tablets(Some(node)).await.unwrap_or_default();
-                    let has_settled = settled(&there).iter().any(|&(_, on)| on == node);
-                    growth.first_replica_s = has_settled.then(|| since.elapsed_s());
+                    let has_voter = voters(&there).iter().any(|&(_, on)| on == node);
+                    growth.first_replica_s = has_voter.then(|| since.elapsed_s());
                 }
             }
             let is_even = sight.as_ref().is_some_and(|sight| is_even(sight, address));
-            match settling.look(sight.as_ref(), is_even, at_s) {
+            match progress.look(sight.as_ref(), is_even, at_s) {
                 Verdict::GoesOn if over.load(Ordering::Relaxed) => {
                     growth.unfinished = Some("adding a node was interrupted".to_owned());
                 }
@@ -207,7 +210,7 @@ impl Stage<'_> {
                     continue;
                 }
                 Verdict::Ended { at_s } => growth.balanced_s = Some(at_s),
-                Verdict::Stuck => growth.unfinished = Some(settling.stuck("adding a node", sight.as_ref())),
+                Verdict::Stalled => growth.unfinished = Some(progress.stalled("adding a node", sight.as_ref())),
             }
             break;
         }
@@ -224,7 +227,7 @@ impl Stage<'_> {
         sampler: Sampler,
         over: &AtomicBool,
     ) -> Result<Healing, WorkloadError> {
-        let before = self.settled().await;
+        let before = self.voters().await;
         // What the process has used until now stays in the sums.
         sampler.sample();
         let (clock, since) = (SystemClock::new(), Stopwatch::default());
@@ -245,7 +248,7 @@ impl Stage<'_> {
 
     async fn until_whole(&self, lost: IpAddr, since: &Stopwatch, over: &AtomicBool) -> Healing {
         let mut healing = Healing::default();
-        let mut settling = Settling::new(self.options);
+        let mut progress = Progress::new(self.options);
         loop {
             let sight = self.operator.sight().await;
             let at_s = since.elapsed_s();
@@ -255,14 +258,16 @@ impl Stage<'_> {
             }
             // Before the node is missed all seems well.
             let seen = sight.as_ref().filter(|_| healing.whole_s.is_some());
-            match settling.look(seen, true, at_s) {
+            match progress.look(seen, true, at_s) {
                 Verdict::Ended { .. } => break,
-                Verdict::Stuck => healing.unfinished = Some(settling.stuck("replacing a lost node", sight.as_ref())),
+                Verdict::Stalled => {
+                    healing.unfinished = Some(progress.stalled("replacing a lost node", sight.as_ref()))
+                }
                 Verdict::GoesOn if over.load(Ordering::Relaxed) => {
                     healing.unfinished = Some("replacing a lost node was interrupted".to_owned());
                 }
                 Verdict::GoesOn => {
-                    settling.note(sight.as_ref(), at_s);
+                    progress.note(sight.as_ref(), at_s);
                     pause(STEP).await;
                     continue;
                 }
@@ -272,8 +277,8 @@ impl Stage<'_> {
         healing
     }
 
-    async fn settled(&self) -> Option<BTreeSet<(u64, u64)>> {
-        self.operator.tablets(None).await.map(|tablets| settled(&tablets))
+    async fn voters(&self) -> Option<BTreeSet<(u64, u64)>> {
+        self.operator.tablets(None).await.map(|tablets| voters(&tablets))
     }
 
     async fn arrived(&self, before: Option<&BTreeSet<(u64, u64)>>) -> Option<BTreeMap<u64, u64>> {
@@ -305,13 +310,13 @@ enum Verdict {
         at_s: f64,
     },
     /// Nothing moves, and there is something to be done.
-    Stuck,
+    Stalled,
 }
 
-/// Tells when a change has ended.
-struct Settling {
-    settle_s: f64,
-    patience_s: f64,
+/// Decides when a change has ended, and when it has stalled.
+struct Progress {
+    quiet_s: f64,
+    timeout_s: f64,
     quiet_since_s: Option<f64>,
     even_since_s: Option<f64>,
     /// What there was, and since when it has been so.
@@ -319,10 +324,10 @@ struct Settling {
     last_s: f64,
 }
 
-impl Settling {
+impl Progress {
     fn new(options: &ChangeOptions) -> Self {
-        let (settle_s, patience_s) = (options.settle.as_secs_f64(), options.patience.as_secs_f64());
-        Self { settle_s, patience_s, quiet_since_s: None, even_since_s: None, last: Vec::new(), last_s: 0.0 }
+        let (quiet_s, timeout_s) = (options.quiet_for.as_secs_f64(), options.timeout.as_secs_f64());
+        Self { quiet_s, timeout_s, quiet_since_s: None, even_since_s: None, last: Vec::new(), last_s: 0.0 }
     }
 
     /// Takes in what there is, and whether that is as even as it should be.
@@ -331,13 +336,13 @@ impl Settling {
         self.even_since_s = is_even.then(|| self.even_since_s.unwrap_or(at_s));
         if !sight.is_some_and(Sight::is_quiet) {
             self.quiet_since_s = None;
-            return if at_s - self.last_s > self.patience_s { Verdict::Stuck } else { Verdict::GoesOn };
+            return if at_s - self.last_s > self.timeout_s { Verdict::Stalled } else { Verdict::GoesOn };
         }
         let quiet_since_s = *self.quiet_since_s.get_or_insert(at_s);
-        // Leaders are handed over after the last replica has moved.
+        // Leadership is transferred after the last replica has moved.
         let (since_s, needed_s) = match self.even_since_s {
             Some(even_since_s) => (quiet_since_s.max(even_since_s), REST_S),
-            None => (quiet_since_s, self.settle_s),
+            None => (quiet_since_s, self.quiet_s),
         };
         if at_s - since_s >= needed_s { Verdict::Ended { at_s: since_s } } else { Verdict::GoesOn }
     }
@@ -355,7 +360,7 @@ impl Settling {
     }
 
     /// What stands in a report.
-    fn stuck(&self, what: &str, sight: Option<&Sight>) -> String {
+    fn stalled(&self, what: &str, sight: Option<&Sight>) -> String {
         let found = sight.map_or_else(
             || "nobody answers".to_owned(),
             |sight| {
@@ -367,7 +372,7 @@ impl Settling {
                 )
             },
         );
-        format!("{what} has made no progress for {:.0} s: {found}", self.patience_s)
+        format!("{what} has made no progress for {:.0} s: {found}", self.timeout_s)
     }
 }
 

@@ -17,8 +17,9 @@ use std::time::Duration;
 use diorite_base::clock::{Clock, SystemClock};
 use futures::future::join_all;
 
-use super::large_dataset::check;
-use super::measure::{Measurement, PhaseSpec};
+use super::common::check;
+use super::measure::Measurement;
+use super::phase::PhaseSpec;
 use super::probes::Probes;
 use super::servers::Servers;
 use super::{CommonArguments, Target};
@@ -29,8 +30,9 @@ use crate::data::KeyFormat;
 use crate::key_state::KeyState;
 use crate::process::Sampler;
 use crate::report::{Figure, Header, Report};
-use crate::runner::{Plan, pause};
+use crate::runner::Plan;
 use crate::status::say;
+use crate::timer::pause;
 use crate::workloads::RowSet;
 
 const TABLE: &str = "failover";
@@ -49,7 +51,7 @@ pub struct FailoverArguments {
     pub kills: u32,
     /// How long nodes are left alone between the return of one and the next kill.
     #[arg(long, value_parser = parse_duration, default_value = "5s")]
-    pub settle: Duration,
+    pub rest: Duration,
     /// Operations of the load per second, half of them reads.
     #[arg(long, default_value_t = 2_000.0)]
     pub rate: f64,
@@ -145,7 +147,7 @@ async fn rounds(
 ) -> Result<Vec<Round>, WorkloadError> {
     let mut rounds = Vec::new();
     for round in 0..arguments.kills {
-        pause(arguments.settle).await;
+        pause(arguments.rest).await;
         // Also a proof that every tablet takes writes before the kill.
         probes.all_writable_ms(clock, clock.monotonic_ns()).await?;
         let (victim, led) = most_leaders(&servers.addresses(), round).await;

@@ -16,7 +16,8 @@ use std::time::Duration;
 
 use diorite_base::clock::SystemClock;
 
-use super::measure::{Measurement, PhaseSpec};
+use super::measure::Measurement;
+use super::phase::PhaseSpec;
 use super::point::executor;
 use super::{CommonArguments, Target};
 use crate::WorkloadError;

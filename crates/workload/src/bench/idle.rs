@@ -15,9 +15,9 @@ use crate::WorkloadError;
 use crate::arguments::parse_duration;
 use crate::process::{Sampler, Usage};
 use crate::report::{Figure, Header, Report};
-use crate::runner::pause;
 use crate::session::{connect, execute_schema, use_keyspace};
 use crate::status::say;
+use crate::timer::pause;
 
 /// How often a table is asked for before its creation has failed.
 const CREATE_TRIES: u32 = 6;
@@ -38,7 +38,7 @@ pub struct IdleArguments {
     pub phase_duration: Duration,
     /// How long they are left alone before that.
     #[arg(long, value_parser = parse_duration, default_value = "10s")]
-    pub settle: Duration,
+    pub rest: Duration,
 }
 
 /// One server over one measurement.
@@ -121,7 +121,7 @@ async fn measure(
     target: &Target,
     clock: &SystemClock,
 ) -> Result<Vec<NodeCost>, WorkloadError> {
-    pause(arguments.settle).await;
+    pause(arguments.rest).await;
     let sample = || -> Vec<Usage> {
         let one = |&pid: &u32| Sampler::new(&[pid], &[]).sample();
         target.process_ids.iter().map(one).collect()
@@ -181,7 +181,7 @@ fn header(arguments: &IdleArguments, target: &Target) -> Header {
             format!(
                 "Each node is left alone for {} s and then watched for {} s, first without tables. The figures are of the node that \
                  needs most.",
-                arguments.settle.as_secs(),
+                arguments.rest.as_secs(),
                 arguments.phase_duration.as_secs()
             ),
             "Memory is the resident set; what a replica needs is the difference divided by the number of replicas."

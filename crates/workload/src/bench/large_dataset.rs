@@ -20,8 +20,10 @@ use diorite_base::clock::{Clock, SystemClock};
 use diorite_base::text::Size;
 
 use super::changes::{ChangeOptions, Changes, Stage};
-use super::measure::{Measurement, PhaseSpec};
+use super::common::check;
+use super::measure::Measurement;
 use super::operator::Operator;
+use super::phase::PhaseSpec;
 use super::probes::Probes;
 use super::published::{self, Reference};
 use super::servers::Servers;
@@ -30,7 +32,7 @@ use super::{CommonArguments, Target};
 use crate::WorkloadError;
 use crate::arguments::{ClientKind, ConnectionArguments, Popularity, WorkloadKind, parse_duration};
 use crate::command::{Setup, client_name, epoch_s};
-use crate::data::{KeyFormat, MIN_VALUE_BYTES};
+use crate::data::KeyFormat;
 use crate::key_state::KeyState;
 use crate::report::{Header, Report};
 use crate::runner::{Executor, Plan};
@@ -134,12 +136,12 @@ impl Scale {
     }
 
     /// How long nothing may move in a cluster that is not evenly spread.
-    fn settle(self) -> Duration {
+    fn quiet_for(self) -> Duration {
         Duration::from_secs(if self == Self::Tiny { 3 } else { 15 })
     }
 
     /// How long a change may make no progress.
-    fn patience(self) -> Duration {
+    fn timeout(self) -> Duration {
         Duration::from_secs(if self == Self::Tiny { 60 } else { 600 })
     }
 }
@@ -290,8 +292,8 @@ impl<'run> Scenario<'run> {
             rate: arguments.rate.unwrap_or_else(|| scale.rate()),
             tasks: MIXED_TASKS,
             alone: phase_duration.min(Duration::from_secs(20)),
-            settle: scale.settle(),
-            patience: scale.patience(),
+            quiet_for: scale.quiet_for(),
+            timeout: scale.timeout(),
             copy_rate_bytes,
             replace_after: arguments.replace_after.unwrap_or_else(|| scale.replace_after()),
             seed: arguments.common.seed,
@@ -423,18 +425,6 @@ pub(super) fn replication_note(replication: u32) -> String {
             .to_owned(),
         _ => format!("Each record has {replication} replicas, on processes of one machine: no network is crossed."),
     }
-}
-
-/// What all scenarios require of their arguments.
-pub(super) fn check(common: &CommonArguments, records: Option<u64>) -> Result<(), WorkloadError> {
-    if common.value_size < MIN_VALUE_BYTES {
-        let message = format!("--value-size {} is too small: a value needs {MIN_VALUE_BYTES} bytes", common.value_size);
-        return Err(WorkloadError::Arguments(message));
-    }
-    if common.connection.connections == 0 || records == Some(0) {
-        return Err(WorkloadError::Arguments("--connections and --records must be at least 1".into()));
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -12,12 +12,14 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use crate::WorkloadError;
-use crate::runner::pause;
+use crate::timer::pause;
 
 /// How often a setting is tried, a second apart.
 const SETTING_TRIES: u32 = 20;
 /// The metric of what copies have brought to a node.
 const COPIES_RECEIVED: &str = "diorite_replica_copied_bytes_total{direction=\"received\"}";
+/// Where compactions are asked for.
+const COMPACTION: &str = "/api/v1/compaction";
 /// Tablets on a page.
 const PAGE: usize = 10_000;
 
@@ -82,10 +84,16 @@ pub struct ReplicaFacts {
 }
 
 impl ReplicaFacts {
-    /// Whether it has come to stay: it is not on its way, in either direction.
-    pub fn is_settled(&self) -> bool {
+    /// Whether it votes: it is neither arriving nor leaving.
+    pub fn is_voter(&self) -> bool {
         self.role == "voter"
     }
+}
+
+/// How compactions get on on a node.
+#[derive(Deserialize)]
+struct CompactionFacts {
+    is_running: bool,
 }
 
 #[derive(Deserialize)]
@@ -133,18 +141,18 @@ impl Sight {
     }
 }
 
-/// Which replicas have settled where: tablet and node.
-pub fn settled(tablets: &[TabletFacts]) -> BTreeSet<(u64, u64)> {
+/// The voters: tablet and node.
+pub fn voters(tablets: &[TabletFacts]) -> BTreeSet<(u64, u64)> {
     let each = tablets.iter().flat_map(|tablet| tablet.replicas.iter().map(move |replica| (tablet.tablet, replica)));
-    each.filter(|(_, replica)| replica.is_settled()).map(|(tablet, replica)| (tablet, replica.node)).collect()
+    each.filter(|(_, replica)| replica.is_voter()).map(|(tablet, replica)| (tablet, replica.node)).collect()
 }
 
-/// Bytes of the replicas that have settled where none were before, by node. What was copied in vain is not in it.
+/// Bytes of the voters that are new since `before`, by node. Copies that led to no voter are not counted.
 pub fn arrived(before: &BTreeSet<(u64, u64)>, after: &[TabletFacts]) -> BTreeMap<u64, u64> {
     let mut arrived = BTreeMap::new();
     for tablet in after {
-        let settled = tablet.replicas.iter().filter(|replica| replica.is_settled());
-        for replica in settled.filter(|replica| !before.contains(&(tablet.tablet, replica.node))) {
+        let voters = tablet.replicas.iter().filter(|replica| replica.is_voter());
+        for replica in voters.filter(|replica| !before.contains(&(tablet.tablet, replica.node))) {
             *arrived.entry(replica.node).or_default() += replica.bytes.unwrap_or(tablet.bytes);
         }
     }
@@ -171,6 +179,32 @@ impl Operator {
             addresses.extend(found.ok().and_then(|mut found| found.next()).map(|address| address.ip()));
         }
         Self { addresses }
+    }
+
+    /// Where it asks.
+    pub fn addresses(&self) -> &[IpAddr] {
+        &self.addresses
+    }
+
+    /// Has everything compacted; it goes on after this.
+    pub async fn compact(&self) -> Result<(), WorkloadError> {
+        let address =
+            self.addresses.first().ok_or_else(|| WorkloadError::Server("there is no node to ask".to_owned()))?;
+        let ordered = http::post(*address, COMPACTION, "null").await;
+        ordered.map(drop).map_err(|error| WorkloadError::Server(format!("nothing is compacted: {error}")))
+    }
+
+    /// Whether everything is being compacted somewhere.
+    pub async fn is_compacting(&self) -> Result<bool, WorkloadError> {
+        let nodes: Option<Vec<CompactionFacts>> = self.ask(COMPACTION).await;
+        let nodes = nodes.ok_or_else(|| WorkloadError::Server("nobody says how compactions get on".to_owned()))?;
+        Ok(nodes.iter().any(|node| node.is_running))
+    }
+
+    /// Whether the nodes read files past the page cache; `None` if they do not say.
+    pub async fn reads_directly(&self) -> Option<bool> {
+        let configuration: serde_json::Value = self.ask("/api/v1/config").await?;
+        configuration.get("direct_reads")?.as_bool()
     }
 
     async fn ask<T: DeserializeOwned>(&self, path: &str) -> Option<T> {
@@ -220,7 +254,7 @@ impl Operator {
             for &address in &self.addresses {
                 match http::post(address, "/api/v1/settings", &settings.to_string()).await {
                     Ok(_) => return Ok(()),
-                    Err(error) => last = error,
+                    Err(error) => last = error.to_string(),
                 }
             }
             pause(Duration::from_secs(1)).await;
@@ -266,7 +300,7 @@ pub mod tests {
         let page = r#"{"tablets":[{"tablet":1001,"table":"t","leader":2,"bytes":9,"replicas":[{"node":2,"role":"arriving",
             "is_up":true,"bytes":null}]}],"next_after":1001}"#;
         let page: TabletPage = serde_json::from_str(page).unwrap();
-        assert_eq!((page.next_after, page.tablets[0].replicas[0].is_settled()), (Some(1_001), false));
+        assert_eq!((page.next_after, page.tablets[0].replicas[0].is_voter()), (Some(1_001), false));
     }
 
     #[test]
@@ -295,7 +329,7 @@ pub mod tests {
 
     #[test]
     fn only_replicas_that_came_to_stay_have_arrived() {
-        let before = settled(&[tablet(1, &[(1, "voter"), (2, "voter"), (3, "voter")]), tablet(2, &[(1, "voter")])]);
+        let before = voters(&[tablet(1, &[(1, "voter"), (2, "voter"), (3, "voter")]), tablet(2, &[(1, "voter")])]);
         let after = [
             tablet(1, &[(1, "voter"), (2, "leaving"), (5, "voter")]),
             tablet(2, &[(1, "voter"), (5, "arriving")]),

@@ -3,13 +3,15 @@
 //!
 //! Always true: the reads are warmed up first, so that they measure the cache; the inserts are of new keys.
 
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use diorite_base::clock::{Clock, SystemClock};
 
-use super::large_dataset::check;
-use super::measure::{Measurement, PhaseSpec};
+use super::common::check;
+use super::measure::Measurement;
+use super::phase::PhaseSpec;
 use super::published;
 use super::{CommonArguments, Target};
 use crate::WorkloadError;
@@ -43,9 +45,31 @@ pub struct PointArguments {
     /// Reads in flight over all connections.
     #[arg(long, default_value_t = 64)]
     pub reads_in_flight: usize,
+    /// Further reads, each as IN-FLIGHT/CONNECTIONS, such as 64/32,1000/1000: how evenly many connections are served.
+    #[arg(long, value_name = "SHAPES", value_delimiter = ',')]
+    pub shapes: Vec<Shape>,
     /// Inserts in flight over all connections.
     #[arg(long, default_value_t = 256)]
     pub writes_in_flight: usize,
+}
+
+/// So many reads in flight over so many connections to each node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shape {
+    in_flight: usize,
+    connections: usize,
+}
+
+impl FromStr for Shape {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let parsed = text.split_once('/').and_then(|(in_flight, connections)| {
+            Some(Self { in_flight: in_flight.parse().ok()?, connections: connections.parse().ok()? })
+        });
+        let has_both = parsed.filter(|shape| shape.connections > 0 && shape.in_flight >= shape.connections);
+        has_both.ok_or_else(|| format!("{text:?} is not reads in flight / connections, such as 64/32"))
+    }
 }
 
 /// How requests find their node, and what is added to the names of phases that do it so.
@@ -65,9 +89,14 @@ pub async fn run(arguments: &PointArguments, target: &Target) -> Result<Report, 
     for (tablet_aware, _) in modes {
         executors.push(executor(common, target, TABLE, common.tablets, *tablet_aware, &rows).await?);
     }
+    for shape in &arguments.shapes {
+        let connection = ConnectionArguments { connections: shape.connections, ..common.connection.clone() };
+        let common = CommonArguments { connection, ..common.clone() };
+        executors.push(executor(&common, target, TABLE, common.tablets, modes[0].0, &rows).await?);
+    }
     let mut measurement = Measurement::new(target.sampler(), common.json);
-    for (mode, phase) in phases(arguments, target, modes) {
-        if measurement.phase(phase, &executors[mode]).await?.interrupted {
+    for (executor, phase) in phases(arguments, target, modes) {
+        if measurement.phase(phase, &executors[executor]).await?.interrupted {
             break;
         }
     }
@@ -98,7 +127,7 @@ pub(super) async fn executor(
     setup.executor(rows).await
 }
 
-/// The phases in order, each with the mode that it is run in.
+/// The phases in order, each with the executor that runs it: one for each mode, then one for each shape.
 fn phases(arguments: &PointArguments, target: &Target, modes: &[Mode]) -> Vec<(usize, PhaseSpec)> {
     let mut phases = vec![(0, arguments.load())];
     for (mode, (_, suffix)) in modes.iter().enumerate() {
@@ -109,6 +138,14 @@ fn phases(arguments: &PointArguments, target: &Target, modes: &[Mode]) -> Vec<(u
             read.reference.target_per_cpu_second = Some(SPREAD_READ_TARGET);
         }
         phases.push((mode, read));
+    }
+    for (at, shape) in arguments.shapes.iter().enumerate() {
+        let shaped = PointArguments { reads_in_flight: shape.in_flight, ..arguments.clone() };
+        phases.push((modes.len() + at, shaped.warm_up()));
+        let mut read =
+            shaped.read_on(shape.connections, format!("point-read-{}-on-{}", shape.in_flight, shape.connections));
+        read.reference = published::point_read();
+        phases.push((modes.len() + at, read));
     }
     for (mode, (_, suffix)) in modes.iter().enumerate() {
         let mut insert = arguments.insert(format!("point-insert{suffix}"));
@@ -150,7 +187,11 @@ impl PointArguments {
     }
 
     pub(super) fn read(&self, name: String) -> PhaseSpec {
-        let (reads, connections) = (self.reads_in_flight, self.common.connection.connections);
+        self.read_on(self.common.connection.connections, name)
+    }
+
+    fn read_on(&self, connections: usize, name: String) -> PhaseSpec {
+        let reads = self.reads_in_flight;
         let description = format!("strong reads in cache, {reads} in flight on {connections} connections");
         PhaseSpec::new(name, description, self.plan(0, reads, None, Some(self.phase_duration)))
     }
@@ -179,5 +220,18 @@ fn header(arguments: &PointArguments, target: &Target) -> Header {
             super::large_dataset::replication_note(target.replication),
         ],
         omissions: Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shapes_are_reads_over_connections() {
+        assert_eq!("64/32".parse(), Ok(Shape { in_flight: 64, connections: 32 }));
+        for wrong in ["64", "64/0", "3/4", "a/1", "/"] {
+            assert!(wrong.parse::<Shape>().is_err(), "{wrong}");
+        }
     }
 }

@@ -13,14 +13,14 @@ use scylla::statement::prepared::PreparedStatement;
 
 use crate::WorkloadError;
 use crate::arguments::{ConnectionArguments, WorkloadKind};
-use crate::runner::pause;
 use crate::session::{Statements, connect, prepare, use_keyspace};
+use crate::timer::pause;
 
 /// A probe that is not answered by then is sent again.
 const PROBE_TIMEOUT_MS: u64 = 300;
 const PROBE_STEP: Duration = Duration::from_millis(5);
 /// A tablet that takes no write for this long has failed over in vain.
-const PATIENCE_NS: u64 = 30_000_000_000;
+const TIMEOUT_NS: u64 = 30_000_000_000;
 
 /// A key in each tablet, and the means to write it.
 pub struct Probes {
@@ -52,7 +52,7 @@ impl Probes {
             let waited_ns = clock.monotonic_ns() - since_ns;
             match answer {
                 Ok(_) => return Ok(waited_ns as f64 / 1e6),
-                Err(error) if waited_ns > PATIENCE_NS => {
+                Err(error) if waited_ns > TIMEOUT_NS => {
                     let message =
                         format!("the tablet of {key} took no write for {} s: {error}", waited_ns / 1_000_000_000);
                     return Err(WorkloadError::Server(message));

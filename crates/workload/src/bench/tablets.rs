@@ -6,7 +6,8 @@
 
 use std::sync::Arc;
 
-use super::measure::{Measurement, PhaseSpec};
+use super::measure::Measurement;
+use super::phase::PhaseSpec;
 use super::point::{PointArguments, executor};
 use super::{Target, large_dataset};
 use crate::WorkloadError;

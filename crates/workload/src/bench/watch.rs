@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::measure::Stopwatch;
 use super::operator::{NodeFacts, Operator};
+use super::stopwatch::Stopwatch;
 use crate::process::bytes_of;
-use crate::runner::pause;
+use crate::timer::pause;
 
 const INTERVAL: Duration = Duration::from_secs(1);
 

@@ -83,7 +83,7 @@ fn writers_wait_for_the_oldest_unacknowledged_key() {
 }
 
 #[test]
-fn many_threads_settle_every_key() {
+fn many_threads_finish_every_key() {
     let keys = KeyState::new(EPOCH, 0, 200_000, 200_000);
     std::thread::scope(|scope| {
         for _ in 0..4 {

@@ -1,20 +1,49 @@
 //! One connection of the lean client: opening, preparing, sending and receiving.
 
 use std::future::poll_fn;
-use std::io::ErrorKind;
-use std::task::Poll;
+use std::pin::pin;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
-use tokio::io::AsyncWriteExt;
+use thiserror::Error;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use super::frames;
+use super::frames::{self, FrameError};
 use crate::WorkloadError;
 use crate::session::Statements;
 
 /// How long a lane waits for any answer before its requests have failed.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(12);
+
+/// Why a connection is of no use any more.
+#[derive(Debug, Error)]
+pub enum ConnectionError {
+    #[error("{doing}: {error}")]
+    Io { doing: &'static str, error: std::io::Error },
+    #[error("the server closed the connection")]
+    Closed,
+    #[error("no answer within {} s", ANSWER_TIMEOUT.as_secs())]
+    NoAnswer,
+    #[error(transparent)]
+    Frame(#[from] FrameError),
+    /// What the server says.
+    #[error("{0}")]
+    Refused(String),
+    #[error("opcode {found:#04x} instead of {expected:#04x}")]
+    Opcode { found: u8, expected: u8 },
+    #[error("an answer to a request that was never sent")]
+    UnknownStream,
+    #[error("a second answer on stream {0}")]
+    SecondAnswer(usize),
+}
+
+impl ConnectionError {
+    fn io(doing: &'static str) -> impl FnOnce(std::io::Error) -> Self {
+        move |error| Self::Io { doing, error }
+    }
+}
 
 /// An open connection with prepared statements.
 pub struct Connection {
@@ -35,27 +64,36 @@ impl Connection {
         statements: &Statements,
         tablet_aware: bool,
     ) -> Result<Self, WorkloadError> {
-        let refuse = |detail: String| WorkloadError::Setup(format!("cannot set up a connection to {node}: {detail}"));
-        let stream = TcpStream::connect(node).await.map_err(|error| refuse(error.to_string()))?;
-        stream.set_nodelay(true).map_err(|error| refuse(error.to_string()))?;
+        let opened = Self::set_up(node, keyspace, statements, tablet_aware).await;
+        opened.map_err(|error| WorkloadError::Setup(format!("cannot set up a connection to {node}: {error}")))
+    }
+
+    async fn set_up(
+        node: &str,
+        keyspace: &str,
+        statements: &Statements,
+        tablet_aware: bool,
+    ) -> Result<Self, ConnectionError> {
+        let stream = TcpStream::connect(node).await.map_err(ConnectionError::io("connect"))?;
+        stream.set_nodelay(true).map_err(ConnectionError::io("connect"))?;
         let received = BytesMut::with_capacity(256 << 10);
         let (outgoing, insert_id, select_id) = Default::default();
         let mut connection = Self { stream, received, outgoing, insert_id, select_id };
-        connection.request(|frame| frames::startup(frame, tablet_aware), frames::OPCODE_READY).await.map_err(refuse)?;
+        connection.request(|frame| frames::startup(frame, tablet_aware), frames::OPCODE_READY).await?;
         let use_keyspace = format!("USE {keyspace}");
-        connection.request(|frame| frames::query(frame, &use_keyspace), frames::OPCODE_RESULT).await.map_err(refuse)?;
-        connection.insert_id = connection.prepare(&statements.insert).await.map_err(refuse)?;
-        connection.select_id = connection.prepare(&statements.select).await.map_err(refuse)?;
+        connection.request(|frame| frames::query(frame, &use_keyspace), frames::OPCODE_RESULT).await?;
+        connection.insert_id = connection.prepare(&statements.insert).await?;
+        connection.select_id = connection.prepare(&statements.select).await?;
         Ok(connection)
     }
 
-    async fn prepare(&mut self, statement: &str) -> Result<Vec<u8>, String> {
+    async fn prepare(&mut self, statement: &str) -> Result<Vec<u8>, ConnectionError> {
         let body = self.request(|frame| frames::prepare(frame, statement), frames::OPCODE_RESULT).await?;
-        frames::parse_prepared(&body)
+        Ok(frames::parse_prepared(&body)?)
     }
 
     /// Sends one request and returns the body of its answer, which must have the given opcode.
-    async fn request(&mut self, write: impl FnOnce(&mut Vec<u8>), opcode: u8) -> Result<BytesMut, String> {
+    async fn request(&mut self, write: impl FnOnce(&mut Vec<u8>), opcode: u8) -> Result<BytesMut, ConnectionError> {
         write(&mut self.outgoing);
         self.send().await?;
         loop {
@@ -66,8 +104,8 @@ impl Connection {
                 body.advance(extras);
                 return match header.opcode {
                     found if found == opcode => Ok(body),
-                    frames::OPCODE_ERROR => Err(frames::parse_error(&body)),
-                    found => Err(format!("opcode {found:#04x} instead of {opcode:#04x}")),
+                    frames::OPCODE_ERROR => Err(ConnectionError::Refused(frames::parse_error(&body))),
+                    found => Err(ConnectionError::Opcode { found, expected: opcode }),
                 };
             }
             receive(std::slice::from_mut(self)).await?;
@@ -75,49 +113,44 @@ impl Connection {
     }
 
     /// Sends what is due, in one write if the socket takes it.
-    pub async fn send(&mut self) -> Result<(), String> {
+    pub async fn send(&mut self) -> Result<(), ConnectionError> {
         if self.outgoing.is_empty() {
             return Ok(());
         }
-        self.stream.write_all(&self.outgoing).await.map_err(|error| format!("send: {error}"))?;
+        self.stream.write_all(&self.outgoing).await.map_err(ConnectionError::io("send"))?;
         self.outgoing.clear();
         Ok(())
     }
 
-    /// Reads what is there without waiting; whether that was anything.
-    fn read_available(&mut self) -> Result<bool, String> {
+    /// Reads once. Whoever has read all that was there waits until the system reports more: a connection whose answers come quickly does not keep its thread to
+    /// itself, which others would measure as the server's latency.
+    fn poll_receive(&mut self, context: &mut Context<'_>) -> Poll<Result<(), ConnectionError>> {
         self.received.reserve(64 << 10);
-        match self.stream.try_read_buf(&mut self.received) {
-            Ok(0) => Err("the server closed the connection".into()),
-            Ok(_) => Ok(true),
-            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(false),
-            Err(error) => Err(format!("receive: {error}")),
+        let read = pin!(self.stream.read_buf(&mut self.received));
+        match ready!(read.poll(context)) {
+            Ok(0) => Poll::Ready(Err(ConnectionError::Closed)),
+            Ok(_) => Poll::Ready(Ok(())),
+            Err(error) => Poll::Ready(Err(ConnectionError::Io { doing: "receive", error })),
         }
     }
 }
 
 /// Waits until something has been received on any of the connections, and takes it from all of them.
-pub async fn receive(connections: &mut [Connection]) -> Result<(), String> {
-    loop {
-        let readable = poll_fn(|context| {
-            // Every one is polled, so that each of them wakes the task.
-            let polls = connections.iter().map(|connection| connection.stream.poll_read_ready(context));
-            match polls.fold(None, |first, poll| if poll.is_ready() { first.or(Some(poll)) } else { first }) {
-                Some(Poll::Ready(ready)) => Poll::Ready(ready),
-                _ => Poll::Pending,
+pub async fn receive(connections: &mut [Connection]) -> Result<(), ConnectionError> {
+    let received = poll_fn(|context| {
+        let mut received = Poll::Pending;
+        // Every one is polled, so that each of them wakes the task.
+        for connection in connections.iter_mut() {
+            match connection.poll_receive(context) {
+                Poll::Ready(Ok(())) => received = Poll::Ready(Ok(())),
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                Poll::Pending => {}
             }
-        });
-        match tokio::time::timeout(ANSWER_TIMEOUT, readable).await {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => return Err(format!("receive: {error}")),
-            Err(_) => return Err(format!("no answer within {} s", ANSWER_TIMEOUT.as_secs())),
         }
-        let mut any = false;
-        for connection in &mut *connections {
-            any |= connection.read_available()?;
-        }
-        if any {
-            return Ok(());
-        }
+        received
+    });
+    match tokio::time::timeout(ANSWER_TIMEOUT, received).await {
+        Ok(received) => received,
+        Err(_) => Err(ConnectionError::NoAnswer),
     }
 }

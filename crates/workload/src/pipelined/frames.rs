@@ -2,8 +2,12 @@
 //!
 //! Always true: lengths are checked before bytes are read; an answer borrows from the received bytes.
 //!
+//! Not the client side of the `cql` crate: no crate of the server is linked here, so that what is measured is what any client sees.
+//!
 //! Left out: everything that is not STARTUP, QUERY, PREPARE, EXECUTE and their answers, and rows of any shape
 //! but (key, value).
+
+use thiserror::Error;
 
 pub const HEADER_BYTES: usize = 9;
 pub const OPCODE_ERROR: u8 = 0x00;
@@ -28,6 +32,25 @@ const FLAG_WARNINGS: u8 = 0x08;
 const PAYLOAD_TABLET: &[u8] = b"tablets-routing-v1";
 /// The longest answer that a key-value read can sensibly have.
 const MAX_ANSWER_BYTES: usize = 64 << 20;
+
+/// Why an answer cannot be understood. Nothing that follows it on its connection can be, either.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum FrameError {
+    #[error("a frame of version byte {0:#04x} instead of {expected:#04x}", expected = VERSION_RESPONSE)]
+    Version(u8),
+    #[error("an answer of {0} bytes, more than {limit}", limit = MAX_ANSWER_BYTES)]
+    Length(usize),
+    #[error("an answer that ends early")]
+    Early,
+    #[error("{0}")]
+    Tablet(&'static str),
+    #[error("rows with metadata flags {flags:#x} and {columns} columns instead of 2 without metadata")]
+    Rows { flags: u32, columns: u32 },
+    #[error("an answer of opcode {0:#04x}")]
+    Opcode(u8),
+    #[error("a result of kind {0} instead of a prepared statement")]
+    Kind(u32),
+}
 
 /// The parts of a frame's header that matter here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -107,14 +130,14 @@ pub fn execute(out: &mut Vec<u8>, stream: u16, id: &[u8], values: &[&[u8]]) {
 }
 
 /// The header of the first frame and the frame's length, if all of it has been received.
-pub fn complete(received: &[u8]) -> Result<Option<(Header, usize)>, String> {
+pub fn complete(received: &[u8]) -> Result<Option<(Header, usize)>, FrameError> {
     let Some(header) = received.first_chunk::<HEADER_BYTES>() else { return Ok(None) };
     if header[0] != VERSION_RESPONSE {
-        return Err(format!("a frame of version byte {:#04x} instead of {VERSION_RESPONSE:#04x}", header[0]));
+        return Err(FrameError::Version(header[0]));
     }
     let body = u32::from_be_bytes([header[5], header[6], header[7], header[8]]) as usize;
     if body > MAX_ANSWER_BYTES {
-        return Err(format!("an answer of {body} bytes, more than {MAX_ANSWER_BYTES}"));
+        return Err(FrameError::Length(body));
     }
     let length = HEADER_BYTES + body;
     let header = Header { flags: header[1], stream: i16::from_be_bytes([header[2], header[3]]), opcode: header[4] };
@@ -122,7 +145,7 @@ pub fn complete(received: &[u8]) -> Result<Option<(Header, usize)>, String> {
 }
 
 /// The tablet that the answer tells about, if it does, and the body without its extras: tracing id, warnings, custom payload.
-pub fn split_extras(flags: u8, body: &[u8]) -> Result<(Option<&[u8]>, &[u8]), String> {
+pub fn split_extras(flags: u8, body: &[u8]) -> Result<(Option<&[u8]>, &[u8]), FrameError> {
     if flags & (FLAG_TRACING | FLAG_WARNINGS | FLAG_PAYLOAD) == 0 {
         return Ok((None, body));
     }
@@ -159,24 +182,28 @@ pub struct TabletPayload {
 }
 
 /// Reads a tablet, `tuple<bigint, bigint, list<tuple<uuid, int>>>`; `None` if it names no replica.
-pub fn parse_tablet(payload: &[u8]) -> Result<Option<TabletPayload>, String> {
+pub fn parse_tablet(payload: &[u8]) -> Result<Option<TabletPayload>, FrameError> {
     let mut reader = Reader(payload);
-    let mut token = || -> Result<i64, String> {
-        let cell = reader.cell()?.and_then(|cell| cell.try_into().ok()).ok_or("a tablet without tokens")?;
+    let mut token = || -> Result<i64, FrameError> {
+        let cell = reader
+            .cell()?
+            .and_then(|cell| cell.try_into().ok())
+            .ok_or(FrameError::Tablet("a tablet without tokens"))?;
         Ok(i64::from_be_bytes(cell))
     };
     let (after_token, last_token) = (token()?, token()?);
-    let mut replicas = Reader(reader.cell()?.ok_or("a tablet without replicas")?);
+    let mut replicas = Reader(reader.cell()?.ok_or(FrameError::Tablet("a tablet without replicas"))?);
     if replicas.int()? == 0 {
         return Ok(None);
     }
-    let mut replica = Reader(replicas.cell()?.ok_or("a tablet with a null replica")?);
-    let leader = replica.cell()?.and_then(|id| id.try_into().ok()).ok_or("a replica without a host id")?;
+    let mut replica = Reader(replicas.cell()?.ok_or(FrameError::Tablet("a tablet with a null replica"))?);
+    let leader =
+        replica.cell()?.and_then(|id| id.try_into().ok()).ok_or(FrameError::Tablet("a replica without a host id"))?;
     Ok(Some(TabletPayload { after_token, last_token, leader }))
 }
 
 /// Reads the answer to an EXECUTE. `Err` means that the stream can no longer be understood.
-pub fn parse_answer(opcode: u8, body: &[u8]) -> Result<Answer<'_>, String> {
+pub fn parse_answer(opcode: u8, body: &[u8]) -> Result<Answer<'_>, FrameError> {
     match opcode {
         OPCODE_ERROR => Ok(Answer::Error(parse_error(body))),
         OPCODE_RESULT => {
@@ -188,15 +215,13 @@ pub fn parse_answer(opcode: u8, body: &[u8]) -> Result<Answer<'_>, String> {
             let columns = reader.int()?;
             // With skip-metadata only the paging flag may add bytes, and a point read has no pages.
             if flags & 0x0004 == 0 || flags & 0x0002 != 0 || columns != 2 {
-                return Err(format!(
-                    "rows with metadata flags {flags:#x} and {columns} columns instead of 2 without metadata"
-                ));
+                return Err(FrameError::Rows { flags, columns });
             }
             let count = reader.int()?;
             let cells = if count == 0 { [None, None] } else { [reader.cell()?, reader.cell()?] };
             Ok(Answer::Rows { count, cells })
         }
-        other => Err(format!("an answer of opcode {other:#04x}")),
+        other => Err(FrameError::Opcode(other)),
     }
 }
 
@@ -210,37 +235,37 @@ pub fn parse_error(body: &[u8]) -> String {
 }
 
 /// The statement id of a PREPARED result.
-pub fn parse_prepared(body: &[u8]) -> Result<Vec<u8>, String> {
+pub fn parse_prepared(body: &[u8]) -> Result<Vec<u8>, FrameError> {
     let mut reader = Reader(body);
     match reader.int()? {
         RESULT_PREPARED => Ok(reader.string()?.to_vec()),
-        kind => Err(format!("a result of kind {kind} instead of a prepared statement")),
+        kind => Err(FrameError::Kind(kind)),
     }
 }
 
 struct Reader<'body>(&'body [u8]);
 
 impl<'body> Reader<'body> {
-    fn take(&mut self, length: usize) -> Result<&'body [u8], String> {
-        let (taken, rest) = self.0.split_at_checked(length).ok_or("an answer that ends early")?;
+    fn take(&mut self, length: usize) -> Result<&'body [u8], FrameError> {
+        let (taken, rest) = self.0.split_at_checked(length).ok_or(FrameError::Early)?;
         self.0 = rest;
         Ok(taken)
     }
 
-    fn int(&mut self) -> Result<u32, String> {
+    fn int(&mut self) -> Result<u32, FrameError> {
         Ok(self.take(4)?.iter().fold(0, |number, &byte| number << 8 | u32::from(byte)))
     }
 
-    fn short(&mut self) -> Result<usize, String> {
+    fn short(&mut self) -> Result<usize, FrameError> {
         Ok(self.take(2)?.iter().fold(0, |number, &byte| number << 8 | usize::from(byte)))
     }
 
-    fn string(&mut self) -> Result<&'body [u8], String> {
+    fn string(&mut self) -> Result<&'body [u8], FrameError> {
         let length = self.short()?;
         self.take(length)
     }
 
-    fn cell(&mut self) -> Result<Option<&'body [u8]>, String> {
+    fn cell(&mut self) -> Result<Option<&'body [u8]>, FrameError> {
         match self.int()? as i32 {
             length if length < 0 => Ok(None),
             length => self.take(length as usize).map(Some),

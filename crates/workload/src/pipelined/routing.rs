@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use scylla::routing::partitioner::{Murmur3Partitioner, Partitioner};
 
-use super::frames::parse_tablet;
+use super::frames::{FrameError, parse_tablet};
 
 /// A node that a lane may use.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,7 +65,7 @@ impl Router {
     }
 
     /// Takes in what a server said about a tablet.
-    pub fn learn(&mut self, payload: &[u8]) -> Result<(), String> {
+    pub fn learn(&mut self, payload: &[u8]) -> Result<(), FrameError> {
         let Some(tablet) = parse_tablet(payload)? else { return Ok(()) };
         // A node that joined later: its tablets are asked for in turn.
         let Some(leader) = self.hosts.iter().position(|&host| host == tablet.leader) else { return Ok(()) };

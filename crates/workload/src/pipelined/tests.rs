@@ -13,9 +13,9 @@ use tokio::net::{TcpListener, TcpStream};
 use super::*;
 use crate::arguments::{Popularity, WorkloadKind};
 use crate::data::KeyFormat;
+use crate::error::Problem;
 use crate::key_state::KeyState;
 use crate::runner::{Executor, Interval, Observer, Outcome, Plan, drive};
-use crate::workloads::Problem;
 
 /// What the responder does wrong, from the given read on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

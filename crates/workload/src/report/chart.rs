@@ -5,6 +5,8 @@
 //! from the page's style sheet (classes `s0`, `s1`, …), so that light and dark pages both work, and are told apart by
 //! people who do not see red and green.
 //!
+//! Not the charts of the server's pages (`admin::pages::chart`), which have neither axes nor phases and need a script to show values.
+//!
 //! Left out: zooming. The JSON beside the page has every sample.
 
 use std::borrow::Cow;

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::chart::{Axis, COLOURS, Chart, Join, Series};
-use super::{PhaseResult, Report, Sample, optional};
+use super::results::{PhaseResult, Report, Sample, optional};
 use crate::bench::watch::{NodeSample, NodesSample};
 use crate::latency::Summary;
 use crate::status::{bytes, count, duration_us};

@@ -2,8 +2,9 @@
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 use super::*;
-use crate::bench::published;
-use crate::bench::watch::NodeSample;
+use crate::bench::published::{self, Reference};
+use crate::bench::watch::{NodeSample, NodesSample};
+use crate::latency::Summary;
 
 fn summary(operations: u64) -> Summary {
     Summary {

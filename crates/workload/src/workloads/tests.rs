@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 use super::*;
+use crate::data::Mismatch;
 
 const EPOCH: u32 = 1_700_000_000;
 

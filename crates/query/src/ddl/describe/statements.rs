@@ -4,6 +4,7 @@ use crate::ddl::options::shown;
 use crate::ddl::text::{identifier, map, type_name};
 use diorite_model::schema::{ColumnKind, Keyspace, Order, Table};
 use diorite_model::types::{CqlType, UserType};
+use std::collections::{BTreeSet, HashMap};
 use std::fmt::Write;
 
 /// `CREATE KEYSPACE …;`
@@ -80,33 +81,41 @@ pub(super) fn create_table(table: &Table, internals: bool) -> String {
 
 /// The types of one keyspace, each after those it mentions.
 pub(super) fn dependencies_first(mut types: Vec<&UserType>) -> Vec<&UserType> {
-    let mut ordered: Vec<&UserType> = Vec::new();
-    while !types.is_empty() {
-        let waits = |candidate: &UserType| {
-            types.iter().any(|other| {
-                other.name != candidate.name && candidate.fields.iter().any(|(_, field)| mentions(field, &other.name))
-            })
-        };
-        let (later, ready): (Vec<_>, Vec<_>) = types.iter().copied().partition(|candidate| waits(candidate));
-        if ready.is_empty() {
-            // Types cannot mention one another in a circle; if they did, any order would do.
-            ordered.extend(later);
-            break;
-        }
-        ordered.extend(ready);
-        types = later;
+    let known: HashMap<&str, &UserType> = types.iter().map(|of| (of.name.as_str(), *of)).collect();
+    let mut levels = HashMap::new();
+    for of in &types {
+        level(of, &known, &mut levels);
     }
-    ordered
+    // Stable: of the same level the order stays.
+    types.sort_by_key(|of| levels.get(of.name.as_str()).copied());
+    types
+}
+
+/// How many types lie within each other below a type: one more than below any that it mentions. Types do not mention one another in a circle, and their
+/// depth is limited.
+fn level<'t>(of: &'t UserType, known: &HashMap<&'t str, &'t UserType>, levels: &mut HashMap<&'t str, usize>) -> usize {
+    if let Some(level) = levels.get(of.name.as_str()) {
+        return *level;
+    }
+    // Where there is a circle, this ends it.
+    levels.insert(&of.name, 0);
+    let mut mentioned = BTreeSet::new();
+    of.fields.iter().for_each(|(_, field)| mentions(field, &mut mentioned));
+    let below = mentioned.into_iter().filter_map(|name| known.get(name).copied());
+    let found = below.map(|inner| level(inner, known, levels) + 1).max().unwrap_or(0);
+    levels.insert(&of.name, found);
+    found
 }
 
 /// Those of the types of a keyspace, dependencies first, without which the table cannot be made.
-pub(super) fn needed_by<'t>(table: &Table, types: Vec<&'t UserType>) -> Vec<&'t UserType> {
+pub(super) fn needed_by<'t>(table: &'t Table, types: Vec<&'t UserType>) -> Vec<&'t UserType> {
+    let mut mentioned = BTreeSet::new();
+    table.columns.iter().for_each(|column| mentions(&column.data_type, &mut mentioned));
     let mut needed: Vec<&UserType> = Vec::new();
     // Backwards, so that whatever mentions a type has been looked at before it.
     for candidate in dependencies_first(types).into_iter().rev() {
-        let by_table = table.columns.iter().any(|column| mentions(&column.data_type, &candidate.name));
-        let by_type = needed.iter().flat_map(|user| &user.fields).any(|(_, field)| mentions(field, &candidate.name));
-        if by_table || by_type {
+        if mentioned.contains(candidate.name.as_str()) {
+            candidate.fields.iter().for_each(|(_, field)| mentions(field, &mut mentioned));
             needed.push(candidate);
         }
     }
@@ -114,12 +123,19 @@ pub(super) fn needed_by<'t>(table: &Table, types: Vec<&'t UserType>) -> Vec<&'t 
     needed
 }
 
-fn mentions(data_type: &CqlType, name: &str) -> bool {
+/// The user types that a type names. What lies within them is theirs.
+fn mentions<'t>(data_type: &'t CqlType, names: &mut BTreeSet<&'t str>) {
+    crate::steps::count(1);
     match data_type {
-        CqlType::List(inner, _) | CqlType::Set(inner, _) | CqlType::Vector(inner, _) => mentions(inner, name),
-        CqlType::Map(key, value, _) => mentions(key, name) || mentions(value, name),
-        CqlType::Tuple(parts) => parts.iter().any(|part| mentions(part, name)),
-        CqlType::UserDefined(user_type, _) => user_type.name == name,
-        _ => false,
+        CqlType::List(inner, _) | CqlType::Set(inner, _) | CqlType::Vector(inner, _) => mentions(inner, names),
+        CqlType::Map(key, value, _) => {
+            mentions(key, names);
+            mentions(value, names);
+        }
+        CqlType::Tuple(parts) => parts.iter().for_each(|part| mentions(part, names)),
+        CqlType::UserDefined(user_type, _) => {
+            names.insert(&user_type.name);
+        }
+        _ => {}
     }
 }

@@ -10,7 +10,7 @@ use super::staged::Staged;
 use super::wire::Frame;
 use crate::events::TabletEventKind;
 use diorite_base::{NodeId, TabletId};
-use diorite_storage::lower_priority;
+use diorite_storage::run_at_lower_priority;
 use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -148,7 +148,7 @@ struct Taking {
 
 impl Taking {
     fn run(&mut self, frames: &Receiver<Vec<u8>>) {
-        lower_priority();
+        run_at_lower_priority();
         let outcome = self.take_all(frames);
         self.copies.limit_in.lock().refund(self.credit.unused());
         self.staged = None;

@@ -26,7 +26,7 @@ use crate::lifecycle::replicas::NodeReplicas;
 use ahash::AHashMap;
 use diorite_base::{GroupId, TabletId};
 use diorite_raft::LogReader;
-use diorite_storage::{LogBatch, LogRecords, StorageError, Tablet, lower_priority};
+use diorite_storage::{LogBatch, LogRecords, StorageError, Tablet, run_at_lower_priority};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -55,9 +55,10 @@ const LOG_BATCH_BYTES: u64 = 4 << 20;
 
 /// Moves replicas until the store closes.
 pub(crate) fn run(replicas: &NodeReplicas, copies: &Copies) {
-    lower_priority();
+    run_at_lower_priority();
     let mut failed_ns: AHashMap<TabletId, u64> = AHashMap::default();
     while replicas.disk_moves.wait(PERIOD) {
+        renew_all(copies);
         let now_ns = replicas.context.clock.monotonic_ns();
         failed_ns.retain(|_, failed_ns| now_ns < *failed_ns + PAUSE_NS);
         let Some((tablet, to)) = next_move(replicas, &failed_ns) else { continue };
@@ -130,6 +131,47 @@ pub(crate) fn rehome(copies: &Copies, tablet: TabletId, to: usize) -> Result<u64
     replicas.context.note(tablet, TabletEventKind::MovedToDisk { path, bytes: moving.bytes });
     replicas.context.counters.moved_to_disk(moving.bytes);
     Ok(moving.bytes)
+}
+
+/// Opens the replicas again whose tables have other options now.
+fn renew_all(copies: &Copies) {
+    let replicas = &*copies.replicas;
+    let mut again = Vec::new();
+    while let Some(tablet) = replicas.disk_moves.next_renewal() {
+        match renew(copies, tablet) {
+            Ok(true) => replicas.context.note(tablet, TabletEventKind::Renewed),
+            Ok(false) => {}
+            // It may be on its way, opened with what was said before.
+            Err(_) if replicas.opening(tablet).is_some() && replicas.handle(tablet).is_none() => again.push(tablet),
+            Err(error) => {
+                tracing::warn!(%tablet, %error, "a replica could not be opened with the options of its table");
+            }
+        }
+    }
+    replicas.disk_moves.renew_later(again);
+}
+
+/// Opens a replica again where it is, with what its table's options say now. Others lead meanwhile, if there are any. Whether that was needed.
+pub(crate) fn renew(copies: &Copies, tablet: TabletId) -> Result<bool, CopyError> {
+    let replicas = &*copies.replicas;
+    let handle = replicas.handle(tablet).ok_or(CopyError::NoReplica)?;
+    let wanted = replicas.opening(tablet).ok_or(CopyError::NoReplica)?.options;
+    if *handle.data().options() == wanted {
+        return Ok(false);
+    }
+    // What is left to be flushed or replayed while it does not serve is little then.
+    handle.data().flush(true)?;
+    let at = handle.disk;
+    drop(handle);
+    let directory = PathBuf::new();
+    let mut renewed = Move { copies, replicas, tablet, from: at, to: at, directory, held: BTreeMap::new(), bytes: 0 };
+    renewed.reopened(|_, handle, _| {
+        let in_use = handle.data().in_use();
+        handle.data().flush(true)?;
+        drop(handle);
+        if wait_until_unused(&in_use) { Ok(()) } else { Err(CopyError::InUse) }
+    })?;
+    Ok(true)
 }
 
 impl Move<'_> {
@@ -249,6 +291,14 @@ impl Move<'_> {
 
     /// Detaches the replica and opens it on the other disk; where it was, if that fails.
     fn switch(&mut self) -> Result<(), CopyError> {
+        self.reopened(Self::carry_over)
+    }
+
+    /// Detaches the replica, does what can only be done then, and opens it again.
+    fn reopened(
+        &mut self,
+        meanwhile: impl FnOnce(&mut Self, Arc<TabletHandle>, &Memory) -> Result<(), CopyError>,
+    ) -> Result<(), CopyError> {
         self.step_down();
         self.replicas.installing.begin(&[self.tablet]);
         let here = self.replicas.handle(self.tablet);
@@ -266,7 +316,7 @@ impl Move<'_> {
             let _ = self.replicas.installing.end(&[self.tablet]);
             return Err(CopyError::Stopping);
         };
-        let moved = self.carry_over(handle, &memory);
+        let moved = meanwhile(self, handle, &memory);
         self.open_again(&memory, moved)
     }
 

@@ -9,7 +9,7 @@ use super::wire::{Frame, Held, Listed, State};
 use crate::events::TabletEventKind;
 use crate::group::handle::Leadership;
 use crc32fast::Hasher;
-use diorite_storage::lower_priority;
+use diorite_storage::run_at_lower_priority;
 use std::fs::File;
 use std::io::Read;
 use std::sync::Arc;
@@ -37,7 +37,7 @@ impl Copies {
         sending.under_way.insert(key, (job.copy, Arc::clone(&outgoing)));
         let copies = Arc::clone(self);
         let body = move || {
-            lower_priority();
+            run_at_lower_priority();
             let outcome = copies.send_copy(&job, &outgoing);
             let mut sending = copies.sending.lock();
             sending.under_way.remove(&key);

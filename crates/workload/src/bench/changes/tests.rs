@@ -6,15 +6,8 @@ use crate::bench::operator::tests::sight;
 use crate::bench::published::Reference;
 use crate::latency::Tally;
 
-fn settling() -> Settling {
-    Settling {
-        settle_s: 10.0,
-        patience_s: 60.0,
-        quiet_since_s: None,
-        even_since_s: None,
-        last: Vec::new(),
-        last_s: 0.0,
-    }
+fn progress() -> Progress {
+    Progress { quiet_s: 10.0, timeout_s: 60.0, quiet_since_s: None, even_since_s: None, last: Vec::new(), last_s: 0.0 }
 }
 
 fn moving(mut sight: Sight, moves: u64) -> Sight {
@@ -42,7 +35,7 @@ fn value(figures: &[Figure], name: &str) -> Option<f64> {
 #[test]
 fn an_even_cluster_is_done_after_a_short_rest_and_an_uneven_one_after_a_long_one() {
     let quiet = sight(&[(9, 3, 100), (9, 3, 100)]);
-    let mut even = settling();
+    let mut even = progress();
     assert_eq!(even.look(Some(&moving(quiet.clone(), 3)), false, 1.0), Verdict::GoesOn);
     assert_eq!(even.look(Some(&quiet), true, 2.0), Verdict::GoesOn, "a pause between two moves");
     assert_eq!(even.look(Some(&moving(quiet.clone(), 1)), true, 2.5), Verdict::GoesOn);
@@ -50,26 +43,26 @@ fn an_even_cluster_is_done_after_a_short_rest_and_an_uneven_one_after_a_long_one
     assert_eq!(even.look(None, false, 3.5), Verdict::GoesOn, "nobody answers: nobody knows");
     assert_eq!(even.look(Some(&quiet), true, 4.0), Verdict::GoesOn);
     assert_eq!(even.look(Some(&quiet), true, 5.5), Verdict::Ended { at_s: 4.0 });
-    let mut led_later = settling();
+    let mut led_later = progress();
     assert_eq!(led_later.look(Some(&quiet), false, 1.0), Verdict::GoesOn);
     assert_eq!(led_later.look(Some(&quiet), true, 4.0), Verdict::GoesOn);
     assert_eq!(led_later.look(Some(&quiet), true, 5.5), Verdict::Ended { at_s: 4.0 }, "leaders come after replicas");
-    let mut uneven = settling();
+    let mut uneven = progress();
     assert_eq!(uneven.look(Some(&quiet), false, 1.0), Verdict::GoesOn);
     assert_eq!(uneven.look(Some(&quiet), false, 10.9), Verdict::GoesOn);
     assert_eq!(uneven.look(Some(&quiet), false, 11.0), Verdict::Ended { at_s: 1.0 });
 }
 
 #[test]
-fn a_change_is_stuck_when_nothing_comes_of_it() {
+fn a_change_has_stalled_when_nothing_comes_of_it() {
     let quiet = sight(&[(9, 3, 100), (9, 3, 100)]);
-    let mut settling = settling();
-    assert_eq!(settling.look(Some(&moving(quiet.clone(), 3)), false, 50.0), Verdict::GoesOn);
-    assert_eq!(settling.look(Some(&moving(quiet.clone(), 2)), false, 100.0), Verdict::GoesOn);
-    assert_eq!(settling.look(Some(&moving(quiet.clone(), 2)), false, 159.0), Verdict::GoesOn);
+    let mut progress = progress();
+    assert_eq!(progress.look(Some(&moving(quiet.clone(), 3)), false, 50.0), Verdict::GoesOn);
+    assert_eq!(progress.look(Some(&moving(quiet.clone(), 2)), false, 100.0), Verdict::GoesOn);
+    assert_eq!(progress.look(Some(&moving(quiet.clone(), 2)), false, 159.0), Verdict::GoesOn);
     let last = moving(quiet, 2);
-    assert_eq!(settling.look(Some(&last), false, 161.0), Verdict::Stuck);
-    let text = settling.stuck("adding a node", Some(&last));
+    assert_eq!(progress.look(Some(&last), false, 161.0), Verdict::Stalled);
+    let text = progress.stalled("adding a node", Some(&last));
     assert!(text.contains("no progress for 60 s") && text.contains("2 replicas move"), "{text}");
 }
 

@@ -3,11 +3,13 @@
 //! Always true: each connection has a thread of its own, so that making and sending what is large does not delay the reads that are timed; a connection that the server closes, or that it does not answer in time, is replaced by another, after a pause; what happened is counted. Left out: keeping to the protocol.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rustix::process::setpriority_process;
+use thiserror::Error;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::runtime::Handle;
@@ -16,7 +18,7 @@ use tokio::time::timeout;
 
 use super::classes::{Class, Sends};
 use crate::pipelined::frames;
-use crate::runner::pause;
+use crate::timer::pause;
 
 /// How long an answer is waited for: longer than a server lets a request run.
 const ANSWER: Duration = Duration::from_secs(15);
@@ -100,11 +102,11 @@ impl Attack {
         (0..self.connections).map(connection).collect()
     }
 
-    /// Ends what [`Attack::begin`] began; answers that are on their way have `patience` to come.
-    pub async fn end(&self, begun: Vec<tokio::task::JoinHandle<()>>, patience: Duration) {
+    /// Ends what [`Attack::begin`] began; answers that are on their way have `limit` to come.
+    pub async fn end(&self, begun: Vec<tokio::task::JoinHandle<()>>, limit: Duration) {
         self.is_over.store(true, Ordering::Relaxed);
         let mut ended = futures::future::join_all(begun);
-        if timeout(patience, &mut ended).await.is_err() {
+        if timeout(limit, &mut ended).await.is_err() {
             self.cut.send_replace(true);
             ended.await;
         }
@@ -126,7 +128,7 @@ impl Attack {
                     Sends::Connections => open(&self.node, &self.keyspace).await.map(|_| self.count("a session")),
                 };
                 if let Err(error) = outcome {
-                    self.count(&error);
+                    self.count(&error.to_string());
                 }
                 pause(AGAIN).await;
             }
@@ -138,7 +140,7 @@ impl Attack {
     }
 
     /// Sends the one statement, or those that `next` gives, one after another.
-    async fn statements(&self, one: Option<String>, next: impl Fn(u64) -> String) -> Result<(), String> {
+    async fn statements(&self, one: Option<String>, next: impl Fn(u64) -> String) -> Result<(), Unanswered> {
         let mut stream = open(&self.node, &self.keyspace).await?;
         while self.goes_on() {
             let answer = match &one {
@@ -151,7 +153,7 @@ impl Attack {
     }
 
     /// Sends a header that promises `length` bytes, and `sent` of them; then waits to be cut off.
-    async fn raw(&self, length: u32, sent: usize) -> Result<(), String> {
+    async fn raw(&self, length: u32, sent: usize) -> Result<(), Unanswered> {
         let mut stream = connect(&self.node).await?;
         let mut frame = vec![REQUEST_VERSION, 0, 0, 0, frames::OPCODE_QUERY];
         frame.extend_from_slice(&length.to_be_bytes());
@@ -160,18 +162,31 @@ impl Attack {
             let _ = send(&mut stream, &frame).await;
             read(&mut stream).await
         };
-        let answer = timeout(ANSWER, exchange).await.map_err(|_| "no answer".to_owned())??;
+        let answer = timeout(ANSWER, exchange).await.map_err(|_| Unanswered::NoAnswer)??;
         self.count(&answer);
         Ok(())
     }
 }
 
-async fn connect(node: &str) -> Result<TcpStream, String> {
-    TcpStream::connect(node).await.map_err(|error| format!("not connected: {error}"))
+/// Why a hostile request has no answer; the report counts them by these words.
+#[derive(Debug, Error)]
+enum Unanswered {
+    #[error("not connected: {0}")]
+    NotConnected(io::Error),
+    #[error("cut off: {0}")]
+    CutOff(io::Error),
+    #[error("cut off in an answer")]
+    CutOffInAnswer,
+    #[error("no answer")]
+    NoAnswer,
+}
+
+async fn connect(node: &str) -> Result<TcpStream, Unanswered> {
+    TcpStream::connect(node).await.map_err(Unanswered::NotConnected)
 }
 
 /// A session that uses the keyspace.
-async fn open(node: &str, keyspace: &str) -> Result<TcpStream, String> {
+async fn open(node: &str, keyspace: &str) -> Result<TcpStream, Unanswered> {
     let mut stream = connect(node).await?;
     let mut request = Vec::new();
     frames::startup(&mut request, false);
@@ -181,40 +196,39 @@ async fn open(node: &str, keyspace: &str) -> Result<TcpStream, String> {
 }
 
 /// Sends a statement and says in a few words what is answered.
-async fn ask(stream: &mut TcpStream, statement: &str) -> Result<String, String> {
+async fn ask(stream: &mut TcpStream, statement: &str) -> Result<String, Unanswered> {
     let mut request = Vec::new();
     frames::query(&mut request, statement);
     exchange(stream, &request).await
 }
 
 /// Sends bytes piece by piece: a call of the system that sends megabytes over the loopback keeps a processor from everybody for 20 ms.
-async fn send(stream: &mut TcpStream, bytes: &[u8]) -> std::io::Result<()> {
+async fn send(stream: &mut TcpStream, bytes: &[u8]) -> io::Result<()> {
     for piece in bytes.chunks(PIECE_BYTES) {
         stream.write_all(piece).await?;
     }
     Ok(())
 }
 
-async fn exchange(stream: &mut TcpStream, request: &[u8]) -> Result<String, String> {
+async fn exchange(stream: &mut TcpStream, request: &[u8]) -> Result<String, Unanswered> {
     let exchange = async {
-        send(stream, request).await.map_err(|error| format!("cut off: {error}"))?;
+        send(stream, request).await.map_err(Unanswered::CutOff)?;
         read(stream).await
     };
-    timeout(ANSWER, exchange).await.map_err(|_| "no answer".to_owned())?
+    timeout(ANSWER, exchange).await.map_err(|_| Unanswered::NoAnswer)?
 }
 
 /// Reads an answer, of which only the beginning is kept.
-async fn read(stream: &mut TcpStream) -> Result<String, String> {
-    let cut_off = |error: std::io::Error| format!("cut off: {error}");
+async fn read(stream: &mut TcpStream) -> Result<String, Unanswered> {
     let mut header = [0; frames::HEADER_BYTES];
-    stream.read_exact(&mut header).await.map_err(cut_off)?;
+    stream.read_exact(&mut header).await.map_err(Unanswered::CutOff)?;
     let length = u64::from(u32::from_be_bytes([header[5], header[6], header[7], header[8]]));
     let mut body = Vec::new();
-    stream.take(length.min(4 << 10)).read_to_end(&mut body).await.map_err(cut_off)?;
+    stream.take(length.min(4 << 10)).read_to_end(&mut body).await.map_err(Unanswered::CutOff)?;
     let mut rest = stream.take(length.saturating_sub(4 << 10));
-    let rest_bytes = tokio::io::copy(&mut rest, &mut tokio::io::sink()).await.map_err(cut_off)?;
+    let rest_bytes = tokio::io::copy(&mut rest, &mut tokio::io::sink()).await.map_err(Unanswered::CutOff)?;
     if body.len() as u64 + rest_bytes < length {
-        return Err("cut off in an answer".to_owned());
+        return Err(Unanswered::CutOffInAnswer);
     }
     Ok(match header[4] {
         frames::OPCODE_ERROR => frames::parse_error(&body),

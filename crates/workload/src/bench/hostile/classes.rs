@@ -72,6 +72,7 @@ pub const CLASSES: &[Class] = &[
     Class { name: "connections", what: "connections that come and go", before: None, sends: Sends::Connections },
     statement("tuple", "a tuple of 65,536 elements", tuple),
     statements("range-deletes", "batches of 200 range deletes, and reads", range_deletes),
+    statements("wide-tables", "tables of 4,000 columns that are made, and read as schema", wide_tables),
     statements("grown-map", "a map that grows by one element 20,000 times, and is read", grown_map),
 ];
 
@@ -153,6 +154,21 @@ fn range_deletes(round: u64) -> String {
         format!("DELETE FROM hostile_rows WHERE k = 9 AND c >= {from} AND c < {to};")
     };
     format!("BEGIN BATCH {} APPLY BATCH", (0..200).map(delete).collect::<Vec<_>>().join(" "))
+}
+
+fn wide_tables(round: u64) -> String {
+    match round % 8 {
+        // As many as few clients make in a run: they go with the keyspace.
+        0 if round < 128 => {
+            let columns = joined(4_000, |at| format!("column_{at} text"));
+            format!(
+                "CREATE TABLE IF NOT EXISTS hostile_wide_{} (k int PRIMARY KEY, {columns}) WITH tablets = 1",
+                round / 8
+            )
+        }
+        1 => "DESCRIBE SCHEMA".to_owned(),
+        _ => "SELECT * FROM system_schema.columns".to_owned(),
+    }
 }
 
 fn grown_map(round: u64) -> String {

@@ -2,11 +2,11 @@
 
 use crate::client::{Answer, Ask, Asked};
 use crate::cluster::{Cluster, Event, Phase};
-use crate::merges::FIRST_TOKEN;
+use crate::errands::FIRST_ERRAND;
 use crate::nemesis::Fault;
-use crate::process::Step;
 use crate::program;
 use crate::rows::{FIRST_ROW_TOKEN, RowEvent};
+use crate::step::Step;
 use diorite_base::write::KvError;
 use diorite_base::{NodeId, TabletId};
 use diorite_replica::Term;
@@ -16,7 +16,7 @@ const US: u64 = 1_000;
 
 impl Cluster {
     pub(crate) fn act(&mut self, client: u32) {
-        let (now_ns, nodes) = (self.now_ns(), self.scenario.nodes.clone());
+        let (now_ns, nodes) = (self.now_ns(), self.present());
         if self.rows.is_some() {
             return self.row_event(RowEvent::Act(client));
         }
@@ -27,7 +27,7 @@ impl Cluster {
                 (tablet, self.clients.choose(client, tablet, &mut self.dice))
             }
             (Phase::Recovery, Some(tablet)) if !self.clients.is_busy(client) => match self.next_to_recover(tablet) {
-                Some(part) => (tablet, self.clients.write_within(&self.setting.ranges[&part])),
+                Some(part) => (tablet, self.clients.write_within(&self.setting.ranges.of(part))),
                 None => return,
             },
             (Phase::Inspection, Some(tablet)) => match self.to_read.get(&client).and_then(|keys| keys.last()) {
@@ -47,16 +47,38 @@ impl Cluster {
 
     /// Which of the tablets that came of one has not taken a write in [`Phase::Recovery`].
     pub(crate) fn next_to_recover(&self, root: TabletId) -> Option<TabletId> {
-        self.setting.served_of(root).into_iter().find(|tablet| !self.recovered.contains(tablet))
+        self.served_of(root).into_iter().find(|tablet| !self.recovered.contains(tablet))
     }
 
-    /// Lets the client that sees whether a tablet recovers see to those that came of it.
-    pub fn wake_inspector(&mut self, root: TabletId) {
-        let place = self.scenario.tablets.iter().position(|tablet| *tablet == root);
-        if let Some(place) = place.filter(|_| self.phase == Phase::Recovery) {
+    /// Lets the clients that see whether tablets recover see to those that are new.
+    pub fn wake_inspectors(&mut self) {
+        if self.phase == Phase::Recovery {
             let now_ns = self.now_ns();
-            self.queue.schedule(now_ns, Event::Act(self.scenario.clients + place as u32));
+            for place in 0..self.scenario.tablets.len() as u32 {
+                self.queue.schedule(now_ns, Event::Act(self.scenario.clients + place));
+            }
         }
+    }
+
+    /// The tablets that requests for a root's keys go to, in order.
+    pub fn served_of(&self, root: TabletId) -> Vec<TabletId> {
+        let newest = &self.setting.newest;
+        let entry = newest.tables().find(|entry| self.setting.ranges.root_of(entry.table.id) == Some(root));
+        match entry {
+            Some(entry) => entry.tablets.iter().map(|range| range.tablet).collect(),
+            // Tablets of rows are neither split nor merged.
+            None => vec![root],
+        }
+    }
+
+    /// Where a client sends what concerns a key: usually where the newest catalog says, sometimes where another did, or will.
+    pub fn route(&mut self, root: TabletId, key: u64) -> TabletId {
+        let all = self.setting.ranges.holding(root, key);
+        if all.len() > 1 && self.phase == Phase::Chaos && self.dice.chance(100) {
+            return *self.dice.pick(&all);
+        }
+        let served = self.served_of(root);
+        all.into_iter().find(|tablet| served.contains(tablet)).unwrap_or(root)
     }
 
     pub(crate) fn request(&mut self, asked: Asked) {
@@ -140,8 +162,8 @@ impl Cluster {
             };
             return self.row_written(leaves_ns, token, outcome);
         }
-        if token >= FIRST_TOKEN {
-            return self.step_answered(leaves_ns, token, answer);
+        if token >= FIRST_ERRAND {
+            return self.errand_done(token, answer);
         }
         if let Some(asked) = self.waiting.remove(&token) {
             self.send_answer(leaves_ns, asked, answer);
@@ -157,7 +179,7 @@ impl Cluster {
         if !self.clients.is_waiting(client, request) {
             return;
         }
-        let (now_ns, nodes) = (self.now_ns(), self.scenario.nodes.clone());
+        let (now_ns, nodes) = (self.now_ns(), self.present());
         let told = format!("{answer:?}");
         self.trace
             .event(now_ns, 0, "answer", told.as_bytes(), || format!("client {client}, request {request}: {told}"));
@@ -185,6 +207,6 @@ impl Cluster {
     }
 }
 
-fn begin_read(life: &crate::node::Life, tablet: TabletId) -> Result<Term, KvError> {
+fn begin_read(life: &crate::life::Life, tablet: TabletId) -> Result<Term, KvError> {
     life.handles.get(&tablet).ok_or(KvError::NoSuchTablet(tablet))?.begin_read()
 }

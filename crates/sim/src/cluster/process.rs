@@ -1,124 +1,48 @@
-//! What the nodes' processes do, each in its events: they start and end, take turns, wait for their disks, flush, copy and hear where tablets are wanted.
+//! What the nodes' processes do, each in its events: they start and end, take turns, wait for their disks, flush and copy.
 
 use crate::client::Answer;
-use crate::client::Asked;
 use crate::cluster::{Cluster, Event};
 use crate::engine::SimEngine;
 use crate::nemesis::Fault;
 use crate::network::Parcel;
 use crate::node::Node;
-use crate::placement::Placement;
-use crate::program;
+use crate::step::{Command, Step};
 use crate::text;
 use diorite_base::write::WriteReply;
 use diorite_base::{NodeId, TabletId};
-use diorite_replica::{Core, Liveness, Split, SplitMark, TICK_NS, Term};
+use diorite_control::follower::Leftovers;
+use diorite_control::replicas::CATALOG_TABLET;
+use diorite_replica::{Core, Liveness, SplitMark, TICK_NS};
+use diorite_rpc::Lane;
 use diorite_storage::{MemoryTablet, TabletData};
 use std::sync::Arc;
 
 const US: u64 = 1_000;
 
-/// What a process does on its own.
-#[derive(Clone, Debug)]
-pub enum Step {
-    /// Sends heartbeats.
-    Beat,
-    /// Withdraws support that has lapsed.
-    Expire,
-    /// The core takes a turn.
-    Turn,
-    /// The core is to look at what is due.
-    Tick,
-    /// A read that has begun takes its value.
-    ReadValue(Asked, Term),
-    /// A read ends.
-    ReadEnd(Asked, Term, program::Value),
-    /// What a member lacks is read from the log.
-    ReadLog,
-    /// A tablet is flushed, and its log cut.
-    Flush(TabletId),
-    /// What is to be a tablet's children is made beforehand.
-    Prepare(TabletId),
-    /// The children of a tablet that was split are made.
-    MakeChildren(SplitMark),
-    /// The core is told something.
-    Command(Command),
-    /// The disk for which the core waits is ready.
-    Synced,
-    /// The log is to be synced, by a thread of its own.
-    SyncLog,
-    /// What was in the log at this position, when it was this (true) time, is durable.
-    LogSynced(u64, u64),
-}
-
-/// What a core is told beside what its turns bring.
-#[derive(Clone, Debug)]
-pub enum Command {
-    /// The tablet's data is durable up to this index: the log may be cut there; if forced, even where other members lack entries.
-    Truncate(TabletId, u64, bool),
-    /// Split this tablet.
-    Split(TabletId, Split),
-    /// Let others lead.
-    Release,
-}
-
-impl Command {
-    fn carry_out(self, core: &mut Core<SimEngine>) {
-        match self {
-            Self::Truncate(tablet, flushed, force) => core.truncate(tablet, flushed, force),
-            Self::Split(tablet, split) => core.split(tablet, &split),
-            Self::Release => core.step_down_for_stop(),
-        }
-    }
-}
-
 impl Cluster {
     /// Starts a node's process, unless it runs.
     pub fn start(&mut self, id: NodeId) {
-        let now_ns = self.now_ns();
-        let Some(node) = self.nodes.get_mut(&id).filter(|node| node.life.is_none()) else { return };
+        let (now_ns, told) = (self.now_ns(), self.schema.told());
+        let Some(node) = self.nodes.get_mut(&id).filter(|node| node.life.is_none() && !node.is_gone) else { return };
         node.start(&self.setting, &mut self.dice);
+        if let Some(life) = &mut node.life {
+            life.told_before = told;
+        }
+        node.keep_in_touch(&self.setting);
         self.trace.event(now_ns, id.0, "start", &[], || format!("{:?}", node.quirks));
         self.schedule(now_ns, id, Step::Beat);
-        for tablet in self.setting.ranges.keys().copied().collect::<Vec<_>>() {
+        let gone = Leftovers::new(&self.setting.newest, id);
+        let tablets: Vec<TabletId> =
+            self.setting.ranges.tablets().filter(|tablet| !gone.was_dropped(*tablet)).collect();
+        for tablet in tablets.into_iter().chain([CATALOG_TABLET]) {
             let after_ns = self.dice.range(1, self.scenario.flush_every_ns);
             self.schedule(now_ns + after_ns, id, Step::Flush(tablet));
         }
         if self.scenario.sync_every_ms.is_some() {
             self.schedule(now_ns, id, Step::SyncLog);
         }
-        self.brief(id);
         self.after_core(id);
-    }
-
-    /// A node hears where a tablet is wanted, and what a catalog that says so says of others.
-    pub(crate) fn hear(&mut self, id: NodeId, tablet: TabletId, placement: Placement) {
-        let mut first = Vec::new();
-        if let Some((parent, ..)) = placement.origin {
-            first.push(parent);
-        }
-        if let Some(planned) = placement.split.as_ref().filter(|_| placement.is_dropped) {
-            first.extend(planned.split.children);
-        }
-        for other in first {
-            let known = self.nodes[&id].heard.get(&other);
-            let is_known = known.is_some_and(|known| placement.is_dropped || known.split.is_some());
-            if !is_known {
-                self.hear(id, other, self.setting.tablets[&other].clone());
-            }
-        }
-        let is_new_split = placement.split.is_some() && !self.nodes[&id].knows_split(tablet);
-        let Some(node) = self.nodes.get_mut(&id) else { return };
-        if node.hear(&self.setting, tablet, placement) {
-            self.replicas.forget_one(id, tablet);
-            let now_ns = self.setting.time.now_ns();
-            self.trace.event(now_ns, id.0, "closed", &tablet.0.to_le_bytes(), || format!("{tablet}"));
-        }
-        if is_new_split && self.splits.dice.chance(700) {
-            let at_ns = self.now_ns() + self.splits.dice.milliseconds(0, 300);
-            self.schedule(at_ns, id, Step::Prepare(tablet));
-        }
-        self.after_core(id);
+        self.follow_soon(id, 5);
     }
 
     pub(crate) fn make_children(&mut self, id: NodeId, mark: SplitMark) {
@@ -170,13 +94,24 @@ impl Cluster {
         let now_ns = self.now_ns();
         let Some(parcel) = self.setting.network.arrive(parcel) else { return };
         let (from, node, lane) = parcel.link;
+        if self.life(node).is_none() {
+            return;
+        }
+        if self.setting.network.is_new(&parcel) && !self.admits(node, from) {
+            self.setting.network.part_from(node, from);
+            return;
+        }
         let mut detail = vec![from.0 as u8, lane as u8];
         detail.extend_from_slice(&parcel.frame);
         self.trace.event(now_ns, node.0, "frame", &detail, || text::frame(from, lane, &parcel.frame));
+        if lane == Lane::Requests {
+            return self.request_frame(node, &parcel.frame);
+        }
         let Some(life) = self.life(node) else { return };
         if life.receive(from, lane, &parcel.frame) {
             self.wake(node);
         }
+        self.peers_changed(node);
         self.plan_expiry(node);
     }
 
@@ -223,10 +158,19 @@ impl Cluster {
             Step::Prepare(tablet) => {
                 let now_ns = self.now_ns();
                 self.trace.event(now_ns, node.0, "prepare", &tablet.0.to_le_bytes(), || format!("{tablet}"));
-                if let Some(node) = self.nodes.get_mut(&node) {
-                    node.prepare(tablet);
+                if self.nodes.get_mut(&node).is_some_and(|node| node.prepare(tablet)) {
+                    self.schedule(now_ns + 20_000 * US, node, Step::Prepare(tablet));
+                } else if let Some(life) = self.life(node) {
+                    life.preparing.remove(&tablet);
                 }
             }
+            Step::Follow => self.follow(node),
+            Step::StillDown(other) => {
+                if let Some(life) = self.life(node) {
+                    life.control.peers.still_down(other);
+                }
+            }
+            Step::Duty(duty) => self.duty(node, duty),
             Step::MakeChildren(mark) => self.make_children(node, mark),
             Step::SyncLog => self.sync_log(node),
             Step::LogSynced(position, since_ns) => {
@@ -294,6 +238,7 @@ impl Cluster {
         if is_concerned {
             self.wake(node);
         }
+        self.peers_changed(node);
         self.plan_expiry(node);
     }
 
@@ -356,18 +301,24 @@ impl Cluster {
         for (mark, leads) in split {
             self.was_split(node, mark, leads);
         }
+        if self.life(node).is_some_and(|life| life.copy_changed.take()) {
+            self.catalog_changed(node);
+        }
     }
 
     pub(crate) fn flush(&mut self, node: NodeId, tablet: TabletId) {
         let now_ns = self.now_ns();
         let hard = self.dice.chance(self.scenario.hard_cuts);
+        if Leftovers::new(&self.setting.newest, node).was_dropped(tablet) {
+            return;
+        }
         let after_ns = self.dice.range(1, self.scenario.flush_every_ns);
         self.schedule(now_ns + after_ns, node, Step::Flush(tablet));
-        let is_paced = self.scenario.sync_every_ms.is_some();
+        let syncs_late = self.scenario.sync_every_ms.is_some();
         let Some(found) = self.nodes.get(&node) else { return };
         let Some(life) = &found.life else { return };
         let Some(handle) = life.handles.get(&tablet) else { return };
-        if is_paced {
+        if syncs_late {
             // What is flushed does not go further than the log does after a loss of power.
             found.disk.log.sync();
         }

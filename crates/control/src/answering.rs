@@ -1,0 +1,97 @@
+//! When a change of the catalog is answered: once the node that was asked serves it and, as far as they can be waited for, all others that are up do.
+//!
+//! Always true: whoever is answered finds what he has changed on the node that answers him, and on every other that is up and is not named as lagging.
+
+use crate::peers::Peers;
+use crate::planted::Planted;
+use diorite_base::NodeId;
+use std::time::Duration;
+
+/// How long a change waits for the node that was asked to serve it.
+pub const TIMEOUT_HERE: Duration = Duration::from_secs(30);
+/// How long it waits for the other nodes that are up to serve it.
+pub const TIMEOUT_ELSEWHERE: Duration = Duration::from_secs(5);
+
+/// Whether a change is answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// Not yet. To be looked at again when this node serves another version, when [`Peers::changes`] has grown, and after this time.
+    Wait(Duration),
+    /// Now. These nodes do not serve it yet.
+    Answer {
+        /// Which.
+        behind: Vec<NodeId>,
+    },
+    /// This node does not serve it in time: nobody knows when it will.
+    TimedOut,
+}
+
+/// A change that is committed and not answered.
+#[derive(Clone, Debug)]
+pub struct Answering {
+    version: u64,
+    planted: Planted,
+    since_ns: u64,
+    /// When this node was found to serve it.
+    served_here_ns: Option<u64>,
+}
+
+impl Answering {
+    /// A change that the catalog's version `version` includes, committed now.
+    pub fn new(version: u64, now_ns: u64, planted: Planted) -> Self {
+        Self { version, planted: planted.allowed(), since_ns: now_ns, served_here_ns: None }
+    }
+
+    /// Looks whether it is answered, on a node that serves `served`.
+    pub fn look(&mut self, served: u64, peers: &Peers, now_ns: u64) -> Progress {
+        if self.served_here_ns.is_none() && served < self.version {
+            let left = left(self.since_ns, TIMEOUT_HERE, now_ns);
+            return if left.is_zero() { Progress::TimedOut } else { Progress::Wait(left) };
+        }
+        let since_ns = *self.served_here_ns.get_or_insert(now_ns);
+        let behind = if self.planted.serve_stale_catalog { Vec::new() } else { peers.behind(self.version) };
+        let left = left(since_ns, TIMEOUT_ELSEWHERE, now_ns);
+        if behind.is_empty() || left.is_zero() { Progress::Answer { behind } } else { Progress::Wait(left) }
+    }
+}
+
+fn left(since_ns: u64, timeout: Duration, now_ns: u64) -> Duration {
+    timeout.saturating_sub(Duration::from_nanos(now_ns.saturating_sub(since_ns)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::peers::Announced;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    fn answering() -> Answering {
+        Answering::new(7, 0, Planted::default())
+    }
+
+    #[test]
+    fn a_change_waits_for_this_node_and_then_for_the_others_that_are_up() {
+        let mut peers = Peers::default();
+        for (node, version) in [(2, 7), (3, 6)] {
+            peers.set_live(NodeId(node), true);
+            peers.set_announced(NodeId(node), Announced::Serves(version));
+        }
+        let mut change = answering();
+        assert_eq!(change.look(6, &peers, SECOND), Progress::Wait(Duration::from_secs(29)));
+        assert_eq!(change.look(7, &peers, 2 * SECOND), Progress::Wait(TIMEOUT_ELSEWHERE));
+        peers.set_announced(NodeId(3), Announced::Serves(8));
+        assert_eq!(change.look(7, &peers, 3 * SECOND), Progress::Answer { behind: vec![] });
+    }
+
+    #[test]
+    fn nobody_is_waited_for_for_ever() {
+        let mut peers = Peers::default();
+        peers.set_live(NodeId(2), true);
+        peers.set_announced(NodeId(2), Announced::Serves(1));
+        let mut change = answering();
+        assert!(matches!(change.look(9, &peers, SECOND), Progress::Wait(_)));
+        assert_eq!(change.look(9, &peers, 6 * SECOND), Progress::Answer { behind: vec![NodeId(2)] });
+        assert_eq!(answering().look(6, &peers, 30 * SECOND), Progress::TimedOut);
+    }
+}

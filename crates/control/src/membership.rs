@@ -1,0 +1,51 @@
+//! Who the members of the cluster are, as one node decides about it: who may join, whom it lets in, what it makes of being refused, where its
+//! heartbeats go, and when it is ready.
+//!
+//! Left out: connections (`diorite_rpc`), questions and answers on the wire (the node's), and what operators change ([`crate::changes`]).
+
+mod admission;
+mod contacts;
+mod gate;
+mod readiness;
+
+pub use admission::{Admission, Refused, Report as AdmissionReport};
+pub use contacts::{Contacts, addresses};
+pub use gate::{
+    Dialler, ReplicationFactorDiffers, Welcome, admit, check_replication_factor, joining, welcome, whereabouts,
+};
+pub use readiness::{COPY_TIMEOUT, Facts, RETRY, Readiness, Ready, STEP, Step};
+
+use std::fmt;
+
+/// Why a node is not let in, or may not join.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RefusalKind {
+    /// It asks for another cluster, or believes something else of this one.
+    Cluster,
+    /// Its identity, or its address, is another node's.
+    Duplicate,
+    /// It is not known here; that may pass.
+    Unknown,
+    /// It was a member and is one no more, for ever.
+    Removed,
+}
+
+/// A refusal, with the reason in words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// What sort of reason.
+    pub kind: RefusalKind,
+    /// The reason.
+    pub reason: String,
+}
+
+impl Refusal {
+    /// A refusal for this reason.
+    pub fn new(kind: RefusalKind, reason: impl fmt::Display) -> Self {
+        Self { kind, reason: reason.to_string() }
+    }
+
+    fn not_yet(why: impl fmt::Display) -> Self {
+        Self::new(RefusalKind::Unknown, format_args!("no node can join at the moment: {why}"))
+    }
+}

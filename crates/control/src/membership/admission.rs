@@ -1,0 +1,197 @@
+//! What a node makes of what the other members say when it dials them.
+//!
+//! Always true: a node that any member has let in is not stopped by another's refusal, unless that says that a second process runs under its
+//! id, or that it was removed; a node that nobody has let in stops at the first refusal that trying again will not change.
+
+use diorite_base::NodeId;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What is to be reported of a refusal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Report {
+    /// Nothing: it was reported, or the node is about to stop for it.
+    Nothing,
+    /// It will pass by itself.
+    Passing,
+    /// An operator has to do something about it.
+    Lasting,
+}
+
+/// What a refusal means for the node that is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Weight {
+    /// Trying again will not help.
+    is_final: bool,
+    /// A node that others have let in must stop all the same.
+    stops_members: bool,
+    /// The node was removed.
+    is_removal: bool,
+}
+
+/// See the top of this module. `R`: refusals, as the transport has them.
+#[derive(Debug)]
+pub struct Admission<R> {
+    met: BTreeSet<NodeId>,
+    answered: BTreeSet<NodeId>,
+    /// What was said last, so that it is reported once for all lanes.
+    reported: BTreeMap<NodeId, R>,
+    /// The first refusal that counts.
+    refused: Option<(NodeId, R, bool)>,
+    is_started: bool,
+}
+
+impl<R> Default for Admission<R> {
+    fn default() -> Self {
+        Self {
+            met: BTreeSet::new(),
+            answered: BTreeSet::new(),
+            reported: BTreeMap::new(),
+            refused: None,
+            is_started: false,
+        }
+    }
+}
+
+/// What the decision depends on of a refusal.
+pub trait Refused: Clone + PartialEq {
+    /// Whether trying again will not help.
+    fn is_final(&self) -> bool;
+    /// Whether it says that another process runs under the node's id.
+    fn is_duplicate(&self) -> bool;
+    /// Whether it says that the node was removed.
+    fn is_removal(&self) -> bool;
+    /// Whether it passes by itself.
+    fn passes(&self) -> bool;
+}
+
+impl<R: Refused> Admission<R> {
+    /// Another node has let this one in; whether it is the first time.
+    pub fn admitted(&mut self, by: NodeId) -> bool {
+        self.answered.insert(by);
+        self.reported.remove(&by);
+        self.met.insert(by)
+    }
+
+    /// Another node cannot be reached.
+    pub fn unreachable(&mut self, node: NodeId) {
+        self.answered.insert(node);
+    }
+
+    /// Another node has refused this one.
+    pub fn refused(&mut self, by: NodeId, refusal: &R) -> Report {
+        self.answered.insert(by);
+        let weight = Weight {
+            is_final: refusal.is_final(),
+            stops_members: refusal.is_duplicate() || refusal.is_removal(),
+            is_removal: refusal.is_removal(),
+        };
+        // What is said of a second process counts more than what was said before, but only to a process that has not been let in there.
+        let is_first = self.refused.is_none() || weight.stops_members;
+        let is_new = !self.met.contains(&by) || weight.is_removal;
+        if weight.is_final && is_first && is_new {
+            self.refused = Some((by, refusal.clone(), weight.stops_members));
+            Report::Nothing
+        } else if weight.is_final && self.refused.is_some() && self.met.is_empty() {
+            // Said again on another lane: the node is about to stop, and says why once.
+            Report::Nothing
+        } else if self.reported.insert(by, refusal.clone()).as_ref() == Some(refusal) {
+            Report::Nothing
+        } else if refusal.passes() {
+            Report::Passing
+        } else {
+            Report::Lasting
+        }
+    }
+
+    /// Whether each of these has let this node in, has refused it, or could not be reached.
+    pub fn have_answered(&self, nodes: &[NodeId]) -> bool {
+        nodes.iter().all(|node| self.answered.contains(node))
+    }
+
+    /// The nodes that have let this one in.
+    pub fn met(&self) -> Vec<NodeId> {
+        self.met.iter().copied().collect()
+    }
+
+    /// The node goes on, or must stop for this; from here on it does not wait for more before it stops.
+    pub fn verdict(&mut self) -> Option<(NodeId, &R)> {
+        self.is_started = true;
+        self.stops()
+    }
+
+    /// Why the node must stop, once there has been a verdict.
+    pub fn stops(&self) -> Option<(NodeId, &R)> {
+        let (by, refusal, stops_members) = self.refused.as_ref().filter(|_| self.is_started)?;
+        (self.met.is_empty() || *stops_members).then_some((*by, refusal))
+    }
+}
+
+impl Refused for super::Refusal {
+    fn is_final(&self) -> bool {
+        self.kind != super::RefusalKind::Unknown
+    }
+
+    fn is_duplicate(&self) -> bool {
+        self.kind == super::RefusalKind::Duplicate
+    }
+
+    fn is_removal(&self) -> bool {
+        self.kind == super::RefusalKind::Removed
+    }
+
+    fn passes(&self) -> bool {
+        self.kind == super::RefusalKind::Unknown
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Refusal, RefusalKind};
+    use super::*;
+
+    const A: NodeId = NodeId(1);
+    const B: NodeId = NodeId(2);
+
+    fn refusal(kind: RefusalKind) -> Refusal {
+        Refusal::new(kind, "no")
+    }
+
+    fn stopped_by(admission: &mut Admission<Refusal>) -> Option<NodeId> {
+        admission.verdict().map(|(by, _)| by)
+    }
+
+    #[test]
+    fn one_refusal_stops_a_node_that_nobody_has_let_in() {
+        let mut admission = Admission::default();
+        assert_eq!(admission.refused(A, &refusal(RefusalKind::Unknown)), Report::Passing);
+        assert_eq!(stopped_by(&mut admission), None, "it may pass");
+        assert_eq!(admission.refused(A, &refusal(RefusalKind::Cluster)), Report::Nothing);
+        assert_eq!(stopped_by(&mut admission), Some(A));
+    }
+
+    #[test]
+    fn whoever_has_been_let_in_is_stopped_only_by_its_double_or_its_removal() {
+        let mut admission = Admission::default();
+        assert!(admission.admitted(A) && !admission.admitted(A));
+        admission.refused(B, &refusal(RefusalKind::Cluster));
+        assert_eq!(stopped_by(&mut admission), None);
+        assert_eq!(admission.refused(A, &refusal(RefusalKind::Duplicate)), Report::Lasting);
+        assert_eq!(stopped_by(&mut admission), None, "this process was there first");
+        admission.refused(B, &refusal(RefusalKind::Duplicate));
+        assert_eq!(stopped_by(&mut admission), Some(B));
+        let mut removed = Admission::default();
+        removed.admitted(A);
+        removed.refused(A, &refusal(RefusalKind::Removed));
+        assert_eq!(stopped_by(&mut removed), Some(A));
+    }
+
+    #[test]
+    fn all_have_answered_before_there_is_a_verdict() {
+        let mut admission: Admission<Refusal> = Admission::default();
+        admission.admitted(A);
+        assert!(!admission.have_answered(&[A, B]));
+        admission.unreachable(B);
+        assert!(admission.have_answered(&[A, B]));
+        assert_eq!(admission.met(), [A]);
+    }
+}

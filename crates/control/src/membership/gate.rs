@@ -1,0 +1,168 @@
+//! The gate of a node: whom it lets in, and what it answers to those who want to join.
+//!
+//! Always true: a node that was removed is let in by no node that knows of the removal; a node whose catalog is empty trusts whoever is of its cluster, as
+//! it has nothing to compare with.
+
+use super::{Refusal, RefusalKind};
+use diorite_base::NodeId;
+use diorite_cluster::catalog::{Catalog, Command, NodeDescription};
+use std::net::SocketAddr;
+use uuid::Uuid;
+
+/// Who dials.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Dialler {
+    /// Its number.
+    pub node: NodeId,
+    /// Its host id.
+    pub host: Uuid,
+}
+
+/// A replication factor that is not the cluster's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReplicationFactorDiffers {
+    /// What was given.
+    pub given: u32,
+    /// The cluster's.
+    pub decided: u32,
+}
+
+/// What a node is told that joins, or that asks where the members are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Welcome {
+    /// The cluster.
+    pub cluster: Uuid,
+    /// The number of the node that joins.
+    pub node: Option<NodeId>,
+    /// The catalog's version that says so.
+    pub version: u64,
+    /// Where the members are dialled.
+    pub members: Vec<(NodeId, SocketAddr)>,
+}
+
+/// Whether a node that dials is let in, by the newest snapshot that is known here.
+pub fn admit(catalog: &Catalog, dialler: Dialler) -> Result<(), Refusal> {
+    let Dialler { node: id, host } = dialler;
+    match catalog.node(id) {
+        Some(node) if node.description.host_id == host => Ok(()),
+        Some(node) => {
+            let owner = node.description.host_id;
+            let reason = format!("node id {id} belongs to host {owner}, not to {host}");
+            Err(Refusal::new(RefusalKind::Duplicate, reason))
+        }
+        None if catalog.identity().has_numbered_node(id) => {
+            Err(Refusal::new(RefusalKind::Removed, format_args!("node {id} was removed from the cluster")))
+        }
+        // This node has just joined: the members tell it who they are.
+        None if catalog.nodes().next().is_none() => Ok(()),
+        None => Err(Refusal::new(RefusalKind::Unknown, format_args!("it does not know node {id} yet"))),
+    }
+}
+
+/// Refuses a replication factor that differs from the one that the cluster was founded with.
+pub fn check_replication_factor(catalog: &Catalog, given: Option<u32>) -> Result<(), ReplicationFactorDiffers> {
+    let identity = catalog.identity();
+    match given {
+        Some(given) if identity.cluster_id.is_some() && given != identity.replication_factor => {
+            Err(ReplicationFactorDiffers { given, decided: identity.replication_factor })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The command that makes a node a member, if it may become one by what is known on node `me`. That its addresses are not another's is the catalog's to see: of two that ask
+/// at once, one comes first.
+pub fn joining(
+    catalog: &Catalog,
+    me: NodeId,
+    node: NodeDescription,
+    is_up: impl Fn(NodeId) -> bool,
+) -> Result<Command, Refusal> {
+    if catalog.identity().cluster_id.is_none() || catalog.node(me).is_none() {
+        return Err(Refusal::not_yet("the node asked is starting itself"));
+    }
+    match catalog.node_by_host_id(node.host_id) {
+        Some(known) if known.id == me || is_up(known.id) => {
+            let reason = format!("host id {} is node {}'s, which is running", node.host_id, known.id);
+            Err(Refusal::new(RefusalKind::Duplicate, reason))
+        }
+        _ => Ok(Command::RegisterNode { node }),
+    }
+}
+
+/// What the node with this host id is told after it has been made a member.
+pub fn welcome(catalog: &Catalog, host: Uuid) -> Result<Welcome, Refusal> {
+    let joined = catalog.node_by_host_id(host).ok_or_else(|| Refusal::not_yet("the catalog lags"))?;
+    members(catalog, Some(joined.id))
+}
+
+/// Where the members of a cluster are.
+pub fn whereabouts(catalog: &Catalog, cluster: Uuid) -> Result<Welcome, Refusal> {
+    match catalog.identity().cluster_id {
+        Some(own) if own == cluster => members(catalog, None),
+        Some(own) => {
+            let reason = format!("it belongs to cluster {own}, the data directory of this node to cluster {cluster}");
+            Err(Refusal::new(RefusalKind::Cluster, reason))
+        }
+        None => Err(Refusal::not_yet("the node asked is starting itself")),
+    }
+}
+
+fn members(catalog: &Catalog, node: Option<NodeId>) -> Result<Welcome, Refusal> {
+    let cluster = catalog.identity().cluster_id.ok_or_else(|| Refusal::not_yet("there is no cluster yet"))?;
+    let members = catalog.nodes().map(|node| (node.id, node.description.node_address())).collect();
+    Ok(Welcome { cluster, node, version: catalog.version(), members })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{apply, cluster, description};
+
+    const A: NodeId = NodeId(1);
+
+    fn kind(refused: Result<(), Refusal>) -> Option<RefusalKind> {
+        refused.err().map(|refusal| refusal.kind)
+    }
+
+    fn dialler(node: u64, host: u128) -> Dialler {
+        Dialler { node: NodeId(node), host: Uuid::from_u128(host) }
+    }
+
+    #[test]
+    fn members_are_let_in_and_others_refused_by_what_they_are() {
+        let mut catalog = cluster(4, 1);
+        let idle = catalog.nodes().map(|node| node.id).find(|node| catalog.tablets_on(*node).count() == 0);
+        let idle = idle.unwrap_or(A);
+        assert_eq!(admit(&catalog, dialler(2, 2)), Ok(()));
+        assert_eq!(kind(admit(&catalog, dialler(2, 3))), Some(RefusalKind::Duplicate));
+        assert_eq!(kind(admit(&catalog, dialler(9, 9))), Some(RefusalKind::Unknown));
+        apply(&mut catalog, Command::RemoveNode { node: idle });
+        assert_eq!(kind(admit(&catalog, dialler(idle.0, u128::from(idle.0)))), Some(RefusalKind::Removed));
+        assert_eq!(admit(&Catalog::default(), dialler(2, 2)), Ok(()));
+    }
+
+    #[test]
+    fn a_node_joins_once_unless_it_runs_already() {
+        let catalog = cluster(3, 1);
+        let ask = |catalog: &Catalog, number, up: bool| joining(catalog, A, description(number), |_| up);
+        assert_eq!(ask(&catalog, 9, false), Ok(Command::RegisterNode { node: description(9) }));
+        assert!(ask(&catalog, 2, false).is_ok(), "it asks again");
+        assert!(matches!(ask(&catalog, 2, true), Err(Refusal { kind: RefusalKind::Duplicate, .. })));
+        assert!(matches!(ask(&catalog, 1, false), Err(Refusal { kind: RefusalKind::Duplicate, .. })));
+        assert!(matches!(ask(&Catalog::default(), 9, false), Err(Refusal { kind: RefusalKind::Unknown, .. })));
+    }
+
+    #[test]
+    fn a_member_says_where_the_others_are_to_those_of_its_cluster() {
+        let catalog = cluster(3, 1);
+        let told = whereabouts(&catalog, Uuid::from_u128(1)).map(|welcome| welcome.members.len());
+        assert_eq!(told, Ok(3));
+        assert!(matches!(whereabouts(&catalog, Uuid::nil()), Err(Refusal { kind: RefusalKind::Cluster, .. })));
+        let welcomed = welcome(&catalog, Uuid::from_u128(2)).map(|welcome| welcome.node);
+        assert_eq!(welcomed, Ok(Some(NodeId(2))));
+        assert_eq!(check_replication_factor(&catalog, Some(3)), Ok(()));
+        let differs = ReplicationFactorDiffers { given: 5, decided: 3 };
+        assert_eq!(check_replication_factor(&catalog, Some(5)), Err(differs));
+    }
+}

@@ -1,0 +1,81 @@
+//! Decisions about replicas in the terms of the node's store: how the catalog's replica and those of tables are opened.
+
+use crate::table_options;
+use diorite_base::mutation::Evaluator;
+use diorite_cluster::catalog::{CATALOG_FOUNDERS, Catalog, CatalogEvaluator, Split as CatalogSplit, is_too_deep};
+use diorite_control::follower::Opening;
+use diorite_control::replicas::{CATALOG_TABLET, Members as Wanted};
+use diorite_model::key::push_token_start;
+use diorite_query::program::TabletEvaluator;
+use diorite_replica::{LogPosition, Members, Merging, OpenTablet, Split};
+use diorite_storage::{ScanRange, TableOptions, UNKNOWN_GRACE_S, Values};
+use std::sync::Arc;
+use std::sync::mpsc::SyncSender;
+
+/// Members, as the store has them.
+pub(super) fn members(Wanted { voters, learners }: Wanted) -> Members {
+    Members { voters, learners }
+}
+
+/// A split, as the store has it.
+pub(super) fn split_at(split: &CatalogSplit) -> Split {
+    let mut boundary = Vec::new();
+    push_token_start(split.at, &mut boundary);
+    Split { boundary, children: split.children }
+}
+
+/// How the catalog's replica is opened, and what evaluates its commands: from what is stored on, and telling `wake` of every change.
+pub(super) fn open_catalog(wake: SyncSender<()>, wanted: Wanted) -> (Arc<CatalogEvaluator>, OpenTablet) {
+    let listener = move |_: &Arc<Catalog>| {
+        // If it is full the follower is woken already; it is gone only when the node shuts down.
+        let _ = wake.try_send(());
+    };
+    let evaluator = Arc::new(CatalogEvaluator::new(Catalog::default(), listener));
+    let loading = Arc::clone(&evaluator);
+    let on_loaded = move |data: &diorite_storage::Tablet| {
+        let mut entries = Vec::new();
+        let range = ScanRange { start: &[1], end: &[0xFF], reverse: false, expected_entries: 0 };
+        data.scan(&range, &mut |key, value| {
+            entries.push((key.to_vec(), value.to_vec()));
+            true
+        })?;
+        for (key, _) in entries.iter().filter(|(_, value)| is_too_deep(value)) {
+            tracing::warn!(
+                object = %String::from_utf8_lossy(key),
+                "a definition of an earlier version has more types within each other than can be served: the innermost are read as blob"
+            );
+        }
+        if !entries.is_empty() {
+            loading.reload(entries).map_err(|error| diorite_storage::StorageError::Corrupt(error.to_string()))?;
+        }
+        Ok(())
+    };
+    let open = OpenTablet {
+        tablet: CATALOG_TABLET,
+        evaluator: Arc::clone(&evaluator) as Arc<dyn Evaluator>,
+        // Its objects are only ever replaced.
+        gc_grace_s: UNKNOWN_GRACE_S,
+        initial_voters: CATALOG_FOUNDERS.to_vec(),
+        members: members(wanted),
+        floor: None,
+        values: Values::Plain,
+        options: TableOptions::default(),
+        on_loaded: Some(Box::new(on_loaded)),
+    };
+    (evaluator, open)
+}
+
+/// How a replica of a table's tablet is opened.
+pub(super) fn open_rows(Opening { tablet, placement, table }: &Opening) -> OpenTablet {
+    OpenTablet {
+        tablet: *tablet,
+        evaluator: Arc::new(Merging(TabletEvaluator)),
+        gc_grace_s: table.gc_grace_s,
+        initial_voters: placement.founders.clone(),
+        members: members(Wanted::of(placement)),
+        floor: placement.origin.map(|origin| LogPosition::new(origin.index, origin.term)),
+        values: Values::Rows,
+        options: table_options::of(table),
+        on_loaded: None,
+    }
+}

@@ -1,0 +1,21 @@
+//! The questions that one look at the cluster answers.
+
+use super::sight::Sight;
+use super::{Answer, answers, tablets, unavailable};
+use diorite_admin::api::{Ask, Failure, FailureKind};
+
+impl Sight {
+    /// The answer to a question that changes nothing and that no other node need be asked for.
+    pub(super) fn look_up(&self, ask: &Ask) -> Answer {
+        let value = match ask {
+            Ask::Status => serde_json::to_value(answers::status(self)),
+            Ask::Nodes => serde_json::to_value(answers::nodes(self)),
+            Ask::Tables => serde_json::to_value(answers::tables(self)),
+            Ask::Table { keyspace, name } => serde_json::to_value(answers::table(self, keyspace, name)?),
+            Ask::Tablets(filter) => serde_json::to_value(tablets::tablets(self, filter)),
+            Ask::Moves => serde_json::to_value(answers::moves(self)),
+            _ => return Err(Failure::new(FailureKind::Invalid, "that is not for one look")),
+        };
+        value.map_err(|error| unavailable(error.to_string()))
+    }
+}

@@ -1,0 +1,74 @@
+//! From the `WITH` options of a table to how its files are written.
+//!
+//! Always true: the options were checked when they were given (`query::ddl::options`); what earlier versions let pass counts as not given.
+//! Left out: opening a tablet again once they have changed (`replica::Store::set_table_options`).
+
+use diorite_model::schema::Table;
+use diorite_query::ddl::options::{compaction_class, compression_class, given, read_map};
+use diorite_storage::{CompactionStyle, Compression, Filters, TableOptions};
+use std::collections::BTreeMap;
+
+/// Zstandard's own default.
+const ZSTD_LEVEL: i32 = 3;
+
+/// What the options of a table say about its files.
+pub(crate) fn of(table: &Table) -> TableOptions {
+    let compaction = given(table, "compaction").map(read_map).unwrap_or_default();
+    let compression = given(table, "compression").map(read_map).unwrap_or_default();
+    let is_off = compression.get("enabled").is_some_and(|enabled| enabled.eq_ignore_ascii_case("false"));
+    let block_kib = compression.get("chunk_length_in_kb").and_then(|text| text.parse::<usize>().ok());
+    TableOptions {
+        compaction: style(&compaction_class(table), &compaction),
+        filters: filters(given(table, "bloom_filter_fp_chance")),
+        compression: match compression_class(&compression, "class") {
+            _ if is_off => Compression::None,
+            class => algorithm(class, &compression, "compression_level").unwrap_or_default(),
+        },
+        last_level_compression: algorithm(
+            compression_class(&compression, "last_level_class"),
+            &compression,
+            "last_level_compression_level",
+        ),
+        block_bytes: block_kib.map(|kib| kib.clamp(4, 64) << 10),
+    }
+}
+
+fn style(class: &str, options: &BTreeMap<String, String>) -> CompactionStyle {
+    match class {
+        "LeveledCompactionStrategy" => CompactionStyle::Leveled,
+        "TimeWindowCompactionStrategy" => CompactionStyle::TimeWindow { window_s: window_s(options) },
+        _ => CompactionStyle::SizeTiered,
+    }
+}
+
+/// A day, as in Cassandra, if nothing is said.
+fn window_s(options: &BTreeMap<String, String>) -> u32 {
+    let unit_s = match options.get("compaction_window_unit").map(|unit| unit.to_ascii_uppercase()).as_deref() {
+        Some("MINUTES") => 60,
+        Some("HOURS") => 3_600,
+        _ => 86_400,
+    };
+    let units = options.get("compaction_window_size").and_then(|text| text.parse::<u32>().ok()).unwrap_or(1);
+    units.max(1).saturating_mul(unit_s)
+}
+
+fn filters(fp_chance: Option<&str>) -> Filters {
+    match fp_chance.and_then(|text| text.parse::<f64>().ok()) {
+        Some(fp_chance) if fp_chance < 1.0 => Filters::Everywhere { fp_chance },
+        _ => Filters::UpperRuns,
+    }
+}
+
+/// Snappy is not linked: LZ4 is as fast and no larger. Deflate is not linked: Zstandard's fastest level is smaller and faster.
+fn algorithm(class: Option<&str>, options: &BTreeMap<String, String>, level: &str) -> Option<Compression> {
+    let level = options.get(level).and_then(|text| text.parse().ok());
+    Some(match class? {
+        "NoopCompressor" => Compression::None,
+        "ZstdCompressor" => Compression::Zstd { level: level.unwrap_or(ZSTD_LEVEL) },
+        "DeflateCompressor" => Compression::Zstd { level: 1 },
+        _ => Compression::Lz4,
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,68 @@
+//! The kinds of things that go wrong.
+
+/// A kind of thing that goes wrong, or that an operator does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FaultKind {
+    /// A node's process ends at once and is started again; its machine may lose power with it.
+    Crash,
+    /// The power goes while the log is written.
+    TornWrite,
+    /// All nodes lose power at once.
+    Blackout,
+    /// A process does not run for a while, and then goes on.
+    Pause,
+    /// A machine is suspended for a while: its processes do not run, and its monotonic clock stops.
+    Suspend,
+    /// Nothing, or nothing in one direction, passes between some nodes for a while.
+    Partition,
+    /// Connections between two nodes break.
+    Cut,
+    /// A disk takes long to sync for a while.
+    SlowDisk,
+    /// A disk syncs nothing for seconds, and then goes on.
+    Hang,
+    /// A wall clock jumps, by hours at most.
+    WallJump,
+    /// A wall clock jumps by days.
+    DayJump,
+    /// A monotonic clock changes its rate, within what leases allow for.
+    Rate,
+    /// Another leader is wanted of a tablet.
+    Members,
+    /// Replicas are wanted on other nodes.
+    Move,
+    /// A node joins.
+    Join,
+    /// A node is drained and removed.
+    Retire,
+    /// A machine is lost for ever, and replaced.
+    Lose,
+    /// A node is put into another zone, or is to lead nothing for a while.
+    Operate,
+    /// A node is stopped in an orderly way and started again.
+    Stop,
+}
+
+/// Kinds that are in no seed unless they are asked for: the faults that they show are not mended yet.
+pub const FURTHER_KINDS: [(&str, FaultKind); 2] = [("suspend", FaultKind::Suspend), ("day-jump", FaultKind::DayJump)];
+
+/// The kinds of the usual mix.
+pub const KINDS: [FaultKind; 17] = [
+    FaultKind::Crash,
+    FaultKind::TornWrite,
+    FaultKind::Blackout,
+    FaultKind::Pause,
+    FaultKind::Partition,
+    FaultKind::Cut,
+    FaultKind::SlowDisk,
+    FaultKind::Hang,
+    FaultKind::WallJump,
+    FaultKind::Rate,
+    FaultKind::Members,
+    FaultKind::Move,
+    FaultKind::Join,
+    FaultKind::Retire,
+    FaultKind::Lose,
+    FaultKind::Operate,
+    FaultKind::Stop,
+];

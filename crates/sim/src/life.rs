@@ -1,0 +1,436 @@
+//! A node's process: its core, its clocks and its share of the network, and its part of the control plane.
+
+use crate::clock::NodeClock;
+use crate::copy::{CatalogCopy, Changed};
+use crate::core_thread::{CoreThread, WaitingPlace};
+use crate::dice::Dice;
+use crate::engine::{SimEngine, SimLog};
+use crate::program::Programs;
+use crate::rows::{Said, SameAnswers};
+use crate::setting::{Quirks, Setting};
+use diorite_base::mutation::Evaluator;
+use diorite_base::write::{Completion, WriteSink};
+use diorite_base::{Clock, NodeId, TabletId};
+use diorite_cluster::catalog::{Catalog, Split};
+use diorite_control::follower::{self, Follower};
+use diorite_control::membership::{Admission, Readiness, Ready, Refusal};
+use diorite_control::merging::Merging as MergePolicy;
+use diorite_control::peers::{Announced, Peers};
+use diorite_control::replicas::{CATALOG_TABLET, Members as Wanted, Replicas, SplitEntry};
+use diorite_control::splitting::Splitting;
+use diorite_control::steering::Steering;
+use diorite_raft::SupportChange;
+use diorite_replica::{
+    CLOSED, Context, CopyRequests, Core, Input, LEAVING, Leadership, Liveness, LogRead, Members, Merging, Opening,
+    PeerListener, Replica, SplitListener, SplitMark, TabletHandle, envelopes,
+};
+use diorite_rpc::{Lane, Transport};
+use diorite_storage::{MemoryLog, MemoryReader, MemoryTablet};
+use parking_lot::Mutex;
+use std::cell::RefMut;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+/// Incarnations are drawn below this: epochs count up from them.
+const INCARNATIONS: u64 = 1 << 40;
+
+/// Outcomes of writes that wait to be sent to clients.
+#[derive(Default)]
+struct Sink(Mutex<Vec<Completion>>);
+
+impl WriteSink for Sink {
+    fn complete(&self, done: &mut Vec<Completion>) {
+        self.0.lock().append(done);
+    }
+}
+
+/// Members that need a copy of a tablet's data.
+#[derive(Default)]
+struct Lacking(Mutex<BTreeSet<(TabletId, NodeId)>>);
+
+impl CopyRequests for Lacking {
+    fn lacks(&self, tablet: TabletId, member: NodeId, _: &[NodeId]) {
+        self.0.lock().insert((tablet, member));
+    }
+}
+
+/// Replicas that have been split, with whether they led.
+#[derive(Default)]
+struct WereSplit(Mutex<Vec<(SplitMark, bool)>>);
+
+impl SplitListener for WereSplit {
+    fn split(&self, mark: &SplitMark, leads: bool) {
+        self.0.lock().push((mark.clone(), leads));
+    }
+}
+
+/// What heartbeats have said of another node.
+#[derive(Clone, Copy, Debug)]
+pub enum PeerChange {
+    /// They arrive, or no longer.
+    Live(bool),
+    /// It announces this.
+    Announced(Announced),
+}
+
+#[derive(Default)]
+struct PeerChanges(Mutex<Vec<(NodeId, PeerChange)>>);
+
+impl PeerListener for PeerChanges {
+    fn changed(&self, node: NodeId, is_up: bool) {
+        self.0.lock().push((node, PeerChange::Live(is_up)));
+    }
+
+    fn announced(&self, node: NodeId, number: u64) {
+        let announced = match number {
+            0 => Announced::Nothing,
+            LEAVING => Announced::Leaving,
+            version => Announced::Serves(version),
+        };
+        self.0.lock().push((node, PeerChange::Announced(announced)));
+    }
+}
+
+/// Members that are wanted, as the core has them.
+pub fn members(Wanted { voters, learners }: Wanted) -> Members {
+    Members { voters, learners }
+}
+
+/// A node's part of the control plane.
+pub struct Control {
+    /// Follows the catalog.
+    pub follower: Follower,
+    /// Splits tablets.
+    pub splitting: Splitting,
+    /// Merges tablets.
+    pub merging: MergePolicy,
+    /// Balances, while the node leads the catalog.
+    pub steering: Steering,
+    /// What it knows of the others.
+    pub peers: Peers,
+    /// Whether others have let it in.
+    pub admission: Admission<Refusal>,
+    /// Until it is ready.
+    pub readiness: Option<Readiness>,
+}
+
+/// A node's process.
+pub struct Life {
+    /// Counts the lives of the node.
+    pub number: u64,
+    /// Its clocks.
+    pub clock: Arc<NodeClock>,
+    /// Its replicas, as other threads see them.
+    pub handles: BTreeMap<TabletId, Arc<TabletHandle<MemoryTablet>>>,
+    /// Its core, on its thread.
+    pub thread: CoreThread,
+    /// What waits for the core's next turn.
+    pub input: Input,
+    /// Its log.
+    pub log: Arc<SimLog>,
+    /// Whether the core's next turn is scheduled.
+    pub is_woken: bool,
+    /// Whether the core's next look at what is due is scheduled.
+    pub will_tick: bool,
+    /// Whether the core is to look at what is due.
+    pub must_tick: bool,
+    /// What was written before this true time is durable.
+    pub synced_ns: u64,
+    /// The true time at which lapsed support is looked for next.
+    pub expires_ns: Option<u64>,
+    /// Its copy of the catalog.
+    pub copy: CatalogCopy,
+    /// Whether that has changed.
+    pub copy_changed: Changed,
+    /// Its part of the control plane.
+    pub control: Control,
+    /// Whether it has opened its tablets and follows the catalog.
+    pub has_started: bool,
+    /// Whether the next action on the way to the newest snapshot is scheduled.
+    pub follows: bool,
+    /// How it became ready to serve clients, if it is.
+    pub ready: Option<Ready>,
+    /// The greatest version that a client had been told of when it started.
+    pub told_before: u64,
+    /// Tablets whose child tablets have been prepared.
+    pub prepared: BTreeSet<TabletId>,
+    /// Tablets whose child tablets are being prepared.
+    pub preparing: BTreeSet<TabletId>,
+    /// Tablets whose child tablets are to be prepared, as was noticed since this was taken.
+    to_prepare: Mutex<BTreeSet<TabletId>>,
+    /// What is to be read from the log.
+    reads: VecDeque<LogRead<MemoryReader>>,
+    context: Arc<Context>,
+    /// If tablets hold real rows: what their programs have answered.
+    said: Option<Arc<Said>>,
+    sink: Arc<Sink>,
+    lacking: Arc<Lacking>,
+    were_split: Arc<WereSplit>,
+    peer_changes: Arc<PeerChanges>,
+}
+
+impl Life {
+    /// A process that starts now, without a replica.
+    pub fn new(id: NodeId, number: u64, quirks: Quirks, disk: MemoryLog, setting: &Setting, dice: &mut Dice) -> Self {
+        let (time, port) = (setting.time.clone(), setting.network.port(id));
+        let Quirks { rate_error_ppm, wall_error_us, sync_us } = quirks;
+        let local_ns = dice.milliseconds(0, 10_000);
+        let clock = Arc::new(NodeClock::new(time.clone(), local_ns, rate_error_ppm, wall_error_us));
+        let disk_dice = Dice::new(dice.bits(), id.0);
+        let place: Arc<WaitingPlace> = Arc::default();
+        let ways = (Arc::clone(&port), Arc::clone(&place));
+        let log = Arc::new(SimLog::new(disk, time, disk_dice, ways, sync_us));
+        let own_clock = Arc::clone(&clock) as Arc<dyn Clock>;
+        let incarnation = dice.range(1, INCARNATIONS);
+        let context = Context::new(id, incarnation, setting.durability, own_clock, port as Arc<dyn Transport>);
+        let context = Arc::new(context.plant(setting.planted));
+        let core = Core::new(Arc::clone(&context), vec![Arc::clone(&log)]);
+        let copy_changed = Changed::default();
+        let control = Control {
+            follower: Follower::new(id, setting.control),
+            splitting: Splitting::new(id),
+            merging: MergePolicy::new(id),
+            steering: Steering::new(setting.timing),
+            peers: Peers::default(),
+            admission: Admission::default(),
+            readiness: None,
+        };
+        let life = Self {
+            number,
+            clock,
+            handles: BTreeMap::new(),
+            thread: CoreThread::new(core, place),
+            input: Input::default(),
+            log,
+            is_woken: false,
+            will_tick: false,
+            must_tick: false,
+            synced_ns: setting.time.now_ns(),
+            expires_ns: None,
+            copy: CatalogCopy::new(&copy_changed),
+            copy_changed,
+            control,
+            has_started: false,
+            follows: false,
+            ready: None,
+            told_before: 0,
+            prepared: BTreeSet::new(),
+            preparing: BTreeSet::new(),
+            to_prepare: Mutex::default(),
+            reads: VecDeque::new(),
+            context,
+            said: setting.said.clone(),
+            sink: Arc::default(),
+            lacking: Arc::default(),
+            were_split: Arc::default(),
+            peer_changes: Arc::default(),
+        };
+        life.context.set_copies(Arc::clone(&life.lacking) as Arc<dyn CopyRequests>);
+        life.context.set_splits(Arc::clone(&life.were_split) as Arc<dyn SplitListener>);
+        life.liveness().set_listener(Arc::clone(&life.peer_changes) as Arc<dyn PeerListener>);
+        life
+    }
+
+    /// The core, which must not be waiting for its disk.
+    pub fn core(&self) -> RefMut<'_, Core<SimEngine>> {
+        self.thread.core()
+    }
+
+    /// Its side of the heartbeats.
+    pub fn liveness(&self) -> &Arc<Liveness> {
+        self.context.liveness()
+    }
+
+    /// The newest snapshot of the catalog that it knows.
+    pub fn newest(&self) -> Arc<Catalog> {
+        Arc::clone(follower::newest(&self.copy.current(), self.control.follower.served()))
+    }
+
+    /// The snapshot that it serves.
+    pub fn served(&self) -> &Arc<Catalog> {
+        self.control.follower.served()
+    }
+
+    /// Whether it serves clients.
+    pub fn is_ready(&self) -> bool {
+        self.ready.is_some()
+    }
+
+    /// Whether it leads a tablet, as far as it knows.
+    pub fn leads(&self, tablet: TabletId) -> bool {
+        self.handles.get(&tablet).is_some_and(|handle| handle.leadership() == Leadership::Here)
+    }
+
+    /// Lets the control plane decide something, on what it has to know of this node's replicas. The core must not be waiting.
+    pub fn decide<T>(&mut self, node: NodeId, decide: impl FnOnce(&mut Control, &Local<'_>) -> T) -> T {
+        let local = Local {
+            node,
+            handles: &self.handles,
+            thread: &self.thread,
+            liveness: self.context.liveness(),
+            prepared: &self.prepared,
+            to_prepare: &self.to_prepare,
+        };
+        decide(&mut self.control, &local)
+    }
+
+    /// Opens a replica.
+    pub fn open(&mut self, tablet: TabletId, members: Members, data: &Arc<MemoryTablet>) {
+        let evaluator: Arc<dyn Evaluator> = match &self.said {
+            _ if tablet == CATALOG_TABLET => self.copy.evaluator(),
+            Some(said) => Arc::new(Merging(SameAnswers::new(tablet, Arc::clone(said)))),
+            None => Arc::new(Merging(Programs)),
+        };
+        let opening = Opening { tablet, members, evaluator };
+        let replica = Replica::recover(&self.context, opening, Arc::clone(data), &*self.log, (0, 0));
+        let replica = match replica {
+            Ok(replica) => replica,
+            // The power went while it was opened.
+            Err(_) if self.log.has_failed() => return,
+            Err(error) => panic!("{tablet} cannot be recovered: {error}"),
+        };
+        self.handles.insert(tablet, Arc::clone(replica.handle()));
+        // Fails only if the log does, which is seen there.
+        let opened = self.core().open(replica);
+        assert!(opened.is_ok() || self.log.has_failed(), "{tablet} cannot be opened: {opened:?}");
+    }
+
+    /// Takes what the core wants to have read from the log; returns how many such reads that is.
+    pub fn take_reads(&mut self) -> usize {
+        let reads = self.core().take_reads();
+        let count = reads.len();
+        self.reads.extend(reads);
+        count
+    }
+
+    /// Carries out the first of them, as the log is now; the answer is for the core's next turn.
+    pub fn read_log(&mut self) {
+        let answer = self.reads.pop_front().map(LogRead::carry_out);
+        self.input.answers.extend(answer);
+    }
+
+    /// Takes a frame of heartbeats or of replicas; returns whether the core has something to do with it.
+    pub fn receive(&mut self, from: NodeId, lane: Lane, frame: &[u8]) -> bool {
+        match lane {
+            Lane::Control => {
+                let changes = self.liveness().receive(from, frame);
+                self.change(changes)
+            }
+            Lane::Raft => {
+                let envelopes = envelopes(frame).unwrap_or_else(|_| panic!("a frame of {from} is malformed"));
+                self.input.envelopes.extend(envelopes.into_iter().map(|(group, envelope)| (from, group, envelope)));
+                true
+            }
+            Lane::Requests | Lane::Bulk | Lane::Operations => false,
+        }
+    }
+
+    /// Sends heartbeats; returns whether the core has something to do with what was noticed.
+    pub fn beat(&mut self) -> bool {
+        let changes = self.liveness().beat();
+        self.change(changes)
+    }
+
+    /// Withdraws support that has lapsed; returns whether the core has something to do with it.
+    pub fn expire(&mut self) -> bool {
+        let changes = self.liveness().expire();
+        self.change(changes)
+    }
+
+    /// The true time at which support lapses next, if no heartbeat arrives until then.
+    pub fn next_lapse_ns(&self) -> Option<u64> {
+        self.liveness().next_lapse_ns().map(|local_ns| self.clock.true_ns(local_ns))
+    }
+
+    fn change(&mut self, changes: Vec<SupportChange>) -> bool {
+        let is_concerned = !changes.is_empty();
+        self.input.changes.extend(changes);
+        is_concerned
+    }
+
+    /// Submits a write.
+    pub fn submit(&mut self, tablet: TabletId, mutation: diorite_base::mutation::Mutation, token: u64) {
+        let sink = Arc::clone(&self.sink) as Arc<dyn WriteSink>;
+        let proposal = diorite_replica::Proposal::new(tablet, mutation, sink, token);
+        self.input.proposals.push(proposal.expect("what is written here is within the limits"));
+    }
+
+    /// Members that need a copy of the data of a tablet, as was noticed since the last call.
+    pub fn take_lacking(&self) -> BTreeSet<(TabletId, NodeId)> {
+        std::mem::take(&mut self.lacking.0.lock())
+    }
+
+    /// Replicas that have been split since the last call, with whether they led.
+    pub fn take_split(&self) -> Vec<(SplitMark, bool)> {
+        std::mem::take(&mut self.were_split.0.lock())
+    }
+
+    /// What heartbeats have said since the last call.
+    pub fn take_peer_changes(&self) -> Vec<(NodeId, PeerChange)> {
+        std::mem::take(&mut self.peer_changes.0.lock())
+    }
+
+    /// Tablets whose child tablets are to be prepared, and are not yet.
+    pub fn take_to_prepare(&mut self) -> Vec<TabletId> {
+        let asked = std::mem::take(&mut *self.to_prepare.lock());
+        asked.into_iter().filter(|tablet| self.preparing.insert(*tablet)).collect()
+    }
+
+    /// Outcomes of writes since the last call.
+    pub fn take_outcomes(&self) -> Vec<Completion> {
+        std::mem::take(&mut self.sink.0.lock())
+    }
+}
+
+/// What a node's control plane has to know of its replicas.
+pub struct Local<'a> {
+    node: NodeId,
+    handles: &'a BTreeMap<TabletId, Arc<TabletHandle<MemoryTablet>>>,
+    thread: &'a CoreThread,
+    liveness: &'a Arc<Liveness>,
+    prepared: &'a BTreeSet<TabletId>,
+    to_prepare: &'a Mutex<BTreeSet<TabletId>>,
+}
+
+impl Replicas for Local<'_> {
+    fn is_open(&self, tablet: TabletId) -> bool {
+        self.handles.contains_key(&tablet)
+    }
+
+    fn leads(&self, tablet: TabletId) -> bool {
+        self.handles.get(&tablet).is_some_and(|handle| handle.leadership() == Leadership::Here)
+    }
+
+    fn is_sealed(&self, tablet: TabletId) -> bool {
+        self.handles.get(&tablet).is_some_and(|handle| handle.flags() & CLOSED != 0)
+    }
+
+    fn split_entry(&self, tablet: TabletId) -> Option<SplitEntry> {
+        let mark = self.handles.get(&tablet)?.split()?;
+        Some(SplitEntry { index: mark.index, term: mark.term })
+    }
+
+    fn have_prepared(&self, tablet: TabletId, _: &Split) -> bool {
+        let is_prepared = self.prepared.contains(&tablet);
+        if !is_prepared {
+            self.to_prepare.lock().insert(tablet);
+        }
+        is_prepared
+    }
+
+    fn prepared_elsewhere(&self, tablet: TabletId) -> BTreeSet<NodeId> {
+        self.handles.get(&tablet).map(|handle| handle.prepared_elsewhere()).unwrap_or_default()
+    }
+
+    fn matched(&self, tablet: TabletId) -> Option<Vec<(NodeId, u64)>> {
+        self.thread.core().describe(tablet).map(|state| state.matched)
+    }
+
+    fn voters_in_place(&self, tablet: TabletId) -> Option<Vec<NodeId>> {
+        self.handles.get(&tablet)?.committed_voters()
+    }
+
+    fn is_up(&self, node: NodeId) -> bool {
+        node == self.node || self.liveness.is_up(node)
+    }
+}

@@ -1,0 +1,56 @@
+//! What all nodes of a cluster are made with, what is known of all of it, and what tells nodes apart.
+
+use crate::clock::TrueTime;
+use crate::network::Network;
+use crate::ranges::Ranges;
+use crate::rows::Said;
+use diorite_base::NodeId;
+use diorite_cluster::catalog::Catalog;
+use diorite_control::planted::Planted as ControlPlanted;
+use diorite_control::steering::Timing;
+use diorite_replica::{Durability, Planted};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+/// What is wrong with a node's clocks and disk.
+#[derive(Clone, Copy, Debug)]
+pub struct Quirks {
+    /// The monotonic clock goes too fast by so many parts per million.
+    pub rate_error_ppm: i64,
+    /// The wall clock is off, microseconds.
+    pub wall_error_us: i64,
+    /// The longest usual sync, microseconds.
+    pub sync_us: u64,
+}
+
+/// What all nodes of a cluster are made with, and what is known of all of it.
+pub struct Setting {
+    /// The newest snapshot of the catalog that some node has applied.
+    pub newest: Arc<Catalog>,
+    /// The keys of tablets.
+    pub ranges: Ranges,
+    /// Bugs to be planted in replicas.
+    pub planted: Planted,
+    /// Bugs to be planted in the control plane.
+    pub control: ControlPlanted,
+    /// If tablets hold real rows: what their programs have answered.
+    pub said: Option<Arc<Said>>,
+    /// When what is acknowledged is durable.
+    pub durability: Durability,
+    /// The network.
+    pub network: Network,
+    /// True time.
+    pub time: TrueTime,
+    /// How long the balancer waits for things.
+    pub timing: Timing,
+}
+
+/// What a node was told when it joined.
+#[derive(Clone, Debug, Default)]
+pub struct Joined {
+    /// The catalog's version that says that it is a member; none: it is the first node.
+    pub version: Option<u64>,
+    /// The members.
+    pub members: BTreeMap<NodeId, SocketAddr>,
+}

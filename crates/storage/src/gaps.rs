@@ -1,0 +1,272 @@
+//! Where a tablet holds only rows that are no more: deleted or expired ones that still lie in memory and files. Scans go past them at once.
+//!
+//! A queue deletes what it hands out, and a time series expires, at one end; every read from there on would pass all that compaction has not removed yet. A scan
+//! that has passed many such rows one after another notes between which keys they lie, and the next one goes on after them.
+//!
+//! Always true: a noted range holds nothing that lives, for whoever reads at the second of the note or later and sees all that the note saw. What is gone stays so
+//! until it is written to, and every batch cuts the keys that it writes out of the notes before anybody can see it. A scan notes only what no batch has
+//! written to while it was on its way: it announces itself first, and not while a batch is being written.
+//! Left out: what is dead ([`crate::ValueSemantics::is_dead`]); remembering over a restart: the first scan finds it again.
+
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// So many dead rows one after another are worth a note.
+pub(crate) const NOTED_ROWS: u64 = 256;
+/// Notes of a tablet, and scans that may make one at a time, at most.
+const MOST: usize = 64;
+
+/// A range that is noted, from its first key, which is the note's name, to before `end`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Gap {
+    end: Vec<u8>,
+    /// Whoever sees this state of the tablet or a later one may go by the note.
+    sequence: u64,
+    /// At this second all of it was dead.
+    as_of_s: u32,
+}
+
+/// A scan that may note something.
+#[derive(Debug)]
+struct Announced {
+    id: u64,
+    start: Vec<u8>,
+    /// The first key from `start` on that was written to meanwhile.
+    until: Option<Vec<u8>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    gaps: BTreeMap<Vec<u8>, Gap>,
+    announced: Vec<Announced>,
+    next_id: u64,
+}
+
+impl State {
+    /// A key is about to be written to.
+    fn cut(&mut self, key: &[u8]) {
+        for announced in self.announced.iter_mut().filter(|announced| announced.start.as_slice() <= key) {
+            if announced.until.as_deref().is_none_or(|until| key < until) {
+                announced.until = Some(key.to_vec());
+            }
+        }
+        let Some((start, gap)) = self.containing(key) else { return };
+        let (start, rest) = (start.to_vec(), gap.clone());
+        let after = [key, &[0]].concat();
+        if start == key {
+            self.gaps.remove(&start);
+        } else if let Some(before) = self.gaps.get_mut(&start) {
+            before.end = key.to_vec();
+        }
+        if after < rest.end && self.gaps.len() < MOST {
+            self.gaps.insert(after, rest);
+        }
+    }
+
+    /// Any key may be about to be written to.
+    fn forget(&mut self) {
+        self.gaps.clear();
+        self.announced.iter_mut().for_each(|announced| announced.until = Some(announced.start.clone()));
+    }
+
+    fn containing(&self, key: &[u8]) -> Option<(&[u8], &Gap)> {
+        let (start, gap) = self.gaps.range::<[u8], _>((Bound::Unbounded, Bound::Included(key))).next_back()?;
+        (key < gap.end.as_slice()).then_some((start.as_slice(), gap))
+    }
+
+    /// Adds a note; those that it meets become one with it, so that a key is in one note at most.
+    fn insert(&mut self, mut start: Vec<u8>, mut gap: Gap) {
+        let meets = |(from, noted): (&Vec<u8>, &Gap)| *from <= gap.end && noted.end >= start;
+        let met: Vec<Vec<u8>> = self.gaps.iter().filter(|it| meets(*it)).map(|(from, _)| from.clone()).collect();
+        for from in met {
+            let Some(noted) = self.gaps.remove(&from) else { continue };
+            start = start.min(from);
+            let (sequence, as_of_s) = (gap.sequence.max(noted.sequence), gap.as_of_s.max(noted.as_of_s));
+            gap = Gap { end: gap.end.max(noted.end), sequence, as_of_s };
+        }
+        if self.gaps.len() == MOST {
+            self.gaps.pop_first();
+        }
+        self.gaps.insert(start, gap);
+    }
+}
+
+/// The notes of one tablet.
+#[derive(Debug, Default)]
+pub(crate) struct Gaps {
+    /// There are notes, or scans that may make some.
+    any: AtomicBool,
+    /// A batch is being written.
+    is_writing: AtomicBool,
+    state: Mutex<State>,
+}
+
+/// A scan that was announced.
+#[derive(Debug)]
+pub(crate) struct Announcement<'g> {
+    gaps: &'g Gaps,
+    id: u64,
+}
+
+impl Gaps {
+    /// A batch is about to be written: `keys` calls what it is given with each of its keys; `None`: they cannot be told. Until [`Self::written`].
+    pub(crate) fn writing(&self, keys: Option<impl FnOnce(&mut dyn FnMut(&[u8]))>) {
+        // In one order for all with `announce`, which does the two the other way round: one of them sees the other.
+        self.is_writing.store(true, Ordering::SeqCst);
+        if self.any.load(Ordering::SeqCst) {
+            let mut state = self.state.lock();
+            match keys {
+                Some(keys) => keys(&mut |key| state.cut(key)),
+                None => state.forget(),
+            }
+            self.any.store(!(state.gaps.is_empty() && state.announced.is_empty()), Ordering::SeqCst);
+        }
+    }
+
+    /// The batch has been written.
+    pub(crate) fn written(&self) {
+        self.is_writing.store(false, Ordering::SeqCst);
+    }
+
+    /// A scan from `start` on is about to begin that may note something; `None`: it may not.
+    pub(crate) fn announce(&self, start: &[u8]) -> Option<Announcement<'_>> {
+        let mut state = self.state.lock();
+        if state.announced.len() == MOST {
+            return None;
+        }
+        let id = state.next_id;
+        state.next_id += 1;
+        state.announced.push(Announced { id, start: start.to_vec(), until: None });
+        self.any.store(true, Ordering::SeqCst);
+        let announcement = Announcement { gaps: self, id };
+        if self.is_writing.load(Ordering::SeqCst) {
+            drop(state);
+            // What is being written may be seen by the scan or not, and was not cut out.
+            drop(announcement);
+            return None;
+        }
+        Some(announcement)
+    }
+
+    /// Where the noted range with this key in it begins and ends, for a reader of this state at this second.
+    pub(crate) fn around(&self, key: &[u8], sequence: u64, now_s: u32) -> Option<(Vec<u8>, Vec<u8>)> {
+        if !self.any.load(Ordering::Acquire) {
+            return None;
+        }
+        let state = self.state.lock();
+        let (start, gap) = state.containing(key)?;
+        (gap.sequence <= sequence && gap.as_of_s <= now_s).then(|| (start.to_vec(), gap.end.clone()))
+    }
+
+    #[cfg(test)]
+    fn noted(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
+        self.state.lock().gaps.iter().map(|(start, gap)| (start.clone(), gap.end.clone())).collect()
+    }
+}
+
+impl Announcement<'_> {
+    /// Notes that the scan met only dead rows from `start` to before `end`, at this second, in a state that is no newer than `sequence`.
+    pub(crate) fn note(&self, start: &[u8], end: &[u8], sequence: u64, as_of_s: u32) {
+        let mut state = self.gaps.state.lock();
+        let Some(announced) = state.announced.iter().find(|announced| announced.id == self.id) else { return };
+        let until = announced.until.as_deref().map_or(end, |until| until.min(end)).to_vec();
+        if start < until.as_slice() {
+            state.insert(start.to_vec(), Gap { end: until, sequence, as_of_s });
+        }
+    }
+}
+
+impl Drop for Announcement<'_> {
+    fn drop(&mut self) {
+        let mut state = self.gaps.state.lock();
+        state.announced.retain(|announced| announced.id != self.id);
+        let is_any = !(state.gaps.is_empty() && state.announced.is_empty());
+        self.gaps.any.store(is_any, Ordering::SeqCst);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(gaps: &Gaps, keys: &[&[u8]]) {
+        gaps.writing(Some(|cut: &mut dyn FnMut(&[u8])| keys.iter().for_each(|key| cut(key))));
+        gaps.written();
+    }
+
+    fn note(gaps: &Gaps, start: &[u8], end: &[u8]) {
+        gaps.announce(start).expect("nothing is written").note(start, end, 5, 100);
+    }
+
+    #[test]
+    fn a_note_is_for_those_who_see_as_much_and_not_earlier() {
+        let gaps = Gaps::default();
+        note(&gaps, b"b", b"m");
+        assert_eq!(gaps.around(b"c", 5, 100), Some((b"b".to_vec(), b"m".to_vec())));
+        assert_eq!(gaps.around(b"c", 4, 100), None);
+        assert_eq!(gaps.around(b"c", 5, 99), None);
+        assert_eq!(gaps.around(b"a", 9, 200), None);
+        assert_eq!(gaps.around(b"m", 9, 200), None);
+    }
+
+    #[test]
+    fn what_is_written_is_cut_out() {
+        let gaps = Gaps::default();
+        note(&gaps, b"b", b"m");
+        write(&gaps, &[b"f", b"z"]);
+        assert_eq!(gaps.noted(), [(b"b".to_vec(), b"f".to_vec()), (b"f\0".to_vec(), b"m".to_vec())]);
+        write(&gaps, &[b"b"]);
+        assert_eq!(gaps.noted()[0], (b"b\0".to_vec(), b"f".to_vec()));
+        assert_eq!(gaps.around(b"b", 9, 200), None);
+        write(&gaps, &[b"m"]);
+        assert_eq!(gaps.noted().len(), 2, "the end is not in it");
+    }
+
+    #[test]
+    fn a_scan_notes_nothing_that_was_written_meanwhile() {
+        let gaps = Gaps::default();
+        let scan = gaps.announce(b"b").expect("nothing is written");
+        write(&gaps, &[b"a", b"k", b"g"]);
+        scan.note(b"b", b"m", 5, 100);
+        assert_eq!(gaps.noted(), [(b"b".to_vec(), b"g".to_vec())]);
+        scan.note(b"h", b"m", 5, 100);
+        drop(scan);
+        assert_eq!(gaps.noted().len(), 1, "beyond what was written it does not know");
+    }
+
+    #[test]
+    fn a_batch_that_does_not_tell_its_keys_ends_all_notes() {
+        let gaps = Gaps::default();
+        note(&gaps, b"b", b"m");
+        let scan = gaps.announce(b"n").expect("nothing is written");
+        gaps.writing(None::<fn(&mut dyn FnMut(&[u8]))>);
+        gaps.written();
+        scan.note(b"n", b"z", 5, 100);
+        assert!(gaps.noted().is_empty());
+    }
+
+    #[test]
+    fn nothing_is_announced_while_a_batch_is_written() {
+        let gaps = Gaps::default();
+        gaps.writing(Some(|_: &mut dyn FnMut(&[u8])| {}));
+        assert!(gaps.announce(b"a").is_none());
+        gaps.written();
+        assert!(gaps.announce(b"a").is_some());
+        assert!(!gaps.any.load(Ordering::SeqCst), "nobody is there any more");
+    }
+
+    #[test]
+    fn notes_that_touch_become_one_and_are_bounded() {
+        let gaps = Gaps::default();
+        note(&gaps, b"b", b"d");
+        note(&gaps, b"d", b"f");
+        note(&gaps, b"c", b"e");
+        assert_eq!(gaps.noted(), [(b"b".to_vec(), b"f".to_vec())]);
+        for at in 0..200u8 {
+            note(&gaps, &[b'h', at, 0], &[b'h', at, 1]);
+        }
+        assert!(gaps.noted().len() <= MOST);
+    }
+}

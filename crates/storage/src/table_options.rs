@@ -1,0 +1,198 @@
+//! What the options of a table say about its files, and the RocksDB options made of it.
+//!
+//! Always true: all of it is about files that are written from now on; every file says itself how it is read. What is said here changes how data is
+//! stored and what reading it costs, never what is read.
+
+use crate::options::StorageOptions;
+use rust_rocksdb::{
+    BlockBasedIndexType, BlockBasedOptions, Cache, DBCompactionStyle, DBCompressionType, DataBlockIndexType, Options,
+    UniversalCompactOptions,
+};
+
+/// Levels of a tablet; universal compaction uses the upper ones as slots for sorted runs.
+pub(crate) const LEVELS: i32 = 7;
+
+/// So many sorted runs wait for a compaction.
+const RUNS: i32 = 6;
+
+/// With so many of them writes slow down; with twice as many they stop.
+pub(crate) const SLOWDOWN_RUNS: i32 = 4 * RUNS;
+
+/// Partitions of index and filter, before compression.
+const PARTITION_BYTES: usize = 16 << 10;
+
+/// How files are merged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum CompactionStyle {
+    /// Runs of similar size together: the least writing.
+    #[default]
+    SizeTiered,
+    /// Levels, each ten times the one above: the least space, for data that is overwritten much.
+    Leveled,
+    /// One file for each window of time once the window is over; files that have expired as a whole are not merged with others.
+    TimeWindow {
+        /// The length of a window, seconds.
+        window_s: u32,
+    },
+}
+
+impl CompactionStyle {
+    /// Whether a file holds all that was written between two moments, so that its newest state is about all of it.
+    pub(crate) fn merges_whole_runs(self) -> bool {
+        self != Self::Leveled
+    }
+}
+
+/// Which files have filters.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub enum Filters {
+    /// All but those of the last level, which hold most of the data: a read of a key that exists goes there anyway.
+    #[default]
+    UpperRuns,
+    /// All: a read of an absent key costs no read of the disk but with this chance.
+    Everywhere {
+        /// The chance of a false positive, above 0 and below 1.
+        fp_chance: f64,
+    },
+}
+
+/// How blocks are compressed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Compression {
+    /// Not at all.
+    None,
+    /// LZ4.
+    #[default]
+    Lz4,
+    /// Zstandard.
+    Zstd {
+        /// From 1, the fastest, to 22.
+        level: i32,
+    },
+}
+
+/// How the files of a tablet are written.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct TableOptions {
+    /// How files are merged.
+    pub compaction: CompactionStyle,
+    /// Which files have filters.
+    pub filters: Filters,
+    /// How blocks are compressed.
+    pub compression: Compression,
+    /// How those of the last level are, if that is another way.
+    pub last_level_compression: Option<Compression>,
+    /// Bytes of a block before compression, if not those of [`StorageOptions`].
+    pub block_bytes: Option<usize>,
+}
+
+impl From<CompactionStyle> for TableOptions {
+    fn from(compaction: CompactionStyle) -> Self {
+        Self { compaction, ..Self::default() }
+    }
+}
+
+impl TableOptions {
+    /// Puts them into the options of a tablet.
+    pub(crate) fn apply(&self, shared: &StorageOptions, cache: &Cache, options: &mut Options) {
+        match self.compaction {
+            CompactionStyle::SizeTiered => {}
+            CompactionStyle::Leveled => {
+                options.set_compaction_style(DBCompactionStyle::Level);
+                options.set_level_compaction_dynamic_level_bytes(true);
+            }
+            // `crate::windows` chooses what is merged.
+            CompactionStyle::TimeWindow { .. } => {
+                options.set_disable_auto_compactions(true);
+                // Each window is a file for as long as it lives.
+                options.set_level_zero_slowdown_writes_trigger(WINDOW_FILES);
+                options.set_level_zero_stop_writes_trigger(2 * WINDOW_FILES);
+            }
+        }
+        options.set_optimize_filters_for_hits(self.filters == Filters::UpperRuns);
+        let (kind, level) = self.compression.kind_and_level();
+        options.set_compression_type(kind);
+        options.set_compression_options(WINDOW_BITS, level, 0, 0);
+        if let Some(last) = self.last_level_compression {
+            let (kind, level) = last.kind_and_level();
+            options.set_bottommost_compression_type(kind);
+            options.set_bottommost_compression_options(WINDOW_BITS, level, 0, 0, true);
+        }
+        options.set_block_based_table_factory(&self.blocks(shared, cache));
+    }
+
+    fn blocks(&self, shared: &StorageOptions, cache: &Cache) -> BlockBasedOptions {
+        let mut table = BlockBasedOptions::default();
+        table.set_block_cache(cache);
+        table.set_block_size(self.block_bytes.unwrap_or(shared.block_bytes));
+        match self.filters {
+            Filters::UpperRuns if shared.has_ribbon_filters => table.set_ribbon_filter(shared.bloom_bits),
+            Filters::UpperRuns => table.set_bloom_filter(shared.bloom_bits, false),
+            Filters::Everywhere { fp_chance } => table.set_ribbon_filter(bits_for(fp_chance)),
+        }
+        table.set_whole_key_filtering(true);
+        table.set_optimize_filters_for_memory(true);
+        // Filters and indexes are paged like data, their top level stays in memory: a read of a cold key costs one data block.
+        table.set_index_type(BlockBasedIndexType::TwoLevelIndexSearch);
+        table.set_index_block_restart_interval(shared.index_restart_interval);
+        table.set_partition_filters(true);
+        table.set_decouple_partitioned_filters(true);
+        table.set_metadata_block_size(PARTITION_BYTES);
+        table.set_cache_index_and_filter_blocks(true);
+        table.set_cache_index_and_filter_blocks_with_high_priority(true);
+        table.set_pin_top_level_index_and_filter(true);
+        table.set_pin_l0_filter_and_index_blocks_in_cache(shared.pins_upper_runs);
+        table.set_data_block_index_type(DataBlockIndexType::BinaryAndHash);
+        table.set_data_block_hash_ratio(0.75);
+        table.set_format_version(6);
+        table
+    }
+}
+
+/// Files of a tablet with windows at which writes slow down.
+const WINDOW_FILES: i32 = 400;
+
+/// RocksDB's default: no zlib header.
+const WINDOW_BITS: i32 = -14;
+
+impl Compression {
+    fn kind_and_level(self) -> (DBCompressionType, i32) {
+        match self {
+            Self::None => (DBCompressionType::None, 0),
+            Self::Lz4 => (DBCompressionType::Lz4, 1),
+            Self::Zstd { level } => (DBCompressionType::Zstd, level),
+        }
+    }
+}
+
+/// Bits of a key in a filter with this chance of a false positive: those of an ideal Bloom filter, and a little for being in one cache line.
+fn bits_for(fp_chance: f64) -> f64 {
+    let ideal = -fp_chance.clamp(1e-5, 0.9).ln() / std::f64::consts::LN_2.powi(2);
+    (ideal * 1.05).clamp(1.0, 24.0)
+}
+
+/// What all tablets have in common: runs that are merged with those of similar size.
+pub(crate) fn runs(base: &mut Options, options: &StorageOptions) {
+    base.set_compaction_style(DBCompactionStyle::Universal);
+    base.set_num_levels(LEVELS);
+    let mut universal = UniversalCompactOptions::default();
+    universal.set_size_ratio(20);
+    universal.set_min_merge_width(4);
+    universal.set_max_size_amplification_percent(options.space_amplification_percent);
+    base.set_universal_compaction_options(&universal);
+    base.set_level_zero_file_num_compaction_trigger(RUNS);
+    base.set_level_zero_slowdown_writes_trigger(SLOWDOWN_RUNS);
+    base.set_level_zero_stop_writes_trigger(2 * SLOWDOWN_RUNS);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lower_chance_takes_more_bits() {
+        let bits = [0.5, 0.1, 0.01, 0.001, 0.0001].map(bits_for);
+        assert!(bits.is_sorted_by(|a, b| a < b), "{bits:?}");
+        assert!((9.0..11.0).contains(&bits_for(0.01)), "{}", bits_for(0.01));
+    }
+}

@@ -1,0 +1,411 @@
+//! What the options of a table do to real files, and scans past rows that are no more.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use super::*;
+use crate::windows::{path_of, set_written_s};
+use diorite_base::Horizon;
+use diorite_base::random::{Random, SplitMix64};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// A value lives until the second in its first four bytes; 0: it is deleted; the greatest: for ever. A deletion may go once the horizon is past second 1.
+struct Until;
+
+/// How long values live here that expire.
+const TTL_S: u32 = 100;
+
+fn until(value: &[u8]) -> u32 {
+    u32::from_le_bytes(value[..4].try_into().unwrap())
+}
+
+impl ValueSemantics for Until {
+    fn fold<'a>(&self, _: Option<&'a [u8]>, operands: &mut dyn Iterator<Item = &'a [u8]>) -> Option<Vec<u8>> {
+        operands.last().map(<[u8]>::to_vec)
+    }
+
+    fn compact(&self, _: &[u8], value: &[u8], horizon: &Horizon) -> CompactionVerdict {
+        let is_gone = until(value) <= horizon.now_s && horizon.rows_s > 1;
+        if is_gone { CompactionVerdict::Remove } else { CompactionVerdict::Keep }
+    }
+
+    fn is_dead(&self, value: &[u8], now_s: u32) -> bool {
+        until(value) <= now_s
+    }
+
+    fn longest_ttl_s(&self, value: &[u8]) -> u32 {
+        if [0, u32::MAX].contains(&until(value)) { 0 } else { TTL_S }
+    }
+}
+
+fn shared(cache_bytes: usize) -> Arc<Shared> {
+    let options = StorageOptions { cache_bytes, ..StorageOptions::for_memory(256 << 20, 2) };
+    Shared::new(options, Arc::new(Until)).unwrap()
+}
+
+fn key(n: u64) -> Vec<u8> {
+    let mut key = vec![0x80];
+    key.extend_from_slice(&n.to_be_bytes());
+    key
+}
+
+fn value(until_s: u32, bytes: usize) -> Vec<u8> {
+    let mut value = until_s.to_le_bytes().to_vec();
+    value.resize(bytes, 7);
+    value
+}
+
+/// A tablet whose log goes on by a second with each batch.
+struct Written {
+    tablet: Arc<Tablet>,
+    state: AppliedState,
+}
+
+impl Written {
+    fn open(shared: &Arc<Shared>, path: &Path, options: impl Into<TableOptions>) -> Self {
+        let tablet = Arc::new(Tablet::open(shared, path, Values::Rows, options).unwrap());
+        let state = tablet.applied_state().unwrap();
+        Self { tablet, state }
+    }
+
+    fn write(&mut self, second: u32, rows: impl Iterator<Item = (u64, Vec<u8>)>) {
+        let mut batch = Batch::default();
+        rows.for_each(|(n, value)| batch.put(&key(n), &value));
+        self.state.index += 1;
+        self.state.advance(i64::from(second) * 1_000_000, None, Some(0));
+        self.tablet.apply(&mut batch, &self.state).unwrap();
+    }
+
+    fn live(&self) -> Vec<u64> {
+        live(&self.tablet, 0, false)
+    }
+}
+
+fn range(start: &[u8], reverse: bool) -> ScanRange<'_> {
+    ScanRange { start, end: AFTER_ALL_KEYS, reverse, expected_entries: 10 }
+}
+
+fn number(key: &[u8]) -> u64 {
+    u64::from_be_bytes(key[1..9].try_into().unwrap())
+}
+
+/// The keys from `start` on whose rows live for ever, as a reader of rows finds them.
+fn live(tablet: &Tablet, start: u64, reverse: bool) -> Vec<u64> {
+    let mut found = Vec::new();
+    let mut take = |key: &[u8], value: &[u8]| {
+        // Now and then a dead one is handed out.
+        if until(value) == u32::MAX {
+            found.push(number(key));
+        }
+        true
+    };
+    assert!(tablet.scan_live(&range(&key(start), reverse), &mut take).unwrap());
+    found
+}
+
+fn passed(shared: &Shared) -> u64 {
+    shared.counters().dead_rows_passed.load(Ordering::Relaxed)
+}
+
+#[test]
+fn filters_are_where_the_table_wants_them_and_absent_keys_then_cost_nothing() {
+    let absent_misses = |filters| {
+        let (home, shared) = (tempfile::tempdir().unwrap(), shared(1 << 20));
+        let options = TableOptions { filters, ..TableOptions::default() };
+        let mut written = Written::open(&shared, &home.path().join("1"), options);
+        written.write(5, (0..20_000).map(|n| (2 * n, value(u32::MAX, 200))));
+        let tablet = &written.tablet;
+        tablet.flush(true).unwrap();
+        tablet.compact();
+        tablet.measure_contents();
+        let before = shared.ticker(Ticker::BlockCacheDataMiss);
+        (0..2_000).for_each(|n| assert!(tablet.get(&key(20 * n + 1)).unwrap().is_none()));
+        let misses = shared.ticker(Ticker::BlockCacheDataMiss) - before;
+        (tablet.files().contents.unwrap().filter_bytes, misses)
+    };
+    let (bytes, misses) = absent_misses(Filters::UpperRuns);
+    assert_eq!(bytes, 0, "the last level");
+    assert!(misses > 100, "absent keys are looked for in the data: {misses}");
+    let (bytes, misses) = absent_misses(Filters::Everywhere { fp_chance: 0.01 });
+    assert!((15_000..40_000).contains(&bytes), "{bytes}");
+    assert!(misses < 60, "{misses}");
+}
+
+#[test]
+fn compression_is_as_the_table_says_and_changes_with_it() {
+    let (home, shared) = (tempfile::tempdir().unwrap(), shared(1 << 20));
+    let path = home.path().join("1");
+    let text = |n: u64| {
+        let mut value = value(u32::MAX, 4);
+        value.extend((0..40).flat_map(|at| format!("{} ", (n * 31 + at) % 97).into_bytes()));
+        value
+    };
+    let none = TableOptions { compression: Compression::None, ..TableOptions::default() };
+    let mut written = Written::open(&shared, &path, none);
+    written.write(5, (0..20_000).map(|n| (n, text(n))));
+    written.tablet.flush(true).unwrap();
+    written.tablet.compact();
+    let mut sizes = vec![written.tablet.files_bytes()];
+    let last = Some(Compression::Zstd { level: 3 });
+    for options in [
+        TableOptions::default(),
+        TableOptions { last_level_compression: last, ..none },
+        TableOptions { compression: Compression::Zstd { level: 19 }, block_bytes: Some(64 << 10), ..none },
+    ] {
+        drop(written);
+        written = Written::open(&shared, &path, options);
+        assert_eq!(written.tablet.options(), &options);
+        // There has to be something to be merged.
+        written.write(6, std::iter::once((0, text(0))));
+        written.tablet.flush(true).unwrap();
+        written.tablet.compact();
+        sizes.push(written.tablet.files_bytes());
+    }
+    assert!(sizes.is_sorted_by(|a, b| *a as f64 > *b as f64 * 1.1), "{sizes:?}");
+    assert_eq!(written.live().len(), 20_000);
+}
+
+/// Writes a file of rows of this second, as old as that.
+fn write_file(written: &mut Written, second: u32, rows: std::ops::Range<u64>, until_s: u32) {
+    written.write(second, rows.map(|n| (n, value(until_s, 100))));
+    let before: BTreeSet<String> = written.tablet.live_files().unwrap().into_iter().map(|file| file.name).collect();
+    written.tablet.flush(true).unwrap();
+    let files = written.tablet.live_files().unwrap();
+    files
+        .iter()
+        .filter(|file| !before.contains(&file.name))
+        .for_each(|file| set_written_s(&path_of(file), second.into()));
+}
+
+#[test]
+fn windows_become_files_that_are_dropped_whole_and_never_written_again() {
+    let (home, shared) = (tempfile::tempdir().unwrap(), shared(8 << 20));
+    let windows = CompactionStyle::TimeWindow { window_s: 60 };
+    let mut written = Written::open(&shared, &home.path().join("1"), windows);
+    let base = 600_000;
+    for window in 0..3 {
+        for file in 0..3 {
+            let at = base + 60 * window + 10 * file;
+            let from = u64::from(window * 3 + file) * 1_000;
+            write_file(&mut written, at, from..from + 1_000, at + TTL_S);
+        }
+    }
+    let due = |written: &Written| (0..10).for_each(|_| written.tablet.compact_due().unwrap());
+    let compacted = || shared.ticker(Ticker::CompactWriteBytes);
+    shared.set_present_s(base + 60 * 2 + 30);
+    due(&written);
+    assert_eq!(
+        written.tablet.files().files,
+        5,
+        "the two windows that are over, and three files of the one that is not"
+    );
+    // What was merged is as old as it was.
+    let ages: BTreeSet<u64> =
+        written.tablet.live_files().unwrap().iter().map(|file| crate::windows::written_s(&path_of(file))).collect();
+    assert!(ages.contains(&u64::from(base + 20)) && ages.contains(&u64::from(base + 80)), "{ages:?}");
+    shared.set_present_s(base + 60 * 3);
+    due(&written);
+    assert_eq!(written.tablet.files().files, 3);
+    let merged = compacted();
+    assert!(merged > 500_000, "each row was merged once: {merged}");
+    // The first two windows have expired; only what is flushed counts as known.
+    let now = base + 60 * 2 + TTL_S - 10;
+    shared.set_present_s(now);
+    write_file(&mut written, now, 50_000..50_010, u32::MAX);
+    due(&written);
+    assert_eq!(written.tablet.files().files, 2);
+    assert_eq!(compacted(), merged, "nothing was written to drop them");
+    assert_eq!(written.live(), (50_000..50_010).collect::<Vec<_>>());
+    // One that lives on keeps what lives of its window, and nothing else.
+    let now = now + 600;
+    shared.set_present_s(now);
+    write_file(&mut written, now, 60_000..60_001, u32::MAX);
+    due(&written);
+    assert_eq!(written.tablet.files().files, 2);
+    assert_eq!(written.live().len(), 11);
+}
+
+#[test]
+fn scans_go_past_rows_that_are_no_more_and_notice_what_comes_in_between() {
+    for in_files in [false, true] {
+        let (home, shared) = (tempfile::tempdir().unwrap(), shared(8 << 20));
+        let mut written = Written::open(&shared, &home.path().join("1"), CompactionStyle::SizeTiered);
+        shared.set_present_s(1_000);
+        written.write(900, (0..5_000).map(|n| (n, value(0, 20))));
+        written.write(900, (5_000..5_003).map(|n| (n, value(u32::MAX, 20))));
+        // Nothing is purged: the horizon is not flushed past second 1 in memory, and nothing is compacted in files.
+        if in_files {
+            written.tablet.flush(true).unwrap();
+        }
+        let expected = vec![5_000, 5_001, 5_002];
+        assert_eq!(written.live(), expected);
+        assert_eq!(passed(&shared), 5_000, "the first one has to look");
+        assert_eq!(written.live(), expected);
+        let before = passed(&shared);
+        assert_eq!((written.live(), live(&written.tablet, 4_000, false)), (expected.clone(), expected.clone()));
+        assert_eq!(live(&written.tablet, 0, true), [5_002, 5_001, 5_000]);
+        assert_eq!(passed(&shared), before, "then it is known");
+        written.write(901, [(2_500, value(u32::MAX, 20)), (6_000, value(u32::MAX, 20))].into_iter());
+        assert_eq!(written.live(), [2_500, 5_000, 5_001, 5_002, 6_000]);
+        assert_eq!(live(&written.tablet, 2_400, true), [6_000, 5_002, 5_001, 5_000, 2_500]);
+        assert_eq!(passed(&shared), before, "on both sides of it all is known still");
+    }
+}
+
+#[test]
+fn a_moment_goes_by_no_note_of_what_came_after_it() {
+    let (home, shared) = (tempfile::tempdir().unwrap(), shared(8 << 20));
+    let mut written = Written::open(&shared, &home.path().join("1"), CompactionStyle::SizeTiered);
+    shared.set_present_s(1_000);
+    written.write(900, (0..2_000).map(|n| (n, value(u32::MAX, 20))));
+    let tablet = Arc::clone(&written.tablet);
+    let moment = tablet.moment();
+    written.write(901, (0..2_000).map(|n| (n, value(0, 20))));
+    (0..3).for_each(|_| assert!(written.live().is_empty()));
+    let mut seen = 0;
+    let mut count = |_: &[u8], value: &[u8]| {
+        seen += u64::from(until(value) == u32::MAX);
+        true
+    };
+    moment.scan_live(&range(&key(0), false), &mut count).unwrap();
+    assert_eq!(seen, 2_000);
+}
+
+#[test]
+fn what_expires_is_passed_over_when_it_has_for_everybody() {
+    let (home, shared) = (tempfile::tempdir().unwrap(), shared(8 << 20));
+    let mut written = Written::open(&shared, &home.path().join("1"), CompactionStyle::SizeTiered);
+    written.write(900, (0..1_000).map(|n| (n, value(1_000, 20))));
+    let seen = || {
+        let mut seen = 0;
+        written
+            .tablet
+            .scan_live(&range(&key(0), false), &mut |_, _| {
+                seen += 1;
+                true
+            })
+            .unwrap();
+        seen
+    };
+    shared.set_present_s(1_001);
+    assert_eq!(seen(), 1_000, "another node's clock may be a little behind");
+    shared.set_present_s(1_003);
+    (0..3).for_each(|_| assert_eq!(seen(), 0));
+    // The clock was wrong and is right again.
+    shared.set_present_s(990);
+    assert_eq!(seen(), 1_000);
+}
+
+#[test]
+fn a_brief_scan_of_many_dead_rows_is_declined() {
+    let (home, shared) = (tempfile::tempdir().unwrap(), shared(8 << 20));
+    let mut written = Written::open(&shared, &home.path().join("1"), CompactionStyle::SizeTiered);
+    written.write(900, (0..100).map(|n| (n, value(0, 20))));
+    assert_eq!(written.tablet.scan_live_cached(&range(&key(0), false), &mut |_, _| true).unwrap(), Some(true));
+    written.write(900, (0..10_000).map(|n| (n, value(0, 20))));
+    let from = key(200);
+    assert_eq!(written.tablet.scan_live_cached(&range(&from, false), &mut |_, _| true).unwrap(), None);
+    assert!(was_declined());
+}
+
+#[test]
+fn rows_that_reads_pass_over_again_and_again_are_compacted_early() {
+    let (home, shared) = (tempfile::tempdir().unwrap(), shared(8 << 20));
+    let mut written = Written::open(&shared, &home.path().join("1"), CompactionStyle::SizeTiered);
+    shared.set_present_s(1_000);
+    written.write(900, (0..60_000).map(|n| (n, value(0, 20))));
+    written.write(901, std::iter::once((70_000, value(u32::MAX, 20))));
+    written.tablet.compact_due().unwrap();
+    assert_eq!(written.tablet.files().files, 0, "nobody has read");
+    assert_eq!(written.live(), [70_000]);
+    written.tablet.compact_due().unwrap();
+    let mut left = 0;
+    written
+        .tablet
+        .scan(&range(&key(0), false), &mut |_, _| {
+            left += 1;
+            true
+        })
+        .unwrap();
+    assert_eq!(left, 1, "what nobody needs has gone");
+}
+
+/// One writer brings a row to life, says so, and lets it die again, in the midst of dead ones; readers must see it as long as it is said to live.
+#[test]
+fn whoever_reads_after_a_write_sees_it() {
+    const ROWS: u64 = 3_000;
+    let (home, shared) = (tempfile::tempdir().unwrap(), shared(8 << 20));
+    let mut written = Written::open(&shared, &home.path().join("1"), CompactionStyle::SizeTiered);
+    shared.set_present_s(1_000);
+    written.write(900, (0..ROWS).map(|n| (n, value(0, 20))));
+    // Twice the number of the row, and one more while it lives; ever greater rounds in the upper half.
+    let (said, ends) = (AtomicU64::new(0), AtomicBool::new(false));
+    let tablet = Arc::clone(&written.tablet);
+    std::thread::scope(|scope| {
+        let readers: Vec<_> = (0..2)
+            .map(|_| {
+                scope.spawn(|| {
+                    let mut checked = 0;
+                    while !ends.load(Ordering::Acquire) {
+                        let before = said.load(Ordering::Acquire);
+                        let found = live(&tablet, 0, false);
+                        if said.load(Ordering::Acquire) == before && before & 1 == 1 {
+                            assert_eq!(found, [(before >> 1) % ROWS]);
+                            checked += 1;
+                        }
+                    }
+                    checked
+                })
+            })
+            .collect();
+        let mut random = SplitMix64::new(5);
+        for round in 1..600u64 {
+            let row = random.below(ROWS);
+            written.write(901, std::iter::once((row, value(u32::MAX, 20))));
+            said.store((round * ROWS + row) << 1 | 1, Ordering::Release);
+            // Long enough for a scan or two.
+            (0..3).for_each(|_| assert_eq!(live(&tablet, 0, false), [row]));
+            said.store((round * ROWS + row) << 1, Ordering::Release);
+            written.write(902, std::iter::once((row, value(0, 20))));
+            assert!(live(&tablet, 0, round % 2 == 0).is_empty());
+        }
+        ends.store(true, Ordering::Release);
+        let checked: u64 = readers.into_iter().map(|reader| reader.join().unwrap()).sum();
+        assert!(checked > 0);
+    });
+}
+
+/// Random writes, deletions, flushes and compactions: what scans find is what lives, from wherever they begin.
+#[test]
+fn scans_agree_with_a_map_whatever_is_noted() {
+    for seed in 0..6 {
+        let (home, shared) = (tempfile::tempdir().unwrap(), shared(8 << 20));
+        let mut written = Written::open(&shared, &home.path().join("1"), CompactionStyle::SizeTiered);
+        shared.set_present_s(1_000);
+        let (mut random, mut model) = (SplitMix64::new(seed), BTreeMap::new());
+        for step in 0..120u32 {
+            let from = random.below(4_000);
+            let many = random.below(3) == 0;
+            let to = from + if many { 1_500 } else { 1 + random.below(3) };
+            let until_s = if many || random.below(2) == 0 { 0 } else { u32::MAX };
+            written.write(900 + step, (from..to).map(|n| (n, value(until_s, 20))));
+            model.extend((from..to).map(|n| (n, until_s)));
+            match random.below(12) {
+                0 => written.tablet.flush(true).unwrap(),
+                1 => written.tablet.compact(),
+                2 => written.tablet.compact_due().unwrap(),
+                _ => {}
+            }
+            for reverse in [false, true] {
+                let start = if random.below(2) == 0 { 0 } else { random.below(5_000) };
+                let mut expected: Vec<u64> =
+                    model.range(start..).filter(|(_, until_s)| **until_s == u32::MAX).map(|(n, _)| *n).collect();
+                if reverse {
+                    expected.reverse();
+                }
+                assert_eq!(live(&written.tablet, start, reverse), expected, "seed {seed}, step {step}");
+            }
+        }
+    }
+}

@@ -1,0 +1,27 @@
+//! What one task keeps between its operations, so that it allocates nothing for each.
+
+use diorite_base::random::SplitMix64;
+
+use crate::key_state::WriteTicket;
+
+/// What one task keeps between operations.
+pub struct Scratch {
+    pub random: SplitMix64,
+    pub key: String,
+    pub value: Vec<u8>,
+    pub(super) tickets: Vec<WriteTicket>,
+    pub(super) rows: Vec<(String, Vec<u8>)>,
+}
+
+impl Scratch {
+    /// Buffers of a task with its own sequence of random numbers.
+    pub fn new(seed: u64) -> Self {
+        Self {
+            random: SplitMix64::new(seed),
+            key: String::new(),
+            value: Vec::new(),
+            tickets: Vec::new(),
+            rows: Vec::new(),
+        }
+    }
+}
