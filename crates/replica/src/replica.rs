@@ -272,6 +272,10 @@ fn recover_log<E: Engine>(
     if let Some(members) = data.get(MEMBERS_KEY)? {
         recovered.conf_state = ConfState::parse_from_bytes(&members).map_err(|error| corrupt(error.to_string()))?;
     }
+    if applied.index < recovered.truncated.0 {
+        let (applied, start) = (applied.index, recovered.truncated.0 + 1);
+        return Err(corrupt(format!("its data ends with entry {applied}, and its log begins with entry {start}")));
+    }
     if is_ahead_of_log::<E>(&recovered, applied, &log.reader(group_id)).map_err(corrupt)? {
         // A copy of another replica's data has taken the place of what the log belonged to.
         let mut records = <E::Log as Log>::Records::default();
