@@ -154,7 +154,7 @@ impl Follower {
                 },
                 Stage::After => match self.after.pop_front() {
                     Some(change) => self.expand(change, replicas),
-                    None => self.arrive(),
+                    None => self.arrive(replicas),
                 },
             }
         }
@@ -184,9 +184,12 @@ impl Follower {
         Action::Publish(Arc::clone(&self.target))
     }
 
-    fn arrive(&mut self) {
+    fn arrive(&mut self, replicas: &dyn Replicas) {
         self.stage = Stage::AtRest;
-        // Also those that came and went between two snapshots.
+        // Also those that came and went between two snapshots; a parent tablet here may have made such a child tablet.
+        let dropped = self.target.dropped_tablets().filter(|(_, placement)| placement.is_held_by(self.node));
+        let left = dropped.map(|(tablet, _)| tablet).filter(|tablet| replicas.is_open(*tablet)).collect();
+        self.close(left);
         self.actions.push_back(Action::ForgetDropped);
         self.actions.extend(self.notices.drain(..).map(Action::Notify));
         if self.planted.place_twice {

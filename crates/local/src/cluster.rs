@@ -389,18 +389,19 @@ mod tests {
 
     use super::*;
 
-    fn plan(nodes: u32) -> Plan {
-        Plan { nodes: Some(nodes), address: Some(Ipv4Addr::new(127, 78, 0, 1)), ..Plan::default() }
+    /// Nodes on addresses of one test: whether their ports are free is found out by opening them.
+    fn plan(test: u8, nodes: u32) -> Plan {
+        Plan { nodes: Some(nodes), address: Some(Ipv4Addr::new(127, 78, test, 1)), ..Plan::default() }
     }
 
     #[test]
     fn a_cluster_grows_and_does_not_shrink() {
         let home = tempfile::tempdir().unwrap();
         let directory = home.path().join("cluster");
-        assert_eq!(Cluster::prepare(&directory, &plan(3)).unwrap().replication(), 3);
-        assert_eq!(Cluster::prepare(&directory, &plan(4)).unwrap().numbers(), 1..=4);
+        assert_eq!(Cluster::prepare(&directory, &plan(0, 3)).unwrap().replication(), 3);
+        assert_eq!(Cluster::prepare(&directory, &plan(0, 4)).unwrap().numbers(), 1..=4);
         assert_eq!(Cluster::prepare(&directory, &Plan::default()).unwrap().numbers(), 1..=4);
-        let smaller = Cluster::prepare(&directory, &plan(2)).unwrap_err().to_string();
+        let smaller = Cluster::prepare(&directory, &plan(0, 2)).unwrap_err().to_string();
         assert!(smaller.contains("has 4 nodes and cannot become smaller"), "{smaller}");
         let other = Cluster::prepare(&directory, &Plan { replication: Some(5), ..Plan::default() }).unwrap_err();
         assert!(other.to_string().contains("replication factor 3"), "{other}");
@@ -423,12 +424,12 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let foreign = home.path().join("letter.txt");
         std::fs::write(&foreign, "dear").unwrap();
-        let refused = Cluster::prepare(home.path(), &plan(1)).unwrap_err().to_string();
+        let refused = Cluster::prepare(home.path(), &plan(1, 1)).unwrap_err().to_string();
         assert!(refused.contains("holds other files"), "{refused}");
         let missing = Cluster::open(home.path()).unwrap_err().to_string();
         assert!(missing.contains("no local cluster"), "{missing}");
         std::fs::remove_file(&foreign).unwrap();
-        let cluster = Cluster::prepare(home.path(), &plan(1)).unwrap();
+        let cluster = Cluster::prepare(home.path(), &plan(1, 1)).unwrap();
         std::fs::write(&foreign, "dear").unwrap();
         assert!(!cluster.destroy().await.unwrap(), "the directory stays");
         assert!(foreign.exists() && !home.path().join(DESCRIPTION).exists());

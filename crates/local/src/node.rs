@@ -156,11 +156,16 @@ pub async fn wait_until_ready(nodes: &mut [(NodeOptions, NodeProcess)]) -> Resul
     }
 }
 
-/// The last lines of a log, on one line.
+/// The last lines of a log, on one line; where a panic has ended it, how that begins.
 fn tail(log: &Path) -> String {
+    const LINES: usize = 5;
+    // A panic of an earlier life is not looked for.
+    const TRACE_LINES: usize = 150;
     let text = std::fs::read_to_string(log).unwrap_or_default();
-    let lines: Vec<&str> = text.lines().rev().take(5).collect();
-    let lines: Vec<&str> = lines.into_iter().rev().collect();
+    let lines: Vec<&str> = text.lines().collect();
+    let (trace, last) = (lines.len().saturating_sub(TRACE_LINES), lines.len().saturating_sub(LINES));
+    let panicked = lines.iter().rposition(|line| line.contains("panicked at")).filter(|line| *line >= trace);
+    let lines: Vec<&str> = lines.into_iter().skip(panicked.unwrap_or(last)).take(LINES).collect();
     if lines.is_empty() { format!("nothing in {}", log.display()) } else { lines.join(" | ") }
 }
 

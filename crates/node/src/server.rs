@@ -433,9 +433,8 @@ async fn start_node(
         Some(joined) => membership.joined(joined).await?,
         None => membership.caught_up().await?,
     }
-    let node = node_info(options, &identity);
-    let shards_per_node = options.shards_per_node;
-    let kv = Arc::new(NodeKv { store, router, catalog, clock: Arc::clone(clock), node, shards_per_node, aside });
+    let (node, clock, shards_per_node) = (node_info(options, &identity), Arc::clone(clock), options.shards_per_node);
+    let kv = Arc::new(NodeKv { store, router, catalog, clock, node, shards_per_node, aside });
     Ok(Running { kv, membership })
 }
 

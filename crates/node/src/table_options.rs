@@ -13,12 +13,11 @@ const ZSTD_LEVEL: i32 = 3;
 
 /// What the options of a table say about its files.
 pub(crate) fn of(table: &Table) -> TableOptions {
-    let compaction = given(table, "compaction").map(read_map).unwrap_or_default();
     let compression = given(table, "compression").map(read_map).unwrap_or_default();
     let is_off = compression.get("enabled").is_some_and(|enabled| enabled.eq_ignore_ascii_case("false"));
     let block_kib = compression.get("chunk_length_in_kb").and_then(|text| text.parse::<usize>().ok());
     TableOptions {
-        compaction: style(&compaction_class(table), &compaction),
+        compaction: style(&compaction_class(table)),
         filters: filters(given(table, "bloom_filter_fp_chance")),
         compression: match compression_class(&compression, "class") {
             _ if is_off => Compression::None,
@@ -33,23 +32,12 @@ pub(crate) fn of(table: &Table) -> TableOptions {
     }
 }
 
-fn style(class: &str, options: &BTreeMap<String, String>) -> CompactionStyle {
+fn style(class: &str) -> CompactionStyle {
     match class {
         "LeveledCompactionStrategy" => CompactionStyle::Leveled,
-        "TimeWindowCompactionStrategy" => CompactionStyle::TimeWindow { window_s: window_s(options) },
+        // Time windows are not offered yet: a file that holds nothing but the tablet's own state is never removed (`diorite_storage::CompactionStyle`).
         _ => CompactionStyle::SizeTiered,
     }
-}
-
-/// A day, as in Cassandra, if nothing is said.
-fn window_s(options: &BTreeMap<String, String>) -> u32 {
-    let unit_s = match options.get("compaction_window_unit").map(|unit| unit.to_ascii_uppercase()).as_deref() {
-        Some("MINUTES") => 60,
-        Some("HOURS") => 3_600,
-        _ => 86_400,
-    };
-    let units = options.get("compaction_window_size").and_then(|text| text.parse::<u32>().ok()).unwrap_or(1);
-    units.max(1).saturating_mul(unit_s)
 }
 
 fn filters(fp_chance: Option<&str>) -> Filters {

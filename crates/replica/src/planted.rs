@@ -17,6 +17,8 @@ pub struct Planted {
     pub keep_lease_when_split: bool,
     /// A child that was prepared begins without what its parent's log got since.
     pub forget_parents_log: bool,
+    /// A child that began as a copy may cut its log by what of its parent is durable.
+    pub keep_own_in_memory: bool,
 }
 
 impl Planted {

@@ -4,6 +4,7 @@ use crate::engine::{SimEngine, SimLog};
 use diorite_base::{GroupId, NodeId, TabletId};
 use diorite_control::replicas::CATALOG_TABLET;
 use diorite_raft::{ConfState, LogPosition};
+use diorite_replica::Planted;
 use diorite_storage::{Log, LogRecords, MemoryLog, MemoryRecords, MemoryTablet, ValueSemantics};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,6 +20,8 @@ pub struct Disk {
     pub tablets: BTreeMap<TabletId, Arc<MemoryTablet>>,
     /// What was made of child tablets before their parent tablets were split, and in which life: it counts in that one only.
     pub prepared: BTreeMap<TabletId, (u64, Arc<MemoryTablet>)>,
+    /// Bugs to be planted.
+    pub planted: Planted,
 }
 
 impl Disk {
@@ -49,7 +52,7 @@ impl Disk {
         }
         let semantics = self.semantics.clone().filter(|_| tablet != CATALOG_TABLET);
         let data = self.tablets.entry(tablet).or_insert_with(|| Arc::new(MemoryTablet::new(semantics)));
-        keep_own(tablet, data);
+        keep_own(tablet, data, self.planted);
         let group = GroupId::from(tablet);
         let Ok(recovered) = log.recover(group) else { return false };
         let mut records = MemoryRecords::default();
@@ -105,7 +108,7 @@ impl Disk {
 }
 
 /// Removes what is not the tablet's own, if its data was made of its parent tablet's.
-fn keep_own(tablet: TabletId, data: &Arc<MemoryTablet>) {
-    let kept = diorite_replica::keep_own::<SimEngine>(tablet, data);
+fn keep_own(tablet: TabletId, data: &Arc<MemoryTablet>, planted: Planted) {
+    let kept = diorite_replica::keep_own::<SimEngine>(tablet, data, planted);
     assert!(kept.is_ok(), "memory takes everything");
 }

@@ -7,7 +7,6 @@ use crate::copy::CatalogCopy;
 use crate::dice::Dice;
 use crate::disk::Disk;
 use crate::life::{Life, members};
-use crate::rows::RowWorld;
 use crate::setting::{Joined, Quirks, Setting};
 use diorite_base::{NodeId, TabletId};
 use diorite_cluster::catalog::{CATALOG_FOUNDERS, NodeDescription};
@@ -60,9 +59,8 @@ pub fn describe(number: u64) -> NodeDescription {
 }
 
 impl Node {
-    /// A node that was never started. Tables hold real rows, or plain values.
-    pub fn new(id: NodeId, description: NodeDescription, joined: Joined, quirks: Quirks, has_rows: bool) -> Self {
-        let disk = Disk { semantics: has_rows.then(RowWorld::semantics), ..Disk::default() };
+    /// A node that was never started, with an empty disk.
+    pub fn new(id: NodeId, description: NodeDescription, joined: Joined, quirks: Quirks, disk: Disk) -> Self {
         Self {
             id,
             description,

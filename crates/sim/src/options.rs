@@ -23,6 +23,8 @@ pub enum Planting {
     KeepLeaseWhenSplit,
     /// A child begins without what its parent's log got since it was prepared.
     ForgetParentsLog,
+    /// A child that began as a copy may cut its log by what of its parent is durable.
+    KeepOwnInMemory,
     /// A tablet that is taken in by another is not closed before what has changed is copied.
     NeverClose,
     /// A member that has joined is sent no heartbeats.
@@ -39,7 +41,7 @@ pub enum Planting {
 
 impl Planting {
     /// All of them, with the names by which they are asked for.
-    pub const ALL: [(&'static str, Planting); 14] = [
+    pub const ALL: [(&'static str, Planting); 15] = [
         ("skip-fsync", Planting::SkipFsync),
         ("ignore-restart-wait", Planting::IgnoreRestartWait),
         ("apply-twice", Planting::ApplyTwice),
@@ -48,6 +50,7 @@ impl Planting {
         ("forget-floor", Planting::ForgetFloor),
         ("keep-lease-when-split", Planting::KeepLeaseWhenSplit),
         ("forget-parents-log", Planting::ForgetParentsLog),
+        ("keep-own-in-memory", Planting::KeepOwnInMemory),
         ("never-close", Planting::NeverClose),
         ("forget-heartbeat-target", Planting::ForgetHeartbeatTarget),
         ("ready-too-early", Planting::ReadyTooEarly),
@@ -75,6 +78,7 @@ impl Planting {
             forget_floor: self == Planting::ForgetFloor,
             keep_lease_when_split: self == Planting::KeepLeaseWhenSplit,
             forget_parents_log: self == Planting::ForgetParentsLog,
+            keep_own_in_memory: self == Planting::KeepOwnInMemory,
         }
     }
 }

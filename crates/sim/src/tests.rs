@@ -71,7 +71,8 @@ fn expect_found_within(bug: Planting, seeds: u64, checker: Option<&str>) {
 fn expect_found(bug: Planting, clients_only: bool, checker: Option<&str>) {
     // A run that is held up by splits meets other bugs less often.
     let without_merges = bug != Planting::NeverClose;
-    let without_splits = without_merges && !matches!(bug, Planting::KeepLeaseWhenSplit | Planting::ForgetParentsLog);
+    let without_splits = without_merges
+        && !matches!(bug, Planting::KeepLeaseWhenSplit | Planting::ForgetParentsLog | Planting::KeepOwnInMemory);
     let options = Options { bug: Some(bug), clients_only, without_splits, without_merges, ..Options::default() };
     let is_expected = |seed| {
         let finding = run(seed, &options).finding;
@@ -132,6 +133,11 @@ fn a_tablet_that_is_split_and_answers_on_is_found_in_the_leases_and_by_clients()
 fn a_child_that_begins_where_it_was_prepared_is_found_in_the_data_and_by_clients() {
     expect_found(Planting::ForgetParentsLog, false, None);
     expect_found(Planting::ForgetParentsLog, true, None);
+}
+
+#[test]
+fn a_log_that_is_cut_by_what_is_durable_of_the_parent_is_found() {
+    expect_found(Planting::KeepOwnInMemory, false, None);
 }
 
 #[test]

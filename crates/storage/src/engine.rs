@@ -33,6 +33,8 @@ pub trait TabletData: Send + Sync + 'static {
     fn applied_state(&self) -> Result<AppliedState, StorageError>;
     /// Writes (and may keep the memory of) `batch` and the state it leads to, atomically; durable at some later flush.
     fn apply(&self, batch: &mut Self::Batch, state: &AppliedState) -> Result<(), StorageError>;
+    /// Makes what is applied durable.
+    fn make_durable(&self) -> Result<(), StorageError>;
     /// Bytes that a crash would lose and the log would have to replay, about.
     fn memory_bytes(&self) -> u64 {
         0

@@ -22,6 +22,7 @@ mod log_audit;
 mod log_damage;
 mod log_files;
 mod log_freed;
+mod log_queue;
 mod memory;
 mod options;
 mod precedence;

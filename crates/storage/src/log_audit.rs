@@ -17,8 +17,9 @@
 //! not a byte of the first of them is left. Nothing is written here. Left out: entries of a block whose items can be read; the engine says so when they are asked for, and the replica concerned
 //! is set aside.
 
-use crate::log_files::{Durable, END_BYTES, Queue, numbered};
+use crate::log_files::{Durable, END_BYTES};
 use crate::log_freed::Freed;
+use crate::log_queue::{Queue, numbered};
 use diorite_base::bytes::{Malformed, Reader};
 use protobuf::Message;
 use raft::eraftpb::HardState;

@@ -10,7 +10,8 @@
 
 use crate::error::StorageError;
 use crate::log_audit::{Verdict, fence, fence_value};
-use crate::log_files::{Durable, numbered};
+use crate::log_files::Durable;
+use crate::log_queue::numbered;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::fs::{self, File};

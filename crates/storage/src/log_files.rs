@@ -11,6 +11,7 @@
 //! empty file as it would without this. A durable end is the end of a write, never within one.
 
 use crate::log_freed::FreedRecord;
+use crate::log_queue::{Queue, numbered};
 use crate::raft_log::FILE_BYTES;
 use parking_lot::Mutex;
 use raft_engine::env::{FileSystem, Handle, Permission, WriteExt};
@@ -33,25 +34,6 @@ const FREE_BYTES: u64 = 16 * FILE_BYTES;
 
 /// Zeros that follow whatever is written into a file that goes on: no block begins with as many. A file that is used again holds blocks of its former life there.
 pub(crate) const END_BYTES: usize = 16;
-
-/// The engine's two queues of files: what is appended, and what was written anew when old files were given back.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Queue {
-    Append,
-    Rewrite,
-}
-
-/// A queue and the number of a file in it, by the name that the engine gives it.
-pub(crate) fn numbered(path: &Path) -> Option<(Queue, u64)> {
-    let name = path.file_name()?.to_str()?;
-    let (number, kind) = name.split_once('.')?;
-    let queue = match kind {
-        "raftlog" => Queue::Append,
-        "rewrite" => Queue::Rewrite,
-        _ => return None,
-    };
-    Some((queue, number.parse().ok()?))
-}
 
 /// How far the two queues are durable: the number of a file and an offset in it. In order, and 0 as long as nothing is known.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

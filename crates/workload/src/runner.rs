@@ -1,7 +1,7 @@
 //! Drives a workload: starts the tasks, keeps budgets and schedule, and shows an observer every second.
 //!
 //! A closed loop is N tasks with one request in flight each; an open loop is the same tasks taking intended start
-//! times from one [`Schedule`], so N is then only the most requests in flight.
+//! times from one schedule, so N is then only the most requests in flight.
 //!
 //! Always true: an operation is counted in the second it ended in; the run ends when every *counted* kind of operation
 //! has used up its budget, when the time is up, at Ctrl-C, at the first violation, or when nothing has succeeded for

@@ -122,6 +122,22 @@ fn versions_that_are_passed_over_leave_nothing_undone() {
 }
 
 #[test]
+fn a_tablet_that_came_and_went_between_two_snapshots_is_closed_if_it_is_open() {
+    let before = cluster(3, 1);
+    let (mut after, child) = (before.clone(), before.identity().next_tablet());
+    apply(&mut after, Command::CreateTable { table: table(1), tablets: 1, if_not_exists: false });
+    let (keyspace, name) = ("shop".to_owned(), "orders_001".to_owned());
+    apply(&mut after, Command::DropTable { keyspace, name, if_exists: false });
+    // As the replica of a parent tablet makes its child tablets, whatever this node serves.
+    let (mut follower, mut local) = (serving(A, &before), Local::default());
+    local.open.insert(child);
+    let done = actions(&mut follower, &after, &mut local);
+    assert!(done.contains(&Action::Close(vec![child])), "{done:?}");
+    let forget = forgettable(follower.served(), A, &local);
+    assert_eq!(forget, Some(Command::ForgetDropped { node: A, tablets: vec![child] }));
+}
+
+#[test]
 fn a_node_that_is_removed_stops_and_the_others_part_from_it() {
     let mut catalog = cluster(4, 1);
     let idle = catalog.nodes().map(|node| node.id).find(|node| catalog.tablets_on(*node).count() == 0).unwrap();

@@ -53,15 +53,10 @@ fn compression_is_that_of_the_class() {
 }
 
 #[test]
-fn windows_are_as_long_as_they_are_said_to_be() {
+fn classes_of_compaction() {
     const CLASS: &str = "org.apache.cassandra.db.compaction.";
     let style = |text: String| of_options(&[("compaction", &text)]).compaction;
-    let windows = |rest: &str| style(format!("{{'class': '{CLASS}TimeWindowCompactionStrategy'{rest}}}"));
-    assert_eq!(windows(""), CompactionStyle::TimeWindow { window_s: 86_400 });
-    let hours = ", 'compaction_window_size': '6', 'compaction_window_unit': 'hours'";
-    assert_eq!(windows(hours), CompactionStyle::TimeWindow { window_s: 6 * 3_600 });
-    let minutes = ", 'compaction_window_unit': 'MINUTES'";
-    assert_eq!(windows(minutes), CompactionStyle::TimeWindow { window_s: 60 });
+    assert_eq!(style(format!("{{'class': '{CLASS}TimeWindowCompactionStrategy'}}")), CompactionStyle::SizeTiered);
     assert_eq!(style(format!("{{'class': '{CLASS}LeveledCompactionStrategy'}}")), CompactionStyle::Leveled);
     assert_eq!(style(format!("{{'class': '{CLASS}UnifiedCompactionStrategy'}}")), CompactionStyle::SizeTiered);
 }

@@ -52,6 +52,11 @@ pub(crate) fn recover_log<E: Engine>(
         recovered.conf_state = ConfState::parse_from_bytes(&members)
             .map_err(|error| StorageError::Corrupt(format!("members of {group_id}: {error}")))?;
     }
+    if applied.index < recovered.truncated.index {
+        let (applied, start) = (applied.index, recovered.truncated.index + 1);
+        let gap = format!("{group_id}: its data ends with entry {applied}, and its log begins with entry {start}");
+        return Err(StorageError::Corrupt(gap));
+    }
     if is_ahead_of_log::<E>(&recovered, applied, &log.reader(group_id))? {
         // A copy of another replica's data has taken the place of what the log belonged to.
         let mut records = <E::Log as Log>::Records::default();

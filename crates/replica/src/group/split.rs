@@ -125,7 +125,9 @@ pub fn begin_as_copy<B: LogRecords>(mark: &SplitMark, child: GroupId, records: &
 
 /// Removes from a child's data, when it is opened for the first time, what is its sibling's. Its group begins where its parent's was split, whatever that has
 /// applied since.
-pub fn keep_own<E: Engine>(tablet: TabletId, data: &Arc<E::Tablet>) -> Result<(), StorageError> {
+///
+/// Durable when it returns: the log is truncated by what is durable, and that must not be an index of the parent's log.
+pub fn keep_own<E: Engine>(tablet: TabletId, data: &Arc<E::Tablet>, planted: Planted) -> Result<(), StorageError> {
     let Some(bytes) = data.get(SPLIT_KEY)? else { return Ok(()) };
     let corrupt = |_| StorageError::Corrupt(format!("how {tablet} was split"));
     let mark = SplitMark::decode(&bytes).map_err(corrupt)?;
@@ -133,6 +135,9 @@ pub fn keep_own<E: Engine>(tablet: TabletId, data: &Arc<E::Tablet>) -> Result<()
     if keep_part::<E>(&mark.split, tablet, data, &mut batch)? {
         let state = AppliedState { index: mark.index, term: mark.term, ..data.applied_state()? };
         data.apply(&mut batch, &state)?;
+        if !planted.allowed().keep_own_in_memory {
+            data.make_durable()?;
+        }
     }
     Ok(())
 }
@@ -170,6 +175,22 @@ mod tests {
         fn entries(&self, low: u64, high: u64, _: u64) -> Result<Vec<Entry>, diorite_raft::LogReadError> {
             Ok(self.0.iter().filter(|entry| (low..high).contains(&entry.index)).cloned().collect())
         }
+    }
+
+    /// The log of a child is truncated by what is durable: if that said how far its parent had come, entries of the child would go that are in memory only.
+    #[test]
+    fn a_child_that_begins_as_a_copy_is_durable_as_its_own() {
+        use diorite_storage::{Memory, MemoryBatch, MemoryTablet, TabletBatch, TabletData};
+        let split = Split { boundary: vec![0x80; 9], children: [TabletId(7), TabletId(8)] };
+        let mark = SplitMark { parent: TabletId(3), index: 9, term: 2, split };
+        let data = Arc::new(MemoryTablet::new(None));
+        let mut batch = MemoryBatch::default();
+        batch.put(SPLIT_KEY, &mark.encode());
+        // The parent has applied more since, of its own log.
+        data.apply(&mut batch, &AppliedState { index: 12, term: 4, ..AppliedState::default() }).expect("memory");
+        data.flush();
+        keep_own::<Memory>(TabletId(7), &data, Planted::default()).expect("memory");
+        assert_eq!((data.flushed_state().index, data.flushed_state().term), (9, 2));
     }
 
     #[test]

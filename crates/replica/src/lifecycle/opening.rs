@@ -16,6 +16,7 @@ use diorite_base::write::KvError;
 use diorite_base::{GroupId, TabletId};
 use diorite_raft::{ConfState, HardState, LogPosition};
 use diorite_storage::{LogBatch, LogRecords, Rocks, StorageError, Tablet};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 
@@ -111,7 +112,13 @@ impl NodeReplicas {
         let is_catalog = |tablet: TabletId| GroupId::from(tablet) == GroupId::CATALOG;
         for (open, disk) in placed {
             let tablet = open.tablet;
-            match self.load(open, disk) {
+            // What a panic has left half done belongs to this replica alone.
+            let loaded = catch_unwind(AssertUnwindSafe(|| self.load(open, disk))).unwrap_or_else(|panic| {
+                let said = panic.downcast_ref::<String>().map(String::as_str);
+                let said = said.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("it is not known why");
+                Err(StorageError::Corrupt(format!("opening {tablet} panicked: {said}")))
+            });
+            match loaded {
                 Ok(replica) => {
                     let handle = Arc::clone(&replica.handle);
                     let (sender, receiver) = sync_channel(1);
@@ -178,7 +185,7 @@ impl NodeReplicas {
                 }
             }));
         }
-        keep_own::<Rocks>(open.tablet, &data)?;
+        keep_own::<Rocks>(open.tablet, &data, self.context.planted)?;
         Ok(data)
     }
 

@@ -159,7 +159,13 @@ impl<E: Engine> Core<E> {
             return;
         }
         let Some(replica) = self.replicas.get_mut(&tablet) else { return };
-        let wanted = flushed.min(replica.applied.index);
+        if flushed > replica.applied.index {
+            // It is an index of another log than this replica's. What is durable of this one is not known.
+            let applied = replica.applied.index;
+            tracing::error!(%tablet, flushed, applied, "the durable data is ahead of what was applied: the log is not truncated");
+            return;
+        }
+        let wanted = flushed;
         let children_from = replica.handle.children_from.load(Ordering::Relaxed);
         let kept_from = if force { u64::MAX } else { replica.keep_from().min(children_from) };
         let index = wanted.min(kept_from.saturating_sub(1));

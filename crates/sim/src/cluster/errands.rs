@@ -9,7 +9,7 @@ use diorite_base::mutation::Mutation;
 use diorite_base::program::ProvenProgram;
 use diorite_base::write::{KvError, Waited};
 use diorite_base::{NodeId, TabletId};
-use diorite_cluster::catalog::Command;
+use diorite_cluster::catalog::{Command, Outcome};
 use diorite_control::replicas::CATALOG_TABLET;
 use diorite_replica::Leadership;
 use diorite_rpc::{Lane, Transport};
@@ -212,10 +212,9 @@ impl Cluster {
 }
 
 fn outcome_text(purpose: &Purpose, ended: &Ended) -> Option<String> {
-    match purpose {
-        Purpose::Merge(_) | Purpose::UndoMerge(_) => None,
-        _ => outcome(ended).map(|outcome| format!("{purpose:?}: {outcome:?}")),
-    }
+    // Tablets answer the steps of a merge, and with something else.
+    let outcome = ended.as_ref().ok().and_then(|reply| Outcome::decode(reply).ok())?;
+    Some(format!("{purpose:?}: {outcome:?}"))
 }
 
 fn frame(kind: u8, id: u64) -> Vec<u8> {

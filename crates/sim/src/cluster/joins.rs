@@ -1,9 +1,11 @@
 //! Nodes that become members: they ask one that is, which asks the catalog, and start when they have their number.
 
 use crate::cluster::{Cluster, Event};
+use crate::disk::Disk;
 use crate::errands::Purpose;
 use crate::joins::JoinEvent;
 use crate::node::{Node, describe};
+use crate::rows::RowWorld;
 use crate::setting::{Joined, Quirks};
 use diorite_base::NodeId;
 use diorite_cluster::catalog::Outcome;
@@ -73,7 +75,12 @@ impl Cluster {
         };
         let now_ns = self.now_ns();
         self.trace.event(now_ns, id.0, "member", &host.to_le_bytes(), || format!("host {host}, {joined:?}"));
-        self.nodes.insert(id, Node::new(id, describe(host), joined, quirks, self.rows.is_some()));
+        let disk = Disk {
+            semantics: self.rows.is_some().then(RowWorld::semantics),
+            planted: self.setting.planted,
+            ..Disk::default()
+        };
+        self.nodes.insert(id, Node::new(id, describe(host), joined, quirks, disk));
     }
 
     /// Whether every member that runs exchanges heartbeats with all others that do, and no node runs that is no member.

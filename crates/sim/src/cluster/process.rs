@@ -309,6 +309,7 @@ impl Cluster {
     pub(crate) fn flush(&mut self, node: NodeId, tablet: TabletId) {
         let now_ns = self.now_ns();
         let hard = self.dice.chance(self.scenario.hard_cuts);
+        let is_flushed = self.dice.chance(700);
         if Leftovers::new(&self.setting.newest, node).was_dropped(tablet) {
             return;
         }
@@ -322,8 +323,13 @@ impl Cluster {
             // What is flushed does not go further than the log does after a loss of power.
             found.disk.log.sync();
         }
-        handle.data().flush();
+        // A log is cut whenever its turn comes, by what was durable before.
+        if is_flushed {
+            handle.data().flush();
+        }
         let flushed = handle.data().flushed_state().index;
+        let applied = handle.data().applied_state().map_or(0, |state| state.index);
+        assert!(flushed <= applied, "{tablet}: entry {flushed} is durable, and only {applied} is applied");
         self.command(node, Command::Truncate(tablet, flushed, hard));
     }
 

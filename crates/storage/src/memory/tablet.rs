@@ -182,6 +182,11 @@ impl TabletData for MemoryTablet {
         Ok(())
     }
 
+    fn make_durable(&self) -> Result<(), StorageError> {
+        self.flush();
+        Ok(())
+    }
+
     fn get(self: &Arc<Self>, key: &[u8]) -> Result<Option<Arc<[u8]>>, StorageError> {
         Ok(self.copies.lock().live.values.get(key).cloned())
     }
