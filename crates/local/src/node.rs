@@ -159,7 +159,7 @@ pub async fn wait_until_ready(nodes: &mut [(NodeOptions, NodeProcess)]) -> Resul
 /// The last lines of a log, on one line; where a panic has ended it, how that begins.
 fn tail(log: &Path) -> String {
     const LINES: usize = 5;
-    // A panic of an earlier life is not looked for.
+    // About as many as a backtrace has: a panic before that was of an earlier life.
     const TRACE_LINES: usize = 150;
     let text = std::fs::read_to_string(log).unwrap_or_default();
     let lines: Vec<&str> = text.lines().collect();
@@ -195,6 +195,19 @@ mod tests {
         let process = options.spawn().unwrap();
         let error = wait_until_ready(&mut [(options, process)]).await.unwrap_err().to_string();
         assert!(error.contains("exit status: 3") && error.contains("cannot open"), "{error}");
+    }
+
+    #[test]
+    fn a_panic_at_the_end_of_a_log_is_shown_from_its_beginning() {
+        let directory = tempfile::tempdir().unwrap();
+        let log = directory.path().join("log.txt");
+        let shown = |frames: usize| {
+            let panicked = "thread 'main' panicked at a.rs:1:2:\nno such thing\nstack backtrace:\n";
+            std::fs::write(&log, format!("ready\n{panicked}{}", "  a frame\n".repeat(frames))).unwrap();
+            tail(&log)
+        };
+        assert!(shown(80).starts_with("thread 'main' panicked at a.rs:1:2: | no such thing"), "{}", shown(80));
+        assert_eq!(shown(400), ["  a frame"; 5].join(" | "), "it was followed by another life");
     }
 
     #[test]

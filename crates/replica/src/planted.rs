@@ -17,7 +17,7 @@ pub struct Planted {
     pub keep_lease_when_split: bool,
     /// A child that was prepared begins without what its parent's log got since.
     pub forget_parents_log: bool,
-    /// A child that began as a copy may cut its log by what of its parent is durable.
+    /// The log of a child that began as a copy is truncated by what is durable of its parent.
     pub keep_own_in_memory: bool,
 }
 

@@ -23,7 +23,7 @@ pub enum Planting {
     KeepLeaseWhenSplit,
     /// A child begins without what its parent's log got since it was prepared.
     ForgetParentsLog,
-    /// A child that began as a copy may cut its log by what of its parent is durable.
+    /// The log of a child that began as a copy is truncated by what is durable of its parent.
     KeepOwnInMemory,
     /// A tablet that is taken in by another is not closed before what has changed is copied.
     NeverClose,

@@ -136,7 +136,7 @@ fn a_child_that_begins_where_it_was_prepared_is_found_in_the_data_and_by_clients
 }
 
 #[test]
-fn a_log_that_is_cut_by_what_is_durable_of_the_parent_is_found() {
+fn a_log_that_is_truncated_by_what_is_durable_of_the_parent_is_found() {
     expect_found(Planting::KeepOwnInMemory, false, None);
 }
 

@@ -137,6 +137,34 @@ fn a_tablet_that_came_and_went_between_two_snapshots_is_closed_if_it_is_open() {
     assert_eq!(forget, Some(Command::ForgetDropped { node: A, tablets: vec![child] }));
 }
 
+/// Splits a tablet; nobody needs it any more.
+fn split(catalog: &mut Catalog, tablet: TabletId, at: i64) -> [TabletId; 2] {
+    apply(catalog, Command::BeginSplit { tablet, at, stays: true });
+    let children = catalog.placement(tablet).unwrap().split.unwrap().children;
+    apply(catalog, Command::ServeSplit { tablet, index: 7, term: 1 });
+    let finished = |tablet: TabletId| {
+        let voters = catalog.placement(tablet).unwrap().replicas.clone();
+        FinishedTablet { tablet, voters }
+    };
+    let tablets = children.map(finished).to_vec();
+    apply(catalog, Command::FinishMoves { tablets });
+    children
+}
+
+#[test]
+fn a_child_that_lagged_and_was_split_between_two_snapshots_is_replaced_by_its_children() {
+    let before = cluster(3, 1);
+    let (parent, _) = before.tablets().next().unwrap();
+    let mut after = before.clone();
+    let [first, second] = split(&mut after, parent, 0);
+    let grandchildren = split(&mut after, first, -1_000);
+    // Its replica has not applied the entry that split it, and nobody will send it that.
+    let (mut follower, mut local) = (serving(A, &before), Local::default());
+    local.open.extend([parent, first, second]);
+    let done = actions(&mut follower, &after, &mut local);
+    assert_eq!(local.open, grandchildren.into_iter().chain([second]).collect(), "{done:?}");
+}
+
 #[test]
 fn a_node_that_is_removed_stops_and_the_others_part_from_it() {
     let mut catalog = cluster(4, 1);

@@ -276,8 +276,7 @@ impl<E: Engine> Applier<E> {
                 }
                 Body::Evaluated(program) => {
                     // What came before must be visible to it, under its own applied index.
-                    let before = AppliedState { ..*state };
-                    self.write(replica, &before, outcomes)?;
+                    self.write(replica, state, outcomes)?;
                     self.evaluate(replica, entry, &mutation, program, state, outcomes)?;
                 }
             }
@@ -315,8 +314,7 @@ impl<E: Engine> Applier<E> {
         outcomes: &mut Outcomes,
     ) -> Result<(), StorageError> {
         // The batch names one applied index: what came before is written under its own.
-        let before = AppliedState { ..*state };
-        self.write(replica, &before, outcomes)?;
+        self.write(replica, state, outcomes)?;
         let corrupt = |_| StorageError::Corrupt(format!("entry {} of {}", entry.index, replica.group_id()));
         let split = Split::decode(&entry.data).map_err(corrupt)?;
         if keep_part::<E>(&split, replica.id(), &replica.handle.data, &mut self.batch)? {
@@ -338,8 +336,7 @@ impl<E: Engine> Applier<E> {
         outcomes: &mut Outcomes,
     ) -> Result<(), StorageError> {
         // The batch names one applied index: what came before is written under its own.
-        let before = AppliedState { ..*state };
-        self.write(replica, &before, outcomes)?;
+        self.write(replica, state, outcomes)?;
         let corrupt = |_| StorageError::Corrupt(format!("entry {} of {}", entry.index, replica.group_id()));
         let reopening = Reopening::decode(&entry.data).map_err(corrupt)?;
         reopening.apply(replica.id(), &replica.handle.data, &mut self.batch, state)
@@ -362,8 +359,7 @@ impl<E: Engine> Applier<E> {
         outcomes: &mut Outcomes,
     ) -> Result<(), StorageError> {
         // The batch names one applied index: what came before is written under its own.
-        let before = AppliedState { ..*state };
-        self.write(replica, &before, outcomes)?;
+        self.write(replica, state, outcomes)?;
         let members = replica.group.apply_member_change(entry)?;
         if let Some(members) = members {
             tracing::info!(tablet = %replica.id(), voters = ?members.voters, outgoing = ?members.voters_outgoing, learners = ?members.learners, "members changed");

@@ -323,7 +323,7 @@ impl Cluster {
             // What is flushed does not go further than the log does after a loss of power.
             found.disk.log.sync();
         }
-        // A log is cut whenever its turn comes, by what was durable before.
+        // A log may be truncated without a flush before, by what was durable already.
         if is_flushed {
             handle.data().flush();
         }
