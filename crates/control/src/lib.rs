@@ -25,6 +25,7 @@ pub mod peers;
 pub mod planted;
 pub mod replicas;
 pub mod report;
+pub mod routing;
 pub mod shrink;
 pub mod splitting;
 pub mod steering;

@@ -1,4 +1,4 @@
-//! Bugs that the simulation plants, to see that its checkers find them. Without the feature `planted-bugs` there are none, whatever is asked for.
+//! Bugs that tests and the simulation plant, to see that their checks find them. Without the feature `planted-bugs` there are none outside tests of this crate, whatever is asked for.
 
 /// Which bugs there are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -13,13 +13,15 @@ pub struct Planted {
     pub serve_stale_catalog: bool,
     /// A node that was removed keeps its vote in the catalog's group.
     pub keep_retired_voter: bool,
+    /// Parked requests stay parked when a leader is known.
+    pub parked_never_woken: bool,
 }
 
 impl Planted {
     /// None, unless this was built to have some.
     #[must_use]
     pub fn allowed(self) -> Self {
-        if cfg!(feature = "planted-bugs") {
+        if cfg!(any(test, feature = "planted-bugs")) {
             // In a binary that has the switches; what is released is searched for it (`.ci/run`).
             std::hint::black_box("diorite-with-planted-bugs");
             self
@@ -34,8 +36,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn there_are_bugs_only_where_this_was_built_to_have_some() {
+    fn tests_have_the_bugs_that_they_ask_for_and_no_others() {
         let planted = Planted { ready_too_early: true, ..Planted::default() };
-        assert_eq!(planted.allowed().ready_too_early, cfg!(feature = "planted-bugs"));
+        assert_eq!(planted.allowed(), planted);
+        assert_eq!(Planted::default().allowed(), Planted::default());
     }
 }

@@ -38,7 +38,7 @@ impl Buffers {
 
     /// The buffers have this size.
     #[inline]
-    pub(crate) fn settle(&mut self, capacity_bytes: usize) {
+    pub(crate) fn record(&mut self, capacity_bytes: usize) {
         let wanted = capacity_bytes.saturating_sub(ALLOWANCE_BYTES);
         match &mut self.charge {
             Some(_) if wanted == 0 => self.charge = None,
@@ -66,16 +66,16 @@ mod tests {
         let account = Account::root("all requests", 100_000);
         let mut buffers = Buffers::new(&account);
         buffers.admit(ALLOWANCE_BYTES).unwrap();
-        buffers.settle(ALLOWANCE_BYTES);
+        buffers.record(ALLOWANCE_BYTES);
         assert_eq!(account.used_bytes(), 0);
         buffers.admit(ALLOWANCE_BYTES + 70_000).unwrap();
         assert!(buffers.admit(ALLOWANCE_BYTES + 170_000).is_err());
         assert_eq!(account.used_bytes(), 70_000);
-        buffers.settle(ALLOWANCE_BYTES + 30_000);
+        buffers.record(ALLOWANCE_BYTES + 30_000);
         assert_eq!(account.used_bytes(), 30_000);
-        buffers.settle(10);
+        buffers.record(10);
         assert_eq!(account.used_bytes(), 0);
-        buffers.settle(ALLOWANCE_BYTES + 200_000);
+        buffers.record(ALLOWANCE_BYTES + 200_000);
         assert_eq!(account.used_bytes(), 200_000, "what is there counts, allowed or not");
         drop(buffers);
         assert_eq!(account.used_bytes(), 0);

@@ -198,17 +198,17 @@ pub struct StartOptions {
     #[arg(long, value_name = "PORT", default_value_t = NodeAddress::DEFAULT_PORT)]
     pub node_port: u16,
 
-    /// A node of the cluster to join; give several to be independent of one. Without it, a new directory becomes a new cluster's first node.
-    /// A node that is a member already looks there for the others, should their addresses have changed.
+    /// A node of the cluster to join; may be given several times, in case one is down. Without it, a new directory becomes the first node of a
+    /// new cluster. A node that is a member already asks these nodes for the others, in case their addresses have changed.
     #[arg(long, value_name = "HOST[:PORT]")]
     pub join: Vec<NodeAddress>,
 
-    /// Replicas of each tablet that every keyspace has at least, and that one has which does not say. Decided when the cluster is first
-    /// started (1 if not given); another number is refused later.
+    /// The least replication factor of a keyspace, and that of a keyspace that names none. Decided when the cluster is first started (1 if not
+    /// given); another number is refused later.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=99))]
     pub rf: Option<u32>,
 
-    /// What other nodes dial to reach this one; the listening address and the node port if not given.
+    /// The address at which other nodes reach this one; the listening address and the node port if not given.
     #[arg(long, value_name = "HOST[:PORT]")]
     pub advertise_node_address: Option<NodeAddress>,
 
@@ -224,11 +224,11 @@ pub struct StartOptions {
     #[arg(long, value_name = "NAME", default_value = "diorite")]
     pub cluster_name: String,
 
-    /// Data centre told to drivers.
+    /// Data centre of this node, as drivers see it.
     #[arg(long, value_name = "NAME", default_value = "datacenter1")]
     pub data_center: String,
 
-    /// Zone of this node, told to drivers as its rack.
+    /// Zone of this node; drivers see it as its rack.
     #[arg(long, value_name = "NAME", default_value = "rack1")]
     pub zone: String,
 
@@ -237,14 +237,14 @@ pub struct StartOptions {
     pub durability: DurabilityOption,
 
     /// Tablets per node that a new table is split into, unless it says WITH tablets = n.
-    #[arg(long, value_name = "N", default_value_t = 8)]
-    pub shards_per_node: u32,
+    #[arg(long, value_name = "N", default_value_t = 8, visible_alias = "shards-per-node")]
+    pub tablets_per_node: u32,
 
-    /// Nodes that share this machine, this one included: each takes as much less of its processors and memory, where nothing else is said.
+    /// Nodes that share this machine, this one included: the defaults of --threads, --store-threads and --memory-limit are divided by it.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024), overrides_with = "nodes_per_machine")]
     pub nodes_per_machine: u32,
 
-    /// Memory for caches, memtables and buffers together; its share of half of the machine's if not given.
+    /// Memory for caches, memtables and buffers together; half of the machine's memory if not given.
     #[arg(long, value_name = "SIZE")]
     pub memory_limit: Option<Size>,
 
@@ -268,11 +268,11 @@ pub struct StartOptions {
     #[arg(long, value_name = "SIZE", default_value = "8KiB")]
     pub block_size: Size,
 
-    /// Log that may have to be replayed at restart, over all tablets, before the oldest are flushed.
+    /// Log to be replayed at a restart, over all tablets: beyond that, the tablets with the oldest unflushed writes are flushed.
     #[arg(long, value_name = "SIZE", default_value = "256MiB")]
     pub replay_limit: Size,
 
-    /// Over how many days the node spreads reading everything that it holds once, to find damage while other replicas are well; 0: never by itself.
+    /// Days in which the node reads all its data once, to find damage while other replicas are intact; 0: only when an operator asks.
     #[arg(long, value_name = "DAYS", default_value_t = 30)]
     pub scrub_days: u64,
 
@@ -280,19 +280,19 @@ pub struct StartOptions {
     #[arg(long, value_name = "SIZE", default_value = "512MiB")]
     pub disk_reserve: Size,
 
-    /// Open replicas that are the only ones of their tablets though the Raft log of their disk is damaged, with what is left: acknowledged writes may be missing. See `admin tablet`.
+    /// Open the only replica of a tablet even if the Raft log of its disk is damaged: acknowledged writes may be missing. See `admin tablet`.
     #[arg(long)]
     pub accept_lost_log: bool,
 
-    /// Share of a disk, in percent, that is left free by replicas that are moved there. Given twice, the last one holds.
+    /// Percentage of a disk that stays free when replicas are moved to it.
     #[arg(long, value_name = "PERCENT", default_value_t = 10, value_parser = clap::value_parser!(u64).range(0..=90), overrides_with = "move_reserve")]
     pub move_reserve: u64,
 
-    /// Threads that serve clients and other nodes; 0 is one per processor that is its share.
+    /// Threads that serve clients and other nodes; 0 is one per processor.
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=1024))]
     pub threads: u64,
 
-    /// Threads that write to the log and apply; 0 is one per four processors that are its share.
+    /// Threads that write to the log and apply; 0 is one per four processors.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub store_threads: usize,
 
@@ -304,24 +304,24 @@ pub struct StartOptions {
     #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
     pub direct_reads: bool,
 
-    /// CQL connections at most.
+    /// Limit of CQL connections.
     #[arg(long, value_name = "N", default_value_t = 20_000)]
     pub max_connections: usize,
 
-    /// How long a request of a client may take, such as 10s or 1500ms; USING TIMEOUT of a statement may say less. Then it ends on every node that works on it.
+    /// Timeout of a client's request, such as 10s or 1500ms, on every node that works on it. A statement may set a shorter one: USING TIMEOUT.
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration_ms)]
     pub request_timeout: u64,
 
-    /// Let timestamps that drivers attach to every request decide between writes, instead of the order of the log.
+    /// Order writes by the timestamps that drivers attach to each request, instead of by the log.
     #[arg(long)]
     pub client_timestamps: bool,
 
-    /// Clients have to log in with a role's name and password, and may do what the role may. In a new cluster that is "cassandra" with the password
-    /// "cassandra", which lets clients in from this machine only until it is changed. Give it to all nodes.
+    /// Clients have to log in with the name and password of a role, and have its permissions. A new cluster has the role "cassandra" with the
+    /// password "cassandra"; until that password is changed, only clients on this machine are accepted. Give the option to all nodes.
     #[arg(long)]
     pub auth: bool,
 
-    /// Certificate chain (PEM) for TLS with clients. A new one is taken while the node runs, when the file changes.
+    /// Certificate chain (PEM) for TLS with clients. It is read again when the file changes.
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     pub tls_certificate: Option<PathBuf>,
 
@@ -329,7 +329,7 @@ pub struct StartOptions {
     #[arg(long, value_name = "FILE", requires = "tls_certificate")]
     pub tls_key: Option<PathBuf>,
 
-    /// Clients need a certificate that one of these authorities (PEM) has signed.
+    /// Certificate authorities (PEM): clients need a certificate that one of them has signed.
     #[arg(long, value_name = "FILE", requires = "tls_certificate")]
     pub tls_client_authorities: Option<PathBuf>,
 
@@ -393,6 +393,19 @@ mod tests {
         }
         assert_eq!((milliseconds("250"), milliseconds("250ms")), (Ok(250), Ok(250)));
         assert!(milliseconds("0").is_err() && milliseconds("soon").is_err());
+    }
+
+    #[test]
+    fn former_names_of_options_are_read_for_one_release() {
+        #[derive(clap::Parser)]
+        struct Start {
+            #[command(flatten)]
+            options: StartOptions,
+        }
+        for name in ["--tablets-per-node", "--shards-per-node"] {
+            let read = <Start as clap::Parser>::try_parse_from(["start", "--data-dir", "d", name, "3"]);
+            assert_eq!(read.map(|start| start.options.tablets_per_node).ok(), Some(3), "{name}");
+        }
     }
 
     #[test]

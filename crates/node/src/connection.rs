@@ -5,31 +5,30 @@
 //! ready, as streams allow. Reading stops while too much is in flight or the client does not read, so memory per connection is
 //! bounded; an unfinished message and an unread reply are given a bounded time.
 
+use crate::answer::{Answer, Next, Outcome, Running};
 use crate::buffers::{ALLOWANCE_BYTES, Buffers};
 use crate::inbox::Inbox;
 use crate::login;
-use crate::requests::Requests;
+use crate::requests::{Requests, take_turn};
 use crate::shared::Shared;
 use crate::socket::Socket;
-use crate::timing::{Taken, age_us, consistency_of};
+use crate::timing::{ReadsOfStatement, Taken, age_us, consistency_of};
 use diorite_base::account::{Account, Refused};
 use diorite_base::limits::MAX_FRAME_BYTES;
 use diorite_base::write::{Completion, WriteSink};
 use diorite_cql::protocol::envelope::Role;
 use diorite_cql::protocol::event::EventSet;
 use diorite_cql::protocol::response::{self, ReplyHead};
-use diorite_cql::protocol::{Compression, CqlError, Event, FrameError, Inbound, Outbound, Version};
-use diorite_query::activity::{Done, Note};
-use diorite_query::budget::{Budget, refused as refused_error};
+use diorite_cql::protocol::{Compression, Event, FrameError, Inbound, Outbound, Version};
+use diorite_query::activity::Done;
+use diorite_query::budget::refused as refused_error;
 use diorite_query::engine::{Reply, slot_of, write_type_of};
 use diorite_query::kv::Kv;
 use diorite_query::{Operation, Session, error::write_error};
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
-use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Poll;
@@ -46,7 +45,7 @@ const ANSWERS_AT_ONCE: usize = 64;
 /// Unsent reply bytes past which nothing more is read.
 const MAX_UNSENT_BYTES: usize = 4 << 20;
 /// How long an unfinished message, an unread reply or a missing STARTUP is waited for.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PROGRESS_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The largest message of a client that has not logged in: credentials are short.
 const MAX_BODY_BYTES_BEFORE_LOGIN: usize = 64 << 10;
@@ -61,46 +60,6 @@ const LARGE_REPLY_BYTES: usize = 512 << 10;
 /// How often a client may try to log in before it has to connect anew.
 const MAX_LOGINS: u32 = 3;
 
-/// A request that ran as a future, and its answer.
-pub(crate) struct Answer {
-    pub(crate) stream: i16,
-    pub(crate) tracing_id: Option<[u8; 16]>,
-    /// What it did, and since when it was there.
-    pub(crate) note: Note,
-    pub(crate) arrived_ns: u64,
-    pub(crate) outcome: Result<Outcome, CqlError>,
-    /// What it holds, until it is encoded.
-    pub(crate) _held: Option<Arc<Budget>>,
-}
-
-/// What became of it.
-pub(crate) enum Outcome {
-    /// A request was carried out.
-    Reply(Reply),
-    /// The client has logged in.
-    LoggedIn,
-}
-
-pub(crate) type Running = Pin<Box<dyn Future<Output = Answer> + Send>>;
-
-/// What a decoded message asks the connection to do once nothing borrows from its buffers.
-pub(crate) enum Next {
-    Nothing,
-    Start(Version, Option<Compression>, i16),
-    /// The client tries to log in.
-    LogIn(Running),
-    Register(EventSet),
-    Run(Running),
-    Close,
-}
-
-/// Charges the task for work that the runtime does not see. If its turn is over by that, others go first.
-pub(crate) async fn take_turn(units: usize) {
-    for _ in 0..units {
-        tokio::task::coop::consume_budget().await;
-    }
-}
-
 /// A client connection.
 pub(crate) struct Connection {
     shared: Arc<Shared>,
@@ -113,7 +72,7 @@ pub(crate) struct Connection {
     /// Writes handed to the store and not answered yet.
     submitted: usize,
     running: FuturesUnordered<Running>,
-    /// Answers of those that are done, to be written together.
+    /// Answers of those that are done, written with one system call.
     finished: Vec<Answer>,
     done: Vec<Completion>,
     version: Version,
@@ -122,7 +81,7 @@ pub(crate) struct Connection {
     events: Option<broadcast::Receiver<Arc<Event>>>,
     /// Since when, on the monotonic clock, the client has owed something without any progress: the rest of a message, a read of its
     /// replies, its STARTUP. Single bytes of a message are no progress, or a peer that sends one now and then would be waited for forever.
-    stuck_since_ns: Option<u64>,
+    stalled_since_ns: Option<u64>,
     /// How often the client tried to log in.
     logins: u32,
     /// When the requests that are in the input buffer were read, on the monotonic clock.
@@ -159,7 +118,7 @@ impl Connection {
             started: false,
             registered: EventSet::default(),
             events: None,
-            stuck_since_ns: None,
+            stalled_since_ns: None,
             logins: 0,
             arrived_ns: 0,
             taken: Taken::default(),
@@ -191,7 +150,7 @@ impl Connection {
     }
 
     /// Begins what was asked for and runs as futures, and answers what is done of it. What can be written by now waits until every task that can run has run: the
-    /// answers of other nodes that have come are among them, and what is written together costs one system call.
+    /// answers of other nodes that have come are among them, and coalesced replies cost one system call.
     async fn gather_answers(&mut self) {
         finished(&mut self.running, &mut self.finished, false).await;
         self.answer_finished().await;
@@ -212,7 +171,7 @@ impl Connection {
     /// Keeps the account of buffers.
     #[inline]
     fn tell_buffers(&mut self) {
-        self.buffers.settle(self.capacity_bytes());
+        self.buffers.record(self.capacity_bytes());
     }
 
     /// Whether the client has done what it has to before it is served.
@@ -238,11 +197,11 @@ impl Connection {
             interest = Some(interest.map_or(Interest::WRITABLE, |interest| interest | Interest::WRITABLE));
         }
         // A client that is in the middle of something is not waited for forever; an idle one is.
-        let stuck = !self.is_served() || !self.outbound.is_empty() || (self.has_room() && !self.inbound.is_idle());
-        let patience_left = if stuck { self.patience_left() } else { PATIENCE };
-        if !stuck {
-            self.stuck_since_ns = None;
-        } else if patience_left.is_zero() {
+        let is_stalled = !self.is_served() || !self.outbound.is_empty() || (self.has_room() && !self.inbound.is_idle());
+        let timeout_left = if is_stalled { self.timeout_left() } else { PROGRESS_TIMEOUT };
+        if !is_stalled {
+            self.stalled_since_ns = None;
+        } else if timeout_left.is_zero() {
             return Ok(false);
         }
         let socket = &self.socket;
@@ -253,8 +212,8 @@ impl Connection {
             }
         };
         let event = next_event(&mut self.events);
-        #[allow(clippy::disallowed_methods, reason = "the connection's patience is a shell's timer")]
-        let patience = tokio::time::sleep(patience_left);
+        #[allow(clippy::disallowed_methods, reason = "the connection's timeout is a shell's timer")]
+        let timeout = tokio::time::sleep(timeout_left);
         tokio::select! {
             biased;
             () = self.inbox.arrived(), if self.submitted > 0 => {}
@@ -265,7 +224,7 @@ impl Connection {
                 }
             }
             event = event => self.tell(&event),
-            () = patience, if stuck => return Ok(false),
+            () = timeout, if is_stalled => return Ok(false),
             // Last, when every request has got as far as it can: what they ask of other nodes leaves together.
             () = self.shared.kv.router.gathered() => {}
         }
@@ -273,10 +232,10 @@ impl Connection {
     }
 
     /// How much longer a client that owes something is waited for.
-    fn patience_left(&mut self) -> Duration {
+    fn timeout_left(&mut self) -> Duration {
         let now_ns = self.shared.kv.clock.monotonic_ns();
-        let since_ns = *self.stuck_since_ns.get_or_insert(now_ns);
-        PATIENCE.saturating_sub(Duration::from_nanos(now_ns.saturating_sub(since_ns)))
+        let since_ns = *self.stalled_since_ns.get_or_insert(now_ns);
+        PROGRESS_TIMEOUT.saturating_sub(Duration::from_nanos(now_ns.saturating_sub(since_ns)))
     }
 
     /// Reads once; false when the client has closed its side.
@@ -331,7 +290,7 @@ impl Connection {
                 Ok(count) => {
                     written += count;
                     self.outbound.advance(count);
-                    self.stuck_since_ns = None;
+                    self.stalled_since_ns = None;
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
                 Err(error) => return Err(error),
@@ -366,7 +325,7 @@ impl Connection {
                 }
                 Err(error) => self.refuse(&error),
             };
-            self.stuck_since_ns = None;
+            self.stalled_since_ns = None;
             match next {
                 Next::Nothing => {}
                 Next::Start(version, compression, stream) => self.start(version, compression, stream),
@@ -404,7 +363,7 @@ impl Connection {
         }
         let now_ns = self.shared.kv.clock.monotonic_ns();
         let elapsed_ns = now_ns - self.arrived_ns;
-        for &(slot, count, rows) in &taken.reads {
+        for &ReadsOfStatement { slot, count, rows } in &taken.reads {
             let done = Done { elapsed_ns, count, rows, errors: 0, now_ns };
             self.shared.observe(Operation::Read, slot, &done, self.client);
         }
@@ -456,21 +415,21 @@ impl Connection {
         let now_ns = self.shared.kv.clock.monotonic_ns();
         // Writes of a statement that were read together are mostly reported together.
         let (mut slot, mut done) = (0, Done { elapsed_ns: 0, count: 0, rows: 0, errors: 0, now_ns });
-        for (token, outcome) in self.done.drain(..) {
-            let elapsed_ns = u64::from(age_us(token, now_ns)) * 1_000;
-            if (slot_of(token), elapsed_ns) != (slot, done.elapsed_ns) {
+        for (tag, outcome) in self.done.drain(..) {
+            let elapsed_ns = u64::from(age_us(tag, now_ns)) * 1_000;
+            if (slot_of(tag), elapsed_ns) != (slot, done.elapsed_ns) {
                 self.shared.observe(Operation::Write, slot, &done, self.client);
-                slot = slot_of(token);
+                slot = slot_of(tag);
                 done = Done { elapsed_ns, count: 0, rows: 0, errors: 0, now_ns };
             }
             done.count += 1;
             done.errors += u64::from(outcome.is_err());
-            let head = ReplyHead::new(self.version, token as u16 as i16);
-            let asked = consistency_of(token);
+            let head = ReplyHead::new(self.version, tag as u16 as i16);
+            let asked = consistency_of(tag);
             match outcome {
                 Ok(_) => response::encode_void(self.outbound.buffer(), &head),
                 Err(error) => {
-                    let error = write_error(&*self.shared.kv, &error, write_type_of(token), asked);
+                    let error = write_error(&*self.shared.kv, &error, write_type_of(tag), asked);
                     response::encode_error(self.outbound.buffer(), &head, &error);
                 }
             }

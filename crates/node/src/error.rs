@@ -3,8 +3,46 @@
 use diorite_base::NodeId;
 use diorite_control::membership::ReplicationFactorDiffers;
 use diorite_storage::StorageError;
+use rustls::pki_types::pem;
+use rustls::server::VerifierBuilderError;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use thiserror::Error;
+
+/// Why certificate and key for TLS cannot be used.
+#[derive(Debug, Error)]
+pub enum TlsError {
+    /// A file cannot be read, or is not PEM.
+    #[error("{}: {source}", .path.display())]
+    Unreadable {
+        /// Which.
+        path: PathBuf,
+        /// Why not.
+        source: pem::Error,
+    },
+    /// A file holds no certificate.
+    #[error("{}: there is no certificate in it", .0.display())]
+    NoCertificate(PathBuf),
+    /// A certificate cannot be used, or does not fit the key.
+    #[error("{}: {source}", .path.display())]
+    Unusable {
+        /// In which file.
+        path: PathBuf,
+        /// Why not.
+        source: rustls::Error,
+    },
+    /// The certificates of a file cannot be authorities for clients.
+    #[error("{}: {source}", .path.display())]
+    Authorities {
+        /// Which.
+        path: PathBuf,
+        /// Why not.
+        source: VerifierBuilderError,
+    },
+    /// The library does not support the versions of TLS.
+    #[error(transparent)]
+    Versions(rustls::Error),
+}
 
 /// Why a node does not start.
 #[derive(Debug, Error)]
@@ -49,8 +87,8 @@ pub enum StartError {
     Removed(NodeId),
     /// The certificate or key for TLS cannot be used.
     #[error("cannot use TLS: {0}")]
-    Tls(String),
-    /// What was given differs from what the cluster was founded with.
+    Tls(#[from] TlsError),
+    /// What was given differs from what the cluster was first started with.
     #[error("--rf {given} was given, but this cluster was first started with --rf {decided}: leave it out")]
     ReplicationFactor {
         /// On the command line.

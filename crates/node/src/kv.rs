@@ -23,7 +23,7 @@ pub(crate) struct NodeKv {
     /// What is told of this node before the catalog knows it.
     pub(crate) node: NodeInfo,
     /// Tablets of a new table per node.
-    pub(crate) shards_per_node: u32,
+    pub(crate) tablets_per_node: u32,
     /// Work that takes more than a moment.
     pub(crate) aside: Arc<Aside>,
 }
@@ -59,14 +59,8 @@ impl Kv for NodeKv {
         Ok(tablets.get(&tablet).ok_or(KvError::NoSuchTablet(tablet))?.flags())
     }
 
-    fn submit(
-        &self,
-        tablet: TabletId,
-        mutation: Mutation,
-        sink: &Arc<dyn WriteSink>,
-        token: u64,
-    ) -> Result<(), KvError> {
-        self.router.submit(tablet, mutation, sink, token)
+    fn submit(&self, tablet: TabletId, mutation: Mutation, sink: &Arc<dyn WriteSink>, tag: u64) -> Result<(), KvError> {
+        self.router.submit(tablet, mutation, sink, tag)
     }
 
     fn kick(&self) {
@@ -104,12 +98,12 @@ impl Kv for NodeKv {
     }
 
     fn local_node(&self) -> NodeInfo {
-        peers::node_info(&self.catalog.served(), self.node.node, self.shards_per_node)
+        peers::node_info(&self.catalog.served(), self.node.node, self.tablets_per_node)
             .unwrap_or_else(|| self.node.clone())
     }
 
     fn peers(&self) -> Vec<NodeInfo> {
-        peers::peers(&self.catalog.served(), self.node.node, self.shards_per_node)
+        peers::peers(&self.catalog.served(), self.node.node, self.tablets_per_node)
     }
 
     fn served_schema(&self, node: NodeId) -> Uuid {

@@ -4,6 +4,7 @@
 //! a connection is one task that answers all complete requests it has read with one write. Left out: what statements mean (`query`),
 //! how writes become durable (`replica`).
 
+mod answer;
 mod aside;
 mod awaited;
 mod buffers;
@@ -38,6 +39,6 @@ mod timing;
 mod tls;
 
 pub use config::{DurabilityOption, NodeAddress, Size, SlowQueryOption, StartOptions};
-pub use error::StartError;
+pub use error::{StartError, TlsError};
 pub use observe::Allocator;
 pub use server::run;

@@ -105,7 +105,7 @@ pub(crate) async fn run(door: Door, shared: Arc<Shared>, mut stop: watch::Receiv
                         () = password_changed(&shared.kv.catalog) => {}
                     }
                 }
-                // Not before those who listened on this machine have let go of the port: the address may be every address.
+                // Only once the listener of this machine is closed: the address may be every address.
                 let listener = match reserved.listen(BACKLOG) {
                     Ok(listener) => listener,
                     Err(_) => listen(address).await,

@@ -3,10 +3,10 @@
 //! Always true: what needs more than a few kilobytes is charged to the connection's account before it is allocated, and refused with a reason if it does not
 //! fit; before a client has logged in nothing but logging in costs more than its message. Left out: reading and writing ([`crate::connection`]).
 
-use crate::connection::{Answer, Next, Outcome, take_turn};
+use crate::answer::{Answer, Next, Outcome};
 use crate::login;
 use crate::shared::Shared;
-use crate::timing::{Taken, token_of};
+use crate::timing::{Taken, tag_of};
 use diorite_base::account::{Account, Meter};
 use diorite_base::limits::MAX_REQUEST_MEMORY_BYTES;
 use diorite_base::write::WriteSink;
@@ -60,7 +60,7 @@ impl Requests<'_> {
                     version: envelope.version,
                     stream: envelope.stream,
                     sink: self.sink,
-                    token: token_of(envelope.stream, execute.parameters.consistency, self.arrived_ns),
+                    token: tag_of(envelope.stream, execute.parameters.consistency, self.arrived_ns),
                 };
                 let step = self.shared.engine.execute_now(self.session, execute, reply, self.outbound.buffer());
                 match step {
@@ -181,6 +181,13 @@ impl Requests<'_> {
 const BYTES_PER_TURN: usize = 32 << 10;
 /// What the runtime lets a task do in one turn, in its own measure.
 const UNITS_PER_TURN: usize = 128;
+
+/// Charges the task for work that the runtime does not see. If its turn is over by that, others go first.
+pub(crate) async fn take_turn(units: usize) {
+    for _ in 0..units {
+        tokio::task::coop::consume_budget().await;
+    }
+}
 
 /// Charges the task of a connection for a request, by its length: what a client has sent together is not worked on in one go. Short ones cost nothing.
 async fn take_turns(bytes: usize) {

@@ -16,9 +16,9 @@ use crate::observe::Allocator;
 use crate::observe::own::Observed;
 use crate::observe::sampler;
 use crate::operate::{AnyNode, Operations, ReportOptions};
-use crate::route::{CatalogSource, RouteOptions, Router, Threads};
+use crate::route::{CatalogSource, RouteOptions, Router, RouterParts};
 use crate::semantics::RowSemantics;
-use crate::shared::{Access, ConnectionLimits, Shared as Connections};
+use crate::shared::{Access, ConnectionLimits, Shared as Connections, SharedParts};
 use crate::tls::Tls;
 use crate::{http, login, machine};
 use diorite_admin::NodeView;
@@ -68,10 +68,10 @@ const TURNS_PER_LOOK: u32 = 16;
 const FIRST_NODE: u64 = 1;
 
 /// How long a node that is told to stop waits until others lead what it led.
-const SUCCESSOR_PATIENCE: Duration = Duration::from_secs(1);
+const SUCCESSOR_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How long tablets are flushed when the node is told to stop.
-const FLUSH_PATIENCE: Duration = Duration::from_secs(5);
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Runs a node until SIGTERM or SIGINT; then ends the process.
 pub fn run(options: StartOptions, allocator: Allocator) -> Result<(), StartError> {
@@ -119,7 +119,7 @@ async fn serve(options: StartOptions, logging: Arc<Logging>, allocator: Allocato
         tokio::spawn(login::found_roles(Arc::clone(&kv)));
     }
     let access = Access { asks_passwords: options.auth, tls: tls.clone() };
-    let connections = Arc::new(Connections::new(kv, engine, account, limits, access, logging));
+    let connections = Arc::new(Connections::new(SharedParts { kv, engine, account, limits, access, logging }));
     tokio::spawn(end_expired(Arc::clone(&connections)));
     tokio::spawn(give_memory_back(Arc::clone(&connections), allocator));
     if let Some(tls) = tls {
@@ -145,8 +145,8 @@ async fn serve(options: StartOptions, logging: Arc<Logging>, allocator: Allocato
     let close = move || {
         // Others lead from now on, instead of noticing after a while that nobody does.
         closing.release_leadership();
-        closing.wait_for_successors(SUCCESSOR_PATIENCE);
-        closing.shutdown(FLUSH_PATIENCE);
+        closing.wait_for_successors(SUCCESSOR_TIMEOUT);
+        closing.shutdown(FLUSH_TIMEOUT);
     };
     let _ = tokio::task::spawn_blocking(close).await;
     tracing::info!("stopped");
@@ -181,7 +181,7 @@ fn show(
 fn engine(options: &StartOptions, kv: &Arc<NodeKv>) -> (Arc<QueryEngine<NodeKv>>, ConnectionLimits) {
     let memory_bytes = options.memory_limit_bytes() as usize;
     let config = EngineConfig {
-        shards_per_node: options.shards_per_node,
+        shards_per_node: options.tablets_per_node,
         client_timestamps: options.client_timestamps,
         page_bytes: PAGE_BYTES,
         prepared_cache_bytes: (memory_bytes / 16).clamp(8 << 20, 64 << 20),
@@ -206,7 +206,7 @@ fn engine(options: &StartOptions, kv: &Arc<NodeKv>) -> (Arc<QueryEngine<NodeKv>>
 fn route_options(options: &StartOptions) -> RouteOptions {
     let defaults = RouteOptions { account: request_account(options), ..RouteOptions::default() };
     let timeout = Duration::from_millis(options.request_timeout);
-    RouteOptions { short_timeout: Some(timeout).filter(|timeout| *timeout < defaults.write_patience), ..defaults }
+    RouteOptions { short_timeout: Some(timeout).filter(|timeout| *timeout < defaults.timeouts.write), ..defaults }
 }
 
 /// What requests may hold, of clients and of other nodes: three sixteenths of the memory limit. Half of that limit is the cache's, an eighth that of the
@@ -385,14 +385,9 @@ async fn start_node(
     store.set_scrub_days(options.scrub_days);
     let catalog = CatalogFollower::open(&store, node, clock)?;
     check_replication_factor(&catalog.current(), options.rf)?;
-    let source = Arc::clone(&catalog) as Arc<dyn CatalogSource>;
     let aside = Arc::new(Aside::new(options.serving_threads())?);
-    let disk = Arc::new(DiskReads::new(options.data_dir.len(), options.disk_read_threads())?);
-    let route = (route_options(options), Threads { disk, aside: Arc::clone(&aside) });
-    let router = Router::new(node, Arc::clone(&store), sending, source, Arc::clone(clock), route);
-    store.set_reroute(Arc::clone(&router) as Arc<dyn Reroute>);
-    tokio::spawn(Arc::clone(&router).run_timer());
-    tokio::spawn(Arc::clone(&router).run_sender());
+    let threads = (Arc::new(DiskReads::new(options.data_dir.len(), options.disk_read_threads())?), Arc::clone(&aside));
+    let router = start_router(node, route_options(options), &store, sending, &catalog, clock, threads);
     let operations = Operations::new(
         node,
         Arc::clone(&store),
@@ -433,9 +428,35 @@ async fn start_node(
         Some(joined) => membership.joined(joined).await?,
         None => membership.caught_up().await?,
     }
-    let (node, clock, shards_per_node) = (node_info(options, &identity), Arc::clone(clock), options.shards_per_node);
-    let kv = Arc::new(NodeKv { store, router, catalog, clock, node, shards_per_node, aside });
+    let (node, clock, tablets_per_node) = (node_info(options, &identity), Arc::clone(clock), options.tablets_per_node);
+    let kv = Arc::new(NodeKv { store, router, catalog, clock, node, tablets_per_node, aside });
     Ok(Running { kv, membership })
+}
+
+/// Starts the router of a node, which gets what the store refuses.
+fn start_router(
+    node: NodeId,
+    options: RouteOptions,
+    store: &Arc<Store>,
+    transport: Arc<dyn Transport>,
+    catalog: &Arc<CatalogFollower>,
+    clock: &Arc<dyn Clock>,
+    (disk, aside): (Arc<DiskReads>, Arc<Aside>),
+) -> Arc<Router> {
+    let router = Router::new(RouterParts {
+        node,
+        store: Arc::clone(store),
+        transport,
+        catalogs: Arc::clone(catalog) as Arc<dyn CatalogSource>,
+        clock: Arc::clone(clock),
+        options,
+        disk,
+        aside,
+    });
+    store.set_reroute(Arc::clone(&router) as Arc<dyn Reroute>);
+    tokio::spawn(Arc::clone(&router).run_timer());
+    tokio::spawn(Arc::clone(&router).run_sender());
+    router
 }
 
 fn tcp_options(

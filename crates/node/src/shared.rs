@@ -57,6 +57,17 @@ pub(crate) struct Access {
     pub(crate) tls: Option<Arc<Tls>>,
 }
 
+/// What [`Shared`] is made of.
+pub(crate) struct SharedParts {
+    pub(crate) kv: Arc<NodeKv>,
+    pub(crate) engine: Arc<QueryEngine<NodeKv>>,
+    /// What requests and the buffers of connections are charged to.
+    pub(crate) account: Arc<Account>,
+    pub(crate) limits: ConnectionLimits,
+    pub(crate) access: Access,
+    pub(crate) logging: Arc<Logging>,
+}
+
 /// What all connections share.
 pub(crate) struct Shared {
     pub(crate) kv: Arc<NodeKv>,
@@ -82,14 +93,8 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(
-        kv: Arc<NodeKv>,
-        engine: Arc<QueryEngine<NodeKv>>,
-        account: Arc<Account>,
-        limits: ConnectionLimits,
-        access: Access,
-        logging: Arc<Logging>,
-    ) -> Self {
+    pub(crate) fn new(parts: SharedParts) -> Self {
+        let SharedParts { kv, engine, account, limits, access, logging } = parts;
         Self {
             kv,
             engine,

@@ -1,6 +1,6 @@
 //! How a connection knows what its requests did and since when they are there, without looking at the clock for each.
 //!
-//! Always true: nothing is allocated per request; a write carries what has to be known of it in the token that comes back with its outcome.
+//! Always true: nothing is allocated per request; a write carries what has to be known of it in the tag that comes back with its outcome.
 
 use diorite_cql::protocol::Consistency;
 use diorite_query::activity::Slot;
@@ -11,18 +11,26 @@ use diorite_query::activity::Slot;
 /// ```text
 /// bits  0-15 stream · 16-27 statement · 28-31 consistency · 32-63 microseconds
 /// ```
-pub(crate) fn token_of(stream: i16, asked: Consistency, arrived_ns: u64) -> u64 {
+pub(crate) fn tag_of(stream: i16, asked: Consistency, arrived_ns: u64) -> u64 {
     (arrived_ns / 1_000) << 32 | u64::from(asked.code() & 0xF) << 28 | u64::from(stream as u16)
 }
 
 /// The consistency level that a write asked for.
-pub(crate) fn consistency_of(token: u64) -> Consistency {
-    Consistency::from_code((token >> 28 & 0xF) as u16).unwrap_or_default()
+pub(crate) fn consistency_of(tag: u64) -> Consistency {
+    Consistency::from_code((tag >> 28 & 0xF) as u16).unwrap_or_default()
 }
 
 /// How long ago a write was read, microseconds.
-pub(crate) fn age_us(token: u64, now_ns: u64) -> u32 {
-    ((now_ns / 1_000) as u32).wrapping_sub((token >> 32) as u32)
+pub(crate) fn age_us(tag: u64, now_ns: u64) -> u32 {
+    ((now_ns / 1_000) as u32).wrapping_sub((tag >> 32) as u32)
+}
+
+/// Reads of one statement that were answered at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ReadsOfStatement {
+    pub(crate) slot: Slot,
+    pub(crate) count: u64,
+    pub(crate) rows: u64,
 }
 
 /// What became of requests that were taken in one go.
@@ -30,8 +38,8 @@ pub(crate) fn age_us(token: u64, now_ns: u64) -> u32 {
 pub(crate) struct Taken {
     /// EXECUTEs.
     pub(crate) executes: u64,
-    /// Reads that were answered at once, and their rows, by statement: mostly one.
-    pub(crate) reads: Vec<(Slot, u64, u64)>,
+    /// Reads that were answered at once, by statement: mostly one.
+    pub(crate) reads: Vec<ReadsOfStatement>,
     /// Some writes were handed to the store.
     pub(crate) writes: bool,
 }
@@ -39,9 +47,9 @@ pub(crate) struct Taken {
 impl Taken {
     #[inline]
     pub(crate) fn count_read(&mut self, slot: Slot, rows: u64) {
-        match self.reads.iter_mut().find(|(of, ..)| *of == slot) {
-            Some((_, count, all_rows)) => (*count, *all_rows) = (*count + 1, *all_rows + rows),
-            None => self.reads.push((slot, 1, rows)),
+        match self.reads.iter_mut().find(|reads| reads.slot == slot) {
+            Some(reads) => (reads.count, reads.rows) = (reads.count + 1, reads.rows + rows),
+            None => self.reads.push(ReadsOfStatement { slot, count: 1, rows }),
         }
     }
 
@@ -58,27 +66,28 @@ mod tests {
     use diorite_query::engine::slot_of;
 
     #[test]
-    fn a_token_names_stream_statement_consistency_and_age() {
+    fn a_tag_names_stream_statement_consistency_and_age() {
         let read_ns = 5_000_000_000_123_456;
         for stream in [0, 7, i16::MAX, -1] {
-            let token = token_of(stream, Consistency::LocalQuorum, read_ns) | 511 << 16;
-            assert_eq!((token as u16 as i16, slot_of(token)), (stream, 511));
-            assert_eq!(consistency_of(token), Consistency::LocalQuorum);
-            assert_eq!(age_us(token, read_ns + 2_500_000), 2_500);
+            let tag = tag_of(stream, Consistency::LocalQuorum, read_ns) | 511 << 16;
+            assert_eq!((tag as u16 as i16, slot_of(tag)), (stream, 511));
+            assert_eq!(consistency_of(tag), Consistency::LocalQuorum);
+            assert_eq!(age_us(tag, read_ns + 2_500_000), 2_500);
         }
     }
 
     #[test]
     fn ages_survive_the_end_of_the_numbers() {
         let read_ns = (u64::from(u32::MAX) - 10) * 1_000;
-        assert_eq!(age_us(token_of(1, Consistency::One, read_ns), read_ns + 100_000), 100);
+        assert_eq!(age_us(tag_of(1, Consistency::One, read_ns), read_ns + 100_000), 100);
     }
 
     #[test]
     fn reads_are_counted_by_statement() {
         let mut taken = Taken::default();
         [(3, 1), (4, 0), (3, 1)].into_iter().for_each(|(slot, rows)| taken.count_read(slot, rows));
-        assert_eq!(taken.reads, [(3, 2, 2), (4, 1, 0)]);
+        let reads = |slot, count, rows| ReadsOfStatement { slot, count, rows };
+        assert_eq!(taken.reads, [reads(3, 2, 2), reads(4, 1, 0)]);
         taken.clear();
         assert!(taken.reads.is_empty());
     }

@@ -4,7 +4,7 @@
 //! one. Connections that are open stay as they are. Left out: encryption between nodes.
 
 use crate::config::StartOptions;
-use crate::error::StartError;
+use crate::error::{StartError, TlsError};
 use arc_swap::ArcSwap;
 use rustls::ServerConfig;
 use rustls::crypto::ring;
@@ -51,30 +51,32 @@ impl Files {
         self.all().map(look).collect()
     }
 
-    fn read(&self) -> Result<ServerConfig, String> {
-        let shown = |path: &Path, error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
-        let certificates = |path: &Path| -> Result<Vec<CertificateDer<'static>>, String> {
+    fn read(&self) -> Result<ServerConfig, TlsError> {
+        let unreadable = |path: &Path, source| TlsError::Unreadable { path: path.to_owned(), source };
+        let unusable = |path: &Path, source| TlsError::Unusable { path: path.to_owned(), source };
+        let certificates = |path: &Path| -> Result<Vec<CertificateDer<'static>>, TlsError> {
             let found = CertificateDer::pem_file_iter(path).and_then(Iterator::collect);
-            let found: Vec<_> = found.map_err(|error| shown(path, &error))?;
-            if found.is_empty() { Err(format!("{}: there is no certificate in it", path.display())) } else { Ok(found) }
+            let found: Vec<_> = found.map_err(|error| unreadable(path, error))?;
+            if found.is_empty() { Err(TlsError::NoCertificate(path.to_owned())) } else { Ok(found) }
         };
         let chain = certificates(&self.certificate)?;
-        let key = PrivateKeyDer::from_pem_file(&self.key).map_err(|error| shown(&self.key, &error))?;
+        let key = PrivateKeyDer::from_pem_file(&self.key).map_err(|error| unreadable(&self.key, error))?;
         let provider = Arc::new(ring::default_provider());
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider));
-        let builder = builder.with_safe_default_protocol_versions().map_err(|error| error.to_string())?;
+        let builder = builder.with_safe_default_protocol_versions().map_err(TlsError::Versions)?;
         let builder = match &self.clients {
             None => builder.with_no_client_auth(),
             Some(path) => {
                 let mut roots = rustls::RootCertStore::empty();
                 for certificate in certificates(path)? {
-                    roots.add(certificate).map_err(|error| shown(path, &error))?;
+                    roots.add(certificate).map_err(|error| unusable(path, error))?;
                 }
                 let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
-                builder.with_client_cert_verifier(verifier.map_err(|error| shown(path, &error))?)
+                let wrong = |source| TlsError::Authorities { path: path.clone(), source };
+                builder.with_client_cert_verifier(verifier.map_err(wrong)?)
             }
         };
-        builder.with_single_cert(chain, key).map_err(|error| shown(&self.certificate, &error))
+        builder.with_single_cert(chain, key).map_err(|error| unusable(&self.certificate, error))
     }
 }
 
@@ -84,7 +86,7 @@ impl Tls {
         let (Some(certificate), Some(key)) = (&options.tls_certificate, &options.tls_key) else { return Ok(None) };
         let clients = options.tls_client_authorities.clone();
         let files = Files { certificate: certificate.clone(), key: key.clone(), clients };
-        let config = files.read().map_err(StartError::Tls)?;
+        let config = files.read()?;
         Ok(Some(Arc::new(Tls { files, config: ArcSwap::from_pointee(config) })))
     }
 
@@ -114,7 +116,7 @@ impl Tls {
                     tracing::info!("clients get the new TLS certificate");
                 }
                 // Perhaps only one of the files is new yet.
-                Err(error) => tracing::warn!(error, "the TLS certificate was not replaced"),
+                Err(error) => tracing::warn!(%error, "the TLS certificate was not replaced"),
             }
         }
     }

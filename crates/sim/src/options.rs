@@ -66,6 +66,7 @@ impl Planting {
             place_twice: self == Planting::PlaceTwice,
             serve_stale_catalog: self == Planting::ServeStaleCatalog,
             keep_retired_voter: self == Planting::KeepRetiredVoter,
+            ..ControlPlanted::default()
         }
     }
 

@@ -80,7 +80,7 @@ fn the_configuration_in_force_is_shown() {
     let server = Server::start(home.path(), &["--durability", "interval:50", "--bloom-bits", "9"]);
     let shown = server.get("/api/v1/config").unwrap();
     for expected in
-        ["\"durability\":\"interval:50\"", "\"bloom_bits\":9.0", "\"shards_per_node\":8", "\"memory_limit\":"]
+        ["\"durability\":\"interval:50\"", "\"bloom_bits\":9.0", "\"tablets_per_node\":8", "\"memory_limit\":"]
     {
         assert!(shown.contains(expected), "{expected} in {shown}");
     }

@@ -36,6 +36,7 @@ const TEST_EDGES: &[(&str, &[&str])] = &[
     ("model", &["seeds"]),
     ("raft", &["golden"]),
     ("cluster", &["golden", "seeds"]),
+    ("control", &["golden"]),
     ("query", &["golden", "seeds"]),
     ("rpc", &["seeds"]),
     ("replica", &["golden", "seeds"]),

@@ -109,7 +109,7 @@ fn followed_and_forwarded(cluster: &Cluster, node: usize) -> (u64, u64) {
 }
 
 fn cluster(bound: Duration) -> Cluster {
-    let cluster = Cluster::start(3, &["--shards-per-node", "2"]);
+    let cluster = Cluster::start(3, &["--tablets-per-node", "2"]);
     cluster.run(0, KEYSPACE);
     let table = "CREATE TABLE IF NOT EXISTS old.values (k bigint PRIMARY KEY, v bigint)";
     cluster.run(0, &format!("{table} WITH follower_read_staleness_ms = {}", bound.as_millis()));

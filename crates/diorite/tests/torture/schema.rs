@@ -252,7 +252,7 @@ fn use_all(cluster: &Cluster, changes: &Changes<'_>, schema: &BTreeMap<String, B
 /// Changes the schema through all nodes while the node that `choose` names is killed and started again.
 fn change_while_a_node_is_lost(choose: impl Fn(&Cluster, usize) -> usize) {
     let _turn = turn();
-    let cluster = Cluster::start(3, &["--shards-per-node", "1"]);
+    let cluster = Cluster::start(3, &["--tablets-per-node", "1"]);
     cluster.run(0, KEYSPACE);
     cluster.run(0, "CREATE TABLE IF NOT EXISTS schemas.shared (k bigint PRIMARY KEY)");
     let mut leader = None;

@@ -9,9 +9,11 @@ mod slow;
 use crate::config::{LogFormat, StartOptions};
 use diorite_base::SystemClock;
 use parking_lot::Mutex;
-pub(crate) use recent::{Level, Recent};
+pub(crate) use recent::{Level, Recent, UnknownLevel};
 pub(crate) use slow::{SlowQueries, SlowQuery};
 use std::sync::Arc;
+use thiserror::Error;
+use tracing_subscriber::filter::ParseError;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer, Registry, reload};
@@ -32,8 +34,19 @@ pub(crate) struct Logging {
     levels: Mutex<String>,
 }
 
-fn filter_of(levels: &str) -> Result<EnvFilter, String> {
-    EnvFilter::try_new(format!("{ALWAYS},{levels}")).map_err(|error| error.to_string())
+/// Why the levels of the log were not changed.
+#[derive(Debug, Error)]
+pub(crate) enum LevelsError {
+    /// They cannot be read.
+    #[error(transparent)]
+    Unreadable(#[from] ParseError),
+    /// The process has another logger.
+    #[error(transparent)]
+    NotInstalled(#[from] reload::Error),
+}
+
+fn filter_of(levels: &str) -> Result<EnvFilter, ParseError> {
+    EnvFilter::try_new(format!("{ALWAYS},{levels}"))
 }
 
 impl Logging {
@@ -72,12 +85,12 @@ impl Logging {
         self.format
     }
 
-    /// Logs from now on what `levels` say; an error if they cannot be read.
-    pub(crate) fn set_levels(&self, levels: &str) -> Result<(), String> {
+    /// Logs from now on what `levels` say.
+    pub(crate) fn set_levels(&self, levels: &str) -> Result<(), LevelsError> {
         let filter = filter_of(levels)?;
         // One change at a time, so that what is shown is what holds.
         let mut shown = self.levels.lock();
-        self.filter.reload(filter).map_err(|error| error.to_string())?;
+        self.filter.reload(filter)?;
         tracing::info!(levels, before = %*shown, "log levels were changed");
         levels.clone_into(&mut shown);
         Ok(())

@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
+use thiserror::Error;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Subscriber};
 use tracing_subscriber::Layer;
@@ -39,16 +40,21 @@ impl Level {
     }
 }
 
-impl FromStr for Level {
-    type Err = String;
+/// A text that is no level.
+#[derive(Debug, Error)]
+#[error("'{0}' is not a level: error, warn, info, debug or trace")]
+pub(crate) struct UnknownLevel(String);
 
-    fn from_str(text: &str) -> Result<Self, String> {
+impl FromStr for Level {
+    type Err = UnknownLevel;
+
+    fn from_str(text: &str) -> Result<Self, UnknownLevel> {
         match text.to_ascii_lowercase().as_str() {
             "warning" => Ok(Self(tracing::Level::WARN)),
             "error" | "warn" | "info" | "debug" | "trace" => {
-                text.parse().map(Self).map_err(|_| format!("'{text}' is not a level"))
+                text.parse().map(Self).map_err(|_| UnknownLevel(text.to_owned()))
             }
-            _ => Err(format!("'{text}' is not a level: error, warn, info, debug or trace")),
+            _ => Err(UnknownLevel(text.to_owned())),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Tells of requests that took longer than an operator wants to hear of.
+//! Logs requests that took longer than a threshold.
 //!
 //! Always true: at most [`PER_SECOND`] lines a second are written, however many requests are slow; how many were passed over is told by the next line. A
 //! statement is shown without its values. While the threshold is off, nothing is compared but one number.

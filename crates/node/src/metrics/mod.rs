@@ -6,6 +6,7 @@
 mod node;
 mod replicas;
 mod requests;
+mod source;
 mod storage;
 mod tables;
 mod writer;
@@ -15,15 +16,13 @@ use crate::operate::Operations;
 use crate::shared::Shared;
 use diorite_admin::Metrics;
 use diorite_rpc::tcp::TcpTransport;
-use parking_lot::Mutex;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
+use source::Source;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use tables::Shown;
 use writer::Writer;
 
 /// Renders the metrics of a node.
@@ -38,7 +37,7 @@ impl NodeMetrics {
         let ours = registry.sub_registry_with_prefix("diorite");
         let build = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
         ours.register("build", "The version of the program", build);
-        ours.register_collector(Box::new(Source { shared, operations, by_table: Mutex::default() }));
+        ours.register_collector(Box::new(Source::new(shared, operations)));
         ours.register_collector(Box::new(LaneMetrics(transport)));
         Self { registry }
     }
@@ -59,18 +58,6 @@ impl Collector for Process {
     }
 }
 
-struct Source {
-    shared: Arc<Shared>,
-    operations: Arc<Operations>,
-    by_table: Mutex<Shown>,
-}
-
-impl fmt::Debug for Source {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Source")
-    }
-}
-
 impl Collector for Source {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let mut out = Writer::new(&mut encoder);
@@ -84,8 +71,4 @@ impl Collector for Source {
         self.cluster(&mut out)?;
         self.balancer(&mut out)
     }
-}
-
-fn read(counter: &AtomicU64) -> u64 {
-    counter.load(Ordering::Relaxed)
 }

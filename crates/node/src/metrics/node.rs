@@ -1,6 +1,6 @@
 //! The process, and what the node that leads the catalog knows of the cluster.
 
-use super::Source;
+use super::source::Source;
 use super::writer::Writer;
 use crate::observe::process;
 use prometheus_client::registry::Unit;
@@ -68,7 +68,9 @@ impl Source {
         out.gauge("balancer_left", "To be copied until all is in place", Some(&Unit::Bytes), balancer.bytes_left)?;
         let help = "1 where the state is that of the balancer";
         out.gauges("balancer_state", help, None, "state", &[(balancer.state.as_str(), 1)])?;
-        out.gauge("balancer_stuck", "Things that the balancer cannot do", None, balancer.stalled.len() as u64)
+        let stalled = balancer.stalled.len() as u64;
+        out.gauge("balancer_stalled", "Things that the balancer cannot do", None, stalled)?;
+        out.gauge("balancer_stuck", "The former name of diorite_balancer_stalled, for one release", None, stalled)
     }
 
     /// What this node, leading the catalog, has decided.

@@ -1,8 +1,8 @@
 //! The Raft log, consensus, and the tablets of the node: in all, by disk and by table.
 
+use super::source::{Source, read};
 use super::tables::Tables;
 use super::writer::Writer;
-use super::{Source, read};
 use crate::catalog::CATALOG_TABLET;
 use diorite_replica::Leadership;
 use diorite_storage::{FileContents, TabletStatistics};

@@ -1,7 +1,7 @@
 //! Requests of clients, and what becomes of those that other nodes lead.
 
+use super::source::{Source, read};
 use super::writer::Writer;
-use super::{Source, read};
 use diorite_query::Operation;
 use prometheus_client::registry::Unit;
 use std::fmt;

@@ -1,7 +1,7 @@
 //! Caches, filters, memtables, flushes and compactions, and what the disks hold.
 
+use super::source::{Source, read};
 use super::writer::Writer;
-use super::{Source, read};
 use diorite_storage::Ticker;
 use prometheus_client::registry::Unit;
 use std::fmt;

@@ -2,7 +2,7 @@
 
 use super::{Allocator, memory, queries};
 use crate::config::SlowQueryOption;
-use crate::logging::{Level, Logging};
+use crate::logging::{Level, Logging, UnknownLevel};
 use crate::operate::Own;
 use crate::shared::Shared;
 use diorite_admin::api::{Activity, Done, Failure, FailureKind, LogChange, LogFilter, LogStatus, NodeQuestion};
@@ -67,7 +67,8 @@ fn invalid(message: impl Into<String>) -> Failure {
 fn logs(logging: &Logging, filter: LogFilter) -> Result<Value, Failure> {
     // A field of a form that was left empty asks for nothing.
     let level = filter.level.filter(|level| !level.is_empty());
-    let level: Level = level.as_deref().unwrap_or(SHOWN_LEVEL).parse().map_err(invalid)?;
+    let level: Level =
+        level.as_deref().unwrap_or(SHOWN_LEVEL).parse().map_err(|error: UnknownLevel| invalid(error.to_string()))?;
     Ok(logging.recent.last(level, filter.limit))
 }
 

@@ -5,7 +5,7 @@
 //! ado. What is to be folded is folded after it was read and permitted. A read on disk ends when whoever asked has no more use for it ([`Until`]).
 //! Left out: one moment for several requests.
 
-use super::CatalogSource;
+use super::options::CatalogSource;
 use super::wire::{FetchRef, Parts, RangeRef, RowsRef, SeveralRef};
 use diorite_base::Clock;
 use diorite_base::write::{KvError, Waited};

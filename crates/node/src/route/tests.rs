@@ -6,7 +6,7 @@ mod hops;
 mod moments;
 mod wire;
 
-use super::{CatalogSource, RouteOptions, Router, Threads};
+use super::{CatalogSource, RouteOptions, Router, RouterParts};
 use crate::aside::Aside;
 use crate::disk_reads::DiskReads;
 use crate::semantics::RowSemantics;
@@ -42,7 +42,7 @@ struct Hub {
     full_of_answers: RwLock<BTreeSet<u64>>,
 }
 
-/// Who takes frames at a node, and hears of others there.
+/// Who receives frames at a node, and is notified of others there.
 #[derive(Clone)]
 struct Listener {
     store: Weak<Store>,
@@ -182,10 +182,16 @@ impl Cluster {
             let served = Arc::new(Served::default());
             served.0.store(Arc::new(catalog.clone()));
             let source = Arc::clone(&served) as Arc<dyn CatalogSource>;
-            let clock = Arc::new(SystemClock::new());
-            let disk = Arc::new(DiskReads::new(1, 2).unwrap());
-            let options = (options.clone(), Threads { disk, aside: Arc::new(Aside::new(1).unwrap()) });
-            let router = Router::new(NodeId(number), Arc::clone(&store), port(), source, clock, options);
+            let router = Router::new(RouterParts {
+                node: NodeId(number),
+                store: Arc::clone(&store),
+                transport: port(),
+                catalogs: source,
+                clock: Arc::new(SystemClock::new()),
+                options: options.clone(),
+                disk: Arc::new(DiskReads::new(1, 2).unwrap()),
+                aside: Arc::new(Aside::new(1).unwrap()),
+            });
             store.set_reroute(Arc::clone(&router) as Arc<dyn Reroute>);
             tokio::spawn(Arc::clone(&router).run_timer());
             tokio::spawn(Arc::clone(&router).run_sender());
@@ -196,8 +202,8 @@ impl Cluster {
         }
         let cluster = Self { hub, catalog, members };
         cluster.open_tablets();
-        // They have heard of each other.
-        let is_up = |node: u64, other: u64| cluster.router(node).may_ask(NodeId(other));
+        // They know of each other.
+        let is_up = |node: u64, other: u64| cluster.members[&node].store.liveness().is_up(NodeId(other));
         wait_for(|| (1..=nodes).all(|a| (1..=nodes).all(|b| a == b || is_up(a, b)))).await;
         cluster
     }
@@ -292,7 +298,7 @@ async fn wait_for(mut is_so: impl FnMut() -> bool) {
 
 type Outcomes = BTreeMap<u64, Result<WriteReply, KvError>>;
 
-/// Outcomes by token, and how often the sink was told.
+/// Outcomes by tag, and how often the sink was notified.
 #[derive(Default)]
 struct Collected {
     done: Mutex<(Outcomes, usize)>,

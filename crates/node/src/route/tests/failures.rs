@@ -1,18 +1,21 @@
 //! Nodes that are gone, frames that are lost or make no sense, limits, and tablets that are dropped.
 
 use super::*;
-use crate::route::RouteLimits;
+use crate::route::options::RouteLimits;
 use crate::route::wire;
 use diorite_base::program::ProvenProgram;
 use diorite_base::write::Waited;
+use diorite_control::routing::Timeouts;
 use proptest::prelude::*;
 use std::sync::atomic::Ordering;
 
 fn impatient() -> RouteOptions {
     RouteOptions {
-        read_patience: Duration::from_millis(300),
-        write_patience: Duration::from_millis(300),
-        missing_patience: Duration::from_millis(100),
+        timeouts: Timeouts {
+            read: Duration::from_millis(300),
+            write: Duration::from_millis(300),
+            missing: Duration::from_millis(100),
+        },
         tick: Duration::from_millis(5),
         ..RouteOptions::default()
     }
@@ -31,7 +34,7 @@ async fn requests_wait_for_a_node_that_is_down_and_go_when_it_is_up() {
     let (cluster, tablet) = two(RouteOptions::default()).await;
     let router = cluster.router(2);
     cluster.hub.cut.write().insert(1);
-    wait_for(|| !router.may_ask(NodeId(1))).await;
+    wait_for(|| !router.store.liveness().is_up(NodeId(1))).await;
     let collected: Arc<Collected> = Arc::default();
     let sink = Arc::clone(&collected) as Arc<dyn WriteSink>;
     (0..20).for_each(|n| router.submit(tablet, put(b"k", b"v"), &sink, n).unwrap());
@@ -218,7 +221,7 @@ async fn a_tablet_that_is_dropped_ends_requests_once_the_askers_catalog_says_so(
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tablet_that_the_leader_does_not_know_yet_is_waited_for() {
     let (mut cluster, _) = two(RouteOptions::default()).await;
-    // Fresh tablets, of which only the asking node has heard.
+    // Fresh tablets, which only the asking node knows.
     let truncate = Command::TruncateTable { keyspace: KEYSPACE.to_owned(), name: "t".to_owned() };
     cluster.catalog = cluster.catalog.apply(&truncate).0;
     let tablet = cluster.tablet(|replicas| replicas == [NodeId(1)]);

@@ -81,8 +81,8 @@ async fn what_several_connections_ask_of_a_node_leaves_together() {
     let counters = [2, 1].map(|node| cluster.router(node).counters());
     let frames = || [count(&counters[0].frames_sent), count(&counters[1].answer_frames)];
     // A frame is counted once it has left, which may be after its answer has arrived.
-    let settled = |frames: [u64; 2]| frames[0] == frames[1];
-    while !settled(frames()) {
+    let are_equal = |frames: [u64; 2]| frames[0] == frames[1];
+    while !are_equal(frames()) {
         tokio::task::yield_now().await;
     }
     let before = frames();
@@ -93,7 +93,7 @@ async fn what_several_connections_ask_of_a_node_leaves_together() {
     for found in join_all(connections).await {
         assert_eq!(found.unwrap().unwrap().row.as_deref(), Some(&b"v"[..]));
     }
-    while !settled(frames()) {
+    while !are_equal(frames()) {
         tokio::task::yield_now().await;
     }
     assert_eq!(frames(), before.map(|before| before + 1));

@@ -1,0 +1,120 @@
+//! The requests that one other node was asked and that are not answered yet.
+//!
+//! Always true: a request is in the table from before its bytes can leave until its answer, a refusal or its deadline, and it is there as one that may have
+//! been carried out. Count and bytes are bounded. Left out: the frame that its bytes are in.
+
+use super::request::{Asked, Request, Sent, Work};
+use ahash::AHashMap;
+use std::ops::Range;
+
+/// Bounds of what waits for one other node, or for leaders.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Requests.
+    pub requests: usize,
+    /// Bytes of requests.
+    pub bytes: usize,
+}
+
+/// Requests that have waited for an answer long enough.
+#[derive(Debug)]
+pub struct Due<W> {
+    /// Their time is over.
+    pub over: Vec<Sent<W>>,
+    /// Reads to be sent once more.
+    pub again: Vec<Request<W>>,
+}
+
+/// See the top of this module.
+#[derive(Debug)]
+pub struct InFlight<W> {
+    limits: Limits,
+    next_id: u64,
+    pending: AHashMap<u64, Sent<W>>,
+    bytes: usize,
+}
+
+impl<W: Work> InFlight<W> {
+    /// Nothing is on its way yet.
+    pub fn new(limits: Limits) -> Self {
+        Self { limits, next_id: 0, pending: AHashMap::new(), bytes: 0 }
+    }
+
+    /// Takes in a request, after `put` has put it into a frame under its id; gives it back if too much is on its way.
+    pub fn add(&mut self, request: Request<W>, put: impl FnOnce(u64, &Asked<W>)) -> Result<(), Request<W>> {
+        let size_bytes = request.work.size_bytes();
+        let is_full = self.pending.len() >= self.limits.requests
+            || (self.bytes + size_bytes > self.limits.bytes && !self.pending.is_empty());
+        if is_full {
+            return Err(request);
+        }
+        let id = self.next_id;
+        self.next_id += 1;
+        put(id, &request);
+        self.pending.insert(id, Sent::new(request));
+        self.bytes += size_bytes;
+        Ok(())
+    }
+
+    /// The id of the next request.
+    pub fn next_id(&self) -> u64 {
+        self.next_id
+    }
+
+    /// Requests that wait for an answer.
+    pub fn len(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// Whether no request waits for an answer.
+    pub fn is_empty(&self) -> bool {
+        self.pending.is_empty()
+    }
+
+    /// The request with an id, if its answer is still waited for.
+    pub fn get(&self, id: u64) -> Option<&Asked<W>> {
+        self.pending.get(&id).map(Sent::asked)
+    }
+
+    /// Takes the request that an answer is for. An answer that is no longer waited for, or came before, has none.
+    pub fn take(&mut self, id: u64) -> Option<Sent<W>> {
+        let sent = self.pending.remove(&id)?;
+        self.bytes -= sent.asked().work.size_bytes();
+        Some(sent)
+    }
+
+    /// Takes back the requests of a frame of which no byte has left.
+    pub fn take_back(&mut self, ids: Range<u64>) -> Vec<Request<W>> {
+        ids.filter_map(|id| self.take(id)).map(Sent::never_left).collect()
+    }
+
+    /// Takes what is not waited for any longer.
+    pub fn take_due(&mut self, now_ns: u64) -> Due<W> {
+        let mut due = Due { over: Vec::new(), again: Vec::new() };
+        for sent in self.take_all(|sent| sent.is_due(now_ns)) {
+            match sent.is_over(now_ns) {
+                true => due.over.push(sent),
+                false => match sent.repeated() {
+                    Ok(request) => due.again.push(request),
+                    Err(sent) => due.over.push(sent),
+                },
+            }
+        }
+        due
+    }
+
+    /// Takes all reads: the node is down, and others may answer them.
+    pub fn take_reads(&mut self) -> Vec<Request<W>> {
+        self.take_all(|sent| sent.asked().work.is_read()).into_iter().filter_map(|sent| sent.repeated().ok()).collect()
+    }
+
+    /// Takes those that `is_wanted` says, in the order in which they were added.
+    fn take_all(&mut self, is_wanted: impl Fn(&Sent<W>) -> bool) -> Vec<Sent<W>> {
+        if self.pending.is_empty() {
+            return Vec::new();
+        }
+        let mut ids: Vec<u64> = self.pending.iter().filter(|(_, sent)| is_wanted(sent)).map(|(id, _)| *id).collect();
+        ids.sort_unstable();
+        ids.into_iter().filter_map(|id| self.take(id)).collect()
+    }
+}

@@ -1,0 +1,35 @@
+//! What routing asks about this node and its catalog.
+
+use diorite_base::{NodeId, TabletId};
+
+/// What this node's replica of a tablet knows of its leader.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Local {
+    /// There is no replica here.
+    Absent,
+    /// It leads, and may serve.
+    Leads,
+    /// It follows that node, if it knows one.
+    Follows(Option<NodeId>),
+}
+
+/// Answers of the moment; none of them waits.
+pub trait View<W> {
+    /// What this node's replica knows.
+    fn local(&self, tablet: TabletId) -> Local;
+
+    /// Whether another node is up.
+    fn is_up(&self, node: NodeId) -> bool;
+
+    /// The nodes that may lead the tablet, in the order in which they are asked; `None` if the catalog does not know the tablet.
+    fn holders(&self, tablet: TabletId) -> Option<Vec<NodeId>>;
+
+    /// Whether the tablet was split, and its child tablets have taken its place.
+    fn is_split(&self, tablet: TabletId) -> bool;
+
+    /// Whether the tablet is a child of a split: nodes may be about to open it.
+    fn is_new_child(&self, tablet: TabletId) -> bool;
+
+    /// The tablet that the work belongs to, if that is certain: its tablet was split, merged into another, or emptied by TRUNCATE.
+    fn successor(&self, tablet: TabletId, work: &W) -> Option<TabletId>;
+}

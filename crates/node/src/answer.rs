@@ -1,0 +1,46 @@
+//! What a message of a client comes to: what its connection does next, and the answers of requests that run as futures.
+//!
+//! Left out: how messages are taken ([`crate::requests`]), and how answers are encoded and written ([`crate::connection`]).
+
+use diorite_cql::protocol::event::EventSet;
+use diorite_cql::protocol::{Compression, CqlError, Version};
+use diorite_query::activity::Note;
+use diorite_query::budget::Budget;
+use diorite_query::engine::Reply;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+/// The answer to a request that ran as a future.
+pub(crate) struct Answer {
+    pub(crate) stream: i16,
+    pub(crate) tracing_id: Option<[u8; 16]>,
+    pub(crate) note: Note,
+    /// When the request was read, on the monotonic clock.
+    pub(crate) arrived_ns: u64,
+    pub(crate) outcome: Result<Outcome, CqlError>,
+    /// The memory that the answer is charged to, until it is encoded.
+    pub(crate) _held: Option<Arc<Budget>>,
+}
+
+/// What such a request comes to, if it does not fail.
+pub(crate) enum Outcome {
+    /// A request was carried out.
+    Reply(Reply),
+    /// The client has logged in.
+    LoggedIn,
+}
+
+/// A request that the connection runs as a future.
+pub(crate) type Running = Pin<Box<dyn Future<Output = Answer> + Send>>;
+
+/// What a decoded message asks the connection to do once nothing borrows from its buffers.
+pub(crate) enum Next {
+    Nothing,
+    Start(Version, Option<Compression>, i16),
+    /// The client tries to log in.
+    LogIn(Running),
+    Register(EventSet),
+    Run(Running),
+    Close,
+}

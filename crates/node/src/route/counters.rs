@@ -1,0 +1,42 @@
+//! What routing counts.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Counters of routing, since start.
+#[derive(Debug, Default)]
+pub(crate) struct RouteCounters {
+    /// Requests of this node's clients for tablets that it leads itself.
+    pub(crate) local: AtomicU64,
+    /// Reads of this node's clients that were answered by its replica though another leads, as they may be old.
+    pub(crate) followed: AtomicU64,
+    /// Requests that left for another node, each time they did.
+    pub(crate) forwarded: AtomicU64,
+    /// Frames of requests that left.
+    pub(crate) frames_sent: AtomicU64,
+    /// Requests of other nodes that arrived.
+    pub(crate) received: AtomicU64,
+    /// Frames of answers that left.
+    pub(crate) answer_frames: AtomicU64,
+    /// Requests that were sent again.
+    pub(crate) retried: AtomicU64,
+    /// Requests of other nodes that were refused because this node does not lead the tablet.
+    pub(crate) refused_not_leader: AtomicU64,
+    /// Bytes of frames of requests and answers that left.
+    pub(crate) sent_bytes: AtomicU64,
+    /// Reads of other nodes that were folded here, so that their rows did not travel.
+    pub(crate) folded: AtomicU64,
+    /// Reads from memory that were carried out by the threads for long work.
+    pub(crate) long_reads: AtomicU64,
+    /// Requests that were not answered by their deadline.
+    pub(crate) timed_out: AtomicU64,
+    /// Requests refused because too many are on their way already.
+    pub(crate) overloaded: AtomicU64,
+    /// Frames that could not be decoded.
+    pub(crate) malformed: AtomicU64,
+}
+
+impl RouteCounters {
+    pub(super) fn add(counter: &AtomicU64, count: u64) {
+        counter.fetch_add(count, Ordering::Relaxed);
+    }
+}

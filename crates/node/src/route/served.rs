@@ -1,0 +1,233 @@
+//! One asking process: the requests of it that are worked on here, and the answers that are gathered for it.
+//!
+//! Always true: requests in flight are bounded by count and bytes; a slot is free again once its request is answered, or has panicked.
+
+use super::counters::RouteCounters;
+use super::gathering::Gathering;
+use super::options::RouteLimits;
+use super::read::{self, Folding, Look};
+use super::wire::{self, FetchRef, FrameKind};
+use diorite_base::NodeId;
+use diorite_base::account::{Account, Charge};
+use diorite_base::write::{Completion, KvError, WriteSink};
+use diorite_replica::{Leadership, Permit, TabletHandle};
+use diorite_rpc::{Lane, Transport};
+use parking_lot::Mutex;
+use std::sync::Arc;
+
+/// What a request costs beside its bytes while it is worked on.
+const OVERHEAD_BYTES: usize = 256;
+/// Longer answers are not copied into a frame with others.
+const MAX_JOINED_BYTES: usize = 16 << 10;
+/// Longer requests are charged to the node's account of requests.
+const MAX_FREE_BYTES: usize = 4 << 10;
+
+/// A request that is being worked on.
+#[derive(Default)]
+struct Slot {
+    /// The id that the asker gave.
+    id: u64,
+    /// What counts for it, and what that is charged to.
+    bytes: usize,
+    _charge: Option<Charge>,
+}
+
+/// Requests that are being worked on. The place of a slot is the tag of its request's completion.
+#[derive(Default)]
+struct Slots {
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+    bytes: usize,
+}
+
+impl Slots {
+    fn begin(&mut self, id: u64, bytes: usize, limits: &RouteLimits, account: &Arc<Account>) -> Option<u64> {
+        let count = self.slots.len() - self.free.len();
+        if count >= limits.requests || (self.bytes + bytes > limits.bytes && count > 0) {
+            return None;
+        }
+        // What is short is bounded by how many there may be.
+        let charge = if bytes > MAX_FREE_BYTES { Some(account.charge(bytes).ok()?) } else { None };
+        self.bytes += bytes;
+        let slot = Slot { id, bytes, _charge: charge };
+        let place = self.free.pop().map_or(self.slots.len(), |place| place as usize);
+        match self.slots.get_mut(place) {
+            Some(free) => *free = slot,
+            None => self.slots.push(slot),
+        }
+        Some(place as u64)
+    }
+
+    fn end(&mut self, tag: u64) -> u64 {
+        let Slot { id, bytes, .. } = std::mem::take(&mut self.slots[tag as usize]);
+        self.bytes -= bytes;
+        self.free.push(tag as u32);
+        id
+    }
+}
+
+/// What all asking processes share.
+pub(super) struct Serving {
+    pub(super) transport: Arc<dyn Transport>,
+    pub(super) counters: Arc<RouteCounters>,
+    pub(super) limits: RouteLimits,
+    pub(super) account: Arc<Account>,
+}
+
+/// See the top of this module.
+pub(super) struct Served {
+    pub(super) node: NodeId,
+    pub(super) incarnation: u64,
+    serving: Arc<Serving>,
+    in_flight: Mutex<Slots>,
+    /// The frame of answers that is being gathered; empty if there is none.
+    gathered: Mutex<Vec<u8>>,
+}
+
+impl Served {
+    pub(super) fn new(node: NodeId, incarnation: u64, serving: Arc<Serving>) -> Self {
+        Self { node, incarnation, serving, in_flight: Mutex::default(), gathered: Mutex::default() }
+    }
+
+    /// Takes the answers that are being gathered.
+    pub(super) fn take_gathered(&self) -> Vec<u8> {
+        std::mem::take(&mut *self.gathered.lock())
+    }
+
+    /// Keeps answers until they are sent with others.
+    pub(super) fn gather(&self, mut frame: Vec<u8>) {
+        let mut gathered = self.gathered.lock();
+        if gathered.is_empty() {
+            *gathered = frame;
+        } else {
+            drop(gathered);
+            self.send(&mut frame);
+        }
+    }
+
+    /// Adds a frame of answers to those that are being gathered, which then leave together. A long one leaves at once.
+    fn join(&self, mut frame: Vec<u8>) {
+        if frame.len() > MAX_JOINED_BYTES {
+            return self.send(&mut frame);
+        }
+        let mut gathered = self.gathered.lock();
+        if gathered.is_empty() {
+            *gathered = frame;
+        } else if gathered.len() + frame.len() <= self.serving.limits.frame_bytes {
+            let mut head = Vec::new();
+            wire::put_frame(&mut head, FrameKind::Answers, self.incarnation);
+            gathered.extend_from_slice(&frame[head.len()..]);
+        } else {
+            std::mem::swap(&mut *gathered, &mut frame);
+            drop(gathered);
+            self.send(&mut frame);
+        }
+    }
+
+    /// The tag of a request that may be worked on; none if there are too many.
+    pub(super) fn begin(&self, id: u64, bytes: usize) -> Option<u64> {
+        let Serving { limits, account, counters, .. } = &*self.serving;
+        let tag = self.in_flight.lock().begin(id, OVERHEAD_BYTES + bytes, limits, account);
+        if tag.is_none() {
+            RouteCounters::add(&counters.overloaded, 1);
+        }
+        tag
+    }
+
+    /// The id of a request that is not worked on any longer.
+    pub(super) fn end(&self, tag: u64) -> u64 {
+        self.in_flight.lock().end(tag)
+    }
+
+    /// Sends and empties a frame of answers. If it cannot be sent the asker's requests end at their deadlines.
+    pub(super) fn send(&self, frame: &mut Vec<u8>) {
+        let Serving { transport, counters, .. } = &*self.serving;
+        if !frame.is_empty() && transport.send(self.node, Lane::Requests, frame).is_ok() {
+            RouteCounters::add(&counters.answer_frames, 1);
+            RouteCounters::add(&counters.sent_bytes, frame.len() as u64);
+        }
+        frame.clear();
+    }
+
+    /// The frame to which an answer may be appended.
+    pub(super) fn answers<'f>(&self, frame: &'f mut Vec<u8>) -> &'f mut Vec<u8> {
+        if frame.len() >= self.serving.limits.frame_bytes {
+            self.send(frame);
+        }
+        if frame.is_empty() {
+            wire::put_frame(frame, FrameKind::Answers, self.incarnation);
+        }
+        frame
+    }
+}
+
+impl WriteSink for Served {
+    fn complete(&self, done: &mut Vec<Completion>) {
+        let mut frame = Vec::with_capacity(32 + done.len() * 8);
+        let ids: Vec<u64> = {
+            let mut in_flight = self.in_flight.lock();
+            done.iter().map(|(tag, _)| in_flight.end(*tag)).collect()
+        };
+        for ((_, outcome), id) in done.drain(..).zip(ids) {
+            match outcome {
+                Ok(reply) => wire::put_written(self.answers(&mut frame), id, &reply),
+                Err(error) => {
+                    if let KvError::NotLeader { .. } = error {
+                        RouteCounters::add(&self.serving.counters.refused_not_leader, 1);
+                    }
+                    wire::put_failed(self.answers(&mut frame), id, &error);
+                }
+            }
+        }
+        self.send(&mut frame);
+    }
+}
+
+/// A read that waits for the disk. Its slot is free again even if the read panics.
+pub(super) struct DiskRead {
+    pub(super) served: Arc<Served>,
+    pub(super) gathering: Arc<Gathering>,
+    pub(super) folding: Arc<Folding>,
+    pub(super) tag: Option<u64>,
+}
+
+impl DiskRead {
+    pub(super) fn answer(mut self, handle: &TabletHandle, request: &FetchRef<'_>, look: &Look) {
+        let outcome = read::read(handle, Permit::Lease, request, look, &self.folding);
+        let Some(tag) = self.tag.take() else { return };
+        let id = self.served.end(tag);
+        let mut frame = Vec::new();
+        let out = self.served.answers(&mut frame);
+        match outcome {
+            Ok(read::Outcome::Found(parts)) => wire::put_fetched(out, id, &parts),
+            Ok(_) => wire::put_failed(out, id, &KvError::Storage("a read found no answer".to_owned())),
+            Err(error) => wire::put_failed(out, id, &as_refusal(handle, error, &self.served.serving.counters)),
+        }
+        self.served.join(frame);
+        self.gathering.added();
+        self.gathering.leave_soon();
+    }
+}
+
+impl Drop for DiskRead {
+    fn drop(&mut self) {
+        if let Some(tag) = self.tag {
+            self.served.end(tag);
+        }
+    }
+}
+
+/// A replica that may not serve says who does.
+pub(super) fn as_refusal(handle: &TabletHandle, error: KvError, counters: &RouteCounters) -> KvError {
+    match error {
+        KvError::Unavailable(_) | KvError::NotLeader { .. } => {
+            RouteCounters::add(&counters.refused_not_leader, 1);
+            let leader = match handle.leadership() {
+                Leadership::Elsewhere(node) => Some(node),
+                Leadership::Here | Leadership::Unknown => None,
+            };
+            KvError::NotLeader { tablet: handle.id(), leader }
+        }
+        error => error,
+    }
+}
