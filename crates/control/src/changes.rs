@@ -94,8 +94,8 @@ pub struct Judge<'a> {
     pub catalog: &'a Catalog,
     /// Whether heartbeats of a node arrive, or it is this one.
     pub is_up: &'a dyn Fn(NodeId) -> bool,
-    /// The nodes that vote in the catalog's group; while they change, also those that did before.
-    pub catalog_voters: &'a [NodeId],
+    /// The sets of voters that decide in the catalog's group, a majority of each: one, and while it changes two.
+    pub catalog_voters: &'a [Vec<NodeId>],
     /// The wall clock, milliseconds.
     pub wall_ms: i64,
 }
@@ -213,8 +213,12 @@ impl Judge<'_> {
                 "node {node} leads the catalog at the moment: stop its process, then remove it through another node"
             )));
         }
-        // A node that is removed stops at once: the change that takes its vote away may need that vote.
-        if self.catalog_voters.contains(&node) && self.catalog_voters.len() <= 2 {
+        // A node that is removed stops at once: the change that takes its vote away is decided without it.
+        let is_needed = |voters: &Vec<NodeId>| {
+            let others = voters.iter().filter(|voter| **voter != node && (self.is_up)(**voter));
+            voters.contains(&node) && others.count() <= voters.len() / 2
+        };
+        if self.catalog_voters.iter().any(is_needed) {
             return Err(refused(format!(
                 "node {node} votes about the catalog, and without it too few do: drain it, and wait until another votes in its place"
             )));
@@ -329,14 +333,26 @@ mod tests {
         let catalog = cluster(4, 1);
         let idle = catalog.nodes().map(|node| node.id).find(|node| catalog.tablets_on(*node).count() == 0).unwrap();
         let leader = NodeId(idle.0 % 4 + 1);
-        let removed = |catalog_voters: &[NodeId]| {
-            let judge = Judge { node: leader, catalog: &catalog, is_up: &|_| true, catalog_voters, wall_ms: 0 };
+        let removed = |sets: &[&[NodeId]], down: &[NodeId]| {
+            let is_up = |node| !down.contains(&node);
+            let catalog_voters: Vec<Vec<NodeId>> = sets.iter().map(|set| set.to_vec()).collect();
+            let judge =
+                Judge { node: leader, catalog: &catalog, is_up: &is_up, catalog_voters: &catalog_voters, wall_ms: 0 };
             judge.command_of(Request::Remove { node: idle }).map(|(command, _)| command)
         };
-        assert!(is_refused(&removed(&[idle]), "votes about the catalog"), "it votes alone");
-        assert!(is_refused(&removed(&[leader, idle]), "votes about the catalog"), "both are needed");
-        assert_eq!(removed(&[leader, idle, NodeId(9)]), Ok(Command::RemoveNode { node: idle }));
-        assert_eq!(removed(&[leader]), Ok(Command::RemoveNode { node: idle }));
+        let (done, third) = (Ok(Command::RemoveNode { node: idle }), NodeId(9));
+        assert!(is_refused(&removed(&[&[idle]], &[]), "votes about the catalog"), "it votes alone");
+        assert!(is_refused(&removed(&[&[leader, idle]], &[]), "votes about the catalog"), "both are needed");
+        assert_eq!(removed(&[&[leader, idle, third]], &[]), done);
+        assert_eq!(removed(&[&[leader, idle, third]], &[idle]), done);
+        assert_eq!(removed(&[&[leader]], &[]), done);
+        let before = [leader, idle, third];
+        assert!(is_refused(&removed(&[&before], &[third]), "votes about the catalog"), "another one is down");
+        assert!(
+            is_refused(&removed(&[&[leader, idle], &before], &[]), "votes about the catalog"),
+            "the set to come needs it"
+        );
+        assert_eq!(removed(&[&[leader, NodeId(8), third], &before], &[]), done);
     }
 
     #[test]

@@ -258,8 +258,12 @@ impl Follower {
     /// Whether a child tablet is, or will be, opened by the replica of its parent tablet on this node. Nobody waits for it: until it is open, requests for it
     /// find others, or are parked.
     fn is_made_by_parent(&self, child: TabletId, replicas: &dyn Replicas) -> bool {
+        let is_held = |catalog: &Catalog, tablet| {
+            catalog.placement(tablet).is_some_and(|placement| placement.is_held_by(self.node))
+        };
+        let arrives = |parent| is_held(&self.target, parent) && !is_held(&self.older, parent);
         let origin = self.target.placement(child).and_then(|placement| placement.origin);
-        origin.is_some_and(|origin| replicas.is_open(origin.parent))
+        origin.is_some_and(|origin| replicas.is_open(origin.parent) || arrives(origin.parent))
     }
 
     fn open(&mut self, openings: Vec<Opening>) {

@@ -11,7 +11,8 @@ mod readiness;
 pub use admission::{Admission, Refused, Report as AdmissionReport};
 pub use contacts::{Contacts, addresses};
 pub use gate::{
-    Dialler, ReplicationFactorDiffers, Welcome, admit, check_replication_factor, joining, welcome, whereabouts,
+    Dialler, FIRST_NODE, ReplicationFactorDiffers, Welcome, admit, check_replication_factor, joining, registering,
+    returning, welcome, whereabouts,
 };
 pub use readiness::{COPY_TIMEOUT, Facts, RETRY, Readiness, Ready, STEP, Step};
 

@@ -26,6 +26,7 @@ use diorite_base::account::Account;
 use diorite_base::random::{Random, SplitMix64};
 use diorite_base::{Clock, NodeId, TrustedClock};
 use diorite_cluster::catalog::NodeDescription;
+use diorite_control::membership::FIRST_NODE;
 use diorite_control::membership::check_replication_factor;
 use diorite_query::kv::NodeInfo;
 use diorite_query::{EngineConfig, QueryEngine};
@@ -63,9 +64,6 @@ const TICKS_AFTER_MUCH: u32 = 50;
 /// A serving thread that has more to do all the time looks after so many turns of tasks what sockets have become ready: a turn of a connection may take a
 /// millisecond, and its next requests wait as long as those of others.
 const TURNS_PER_LOOK: u32 = 16;
-
-/// The first node's id in the groups it is a member of, until the catalog numbers nodes.
-const FIRST_NODE: u64 = 1;
 
 /// How long a node that is told to stop waits until others lead what it led.
 const SUCCESSOR_TIMEOUT: Duration = Duration::from_secs(1);
@@ -337,7 +335,7 @@ async fn belong(
     let (cluster, node) = match (&known, &joined) {
         (Some(identity), _) => (identity.cluster, identity.node),
         (None, Some(joined)) => (joined.cluster, joined.node.0),
-        (None, None) => (random_uuid(), FIRST_NODE),
+        (None, None) => (random_uuid(), FIRST_NODE.0),
     };
     for directory in directories.iter_mut().filter(|directory| directory.identity().is_none()) {
         directory.claim(cluster, node, host)?;
@@ -413,7 +411,7 @@ async fn start_node(
         membership.look_around(applicant, &options.join).await?;
         membership.admitted().await?;
         membership.whole().await?;
-        if catalog.current().identity().cluster_id.is_none() && identity.node == FIRST_NODE {
+        if catalog.current().identity().cluster_id.is_none() && identity.node == FIRST_NODE.0 {
             membership.found(&options.cluster_name, options.rf).await?;
         }
         membership.register().await?;

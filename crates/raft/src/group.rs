@@ -474,6 +474,11 @@ impl<L: LogReader> Group<L> {
         std::mem::take(&mut self.has_new_floor).then(|| self.node.store().floor())
     }
 
+    /// Whether the log holds this entry, or begins just after it.
+    pub fn holds(&self, position: LogPosition) -> bool {
+        self.node.raft.raft_log.match_term(position.index, position.term)
+    }
+
     /// The log's last entry.
     pub fn last(&self) -> LogPosition {
         let log = &self.node.raft.raft_log;
@@ -556,8 +561,8 @@ impl<L: LogReader> Group<L> {
         self.node.store().take_lacking()
     }
 
-    /// The message by which a member whose data was replaced by a copy tells its leader how far it is; `None` if no leader is known. The data holds
-    /// only what is committed, so that it is a truthful acknowledgement of everything up to its applied index.
+    /// The message by which a member tells its leader how much it holds, as after its data was replaced by a copy; `None` if no leader is known. What is
+    /// applied is committed, so that it is a truthful acknowledgement of everything up to there, as far as the log is durable.
     pub fn acknowledge_copy(&self) -> Option<Message> {
         let raft = &self.node.raft;
         if raft.leader_id == INVALID_ID || self.is_leader() {
@@ -566,7 +571,8 @@ impl<L: LogReader> Group<L> {
         let mut message = Message::default();
         message.set_msg_type(MessageType::MsgAppendResponse);
         (message.from, message.to, message.term) = (raft.id, raft.leader_id, raft.term);
-        (message.index, message.commit) = (raft.raft_log.applied, raft.raft_log.committed);
+        let index = raft.raft_log.applied.min(self.durable_index());
+        (message.index, message.commit) = (index, raft.raft_log.committed);
         Some(message)
     }
 

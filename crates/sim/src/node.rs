@@ -122,7 +122,13 @@ impl Node {
         };
         let index = |data: &MemoryTablet| data.applied_state().map_or(0, |state| state.index);
         let is_newer = self.disk.tablets.get(&tablet).is_some_and(|data| index(&copy) > index(data));
-        let (Some(wanted), true) = (wanted, is_newer) else { return false };
+        let Some(wanted) = wanted else { return false };
+        if !is_newer {
+            if let Some(life) = &mut self.life {
+                life.core().announce_data(tablet);
+            }
+            return false;
+        }
         let Some(mut life) = self.life.take() else { return false };
         life.core().detach(tablet);
         self.disk.tablets.insert(tablet, Arc::new(copy));

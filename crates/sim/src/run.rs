@@ -160,6 +160,8 @@ impl Cluster {
         }
         let now_ns = self.now_ns();
         if !states(self).iter().all(recovery::has_recovered) || self.is_control_plane_at_rest().is_some() {
+            // What was decided before the last fault may have left too few.
+            self.fill_up();
             self.queue.schedule(now_ns + LOOK_NS, Event::Look);
             return;
         }

@@ -61,6 +61,7 @@ impl Catalog {
                 self.bootstrap(*cluster_id, name, *replication_factor)
             }
             Command::RegisterNode { node } => self.register_node(node),
+            Command::UpdateNode { node, description } => self.update_node(*node, description),
             Command::ForgetDropped { node, tablets } => self.forget_dropped(*node, tablets),
             Command::Place { tablet, expected, replicas } => self.place(*tablet, expected, replicas),
             Command::FinishMoves { tablets } => Ok(self.finish_moves(tablets)),

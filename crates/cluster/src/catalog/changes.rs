@@ -19,6 +19,7 @@ impl Catalog {
             for entry in self.tables.values() {
                 self.tablets_to_open(older, entry, &mut changes);
             }
+            self.parents_to_open(older, &mut changes);
         }
         for (_, entry) in differing(&older.tables, &self.tables) {
             if older.tables.get(&entry.table.id).is_some_and(|before| before.table != entry.table) {
@@ -58,6 +59,29 @@ impl Catalog {
         }
         if !moved.is_empty() {
             changes.push(Change::ReplicasMoved { table: Arc::clone(&entry.table), tablets: moved });
+        }
+    }
+
+    /// Parent tablets that arrive on nodes although their table does not consist of them any more: they were created, or moved, and split since.
+    /// Until all their replicas have made the child tablets, their group needs its quorum.
+    fn parents_to_open(&self, older: &Catalog, changes: &mut Vec<Change>) {
+        let is_parent = |placement: &Placement| placement.split.is_some_and(|split| split.is_served);
+        let mut moved: BTreeMap<TableId, Vec<(TabletId, Vec<NodeId>)>> = BTreeMap::new();
+        for (tablet, placement) in
+            differing(&older.tablets, &self.tablets).filter(|(_, placement)| is_parent(placement))
+        {
+            let holders: Vec<NodeId> = match older.tablets.get(tablet) {
+                Some(before) => new_holders(before, placement).collect(),
+                None => placement.holders().collect(),
+            };
+            if !holders.is_empty() {
+                moved.entry(placement.table).or_default().push((*tablet, holders));
+            }
+        }
+        for (table, tablets) in moved {
+            if let Some(entry) = self.tables.get(&table) {
+                changes.push(Change::ReplicasMoved { table: Arc::clone(&entry.table), tablets });
+            }
         }
     }
 

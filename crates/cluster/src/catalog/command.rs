@@ -119,6 +119,13 @@ pub enum Command {
         /// What the node says about itself.
         node: NodeDescription,
     },
+    /// Says that a member runs, and where. Rejected if it is not a member any more: a node that was removed does not become another one by coming back.
+    UpdateNode {
+        /// The member.
+        node: NodeId,
+        /// What it says about itself.
+        description: NodeDescription,
+    },
     /// A node has removed its replicas of dropped tablets.
     ForgetDropped {
         /// Which node.

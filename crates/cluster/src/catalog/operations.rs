@@ -51,6 +51,16 @@ impl Catalog {
         Ok(Done::Registered(id))
     }
 
+    pub(super) fn update_node(&mut self, node: NodeId, description: &NodeDescription) -> Step {
+        match self.nodes.get(&node) {
+            Some(known) if known.description.host_id == description.host_id => self.register_node(description),
+            _ => {
+                let message = format!("node {node} (host {}) is not a member of the cluster", description.host_id);
+                Err(Rejected(Rejection::NoSuchNode, message))
+            }
+        }
+    }
+
     pub(super) fn forget_dropped(&mut self, node: NodeId, tablets: &[TabletId]) -> Step {
         let mut done = Done::Nothing;
         for tablet in tablets {

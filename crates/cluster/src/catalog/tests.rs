@@ -171,6 +171,10 @@ fn parse(catalog: &Catalog, line: &str) -> Command {
             Command::Bootstrap { cluster_id: uuid_of(&name), name, replication_factor }
         }
         "register" => Command::RegisterNode { node: described(&name, &option) },
+        "update" => Command::UpdateNode {
+            node: NodeId(option("node").unwrap().parse().unwrap()),
+            description: described(&name, &option),
+        },
         "forget" => {
             let tablets = catalog.dropped_tablets().map(|(tablet, _)| tablet).collect();
             Command::ForgetDropped { node: NodeId(words[0].parse().unwrap()), tablets }
@@ -542,6 +546,12 @@ fn any_line() -> impl Strategy<Value = String> {
         1 => (1..3u64).prop_map(|node| format!("forget {node}")),
         8 => (1_000..1_012u64, any_replicas()).prop_map(|(tablet, on)| format!("place {tablet} on={on}")),
         4 => (1_000..1_012u64).prop_map(|tablet| format!("settle {tablet}")),
+        4 => (1_000..1_012u64, -9i64..9).prop_map(|(tablet, at)| format!("split {tablet} at={}", at << 60)),
+        4 => (1_000..1_012u64).prop_map(|tablet| format!("serve-split {tablet}")),
+        1 => (1_000..1_012u64).prop_map(|tablet| format!("cancel-split {tablet}")),
+        2 => (1_000..1_012u64, 1_000..1_012u64).prop_map(|(tablet, into)| format!("merge {tablet} {into}")),
+        2 => (1_000..1_012u64, 1_000..1_012u64).prop_map(|(tablet, into)| format!("serve-merge {tablet} {into}")),
+        1 => (1..4u64).prop_map(|node| format!("update m node={node}")),
         2 => (1..4u64, prop::sample::select(vec!["active", "draining", "dead"])).prop_map(|(node, state)| format!("state {node} {state}")),
         1 => (1..4u64).prop_map(|node| format!("remove {node}")),
         1 => (1..4u64, "[ab]").prop_map(|(node, zone)| format!("zone {node} {zone}")),

@@ -166,6 +166,22 @@ fn a_child_that_lagged_and_was_split_between_two_snapshots_is_replaced_by_its_ch
 }
 
 #[test]
+fn a_tablet_that_came_and_was_split_between_two_snapshots_is_opened_and_makes_its_children() {
+    let before = cluster(3, 1);
+    let (mut after, parent) = (before.clone(), before.identity().next_tablet());
+    apply(&mut after, Command::CreateTable { table: table(1), tablets: 1, if_not_exists: false });
+    apply(&mut after, Command::BeginSplit { tablet: parent, at: 0, stays: true });
+    apply(&mut after, Command::ServeSplit { tablet: parent, index: 7, term: 1 });
+    // Its group may need this node's replica until the children are made.
+    let (mut follower, mut local) = (serving(A, &before), Local::default());
+    let done = actions(&mut follower, &after, &mut local);
+    let opened = place_of(&done, |action| matches!(action, Action::Open(_)));
+    let published = place_of(&done, |action| matches!(action, Action::Publish(_)));
+    assert!(opened.is_some() && opened < published, "{done:?}");
+    assert_eq!(local.open, [parent].into(), "{done:?}");
+}
+
+#[test]
 fn a_node_that_is_removed_stops_and_the_others_part_from_it() {
     let mut catalog = cluster(4, 1);
     let idle = catalog.nodes().map(|node| node.id).find(|node| catalog.tablets_on(*node).count() == 0).unwrap();

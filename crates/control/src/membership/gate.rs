@@ -1,13 +1,19 @@
 //! The gate of a node: whom it lets in, and what it answers to those who want to join.
 //!
-//! Always true: a node that was removed is let in by no node that knows of the removal; a node whose catalog is empty trusts whoever is of its cluster, as
-//! it has nothing to compare with.
+//! Always true: a node that was removed is let in by no node that knows of the removal; a node whose copy of the catalog is behind trusts those of its
+//! cluster that joined since, as they may be the only ones that can tell it of that, and of an empty copy everybody has joined since.
 
 use super::{Refusal, RefusalKind};
 use diorite_base::NodeId;
 use diorite_cluster::catalog::{Catalog, Command, NodeDescription};
 use std::net::SocketAddr;
 use uuid::Uuid;
+
+/// The node that founds a cluster.
+pub const FIRST_NODE: NodeId = NodeId(1);
+
+/// How many nodes may have joined since, as far as a node whose copy of the catalog is behind believes those that dial it: what it keeps of each is bounded so.
+const NEWER_NODES: u64 = 256;
 
 /// Who dials.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,10 +59,15 @@ pub fn admit(catalog: &Catalog, dialler: Dialler) -> Result<(), Refusal> {
         None if catalog.identity().has_numbered_node(id) => {
             Err(Refusal::new(RefusalKind::Removed, format_args!("node {id} was removed from the cluster")))
         }
-        // This node has just joined: the members tell it who they are.
-        None if catalog.nodes().next().is_none() => Ok(()),
+        // It has joined since. All that lead and vote may have: then nobody else is there to tell this node.
+        None if catalog.nodes().next().is_none() || is_newer(catalog, id) => Ok(()),
         None => Err(Refusal::new(RefusalKind::Unknown, format_args!("it does not know node {id} yet"))),
     }
+}
+
+fn is_newer(catalog: &Catalog, id: NodeId) -> bool {
+    let newest = catalog.nodes().map(|node| node.id.0).max().unwrap_or(0);
+    !catalog.identity().has_numbered_node(id) && id.0 <= newest.saturating_add(NEWER_NODES)
 }
 
 /// Refuses a replication factor that differs from the one that the cluster was founded with.
@@ -90,6 +101,23 @@ pub fn joining(
     }
 }
 
+/// The command that tells the catalog where node `me` is, unless it knows that. Only the first node of a cluster makes itself a member, and once: another
+/// one has joined, or was removed since.
+pub fn registering(catalog: &Catalog, me: NodeId, description: &NodeDescription) -> Option<Command> {
+    match catalog.node_by_host_id(description.host_id) {
+        Some(known) if known.description == *description => None,
+        None if me == FIRST_NODE && !catalog.identity().has_numbered_node(me) => {
+            Some(Command::RegisterNode { node: description.clone() })
+        }
+        _ => Some(returning(me, description)),
+    }
+}
+
+/// The command by which a member that has started says that it runs. Its answer names the version that the catalog is at.
+pub fn returning(me: NodeId, description: &NodeDescription) -> Command {
+    Command::UpdateNode { node: me, description: description.clone() }
+}
+
 /// What the node with this host id is told after it has been made a member.
 pub fn welcome(catalog: &Catalog, host: Uuid) -> Result<Welcome, Refusal> {
     let joined = catalog.node_by_host_id(host).ok_or_else(|| Refusal::not_yet("the catalog lags"))?;
@@ -118,6 +146,7 @@ fn members(catalog: &Catalog, node: Option<NodeId>) -> Result<Welcome, Refusal> 
 mod tests {
     use super::*;
     use crate::testing::{apply, cluster, description};
+    use diorite_cluster::catalog::{Outcome, Rejection};
 
     const A: NodeId = NodeId(1);
 
@@ -136,7 +165,8 @@ mod tests {
         let idle = idle.unwrap_or(A);
         assert_eq!(admit(&catalog, dialler(2, 2)), Ok(()));
         assert_eq!(kind(admit(&catalog, dialler(2, 3))), Some(RefusalKind::Duplicate));
-        assert_eq!(kind(admit(&catalog, dialler(9, 9))), Some(RefusalKind::Unknown));
+        assert_eq!(admit(&catalog, dialler(5, 5)), Ok(()), "it has joined since");
+        assert_eq!(kind(admit(&catalog, dialler(4 + NEWER_NODES + 1, 9))), Some(RefusalKind::Unknown));
         apply(&mut catalog, Command::RemoveNode { node: idle });
         assert_eq!(kind(admit(&catalog, dialler(idle.0, u128::from(idle.0)))), Some(RefusalKind::Removed));
         assert_eq!(admit(&Catalog::default(), dialler(2, 2)), Ok(()));
@@ -151,6 +181,24 @@ mod tests {
         assert!(matches!(ask(&catalog, 2, true), Err(Refusal { kind: RefusalKind::Duplicate, .. })));
         assert!(matches!(ask(&catalog, 1, false), Err(Refusal { kind: RefusalKind::Duplicate, .. })));
         assert!(matches!(ask(&Catalog::default(), 9, false), Err(Refusal { kind: RefusalKind::Unknown, .. })));
+    }
+
+    #[test]
+    fn only_the_founder_makes_itself_a_member_and_only_once() {
+        let catalog = cluster(3, 1);
+        let moved = NodeDescription { cql_port: 1, ..description(2) };
+        let told = |node: u64, description: &NodeDescription| {
+            Some(Command::UpdateNode { node: NodeId(node), description: description.clone() })
+        };
+        assert_eq!(registering(&catalog, NodeId(2), &description(2)), None);
+        assert_eq!(registering(&catalog, NodeId(2), &moved), told(2, &moved));
+        assert_eq!(registering(&catalog, NodeId(7), &description(7)), told(7, &description(7)), "it was removed");
+        assert_eq!(registering(&catalog, A, &description(9)), told(1, &description(9)), "a founder that was removed");
+        let founds = Some(Command::RegisterNode { node: description(1) });
+        assert_eq!(registering(&Catalog::default(), A, &description(1)), founds);
+        let (_, outcome) = catalog.apply(&returning(NodeId(7), &description(7)));
+        let rejected = matches!(&outcome, Outcome::Rejected { rejection: Rejection::NoSuchNode, .. });
+        assert!(rejected, "{outcome:?}");
     }
 
     #[test]

@@ -32,8 +32,10 @@ use ahash::AHashMap;
 use diorite_base::mutation::Mutation;
 use diorite_base::write::{KvError, WriteReply};
 use diorite_base::{Clock, NodeId};
-use diorite_cluster::catalog::{Command, NodeDescription, Outcome};
-use diorite_control::membership::{COPY_TIMEOUT, Contacts, Facts, RETRY, Readiness, Ready, STEP, Step, addresses};
+use diorite_cluster::catalog::{Command, NodeDescription, Outcome, Rejection};
+use diorite_control::membership::{
+    COPY_TIMEOUT, Contacts, Facts, RETRY, Readiness, Ready, STEP, Step, addresses, registering, returning,
+};
 use diorite_control::planted::Planted;
 use diorite_replica::{PeerListener, Store};
 use diorite_rpc::Lane;
@@ -198,13 +200,11 @@ impl Membership {
 
     /// Tells the catalog where this node is, if it has another idea. What takes longer goes on in the background.
     pub(crate) async fn register(self: &Arc<Self>) -> Result<(), StartError> {
-        let current = self.catalog.current();
-        let known = current.node_by_host_id(self.identity.host);
-        if known.is_some_and(|node| node.description == self.description) {
+        let Some(command) = registering(&self.catalog.current(), self.node(), &self.description) else {
             return Ok(());
-        }
+        };
         let membership = Arc::clone(self);
-        let mut registering = tokio::spawn(async move { membership.register_until_done().await });
+        let mut registering = tokio::spawn(async move { membership.register_until_done(command).await });
         match timeout(REGISTER_TIMEOUT, &mut registering).await {
             Ok(Ok(registered)) => registered,
             // Abandoned: the node stops. Or it takes its time.
@@ -212,12 +212,11 @@ impl Membership {
         }
     }
 
-    async fn register_until_done(&self) -> Result<(), StartError> {
-        let command = Command::RegisterNode { node: self.description.clone() };
+    async fn register_until_done(&self, command: Command) -> Result<(), StartError> {
         let mut is_logged = false;
         loop {
             match self.write(&command).await {
-                Ok(_) => return Ok(()),
+                Ok(version) => return version.map(drop),
                 Err(error) if !std::mem::replace(&mut is_logged, true) => {
                     tracing::info!(%error, "the catalog cannot be told this node's address yet");
                 }
@@ -227,12 +226,13 @@ impl Membership {
         }
     }
 
-    /// Returns the catalog's version that includes the command.
-    async fn write(&self, command: &Command) -> Result<u64, KvError> {
+    /// Returns the catalog's version that includes the command; the inner error is for ever.
+    async fn write(&self, command: &Command) -> Result<Result<u64, StartError>, KvError> {
         let reply = self.router.write(CATALOG_TABLET, as_mutation(command)?).await?;
         match Outcome::decode(&reply) {
+            Ok(Outcome::Rejected { rejection: Rejection::NoSuchNode, .. }) => Ok(Err(StartError::Removed(self.node()))),
             Ok(Outcome::Rejected { message, .. }) => Err(KvError::Storage(message)),
-            Ok(outcome) => Ok(outcome.version()),
+            Ok(outcome) => Ok(Ok(outcome.version())),
             Err(error) => Err(KvError::Storage(error.to_string())),
         }
     }
@@ -255,8 +255,8 @@ impl Membership {
     }
 
     async fn get_ready(&self, mut readiness: Readiness) -> Result<(), StartError> {
-        // Changes nothing, as the catalog knows this node or is being told; the answer names the version that says so.
-        let command = Command::RegisterNode { node: self.description.clone() };
+        // Usually changes nothing; the answer names the version that the catalog is at.
+        let command = returning(self.node(), &self.description);
         let mut versions = self.catalog.versions();
         loop {
             let (served, newest) = (self.catalog.served(), self.catalog.current());
@@ -279,7 +279,7 @@ impl Membership {
                             .inspect_err(|error| tracing::debug!(%error, "the catalog's leader cannot be asked yet"))
                             .ok()
                     });
-                    readiness.answered(version, self.clock.monotonic_ns());
+                    readiness.answered(version.transpose()?, self.clock.monotonic_ns());
                 }
                 Step::Wait => {
                     let _ = timeout(STEP, versions.changed()).await;

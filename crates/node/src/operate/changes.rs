@@ -41,7 +41,7 @@ impl Operations {
             Err(setting) => return setting_of(setting),
         };
         let is_up = |node| self.is_up(node);
-        let catalog_voters = self.store.voters(CATALOG_TABLET);
+        let catalog_voters = self.store.voter_sets(CATALOG_TABLET);
         let judge = Judge {
             node: self.node,
             catalog,

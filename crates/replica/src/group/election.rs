@@ -296,9 +296,12 @@ impl<E: Engine> Replica<E> {
         self.handle.led_term.store(led_term, Ordering::Release);
         // While two sets decide, those who come cannot do without those who go.
         let members = self.group.members();
-        let voters = if self.group.is_joint() { &members.voters_outgoing } else { &members.voters };
-        if **self.handle.voters.load() != *voters {
-            self.handle.voters.store(voters.clone().into());
+        let (voters, coming): (&[u64], &[u64]) =
+            if self.group.is_joint() { (&members.voters_outgoing, &members.voters) } else { (&members.voters, &[]) };
+        for (published, now) in [(&self.handle.voters, voters), (&self.handle.coming_voters, coming)] {
+            if **published.load() != *now {
+                published.store(Arc::new(now.to_vec()));
+            }
         }
         self.publish_committed_members();
         self.note_progress_place();

@@ -60,6 +60,8 @@ pub struct TabletHandle<T = Tablet> {
     refreshed_ns: AtomicU64,
     /// The members with a vote; while they change, those before.
     pub(crate) voters: ArcSwap<Vec<u64>>,
+    /// While the voters change, those to come; otherwise none.
+    pub(crate) coming_voters: ArcSwap<Vec<u64>>,
     /// Of a leader: the voters, if they are those that are wanted and no change is under way.
     pub(crate) committed_voters: ArcSwapOption<Vec<NodeId>>,
     /// The index of the last entry that was dropped from the log.
@@ -116,6 +118,7 @@ impl<T: TabletData> TabletHandle<T> {
             fresh_ns: AtomicU64::new(0),
             refreshed_ns: AtomicU64::new(0),
             voters: ArcSwap::default(),
+            coming_voters: ArcSwap::default(),
             committed_voters: ArcSwapOption::default(),
             log_start: AtomicU64::new(0),
             flags: AtomicU64::new(flags),

@@ -56,7 +56,8 @@ fn receive_message<E: Engine>(
         return;
     }
     let (from, term) = (message.from, Term(message.term));
-    let (kind, previous, commit) = (message.get_msg_type(), message.index, message.commit);
+    let (kind, commit) = (message.get_msg_type(), message.commit);
+    let previous = LogPosition::new(message.index, message.log_term);
     let (leads, acknowledges) = (is_from_leader(&message), is_acknowledgement(&message));
     let given_epoch = if leads { turn.support.given_epoch(from) } else { None };
     let had_leader = replica.group.leader();
@@ -74,10 +75,13 @@ fn receive_message<E: Engine>(
         let promise = given_epoch.filter(|_| !is_released).map(|epoch| Promise { leader: from, epoch });
         replica.following.promise = promise;
         replica.following.keep_from = keep_from;
-        if replica.following.announces_copy {
-            // Heartbeats come until the leader knows that its entries fit.
-            replica.following.announces_copy = kind != MessageType::MsgAppend || previous < replica.applied.index;
-            let message = replica.group.acknowledge_copy().filter(|_| replica.following.announces_copy);
+        if replica.following.announces_data {
+            // The leader knows where the copy ends when it sends entries that follow on it. Until then its log may not reach back to what it takes this
+            // replica to hold, so that it would copy the data again and again.
+            replica.following.announces_data = kind != MessageType::MsgAppend
+                || previous.index < replica.applied.index
+                || !replica.group.holds(previous);
+            let message = replica.group.acknowledge_copy().filter(|_| replica.following.announces_data);
             turn.post(replica, message.into_iter().collect());
         }
         if promise.is_none() || had_leader != from {

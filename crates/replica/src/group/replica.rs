@@ -82,8 +82,8 @@ pub(crate) struct Following {
     pub(crate) promise: Option<Promise>,
     /// The first log index that some member may still need, as its leader said.
     pub(crate) keep_from: u64,
-    /// The data holds what the log does not, as after a copy, and the leader may not know yet.
-    pub(crate) announces_copy: bool,
+    /// The leader may not know how much this replica holds: its data was replaced by a copy, or it was sent a copy that it does not need.
+    pub(crate) announces_data: bool,
     /// Committed entries that are not applied yet.
     pub(crate) deferred: Deferred,
     /// How far its leader was, and when this node asked; until that much is applied.
@@ -244,7 +244,7 @@ impl<E: Engine> Replica<E> {
             recovered.applied = applied.index;
         }
         // An empty log after something: the leader may take this replica for one that holds nothing.
-        let announces_copy = recovered.last == recovered.truncated && recovered.truncated.index > 0;
+        let announces_data = recovered.last == recovered.truncated && recovered.truncated.index > 0;
         let (truncated, deciding_index) = (recovered.truncated.index, recovered.last.index);
         // Every node waits for changes of the catalog.
         let options = GroupOptions { replica: context.node.0, announces_commits: group_id == GroupId::CATALOG };
@@ -260,7 +260,7 @@ impl<E: Engine> Replica<E> {
             applied,
             members: Membership { wanted: opening.members, index: applied.index },
             writes,
-            following: Following { announces_copy, ..Following::default() },
+            following: Following { announces_data, ..Following::default() },
             leading: Leading::default(),
             ending: Ending { split, ..Ending::default() },
             visits: Visits::default(),

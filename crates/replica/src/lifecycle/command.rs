@@ -46,6 +46,8 @@ pub(crate) enum Command {
     AnnouncePrepared(TabletId),
     /// This replica of a new child tablet is open: notify the voter that is to lead.
     AnnounceOpened(TabletId),
+    /// This replica was sent a copy that it does not need: notify its leader of what it holds.
+    AnnounceData(TabletId),
     /// Split this tablet, if it is led here.
     Split(TabletId, Split),
     /// Open this tablet again, if it is led here: its merge of this number was cancelled.

@@ -153,7 +153,7 @@ impl<E: Engine> Core<E> {
     }
 
     /// Takes what a replica on another node has sent.
-    fn receive(&mut self, from: NodeId, group: GroupId, envelope: Envelope) {
+    pub(crate) fn receive(&mut self, from: NodeId, group: GroupId, envelope: Envelope) {
         let tablet = TabletId(group.0);
         if let Envelope::Position { index, .. } = envelope {
             self.turn.context.found_leader(tablet, from, index);

@@ -260,6 +260,11 @@ impl<E: Engine> Core<E> {
         self.with(tablet, Replica::announce_opened);
     }
 
+    /// A replica was sent a copy that holds no more than itself: its leader is told what it holds, as it would send that again and again.
+    pub fn announce_data(&mut self, tablet: TabletId) {
+        self.with(tablet, |replica, _| replica.following.announces_data = true);
+    }
+
     /// How the replica is now; `None` if there is none.
     pub fn describe(&self, tablet: TabletId) -> Option<ReplicaState> {
         let replica = self.replicas.get(&tablet)?;

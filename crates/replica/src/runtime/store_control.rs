@@ -227,6 +227,14 @@ impl Store {
         handle.map_or_else(Vec::new, |handle| handle.voters.load().iter().copied().map(NodeId).collect())
     }
 
+    /// The sets of voters that decide in a tablet's group, a majority of each, as its replica on this node knows them: one, and while it changes two.
+    pub fn voter_sets(&self, tablet: TabletId) -> Vec<Vec<NodeId>> {
+        let Some(handle) = self.handle(tablet) else { return Vec::new() };
+        let sets = [handle.voters.load_full(), handle.coming_voters.load_full()];
+        let nodes = |set: Arc<Vec<u64>>| set.iter().copied().map(NodeId).collect();
+        sets.into_iter().filter(|set| !set.is_empty()).map(nodes).collect()
+    }
+
     /// Cuts the log of a tablet to what is not flushed yet, whatever other members lack.
     #[cfg(test)]
     pub(crate) fn cut_log(&self, tablet: TabletId) {

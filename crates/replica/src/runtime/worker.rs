@@ -115,6 +115,7 @@ impl Worker {
             Command::Refresh(tablet) => self.core.refresh(tablet),
             Command::AnnouncePrepared(tablet) => self.core.announce_prepared(tablet),
             Command::AnnounceOpened(tablet) => self.core.announce_opened(tablet),
+            Command::AnnounceData(tablet) => self.core.announce_data(tablet),
             Command::Split(tablet, split) => self.core.split(tablet, &split),
             Command::Reopen(tablet, number) => self.core.reopen(tablet, number),
             Command::Members(tablet, members) => self.core.set_members(tablet, members),

@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::group::promise::Promise;
-use diorite_raft::ConfState;
+use crate::group::wire::Envelope;
+use diorite_raft::{ConfState, Epoch, Message, MessageType};
 use diorite_storage::{
     AppliedState, Log, LogRecords, Memory, MemoryBatch, MemoryLog, MemoryRecords, MemoryTablet, TabletData,
 };
@@ -47,7 +48,7 @@ fn a_truncation_that_waits_does_not_take_the_log_back_behind_a_copy() {
 fn what_a_replica_has_promised_outlasts_the_data_that_a_copy_replaces() {
     let (mut core, _log, replica_at) = core();
     core.open(replica_at(0)).unwrap();
-    let promise = Promise { leader: 2, epoch: diorite_raft::Epoch(5) };
+    let promise = Promise { leader: 2, epoch: Epoch(5) };
     core.replicas.get_mut(&TABLET).unwrap().following.promise = Some(promise);
     core.detach(TABLET);
     core.open(replica_at(9)).unwrap();
@@ -59,7 +60,7 @@ fn a_replica_that_was_closed_comes_back_bound_by_what_it_has_said_and_does_not_l
     let (mut core, log, replica_at) = core();
     core.open(replica_at(0)).unwrap();
     assert!(core.replicas[&TABLET].group.is_leader(), "it is the only voter");
-    let promise = Promise { leader: 2, epoch: diorite_raft::Epoch(5) };
+    let promise = Promise { leader: 2, epoch: Epoch(5) };
     core.replicas.get_mut(&TABLET).unwrap().following.promise = Some(promise);
     core.close(TABLET).unwrap();
     let recovered = log.recover(GroupId::from(TABLET)).unwrap();
@@ -81,4 +82,34 @@ fn a_replica_that_was_closed_comes_back_bound_by_what_it_has_said_and_does_not_l
     core.open(replica_at(9)).unwrap();
     let replica = &core.replicas[&TABLET];
     assert!(!replica.group.is_recovering() && replica.group.is_leader());
+}
+
+#[test]
+fn a_replica_says_how_far_its_copy_reaches_until_entries_come_that_follow_on_it() {
+    let (clock, log) = (Arc::new(SystemClock::new()), Arc::new(MemoryLog::default()));
+    let mut records = MemoryRecords::default();
+    let voters = ConfState { voters: vec![1, 2, 3], ..ConfState::default() };
+    records.set_conf_state(GroupId::from(TABLET), &voters).unwrap();
+    log.write(&mut records, true).unwrap();
+    let context = Arc::new(Context::new(NodeId(1), 7, Durability::Fsync, clock, Arc::new(NoTransport)));
+    let mut core = Core::<Memory>::new(Arc::clone(&context), vec![Arc::clone(&log)]);
+    let data = MemoryTablet::new(None);
+    let state = AppliedState { index: 8, term: 1, ..AppliedState::default() };
+    data.apply(&mut MemoryBatch::default(), &state).unwrap();
+    let opening = Opening { tablet: TABLET, members: Members::default(), evaluator: Arc::new(Doubler) };
+    core.open(Replica::recover(&context, opening, Arc::new(data), &*log, (0, 0)).unwrap()).unwrap();
+    let mut receive = |kind, previous: u64| {
+        let mut message = Message::default();
+        message.set_msg_type(kind);
+        (message.from, message.to, message.term) = (2, 1, 1);
+        (message.index, message.log_term, message.commit) = (previous, u64::from(previous > 0), 8);
+        let envelope = Envelope::Raft { epoch: Epoch::NONE, keep_from: 0, message: Box::new(message) };
+        core.receive(NodeId(2), GroupId::from(TABLET), envelope);
+        core.replicas[&TABLET].following.announces_data
+    };
+    assert!(receive(MessageType::MsgHeartbeat, 0));
+    // The leader has sent this before it knew of the copy; what it answers next may be that the log does not reach back that far.
+    assert!(receive(MessageType::MsgAppend, 9), "these entries do not fit");
+    assert!(receive(MessageType::MsgHeartbeat, 0), "the announcement was lost, and is made again");
+    assert!(!receive(MessageType::MsgAppend, 8));
 }

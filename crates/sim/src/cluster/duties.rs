@@ -4,9 +4,9 @@ use crate::cluster::{Cluster, Event};
 use crate::errands::Purpose;
 use crate::step::{Command as CoreCommand, Duty, Step};
 use diorite_base::{Clock, NodeId};
-use diorite_cluster::catalog::{Command, Outcome};
+use diorite_cluster::catalog::Outcome;
 use diorite_control::follower::forgettable;
-use diorite_control::membership::{Facts, Step as ReadyStep};
+use diorite_control::membership::{Facts, Step as ReadyStep, registering, returning};
 use diorite_control::replicas::{CATALOG_TABLET, Replicas};
 use diorite_control::report::{DiskReport, Files, Report, TabletReport};
 use diorite_control::splitting::{SplitStep, serve_split};
@@ -191,7 +191,8 @@ impl Cluster {
         match step {
             ReadyStep::Wait => true,
             ReadyStep::Ask => {
-                self.propose(id, &Command::RegisterNode { node: description }, Purpose::Ask);
+                let command = registering(&newest, id, &description);
+                self.propose(id, &command.unwrap_or_else(|| returning(id, &description)), Purpose::Ask);
                 true
             }
             // In production the process ends, and an operator starts it again; here it goes on to wait.

@@ -9,7 +9,7 @@ use diorite_base::mutation::Mutation;
 use diorite_base::program::ProvenProgram;
 use diorite_base::write::{KvError, Waited};
 use diorite_base::{NodeId, TabletId};
-use diorite_cluster::catalog::{Command, Outcome};
+use diorite_cluster::catalog::{Command, Outcome, Rejection};
 use diorite_control::replicas::CATALOG_TABLET;
 use diorite_replica::Leadership;
 use diorite_rpc::{Lane, Transport};
@@ -179,6 +179,9 @@ impl Cluster {
             Purpose::SetUp => self.operators.set_up(outcome(&ended).is_some()),
             Purpose::Steering => self.proposed(node, outcome(&ended)),
             Purpose::Ask => {
+                if matches!(outcome(&ended), Some(Outcome::Rejected { rejection: Rejection::NoSuchNode, .. })) {
+                    return self.retire(node);
+                }
                 let version = outcome(&ended).map(|outcome| outcome.version());
                 let Some(life) = self.life(node) else { return };
                 let local_ns = diorite_base::Clock::monotonic_ns(&*life.clock);

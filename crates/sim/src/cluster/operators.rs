@@ -3,6 +3,7 @@
 use crate::cluster::{Cluster, Event, Phase};
 use crate::errands::Purpose;
 use crate::joins::JoinEvent;
+use crate::node::describe;
 use crate::operators::OperatorEvent;
 use crate::ranges::{CUTS, token};
 use diorite_base::{Clock, NodeId, TabletId};
@@ -160,8 +161,8 @@ impl Cluster {
         let Some(leader) = self.present().into_iter().find(leads) else { return false };
         let Some(life) = self.running(leader).filter(|life| !life.thread.waits()) else { return false };
         let state = life.core().describe(CATALOG_TABLET);
-        let catalog_voters: Vec<NodeId> =
-            state.into_iter().flat_map(|state| state.voters.into_iter().chain(state.outgoing)).collect();
+        let sets = state.into_iter().flat_map(|state| [state.voters, state.outgoing]);
+        let catalog_voters: Vec<Vec<NodeId>> = sets.filter(|set| !set.is_empty()).collect();
         let (catalog, liveness) = (life.newest(), life.liveness().clone());
         let is_up = |node| node == leader || liveness.is_up(node);
         let wall_ms = life.clock.wall_us() / 1_000;
@@ -190,7 +191,9 @@ impl Cluster {
             node.state.is_active() && self.nodes.get(&node.id).is_some_and(|node| !node.is_gone)
         };
         let able = self.setting.newest.nodes().filter(is_able).count();
-        for _ in able..self.scenario.replicas {
+        let is_known = |host: &u64| self.nodes.values().any(|node| node.description.host_id == describe(*host).host_id);
+        let joining = (1..self.operators.next_host).filter(|host| !is_known(host)).count();
+        for _ in able + joining..self.scenario.replicas {
             let host = self.operators.next_host;
             self.operators.next_host += 1;
             self.later(0, Event::Join(JoinEvent::Ask(host)));
@@ -225,6 +228,8 @@ impl Cluster {
             && self.operators.lost.is_none()
             && newest.node(node).is_some()
             && self.scenario.sync_every_ms.is_none()
+            // A table may be created before the node counts as dead; its only replica would be lost with it.
+            && self.scenario.replicas > 1
             && self.are_groups_at_rest();
         if !is_safe {
             return;

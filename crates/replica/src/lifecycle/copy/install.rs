@@ -36,6 +36,9 @@ pub(crate) fn install(
         return Err(CopyError::Closed);
     }
     opened?;
+    if let (Err(CopyError::Outdated(_)), Some(handle)) = (&installed, replicas.handle(tablet)) {
+        replicas.command(&handle, Command::AnnounceData(tablet));
+    }
     installed
 }
 

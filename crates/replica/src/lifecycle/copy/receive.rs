@@ -9,6 +9,7 @@ use super::receiving::{INCOMING, Incoming, KEEP_NS, Receiving};
 use super::staged::Staged;
 use super::wire::Frame;
 use crate::events::TabletEventKind;
+use crate::lifecycle::command::Command;
 use diorite_base::{NodeId, TabletId};
 use diorite_storage::run_at_lower_priority;
 use std::fs;
@@ -197,6 +198,7 @@ impl Taking {
         let malformed = |_| Failure::Held(CopyError::Protocol("a malformed frame".to_owned()));
         match Frame::decode(bytes).map_err(malformed)? {
             Frame::Begin { applied, files, .. } => {
+                self.check_need(applied)?;
                 let total = files.iter().map(|file| file.size).sum();
                 self.check_room(total)?;
                 let staged = match self.staged.take() {
@@ -238,6 +240,18 @@ impl Taking {
 
     fn staged(&mut self) -> Result<&mut Staged, Failure> {
         self.staged.as_mut().ok_or_else(|| Failure::Held(CopyError::Protocol("the copy has not begun".to_owned())))
+    }
+
+    /// Refuses a copy that holds no more than the replica does. Its leader is told so: an acknowledgement that was lost would otherwise be made up for by copies
+    /// without end.
+    fn check_need(&self, applied: u64) -> Result<(), Failure> {
+        let replicas = &self.copies.replicas;
+        let Some(handle) = replicas.handle(self.tablet) else { return Err(Failure::Held(CopyError::NoReplica)) };
+        if handle.data().applied_state().is_ok_and(|own| applied <= own.index) {
+            replicas.command(&handle, Command::AnnounceData(self.tablet));
+            return Err(Failure::Useless(CopyError::Outdated("the replica holds as much")));
+        }
+        Ok(())
     }
 
     fn check_room(&self, total: u64) -> Result<(), Failure> {
