@@ -410,6 +410,7 @@ mod tests {
 
     impl LoggedProgram for Bytes {
         const TARGET: Target = Target::Catalog;
+        type Error = String;
 
         fn check(&self) -> Result<(), limits::Exceeded> {
             Ok(())
@@ -419,7 +420,7 @@ mod tests {
             self.0.clone()
         }
 
-        fn decode(bytes: &[u8]) -> Result<Self, String> {
+        fn decode(bytes: &[u8]) -> Result<Self, Self::Error> {
             if bytes.is_empty() { Err("nothing".to_owned()) } else { Ok(Self(bytes.to_vec())) }
         }
     }

@@ -9,6 +9,7 @@
 //! structure to exceed; the entries of splits and member changes have a fixed shape.
 
 use crate::limits::{self, Exceeded};
+use std::fmt;
 use thiserror::Error;
 
 /// Which tablets evaluate a program.
@@ -24,12 +25,14 @@ pub enum Target {
 pub trait LoggedProgram: Sized {
     /// Which replicas.
     const TARGET: Target;
+    /// What is wrong with bytes that are no program.
+    type Error: fmt::Display;
     /// Whether it is within the limits; the error names the one that it is not within.
     fn check(&self) -> Result<(), Exceeded>;
     /// The encoded form.
     fn encode(&self) -> Vec<u8>;
-    /// Reads the encoded form, as replicas do. The error says what is wrong with it.
-    fn decode(bytes: &[u8]) -> Result<Self, String>;
+    /// Reads the encoded form, as replicas do.
+    fn decode(bytes: &[u8]) -> Result<Self, Self::Error>;
 }
 
 /// Why a program may not be proposed.
@@ -59,14 +62,14 @@ impl ProvenProgram {
         match P::decode(&bytes) {
             Ok(read) if read.encode() == bytes => Ok(Self { bytes, target: P::TARGET }),
             Ok(_) => Err(Unprovable::Unreadable("it reads back as another one".to_owned())),
-            Err(reason) => Err(Unprovable::Unreadable(reason)),
+            Err(error) => Err(Unprovable::Unreadable(error.to_string())),
         }
     }
 
     /// Takes a program that another node has encoded, if it can be read.
     pub fn read<P: LoggedProgram>(bytes: &[u8]) -> Result<Self, Unprovable> {
         check_bytes(bytes)?;
-        P::decode(bytes).map_err(Unprovable::Unreadable)?;
+        P::decode(bytes).map_err(|error| Unprovable::Unreadable(error.to_string()))?;
         Ok(Self { bytes: bytes.to_vec(), target: P::TARGET })
     }
 
@@ -95,6 +98,7 @@ mod tests {
 
     impl LoggedProgram for Depth {
         const TARGET: Target = Target::Rows;
+        type Error = String;
 
         fn check(&self) -> Result<(), Exceeded> {
             limits::check(&limits::NESTING, usize::from(self.0), || "a depth".to_owned())
@@ -104,7 +108,7 @@ mod tests {
             vec![self.0]
         }
 
-        fn decode(bytes: &[u8]) -> Result<Self, String> {
+        fn decode(bytes: &[u8]) -> Result<Self, Self::Error> {
             match bytes {
                 [depth @ 0..=50] => Ok(Self(*depth)),
                 [51] => Ok(Self(50)),

@@ -83,7 +83,7 @@ fn main() {
             break;
         }
         world.apply(&actions);
-        world.settle();
+        world.finish_copies();
     }
     world.view.limits = Limits { leader_changes: 20_000, ..Limits::default() };
     time(&clock, "balanced", &world.view);

@@ -21,8 +21,10 @@
 //! than bytes and numbers.
 
 mod drain;
+mod holdings;
 mod leaders;
 mod ledger;
+mod names;
 mod progress;
 mod ranking;
 mod repair;
@@ -33,7 +35,7 @@ mod view;
 mod zones;
 
 pub use progress::{Activity, NodeProgress, Progress, progress};
-pub use view::{Action, Arrival, DiskView, Limits, NodeState, NodeView, Reason, Stuck, TabletView, View};
+pub use view::{Action, Arrival, DiskView, Limits, NodeState, NodeView, Reason, Stalled, TabletView, View};
 
 use ledger::{Copies, Ledger};
 

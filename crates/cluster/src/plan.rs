@@ -22,7 +22,7 @@ pub use capacity::{Capacity, Throughput};
 pub use change::{Change, ChangeKind, Sample};
 pub use costs::Costs;
 pub use error::PlanError;
-pub use question::{COPY_EFFICIENCY, MOST_NODES, Question, TABLETS_PER_NODE};
+pub use question::{COPY_EFFICIENCY, Load, MOST_NODES, Machine, Question, TABLETS_PER_NODE};
 
 use serde::Serialize;
 
@@ -86,16 +86,18 @@ fn check(question: &Question) -> Result<(), PlanError> {
     if question.rate_bytes_per_second == 0 {
         return out_of_range("the rate", "more than 0".to_owned());
     }
-    if question.row_bytes == 0 || question.cores_per_node == 0 {
+    if question.load.row_bytes == 0 || question.node.cores_per_node == 0 {
         return out_of_range("the number of cores and the size of a row", "at least 1".to_owned());
     }
-    let shares =
-        [(question.copy_efficiency, "the efficiency of copies"), (question.processor_use, "the use of processors")];
+    let shares = [
+        (question.copy_efficiency, "the efficiency of copies"),
+        (question.node.processor_use, "the use of processors"),
+    ];
     if let Some((_, what)) = shares.into_iter().find(|(share, _)| !(*share > 0.0 && *share <= 1.0)) {
         return out_of_range(what, "more than 0 and at most 1".to_owned());
     }
-    if !(0.0..=1.0).contains(&question.write_share) {
+    if !(0.0..=1.0).contains(&question.load.write_share) {
         return out_of_range("the share of writes", "from 0 to 1".to_owned());
     }
-    question.costs.check()
+    question.load.costs.check()
 }

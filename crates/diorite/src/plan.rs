@@ -1,7 +1,7 @@
 //! `diorite plan`: command line in, `diorite_cluster::plan` asked, its answer printed.
 
 use clap::Args;
-use diorite_cluster::plan::{COPY_EFFICIENCY, Costs, PlanError, Question, plan};
+use diorite_cluster::plan::{COPY_EFFICIENCY, Costs, Load, Machine, PlanError, Question, plan};
 use diorite_node::Size;
 use std::time::Duration;
 
@@ -105,19 +105,23 @@ impl PlanArguments {
             replace_after_s: self.replace_after.as_secs(),
             add: self.add,
             lose: self.lose,
-            disk_bytes_per_node: self.disk_per_node.map(|size| size.0),
-            memory_bytes_per_node: self.memory_per_node.map(|size| size.0),
-            cores_per_node: self.cores_per_node,
-            processor_use: self.processor_use,
-            operations_per_second: self.ops,
-            write_share: self.write_share,
-            row_bytes: self.row_size.map_or(defaults.row_bytes, |size| size.0),
-            costs: Costs {
-                cached_read_us: self.costs.cached_read_cost.unwrap_or(measured.cached_read_us),
-                disk_read_us: self.costs.disk_read_cost.unwrap_or(measured.disk_read_us),
-                write_us: self.costs.write_cost.unwrap_or(measured.write_us),
-                write_per_follower_us: self.costs.follower_write_cost.unwrap_or(measured.write_per_follower_us),
-                disk_reads_per_second: self.costs.disk_reads.unwrap_or(measured.disk_reads_per_second),
+            node: Machine {
+                disk_bytes_per_node: self.disk_per_node.map(|size| size.0),
+                memory_bytes_per_node: self.memory_per_node.map(|size| size.0),
+                cores_per_node: self.cores_per_node,
+                processor_use: self.processor_use,
+            },
+            load: Load {
+                operations_per_second: self.ops,
+                write_share: self.write_share,
+                row_bytes: self.row_size.map_or(defaults.load.row_bytes, |size| size.0),
+                costs: Costs {
+                    cached_read_us: self.costs.cached_read_cost.unwrap_or(measured.cached_read_us),
+                    disk_read_us: self.costs.disk_read_cost.unwrap_or(measured.disk_read_us),
+                    write_us: self.costs.write_cost.unwrap_or(measured.write_us),
+                    write_per_follower_us: self.costs.follower_write_cost.unwrap_or(measured.write_per_follower_us),
+                    disk_reads_per_second: self.costs.disk_reads.unwrap_or(measured.disk_reads_per_second),
+                },
             },
         }
     }

@@ -207,39 +207,36 @@ impl KeyLayout {
         Ok(())
     }
 
-    /// Appends to `start` and `end` the keys that bound the rows under `prefix` (partition, row kind, clustering columns before `index`,
-    /// all equal) whose column `index` lies between `lower` and `upper` in the order of its type. `[start, end)`, whatever the column's
-    /// order. With `index` equal to the number of clustering columns and no bounds: the one row at `prefix`.
+    /// The keys that bound the rows under `prefix` (partition, row kind, clustering columns before `index`, all equal) whose column `index`
+    /// lies between `lower` and `upper` in the order of its type: start and end, `[start, end)`, whatever the column's order. With `index`
+    /// equal to the number of clustering columns and no bounds: the one row at `prefix`.
     pub fn slice(
         &self,
         prefix: &[u8],
         index: usize,
         lower: Bound<'_>,
         upper: Bound<'_>,
-        start: &mut Vec<u8>,
-        end: &mut Vec<u8>,
-    ) -> Result<(), KeyError> {
+    ) -> Result<(Vec<u8>, Vec<u8>), KeyError> {
         let descending = index < self.clustering.len() && self.is_descending(index);
         let (first, last) = if descending { (upper, lower) } else { (lower, upper) };
-        start.extend_from_slice(prefix);
+        let (mut start, mut end) = (prefix.to_vec(), prefix.to_vec());
         match first {
             Bound::Unbounded => {}
-            Bound::Inclusive(wire) => self.push_clustering(index, wire, start)?,
+            Bound::Inclusive(wire) => self.push_clustering(index, wire, &mut start)?,
             Bound::Exclusive(wire) => {
-                self.push_clustering(index, wire, start)?;
-                push_after(start);
+                self.push_clustering(index, wire, &mut start)?;
+                push_after(&mut start);
             }
         }
-        end.extend_from_slice(prefix);
         match last {
-            Bound::Unbounded => push_after(end),
+            Bound::Unbounded => push_after(&mut end),
             Bound::Inclusive(wire) => {
-                self.push_clustering(index, wire, end)?;
-                push_after(end);
+                self.push_clustering(index, wire, &mut end)?;
+                push_after(&mut end);
             }
-            Bound::Exclusive(wire) => self.push_clustering(index, wire, end)?,
+            Bound::Exclusive(wire) => self.push_clustering(index, wire, &mut end)?,
         }
-        Ok(())
+        Ok((start, end))
     }
 
     /// The length of the token and partition columns at the start of `key`; the row kind byte follows.

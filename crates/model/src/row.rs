@@ -43,7 +43,7 @@ pub use compaction::compact;
 pub use folding::fold;
 pub use live::{LiveCell, LiveCells, LiveComplex, LiveContent, LiveElement, LiveElements, LiveRow};
 pub use merging::merge;
-pub use parts::{Deletion, Expiry, Marker, NOTHING_DELETED, UNSTAMPED};
+pub use parts::{Deletion, Expiry, Marker, NOTHING_DELETED, UNSTAMPED, now_seconds};
 pub use path::{
     element_path, field_path, list_path_append, list_path_prepend, unplaced_list_path_append,
     unplaced_list_path_prepend,

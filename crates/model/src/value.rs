@@ -11,6 +11,7 @@ pub mod json;
 pub mod literal;
 mod order;
 mod render;
+mod span;
 mod temporal;
 #[cfg(test)]
 mod tests;

@@ -179,7 +179,7 @@ fn show(
 fn engine(options: &StartOptions, kv: &Arc<NodeKv>) -> (Arc<QueryEngine<NodeKv>>, ConnectionLimits) {
     let memory_bytes = options.memory_limit_bytes() as usize;
     let config = EngineConfig {
-        shards_per_node: options.tablets_per_node,
+        tablets_per_node: options.tablets_per_node,
         client_timestamps: options.client_timestamps,
         page_bytes: PAGE_BYTES,
         prepared_cache_bytes: (memory_bytes / 16).clamp(8 << 20, 64 << 20),

@@ -1,15 +1,15 @@
 //! What requests do, how often and for how long, by statement.
 //!
-//! Always true: every request is of one [`Operation`], which follows from its plan alone; statements are told apart by their text without constants, so
-//! that no value of a request is ever kept; at most [`SLOTS`] of them are, those used last, and the requests of all others count together; taking
-//! a request in takes no lock and allocates nothing. What runs at the moment is known of requests that went the general way; what the short way (`hot`)
-//! answers is over before anybody could look. Left out: clocks (who calls has looked at one).
+//! Always true: every request has one [`Operation`], which its plan decides; statements are distinguished by their text without constants, so that
+//! no value of a request is kept; the [`SLOTS`] statements that were used last are counted separately, all others together; counting a request takes
+//! no lock and allocates nothing. Requests on the general path are listed while they run; point statements (`engine::point`) are too short for that.
+//! Left out: clocks (the caller passes the time).
 
 use crate::auth;
 use crate::budget::{Budget, Ended};
 use crate::exec::parts::Progress;
 use crate::plan::{Plan, Planned};
-use crate::prepared::{StatementId, statement_id};
+use crate::statement_id::{StatementId, statement_id};
 use ahash::AHashMap;
 use arc_swap::{ArcSwap, ArcSwapOption};
 use diorite_base::measure::{Counter, Distribution, Histogram};
@@ -19,35 +19,35 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 
-/// Statements that are told apart.
+/// How many statements are counted separately.
 pub const SLOTS: usize = 512;
-/// Where requests count whose statement is not told apart.
+/// The slot of all other statements.
 pub const OTHERS: Slot = 0;
-/// Threads that count without meeting, for each statement.
+/// Shares of the counters of a statement: so many threads count without contention.
 const SHARES: usize = 8;
-/// Parts of the list of what runs, so that connections seldom meet.
+/// Parts of the list of running requests, each with a lock, so that connections seldom contend.
 const PARTS: usize = 16;
-/// What is shown of requests that wait for others.
+/// Shown as the statement of requests that wait for their turn.
 const WAITING: &str = "(waits for its turn)";
 const NS_PER_S: u64 = 1_000_000_000;
 
-/// The number of a statement that is told apart.
+/// The number of a statement that is counted separately.
 pub type Slot = u16;
 
-/// Sorts of requests whose times are comparable.
+/// Kinds of requests whose latencies are comparable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Operation {
     /// Reads rows of partitions that it names.
     Read,
     /// Reads rows of any partitions.
     Scan,
-    /// Folds rows into a sum, a count, …
+    /// Aggregates rows: sums, counts, …
     Aggregate,
     /// Writes rows.
     Write,
     /// Writes if a condition holds.
     Conditional,
-    /// Several writes together.
+    /// Several writes in one request.
     Batch,
     /// Changes or describes the schema.
     Schema,
@@ -55,7 +55,7 @@ pub enum Operation {
     Access,
     /// Prepares a statement.
     Prepare,
-    /// Anything else, as far as it is known: also what could not be understood.
+    /// Anything else, also requests that could not be parsed.
     #[default]
     Other,
 }
@@ -93,7 +93,7 @@ impl Operation {
         }
     }
 
-    /// What carrying out a plan is.
+    /// The operation of a plan.
     pub(crate) fn of(planned: &Planned) -> Self {
         match &planned.plan {
             Plan::Select(select) if select.selection.is_aggregate() => Self::Aggregate,
@@ -112,7 +112,7 @@ impl Operation {
     }
 }
 
-/// What is learned of a request while it is carried out.
+/// What is known of a request once it is planned.
 #[derive(Debug, Clone, Default)]
 pub struct Note {
     /// What it does.
@@ -121,7 +121,7 @@ pub struct Note {
     pub statement: Option<Arc<StatementActivity>>,
 }
 
-/// A statement that is told apart, and what became of its requests.
+/// A statement that is counted separately, and the counts of its requests.
 #[derive(Debug)]
 pub struct StatementActivity {
     /// The text without constants.
@@ -192,10 +192,10 @@ pub struct Done {
     pub now_ns: u64,
 }
 
-/// What became of the requests of a statement since it is told apart.
+/// The counts of a statement since it is counted separately.
 #[derive(Debug, Clone)]
 pub struct StatementSummary {
-    /// The statement; none: all that are not told apart.
+    /// The statement; none: all that are not counted separately.
     pub statement: Option<Arc<StatementActivity>>,
     /// How long they took.
     pub times: Distribution,
@@ -260,7 +260,7 @@ impl Default for Activity {
 }
 
 impl Activity {
-    /// The place of a statement, which is told apart from now on; another may lose its place.
+    /// The slot of a statement, which is counted separately from now on; another statement may lose its slot.
     pub fn place(&self, keyspace: Option<&str>, text: &str) -> Arc<StatementActivity> {
         self.place_redacted(keyspace, redacted(text))
     }
@@ -480,7 +480,7 @@ mod tests {
         activity.place(None, "SELECT y FROM t");
         assert_eq!(newcomer.slot(), slot);
         assert_eq!(activity.known.load().len(), SLOTS - 1);
-        // What gave way comes back as if it were new.
+        // What lost its place comes back as if it were new.
         assert_ne!(activity.place(None, "SELECT c77 FROM t").slot(), OTHERS);
     }
 

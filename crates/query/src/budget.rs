@@ -1,8 +1,8 @@
-//! What a request may use: memory, and time.
+//! The budget of a request: memory and time.
 //!
-//! Always true: a request ends once, for the first reason that there is (its deadline, an operator); looking whether it has ended costs one load, no look at a clock:
-//! whoever keeps the list of what runs ([`crate::activity`]) looks at the clock for all of them. What waits is woken, what computes looks here every few
-//! steps. Left out: which answer a client gets for it ([`crate::engine`] knows what was done by then).
+//! Always true: a request is ended once, for the first reason (its deadline, an operator); checking whether it has ended is one load and reads no
+//! clock, as [`crate::activity`] compares the deadlines of all running requests with the clock. A request that waits is woken; one that computes
+//! checks every few steps. Left out: the answer to a request that was ended ([`crate::engine`] knows what it has done).
 
 use crate::error::invalid;
 use diorite_base::Clock;
@@ -25,7 +25,7 @@ pub enum Ended {
     Cancelled,
 }
 
-/// Steps between two looks at the clock, where nobody else looks at it.
+/// Steps between two readings of the clock, where the request reads it itself.
 const STEPS_PER_LOOK: u32 = 32;
 
 const RUNS: u8 = 0;
@@ -39,7 +39,7 @@ pub struct Budget {
     deadline_ns: AtomicU64,
     ended: AtomicU8,
     waiting: AtomicWaker,
-    /// Looked at by the request itself, as nobody else does it.
+    /// Read by the request itself, if it is in no list of running requests.
     clock: Option<Arc<dyn Clock>>,
     steps: AtomicU32,
 }
@@ -69,12 +69,12 @@ impl Budget {
         }
     }
 
-    /// Of a part of a request that another node carries out: it looks at the clock by itself.
+    /// Of a part of another node's request: it reads the clock itself.
     pub fn watching(meter: Meter, deadline_ns: u64, clock: Arc<dyn Clock>) -> Self {
         Self { clock: Some(clock), ..Self::new(meter, deadline_ns) }
     }
 
-    /// Of what is bounded in other ways: single rows by their keys.
+    /// For work that is bounded in other ways: single rows by their keys.
     pub fn unlimited() -> &'static Self {
         &UNLIMITED
     }
@@ -100,7 +100,7 @@ impl Budget {
         self.meter.hold(bytes).map_err(refused)
     }
 
-    /// Makes room in a buffer that belongs to the request until it is over, and charges what its capacity grows by.
+    /// Reserves capacity in a buffer that belongs to the request until it ends, and charges the growth.
     #[inline]
     pub fn reserve(&self, buffer: &mut Vec<u8>, more: usize) -> Result<(), CqlError> {
         if buffer.capacity() - buffer.len() >= more {
@@ -113,7 +113,7 @@ impl Budget {
     fn reserve_more(&self, buffer: &mut Vec<u8>, more: usize) -> Result<(), CqlError> {
         let (before, needed) = (buffer.capacity(), buffer.len().saturating_add(more));
         let comfortable = needed.max(before + before / 2);
-        // While it is moved, both are there.
+        // While the contents move, both buffers exist.
         let wanted = match self.meter.take(comfortable) {
             Ok(()) => comfortable,
             Err(_) => {
@@ -136,17 +136,17 @@ impl Budget {
         Some(self.deadline_ns()).filter(|deadline_ns| *deadline_ns != u64::MAX)
     }
 
-    /// Has it end at `deadline_ns`, if it would not end before.
+    /// Sets the deadline to `deadline_ns`, if that is earlier.
     pub fn end_by(&self, deadline_ns: u64) {
         self.deadline_ns.fetch_min(deadline_ns, Ordering::Relaxed);
     }
 
-    /// It may take as long as it does: what it changes is not undone halfway.
+    /// Removes the deadline: a change of the schema is not interrupted.
     pub fn end_never(&self) {
         self.deadline_ns.store(u64::MAX, Ordering::Relaxed);
     }
 
-    /// Ends it, if nobody has before.
+    /// Ends it, unless it has ended.
     pub fn end(&self, why: Ended) {
         let why = match why {
             Ended::Expired => EXPIRED,

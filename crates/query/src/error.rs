@@ -17,7 +17,7 @@ pub fn invalid(message: impl Into<Cow<'static, str>>) -> CqlError {
     CqlError::invalid(message)
 }
 
-/// A feature of the language that is not there yet.
+/// A feature of the language that does not exist yet.
 pub fn not_supported(feature: impl std::fmt::Display) -> CqlError {
     CqlError::invalid(format!("{feature} is not supported yet"))
 }
@@ -55,7 +55,7 @@ pub fn corrupt(_: Malformed) -> CqlError {
     CqlError::server("a stored row cannot be decoded, the tablet's data is damaged")
 }
 
-/// What a read or write of a tablet that failed below is told as. The consistency level is put in by [`at_consistency`].
+/// The client's error for a failed read or write of a tablet. [`at_consistency`] sets the consistency level.
 pub fn kv_error(error: &KvError, write: Option<WriteType>, replicas: Replicas) -> CqlError {
     let message = error.to_string();
     let consistency = Consistency::Quorum;
@@ -69,7 +69,7 @@ pub fn kv_error(error: &KvError, write: Option<WriteType>, replicas: Replicas) -
         KvError::Timeout(waited) => {
             // Whoever waited knows the voters better than this node's catalog, which may be older or newer.
             let required = if waited.required > 0 { count(waited.required) } else { required };
-            // Enough may be there after all by now, or of one of two sets of voters: clients are told that it was not, as they are by Cassandra.
+            // Enough may have answered by now, or of one of two sets of voters; clients expect fewer than required, as with Cassandra.
             let received = count(waited.received).min(required - 1).max(0);
             let kind = match write {
                 Some(write_type) => {
@@ -94,16 +94,16 @@ pub fn kv_error(error: &KvError, write: Option<WriteType>, replicas: Replicas) -
     }
 }
 
-/// What a change of the catalog that failed below is told as.
+/// The client's error for a failed change of the catalog.
 pub fn catalog_error<K: Kv>(kv: &K, error: &KvError) -> CqlError {
     kv_error(error, Some(WriteType::Simple), kv.replicas(TabletId(GroupId::CATALOG.0)))
 }
 
-/// What the failure of a write that went to a tablet directly is told as.
+/// The client's error for a write that was submitted directly to a tablet.
 pub fn write_error<K: Kv>(kv: &K, error: &KvError, write_type: WriteType, asked: Consistency) -> CqlError {
     let tablet = match error {
         KvError::Unavailable(tablet) | KvError::NoSuchTablet(tablet) | KvError::NotLeader { tablet, .. } => *tablet,
-        // As many replicas as the cluster's replication factor says.
+        // The number of replicas is the cluster's replication factor.
         _ => TabletId(GroupId::CATALOG.0),
     };
     at_consistency(kv_error(error, Some(write_type), kv.replicas(tablet)), asked, None)

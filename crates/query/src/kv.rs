@@ -1,4 +1,4 @@
-//! What the query layer needs from below: tablets that can be read and written, and the catalog.
+//! The seam below the query layer: tablets that can be read and written, and the catalog.
 //!
 //! Always true: keys and values are bytes whose meaning is the `model` crate's; every read through this seam is linearizable (the
 //! implementation serves it at the tablet's leader under a lease) unless it says that it need not be; a write is answered after it is durable and applied; any tablet may be led
@@ -19,7 +19,7 @@ use std::future::Future;
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// A read that must not wait.
+/// The outcome of a read that must not wait.
 #[derive(Debug)]
 pub enum Now<T> {
     /// Answered.
@@ -43,7 +43,7 @@ pub struct ScanRequest {
     pub max_bytes: usize,
 }
 
-/// What one visit to a tablet is to bring: the parts are read one after the other, in the order of the fields, where the tablet is led.
+/// A read of one tablet. The node that leads it reads the parts one after the other, in the order of the fields.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Fetch {
     /// A key that is read only if the tablet has any of these flags (see `TabletChanges::raise_flags`). Flags of a tablet that is led
@@ -53,14 +53,14 @@ pub struct Fetch {
     pub static_row: Option<Vec<u8>>,
     /// What else.
     pub rows: FetchRows,
-    /// It is known that memory does not have it all: it need not be tried first.
+    /// Memory is known not to have all of it: the read goes to the disk at once.
     pub needs_disk: bool,
-    /// What is read may be this old, milliseconds, so that any replica near at hand may answer. `None`: the read is linearizable.
+    /// How old the data may be, milliseconds; any replica may answer. `None`: the read is linearizable.
     pub staleness_ms: Option<u32>,
-    /// When whoever asked has it end, on the monotonic clock of this node: then it ends, wherever it is carried out.
+    /// When the request ends, on the monotonic clock of this node; the read ends then, too, on whichever node.
     pub deadline_ns: Option<u64>,
-    /// What is read is not brought but folded where it is, by this encoded [`crate::exec::fold::Task`].
-    pub fold: Option<Vec<u8>>,
+    /// The rows are not returned but aggregated on the node that reads them, by this encoded task ([`crate::exec::pushdown`]).
+    pub aggregate: Option<Vec<u8>>,
 }
 
 /// The rows of a [`Fetch`].
@@ -77,7 +77,7 @@ pub enum FetchRows {
     Several(Several),
 }
 
-/// What a [`Fetch`] brought. What was not asked for, or is not there, is absent.
+/// The answer to a [`Fetch`]. What was not asked for, or does not exist, is absent.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Fetched {
     /// The value of the header's key.
@@ -88,14 +88,14 @@ pub struct Fetched {
     pub row: Option<Vec<u8>>,
     /// The piece of the range.
     pub chunk: ScanChunk,
-    /// What a fold gave, in place of all else: an encoded [`crate::exec::fold::Reply`].
-    pub folded: Option<Vec<u8>>,
+    /// The partial aggregate, in place of all else: an encoded reply ([`crate::exec::pushdown`]).
+    pub partial: Option<Vec<u8>>,
 }
 
 impl Fetched {
     /// Memory that it takes.
     pub fn size_bytes(&self) -> usize {
-        let values = [&self.header, &self.static_row, &self.row, &self.folded];
+        let values = [&self.header, &self.static_row, &self.row, &self.partial];
         values.into_iter().flatten().map(Vec::capacity).sum::<usize>() + self.chunk.size_bytes()
     }
 }
@@ -153,8 +153,8 @@ pub trait Kv: Send + Sync + 'static {
     /// The flags of a tablet that [`Kv::get_now`] just answered for (see `TabletChanges::raise_flags`).
     fn flags(&self, tablet: TabletId) -> Result<u64, KvError>;
 
-    /// Submits a write and returns at once; the outcome goes to `sink` with `token`. A full queue is told at once, by the error. The write may
-    /// wait for others until [`Kv::kick`].
+    /// Submits a write and returns at once; the outcome goes to `sink` with `token`. A full queue is an error. The write may wait for others until
+    /// [`Kv::kick`].
     fn submit(
         &self,
         tablet: TabletId,
@@ -163,12 +163,11 @@ pub trait Kv: Send + Sync + 'static {
         token: u64,
     ) -> Result<(), KvError>;
 
-    /// Sends what has been gathered on its way. Called after each burst of requests and whenever the caller is about to wait. Cheap if there
-    /// is nothing to send.
+    /// Sends what was gathered. Called after each burst of requests and before the caller waits. Cheap if there is nothing to send.
     fn kick(&self);
 
-    /// Writes and waits. Like [`Kv::fetch`], it may need a [`Kv::kick`] once it has been polled. `deadline_ns`, if it is given, is when whoever asked has it end, on the
-    /// monotonic clock of this node: a write that has not been begun by then never is, wherever it waits.
+    /// Writes and waits. Like [`Kv::fetch`], it may need a [`Kv::kick`] once it has been polled. `deadline_ns` is when the request ends, on the monotonic
+    /// clock of this node: a write that has not begun by then is not carried out.
     fn write(
         &self,
         tablet: TabletId,
@@ -187,7 +186,7 @@ pub trait Kv: Send + Sync + 'static {
     /// The newest catalog this node has. Cheap: a reference count.
     fn catalog(&self) -> Arc<Catalog>;
 
-    /// The version of the newest catalog. Called for every request: an implementation that can tell without touching a reference count should.
+    /// The version of the newest catalog. Called for every request: implementations should not touch a reference count.
     fn catalog_version(&self) -> u64 {
         self.catalog().version()
     }
@@ -208,17 +207,17 @@ pub trait Kv: Send + Sync + 'static {
         self.catalog().schema_version()
     }
 
-    /// Does work that takes more than a moment in a way that holds up nobody else: on a thread that may be busy, when it is its turn.
+    /// Does long work without delaying other requests: on a thread for such work, when it is its turn.
     fn run_long<T: Send>(&self, work: impl FnOnce() -> T + Send) -> impl Future<Output = T> + Send {
         async move { work() }
     }
 
-    /// Drops what takes more than a moment to drop, in a way that holds up nobody. What is charged for it has to be given back by its own drop.
+    /// Drops a large value without delaying other requests. Its own drop gives back what is charged for it.
     fn discard(&self, garbage: Box<dyn Send>) {
         drop(garbage);
     }
 
-    /// Hashes or checks a password, which takes tens of milliseconds and megabytes: so many at a time as the node can bear.
+    /// Hashes or checks a password, which takes tens of milliseconds and megabytes; the node limits how many run at a time.
     fn hash<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,

@@ -1,7 +1,7 @@
 //! What CQL statements mean: planning (names, types and rules, once per statement), execution over tablets, and the system tables.
 //!
 //! How a request travels: [`QueryEngine::execute_now`] answers prepared point reads and single-row writes without waiting and without
-//! allocating more than the write itself; everything else goes through [`QueryEngine::answer`], which parses, plans ([`plan`]) and executes
+//! allocating more than the write itself; everything else goes through [`QueryEngine::answer`], which parses, binds ([`bind`]) to a plan ([`plan`]) and executes
 //! ([`exec`]). Writes that depend on what is stored travel as programs ([`program`]) that every replica runs when it applies them.
 //!
 //! Always true: a plan is immutable and belongs to one version of its table, a statement planned for an older one is planned again before
@@ -10,6 +10,7 @@
 
 pub mod activity;
 pub mod auth;
+pub mod bind;
 pub mod budget;
 pub mod ddl;
 pub mod engine;
@@ -18,13 +19,13 @@ pub mod exec;
 pub mod functions;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
-mod hot;
 pub mod kv;
 pub mod peers;
 pub mod plan;
 pub mod prepared;
 pub mod program;
 pub mod session;
+mod statement_id;
 mod steps;
 pub mod system;
 pub mod table;
@@ -33,6 +34,7 @@ pub mod tablets;
 #[cfg_attr(not(test), allow(dead_code, reason = "fuzz targets use a part of it"))]
 mod testing;
 pub mod types;
+mod values;
 
 pub use activity::Operation;
 pub use engine::{EngineConfig, QueryEngine};

@@ -1,4 +1,4 @@
-//! The nodes as clients are told of them, with tokens that lead drivers to the leaders.
+//! The nodes as the system tables show them, with tokens that lead drivers to the leaders.
 //!
 //! A table of `n` tablets splits the ring evenly, and the preferred leaders of a table with the default number of tablets (so many for each
 //! node) take turns in the order of node ids. The tokens say the same: a node has the last token of each range whose preferred leader it is
@@ -12,20 +12,20 @@ use crate::kv::NodeInfo;
 use diorite_base::NodeId;
 use diorite_cluster::catalog::{Catalog, Node, part_of_ring};
 
-/// More tokens per node than this help nobody.
+/// The most tokens of a node; more would not improve routing.
 const MAX_TOKENS_PER_NODE: u32 = 256;
 
-/// What clients are told of the node with that id. `shards_per_node` is the default number of a new table's tablets for each node.
-pub fn node_info(catalog: &Catalog, id: NodeId, shards_per_node: u32) -> Option<NodeInfo> {
+/// What the system tables show of the node with that id. `tablets_per_node` is the default number of a new table's tablets for each node.
+pub fn node_info(catalog: &Catalog, id: NodeId, tablets_per_node: u32) -> Option<NodeInfo> {
     let (position, node) = catalog.nodes().enumerate().find(|(_, node)| node.id == id)?;
-    Some(info(node, tokens(position, catalog.nodes().count(), shards_per_node)))
+    Some(info(node, tokens(position, catalog.nodes().count(), tablets_per_node)))
 }
 
-/// What clients are told of all nodes but `local`.
-pub fn peers(catalog: &Catalog, local: NodeId, shards_per_node: u32) -> Vec<NodeInfo> {
+/// What the system tables show of all nodes but `local`.
+pub fn peers(catalog: &Catalog, local: NodeId, tablets_per_node: u32) -> Vec<NodeInfo> {
     let count = catalog.nodes().count();
     let others = catalog.nodes().enumerate().filter(|(_, node)| node.id != local);
-    others.map(|(position, node)| info(node, tokens(position, count, shards_per_node))).collect()
+    others.map(|(position, node)| info(node, tokens(position, count, tablets_per_node))).collect()
 }
 
 fn info(node: &Node, tokens: Vec<i64>) -> NodeInfo {
@@ -41,9 +41,9 @@ fn info(node: &Node, tokens: Vec<i64>) -> NodeInfo {
 }
 
 /// The last token of every range that the node at `position` among `nodes` would lead.
-fn tokens(position: usize, nodes: usize, shards_per_node: u32) -> Vec<i64> {
+fn tokens(position: usize, nodes: usize, tablets_per_node: u32) -> Vec<i64> {
     let nodes = nodes.max(1) as u32;
-    let count = shards_per_node.clamp(1, MAX_TOKENS_PER_NODE).saturating_mul(nodes);
+    let count = tablets_per_node.clamp(1, MAX_TOKENS_PER_NODE).saturating_mul(nodes);
     (position as u32..count).step_by(nodes as usize).map(|index| part_of_ring(index, count).1).collect()
 }
 
@@ -73,7 +73,7 @@ mod tests {
         }));
         let mut catalog = commands.iter().fold(Catalog::default(), |catalog, command| catalog.apply(command).0);
         for text in statements {
-            let defaults = crate::ddl::Defaults { shards_per_node: 8 };
+            let defaults = crate::ddl::Defaults { tablets_per_node: 8 };
             let context = crate::ddl::Context { catalog: &catalog, keyspace: None, defaults, nonce: 1 };
             let statement = diorite_cql::language::parse(text).unwrap().statement;
             let crate::ddl::Plan::Propose { command, .. } = crate::ddl::plan(&context, &statement).unwrap() else {

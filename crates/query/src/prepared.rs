@@ -1,31 +1,21 @@
 //! Prepared statements: what EXECUTE names by an id.
 //!
 //! Always true: the id is the MD5 of keyspace and text, so every node gives a statement the same one; looking one up takes no lock; the cache
-//! is bounded in bytes and drops what was used longest ago, which clients are told by `Unprepared`. A statement is planned again when
+//! is bounded in bytes and drops the statements that were used longest ago; clients learn that from the error `Unprepared`. A statement is planned again when
 //! its table has changed, and is dropped if its bind markers then differ.
 //! Left out: surviving a restart (drivers prepare again).
 
 use crate::activity::StatementActivity;
 use crate::plan::Planned;
+use crate::statement_id::StatementId;
 use arc_swap::ArcSwap;
+use diorite_cluster::catalog::Catalog;
 use diorite_cql::protocol::{Prepared as PreparedReply, Version};
 use diorite_model::schema::TableEntry;
-use md5::{Digest, Md5};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-
-/// What names a prepared statement.
-pub type StatementId = [u8; 16];
-
-/// The id of a statement.
-pub fn statement_id(keyspace: Option<&str>, text: &str) -> StatementId {
-    let mut digest = Md5::new();
-    digest.update(keyspace.unwrap_or_default());
-    digest.update(text);
-    digest.finalize().into()
-}
 
 /// The table of a statement as one version of the catalog has it.
 #[derive(Debug)]
@@ -36,15 +26,36 @@ pub struct Resolved {
     pub entry: Arc<TableEntry>,
 }
 
+impl Resolved {
+    /// The table of a point statement as the catalog has it; `None` if the plan is for another version of it.
+    pub fn of(planned: &Planned, catalog: &Catalog) -> Option<Self> {
+        planned.point.as_ref()?;
+        let [table] = planned.tables.as_slice() else { return None };
+        let entry = catalog.table_by_id(table.table().id)?;
+        (entry.table.version == table.table().version)
+            .then(|| Self { catalog_version: catalog.version(), entry: Arc::clone(entry) })
+    }
+}
+
 /// The current plan of a prepared statement.
 #[derive(Debug)]
 pub struct CurrentPlan {
     /// The plan.
     pub planned: Arc<Planned>,
-    /// What clients are told.
+    /// The answer to PREPARE.
     pub reply: Arc<PreparedReply>,
     /// Set while the plan is known to be good for the catalog it names.
     pub resolved: Option<Resolved>,
+}
+
+impl CurrentPlan {
+    /// A plan with the answer to PREPARE.
+    pub fn new(id: StatementId, planned: Planned, catalog: &Catalog) -> Self {
+        let reply =
+            PreparedReply { id: id.to_vec(), markers: planned.markers.clone(), result: Arc::clone(&planned.result) };
+        let resolved = Resolved::of(&planned, catalog);
+        Self { planned: Arc::new(planned), reply: Arc::new(reply), resolved }
+    }
 }
 
 /// A prepared statement.

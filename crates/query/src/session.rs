@@ -1,4 +1,4 @@
-//! What the server remembers about one connection: its current keyspace, what its client asked for, and who it is.
+//! The state of one connection: its current keyspace, the options of its client, and its role.
 //!
 //! Always true: requests of one connection run concurrently, so everything here may be read and set from any thread; what the role may do is remembered for
 //! one version of the catalog. Left out: the protocol version (it comes with every request), logging in (the node's).
@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Stands for every version of the catalog: the node asks nobody who they are.
+/// Stands for every version of the catalog: the node has no authentication.
 const ALWAYS: u64 = u64::MAX;
 
 /// One connection's state.
@@ -44,12 +44,12 @@ impl Session {
         })
     }
 
-    /// A new connection to a node that asks nobody who they are: it may do everything.
+    /// A new connection to a node without authentication: it may do everything.
     pub fn new() -> Arc<Session> {
         Session::with_trust(ALWAYS)
     }
 
-    /// A new connection to a node that does: it may do nothing before [`log_in`](Self::log_in).
+    /// A new connection to a node with authentication: it may do nothing before [`log_in`](Self::log_in).
     pub fn guarded() -> Arc<Session> {
         // The catalog's first version is 1.
         Session::with_trust(0)
@@ -65,7 +65,7 @@ impl Session {
         self.role.load_full()
     }
 
-    /// Whether nobody is asked who they are.
+    /// Whether the node has no authentication.
     pub fn is_open(&self) -> bool {
         self.trusted_at.load(Ordering::Relaxed) == ALWAYS
     }
@@ -106,7 +106,7 @@ impl Session {
         self.keyspace.load_full()
     }
 
-    /// Whether the client wants to be told who leads the tablets of requests that came to the wrong node ([`crate::tablets`]).
+    /// Whether the client asked for the leaders of tablets, for requests that came to another node ([`crate::tablets`]).
     #[inline]
     pub fn learns_tablets(&self) -> bool {
         self.learns_tablets.load(Ordering::Relaxed)

@@ -1,6 +1,11 @@
-//! For tests: how much work was done, counted in steps, as seconds say little on a busy machine.
+//! How much work is done, in steps; tests count them, as seconds say little on a busy machine.
 //!
 //! Always true: counting costs nothing outside tests. Left out: limits on work, which are others' business.
+
+/// How often a value is compared to find it among so many in order.
+pub(crate) fn among(values: usize) -> usize {
+    1 + values.max(1).ilog2() as usize
+}
 
 /// So many things were looked at, compared or copied.
 #[inline]

@@ -1,4 +1,4 @@
-//! Scylla's protocol extension for tablets: telling a driver who leads the tablet of a request that came to the wrong node.
+//! Scylla's protocol extension for tablets: a driver whose request came to another node learns which node leads the tablet.
 //!
 //! A driver that asked for it at STARTUP (`TABLETS_ROUTING_V1`) finds in the answer of an EXECUTE, as the custom payload `tablets-routing-v1`,
 //! the token range of the tablet and its replicas, remembers them, and goes there next time. It is told one replica, the leader: strong reads
@@ -12,43 +12,34 @@
 //! batch or a statement as text tells nothing, as drivers that know tablets keep them by prepared statement. Left out: shards, which
 //! Diorite's clients need not know (always 0).
 
-use crate::engine::QueryEngine;
 use crate::exec::keys::partition_keys;
 use crate::kv::Kv;
 use crate::plan::restrictions::PartitionRestriction;
 use crate::plan::term::Bound;
 use crate::plan::{Plan, Planned};
-use diorite_base::TabletId;
+use diorite_base::NodeId;
 use uuid::Uuid;
 
 /// What the payload is called.
 pub const PAYLOAD: &str = "tablets-routing-v1";
 
-impl<K: Kv> QueryEngine<K> {
-    /// Whether the tablet is known to be led by another node.
-    #[inline]
-    pub(crate) fn is_led_elsewhere(&self, tablet: TabletId) -> bool {
-        self.kv.leader(tablet).is_some_and(|leader| leader != self.node)
-    }
-
-    /// What the client of a statement is told about its tablet, if it was for one partition and another node leads that.
-    pub(crate) fn tablet_payload(&self, planned: &Planned, bound: &Bound<'_>) -> Option<Vec<u8>> {
-        let (table, restrictions) = match &planned.plan {
-            Plan::Select(plan) => (&plan.table, &plan.restrictions),
-            Plan::Modify(plan) => (&plan.table, &plan.restrictions),
-            _ => return None,
-        };
-        let PartitionRestriction::Keys(keys) = &restrictions.partition else { return None };
-        let catalog = self.kv.catalog();
-        let entry = catalog.table_by_id(table.table().id)?;
-        let partitions = partition_keys(table, keys, bound).ok()?;
-        let [partition] = partitions.as_slice() else { return None };
-        let after = entry.tablets.partition_point(|range| range.first_token <= partition.token);
-        let range = entry.tablets.get(after.checked_sub(1)?)?;
-        let leader = self.kv.leader(range.tablet).filter(|leader| *leader != self.node)?;
-        let last_token = entry.tablets.get(after).map_or(i64::MAX, |next| next.first_token - 1);
-        Some(encode(range.first_token, last_token, catalog.node(leader)?.description.host_id))
-    }
+/// The payload for a statement on one partition of which another node than `node` leads the tablet.
+pub fn payload<K: Kv>(kv: &K, node: NodeId, planned: &Planned, bound: &Bound<'_>) -> Option<Vec<u8>> {
+    let (table, restrictions) = match &planned.plan {
+        Plan::Select(plan) => (&plan.table, &plan.restrictions),
+        Plan::Modify(plan) => (&plan.table, &plan.restrictions),
+        _ => return None,
+    };
+    let PartitionRestriction::Keys(keys) = &restrictions.partition else { return None };
+    let catalog = kv.catalog();
+    let entry = catalog.table_by_id(table.table().id)?;
+    let partitions = partition_keys(table, keys, bound).ok()?;
+    let [partition] = partitions.as_slice() else { return None };
+    let after = entry.tablets.partition_point(|range| range.first_token <= partition.token);
+    let range = entry.tablets.get(after.checked_sub(1)?)?;
+    let leader = kv.leader(range.tablet).filter(|leader| *leader != node)?;
+    let last_token = entry.tablets.get(after).map_or(i64::MAX, |next| next.first_token - 1);
+    Some(encode(range.first_token, last_token, catalog.node(leader)?.description.host_id))
 }
 
 /// The payload for the tablet of these tokens, both inclusive, that the node with that host id leads.

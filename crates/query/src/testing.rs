@@ -10,6 +10,8 @@
 #[cfg(test)]
 mod account;
 #[cfg(test)]
+mod changes;
+#[cfg(test)]
 mod conformance;
 #[cfg(test)]
 mod differential;
@@ -106,7 +108,7 @@ impl Database {
     /// An empty database.
     pub fn new() -> Self {
         let kv = Arc::new(MemoryKv::new());
-        let config = EngineConfig { shards_per_node: 3, ..EngineConfig::default() };
+        let config = EngineConfig { tablets_per_node: 3, ..EngineConfig::default() };
         let engine = QueryEngine::new(Arc::clone(&kv), config);
         Self { kv, engine, session: Session::new(), version: Version::V5, budget: unlimited() }
     }
@@ -125,7 +127,7 @@ impl Database {
         Self { kv, engine, session: Session::new(), version: self.version, budget: unlimited() }
     }
 
-    /// Sends a request the general way.
+    /// Sends a request the general path.
     pub fn send(&self, request: &ClientRequest<'_>) -> Result<ClientResponse, CqlError> {
         self.decoded(self.reply(request)?)
     }
@@ -141,7 +143,7 @@ impl Database {
         Ok(decode_response(&envelope(&out)).unwrap().response)
     }
 
-    /// The answer to a request that goes the general way, before it is encoded.
+    /// The answer to a request that goes the general path, before it is encoded.
     pub fn reply(&self, request: &ClientRequest<'_>) -> Result<Reply, CqlError> {
         self.answer(request, false)
     }
@@ -163,7 +165,7 @@ impl Database {
         block_on(self.engine.answer(Arc::clone(&self.session), owned)).outcome
     }
 
-    /// Sends EXECUTE the short way; the general way would have to answer the same. `None` if it was declined.
+    /// Sends EXECUTE the point path; the general path would have to answer the same. `None` if it was declined.
     pub fn execute_now(&self, request: &ClientRequest<'_>) -> Option<Result<ClientResponse, CqlError>> {
         let mut bytes = Vec::new();
         encode_request(&mut bytes, &RequestHead::new(self.version, 7), request);

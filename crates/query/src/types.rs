@@ -6,7 +6,7 @@ use diorite_cql::language::ast;
 use diorite_cql::protocol::{CqlError, NativeType, TypeOption, UserTypeOption};
 use diorite_model::types::CqlType;
 
-/// How clients are told a type.
+/// The description of a type in the protocol.
 pub fn type_option(data_type: &CqlType) -> TypeOption {
     let boxed = |element: &CqlType| Box::new(type_option(element));
     match data_type {
@@ -27,10 +27,10 @@ pub fn type_option(data_type: &CqlType) -> TypeOption {
     }
 }
 
-/// What a part of a type takes in the custom notation, about.
+/// About how much memory a part of a type takes in the custom notation.
 const CLASS_BYTES: usize = 64;
 
-/// Charges the memory of [`type_option`], part by part: how clients are told a type is a tree that shares nothing, however often the type occurs.
+/// Charges the memory of [`type_option`], part by part: the description is a tree that shares nothing, however often a type occurs in it.
 pub fn charge_type_option(
     data_type: &CqlType,
     charge: &mut dyn FnMut(usize) -> Result<(), CqlError>,

@@ -65,6 +65,7 @@ struct Key(Vec<u8>);
 
 impl LoggedProgram for Key {
     const TARGET: Target = Target::Rows;
+    type Error = String;
 
     fn check(&self) -> Result<(), Exceeded> {
         Ok(())
@@ -74,7 +75,7 @@ impl LoggedProgram for Key {
         self.0.clone()
     }
 
-    fn decode(bytes: &[u8]) -> Result<Self, String> {
+    fn decode(bytes: &[u8]) -> Result<Self, Self::Error> {
         Ok(Self(bytes.to_vec()))
     }
 }

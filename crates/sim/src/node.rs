@@ -9,7 +9,7 @@ use crate::disk::Disk;
 use crate::life::{Life, members};
 use crate::setting::{Joined, Quirks, Setting};
 use diorite_base::{NodeId, TabletId};
-use diorite_cluster::catalog::{CATALOG_FOUNDERS, NodeDescription};
+use diorite_cluster::catalog::{CATALOG_INITIAL_VOTERS, NodeDescription};
 use diorite_control::follower::opening;
 use diorite_control::membership::Contacts;
 use diorite_control::replicas::{CATALOG_TABLET, Members as Wanted};
@@ -89,7 +89,7 @@ impl Node {
             self.disk.log.forget_floors();
         }
         let mut life = Life::new(self.id, self.lives, self.quirks, self.disk.log.clone(), setting, dice);
-        if self.disk.create(&life.log, CATALOG_TABLET, &CATALOG_FOUNDERS, None) {
+        if self.disk.create(&life.log, CATALOG_TABLET, &CATALOG_INITIAL_VOTERS, None) {
             self.open_catalog(&mut life, Members::default());
         }
         self.life = Some(life);

@@ -92,6 +92,7 @@ impl Program {
 
 impl LoggedProgram for Program {
     const TARGET: Target = Target::Rows;
+    type Error = String;
 
     fn check(&self) -> Result<(), Exceeded> {
         Ok(())
@@ -112,7 +113,7 @@ impl LoggedProgram for Program {
         program
     }
 
-    fn decode(bytes: &[u8]) -> Result<Self, String> {
+    fn decode(bytes: &[u8]) -> Result<Self, Self::Error> {
         Self::read(bytes).map_err(|error| error.to_string())
     }
 }

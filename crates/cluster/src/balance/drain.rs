@@ -4,8 +4,9 @@
 //! than the drained node's; a tablet for which there is no node stays where it is, and that is reported. Leaders leave first: the rule for leaders
 //! moves them off draining nodes at once, as that needs no copy.
 
-use super::ledger::{Ledger, Pick, Standing};
-use super::view::{NodeState, Reason, Stuck};
+use super::holdings::Standing;
+use super::ledger::{Ledger, Pick, Wish};
+use super::view::{NodeState, Reason, Stalled};
 
 pub(super) fn run(ledger: &mut Ledger<'_>) {
     let draining: Vec<u32> = (0..ledger.nodes.len() as u32)
@@ -13,7 +14,7 @@ pub(super) fn run(ledger: &mut Ledger<'_>) {
         .collect();
     for node in draining {
         for tablet in ledger.nodes[node as usize].tablets.clone() {
-            if ledger.is_settled(tablet) {
+            if ledger.may_change(tablet) {
                 empty(ledger, tablet);
             }
         }
@@ -32,7 +33,9 @@ fn empty(ledger: &mut Ledger<'_>, tablet: u32) {
         replicas.iter().copied().filter(|node| ledger.standing(tablet, *node) == Standing::Draining).collect();
     for node in going {
         let view = ledger.tablets[tablet as usize].view;
-        match ledger.pick(tablet, &taken, &wanted, ledger.scope_at(tablet, node), u32::MAX) {
+        let scope = ledger.scope_at(tablet, node);
+        let wish = Wish { taken: &taken, staying: &wanted, scope, most_in_zone: u32::MAX };
+        match ledger.pick(tablet, &wish) {
             Pick::Node(to) => {
                 wanted.push(to);
                 taken.push(to);
@@ -42,11 +45,11 @@ fn empty(ledger: &mut Ledger<'_>, tablet: u32) {
             Pick::TooFewNodes => {
                 staying.push(node);
                 let has = wanted.len() as u32;
-                ledger.stuck.push(Stuck::TooFewNodes { tablet: view.id, wanted: view.wanted.total(), has });
+                ledger.stalled.push(Stalled::TooFewNodes { tablet: view.id, wanted: view.wanted.total(), has });
             }
             Pick::NoRoom => {
                 staying.push(node);
-                ledger.stuck.push(Stuck::NoRoom { tablet: view.id, bytes: view.bytes });
+                ledger.stalled.push(Stalled::NoRoom { tablet: view.id, bytes: view.bytes });
             }
         }
     }

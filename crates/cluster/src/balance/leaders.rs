@@ -61,7 +61,7 @@ fn leave(ledger: &mut Ledger<'_>, budget: &mut usize) {
     }
 }
 
-/// For each node the tablets that it is the preferred leader of and could hand over, each with the nodes that could take it. Who could is settled
+/// For each node the tablets that it is the preferred leader of and whose leadership it could transfer, each with the nodes that could take it. Who could is decided
 /// for the pass; how many they lead is not.
 type Choices = Vec<Vec<(u32, u32)>>;
 
@@ -90,13 +90,13 @@ fn level(ledger: &mut Ledger<'_>, choices: &mut Choices, budget: &mut usize) {
         if most.remove(&(leaders(ledger, to), to)) {
             most.insert((leaders(ledger, to) + 1, to));
         }
-        hand_over(ledger, choices, tablet, from, to);
+        transfer(ledger, choices, tablet, from, to);
         most.insert((leaders(ledger, from), from));
         *budget -= 1;
     }
 }
 
-fn hand_over(ledger: &mut Ledger<'_>, choices: &mut Choices, tablet: u32, from: u32, to: u32) {
+fn transfer(ledger: &mut Ledger<'_>, choices: &mut Choices, tablet: u32, from: u32, to: u32) {
     ledger.lead(tablet, to, Reason::Leaders);
     choices[from as usize].retain(|(other, _)| *other != tablet);
 }
@@ -129,7 +129,7 @@ fn chains(ledger: &mut Ledger<'_>, choices: &mut Choices, budget: &mut usize) {
         let Some(chain) = found.filter(|chain| chain.len() <= *budget) else { return };
         *budget -= chain.len();
         for (tablet, from, to) in chain {
-            hand_over(ledger, choices, tablet, from, to);
+            transfer(ledger, choices, tablet, from, to);
         }
     }
 }

@@ -3,15 +3,13 @@
 //! Always true: loads count what tablets are to have (`replicas`), never what is on its way out; each action is entered in the loads at once, so that
 //! the next one sees them; a tablet gets one action per pass at most, so the view's own lists stay true for every tablet that a rule may still touch.
 //! A rule asks here whether a copy may start ([`Ledger::pick`], [`Ledger::sources`]) and states what it wants ([`Ledger::place`], [`Ledger::lead`]).
-//!
-//! Loads are in average replicas: a node's bytes divided by the size of the average replica, so that bytes and numbers weigh alike; and per
-//! standard node: divided by the node's weight, its disks' size over the average node's.
 
+use super::holdings::{Node, Pipe, Scope, Standing, Table, Tablet, Zone};
+use super::names::{Names, new_node, new_zones};
 use super::ranking::{Entry, Measure, Ranking};
-use super::view::{Action, DiskView, Limits, NodeState, NodeView, Reason, Stuck, TabletView, View};
+use super::view::{Action, NodeState, Reason, Stalled, TabletView, View};
 use crate::catalog::Replication;
-use diorite_base::{NodeId, TableId};
-use std::collections::BTreeMap;
+use diorite_base::NodeId;
 
 /// What a replica counts for beyond its bytes, so that empty tablets are spread too, and small ones are not moved about for a few bytes.
 pub(super) const BYTES_PER_REPLICA: u64 = 16 << 20;
@@ -20,7 +18,9 @@ pub(super) const BYTES_PER_REPLICA: u64 = 16 << 20;
 /// two average tablets more than another is evened out although that makes bytes uneven by as much: the sweep by bytes then exchanges another
 /// table's tablet for it. Numbers weigh little, so that tablets of unequal size end even by bytes.
 const BYTES_WEIGHT: f64 = 1.0;
+
 const COUNT_WEIGHT: f64 = 0.1;
+
 const TABLE_WEIGHT: f64 = 1.5;
 
 /// How many of a zone's emptiest nodes are compared for a replica.
@@ -33,150 +33,15 @@ pub(super) enum Copies {
     AllAtOnce,
 }
 
-/// Copies under way at one end.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Pipe {
-    pub copies: u32,
-    pub bytes: u64,
-}
-
-impl Pipe {
-    fn add(&mut self, bytes: u64) {
-        self.copies += 1;
-        self.bytes += bytes;
-    }
-
-    /// Whether one more may start.
-    fn is_open(&self, copies: u32, limits: &Limits) -> bool {
-        let window_bytes = limits.bytes_per_second.saturating_mul(Limits::WINDOW_S);
-        let are_small = self.bytes < window_bytes && self.copies < copies.saturating_mul(Limits::SMALL_COPIES);
-        limits.bytes_per_second > 0 && copies > 0 && (self.copies < copies || are_small)
-    }
-}
-
-/// A node and its loads.
-pub(super) struct Node {
-    pub id: NodeId,
-    pub state: NodeState,
-    pub may_lead: bool,
-    /// Index into [`Ledger::zones`].
-    pub zone: u32,
-    /// Live, with a disk that works.
-    pub accepts: bool,
-    /// Its disks' size over the average node's.
-    pub weight: f64,
-    /// In average replicas.
-    pub bytes: f64,
-    pub replicas: u32,
-    /// Tablets that it is the preferred leader of.
-    pub leaders: u32,
-    /// What each disk may still take; none: not known, so there is room.
-    rooms: Vec<u64>,
-    pub receiving: Pipe,
-    pub sending: Pipe,
-    /// Tablets with a replica here, as the view has it.
-    pub tablets: Vec<u32>,
-    /// For each disk how much fuller it is than the node, from -1 to 1.
-    disk_excess: Vec<f64>,
-    disk_failed: Vec<bool>,
-}
-
-impl Node {
-    /// Its load by a measure, per standard node.
-    pub fn load(&self, by: Measure) -> f64 {
-        match by {
-            Measure::Bytes => self.bytes / self.weight,
-            Measure::Count => f64::from(self.replicas) / self.weight,
-        }
-    }
-
-    /// An empty tablet, too, needs a disk that is not at its soft limit.
-    fn has_room(&self, bytes: u64) -> bool {
-        self.rooms.is_empty() || self.rooms.iter().any(|room| *room >= bytes.max(1))
-    }
-
-    /// Takes the bytes of a replica to come off the disk that has most room, where the node would put it.
-    fn reserve(&mut self, bytes: u64) {
-        if let Some(most) = self.rooms.iter_mut().max() {
-            *most = most.saturating_sub(bytes);
-        }
-    }
-
-    fn answers(&self) -> bool {
-        matches!(self.state, NodeState::Live | NodeState::Draining)
-    }
-}
-
-/// A zone of a data centre.
-pub(super) struct Zone {
-    pub data_center: u32,
-    /// Nodes in it that accept replicas.
-    pub accepting: u32,
-    /// Leaders are to be here if they can.
-    pub is_preferred: bool,
-}
-
-/// A tablet, with nodes by index.
-pub(super) struct Tablet<'a> {
-    pub view: &'a TabletView,
-    /// Index into [`Ledger::tables`].
-    pub table: u32,
-    /// In average replicas.
-    pub size: f64,
-    /// It has got its action of this pass.
-    pub is_done: bool,
-    first: u32,
-    count: u32,
-}
-
-/// What one node has of one table.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Share {
-    pub node: u32,
-    pub replicas: u32,
-    /// Of the replicas, in average replicas.
-    pub size: f64,
-    pub leaders: u32,
-}
-
-/// A table's tablets, and what nodes have of them, by node.
-#[derive(Default)]
-pub(super) struct Table {
-    pub tablets: Vec<u32>,
-    pub shares: Vec<Share>,
-}
-
-impl Table {
-    pub fn share(&self, node: u32) -> Share {
-        let found = self.shares.binary_search_by_key(&node, |share| share.node);
-        found.map_or(Share { node, replicas: 0, size: 0.0, leaders: 0 }, |at| self.shares[at])
-    }
-
-    fn share_mut(&mut self, node: u32) -> &mut Share {
-        let at = self.shares.binary_search_by_key(&node, |share| share.node).unwrap_or_else(|at| {
-            self.shares.insert(at, Share { node, replicas: 0, size: 0.0, leaders: 0 });
-            at
-        });
-        &mut self.shares[at]
-    }
-}
-
-/// How a replica's node and disk stand.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Standing {
-    Live,
-    Draining,
-    Suspect,
-    Lost,
-}
-
-/// Which nodes a choice is among.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Scope {
-    Anywhere,
-    DataCenter(u32),
-    /// A data centre that no node is in.
-    Nowhere,
+/// Which node is looked for.
+pub(super) struct Wish<'n> {
+    /// Never one of these.
+    pub taken: &'n [u32],
+    /// The replicas that stay, which decide between zones.
+    pub staying: &'n [u32],
+    pub scope: Scope,
+    /// The most of `staying` that may be in its zone.
+    pub most_in_zone: u32,
 }
 
 /// The outcome of looking for a node for a replica.
@@ -203,7 +68,7 @@ pub(super) struct Ledger<'a> {
     /// The average load of the nodes that accept replicas: the same by bytes and by number, as both are in average replicas.
     pub mean_load: f64,
     pub actions: Vec<Action>,
-    pub stuck: Vec<Stuck>,
+    pub stalled: Vec<Stalled>,
     copies: Copies,
     data_centers: Vec<&'a str>,
     members: Vec<u32>,
@@ -229,7 +94,7 @@ impl<'a> Ledger<'a> {
             tables: std::iter::repeat_with(Table::default).take(names.tables.len()).collect(),
             mean_load: 0.0,
             actions: Vec::new(),
-            stuck: Vec::new(),
+            stalled: Vec::new(),
             copies,
             data_centers: std::mem::take(&mut names.data_centers),
             members: Vec::with_capacity(view.tablets.len() * 3),
@@ -271,11 +136,11 @@ impl<'a> Ledger<'a> {
         let view = self.tablets[tablet as usize].view;
         for arrival in &view.arriving {
             let Some(to) = self.node_index(arrival.node) else { continue };
-            self.nodes[to as usize].receiving.add(arrival.bytes_left);
+            self.nodes[to as usize].pipes.receiving.add(arrival.bytes_left);
             self.nodes[to as usize].reserve(arrival.bytes_left);
             let from = arrival.from.and_then(|from| self.node_index(from));
             if let Some(from) = from.or_else(|| self.quietest_voter(tablet, &[])) {
-                self.nodes[from as usize].sending.add(arrival.bytes_left);
+                self.nodes[from as usize].pipes.sending.add(arrival.bytes_left);
             }
         }
     }
@@ -294,7 +159,7 @@ impl<'a> Ledger<'a> {
     pub(super) fn standing(&self, tablet: u32, node: u32) -> Standing {
         let (tablet, node) = (self.tablets[tablet as usize].view, &self.nodes[node as usize]);
         let disk = if tablet.disks.is_empty() { None } else { tablet.disk_on(node.id) };
-        if disk.is_some_and(|disk| node.disk_failed.get(disk).copied().unwrap_or(false)) {
+        if disk.is_some_and(|disk| node.disks.failed.get(disk).copied().unwrap_or(false)) {
             return Standing::Lost;
         }
         match node.state {
@@ -306,7 +171,7 @@ impl<'a> Ledger<'a> {
     }
 
     /// Whether the tablet may be changed for its own good: nothing is under way, every replica answers, and it has no action yet.
-    pub(super) fn is_settled(&self, tablet: u32) -> bool {
+    pub(super) fn may_change(&self, tablet: u32) -> bool {
         let state = &self.tablets[tablet as usize];
         !state.is_done
             && !state.view.is_changing()
@@ -318,7 +183,7 @@ impl<'a> Ledger<'a> {
 
     /// The same, with nothing on a draining node: its place is not known yet.
     pub(super) fn is_at_rest(&self, tablet: u32) -> bool {
-        self.is_settled(tablet)
+        self.may_change(tablet)
             && self.replicas(tablet).iter().all(|node| self.standing(tablet, *node) == Standing::Live)
     }
 
@@ -387,7 +252,8 @@ impl<'a> Ledger<'a> {
 
     /// Finds a node for one more replica: in the zone with the fewest of the `staying` replicas, and no more than `most_in_zone` of them; there the
     /// emptiest; never one of `taken`. A better zone that is busy is waited for, one that is full is not.
-    pub(super) fn pick(&self, tablet: u32, taken: &[u32], staying: &[u32], scope: Scope, most_in_zone: u32) -> Pick {
+    pub(super) fn pick(&self, tablet: u32, wish: &Wish<'_>) -> Pick {
+        let Wish { taken, staying, scope, most_in_zone } = *wish;
         let in_scope = (0..self.zones.len() as u32)
             .filter(|zone| self.zones[*zone as usize].accepting > 0 && self.is_in_scope(*zone, scope));
         let mut zones: Vec<(u32, u32)> = in_scope
@@ -447,7 +313,7 @@ impl<'a> Ledger<'a> {
     pub(super) fn disk_excess(&self, tablet: u32, node: u32) -> f64 {
         let node = &self.nodes[node as usize];
         let disk = self.tablets[tablet as usize].view.disk_on(node.id);
-        disk.and_then(|disk| node.disk_excess.get(disk)).copied().unwrap_or(0.0)
+        disk.and_then(|disk| node.disks.excess.get(disk)).copied().unwrap_or(0.0)
     }
 
     /// Which voters send the copies for `count` new replicas; `None` if they are too busy.
@@ -481,7 +347,7 @@ impl<'a> Ledger<'a> {
 
     /// What a node sends, with the copies of this tablet that it has been chosen for.
     fn sending_with(&self, tablet: u32, node: u32, chosen: &[u32]) -> Pipe {
-        let mut sending = self.nodes[node as usize].sending;
+        let mut sending = self.nodes[node as usize].pipes.sending;
         let again = chosen.iter().filter(|other| **other == node);
         again.for_each(|_| sending.add(self.tablets[tablet as usize].view.bytes));
         sending
@@ -506,12 +372,12 @@ impl<'a> Ledger<'a> {
             self.add_load(*node, table, size, 1);
             let state = &mut self.nodes[*node as usize];
             if !view.leaving.contains(&state.id) {
-                state.receiving.add(view.bytes);
+                state.pipes.receiving.add(view.bytes);
                 state.reserve(view.bytes);
             }
             self.rank(*node);
         }
-        sources.iter().for_each(|from| self.nodes[*from as usize].sending.add(view.bytes));
+        sources.iter().for_each(|from| self.nodes[*from as usize].pipes.sending.add(view.bytes));
         let replicas = wanted.iter().map(|node| self.nodes[*node as usize].id).collect();
         self.actions.push(Action::Place { tablet: view.id, replicas, reason });
     }
@@ -568,7 +434,8 @@ impl<'a> Ledger<'a> {
             return;
         }
         let limits = &self.view.limits;
-        let is_open = self.copies == Copies::AllAtOnce || state.receiving.is_open(limits.arriving_per_node, limits);
+        let is_open =
+            self.copies == Copies::AllAtOnce || state.pipes.receiving.is_open(limits.arriving_per_node, limits);
         let loads = [state.load(Measure::Bytes), state.load(Measure::Count)];
         let entry = Entry { zone: state.zone, loads, is_open };
         self.ranking.enter(node, entry);
@@ -577,95 +444,4 @@ impl<'a> Ledger<'a> {
 
 fn effective_bytes(tablet: &TabletView) -> f64 {
     tablet.bytes.saturating_add(BYTES_PER_REPLICA) as f64
-}
-
-/// Everything that has a name in the view, sorted, so that indices stand for names.
-struct Names<'a> {
-    nodes: Vec<NamedNode<'a>>,
-    tables: Vec<TableId>,
-    data_centers: Vec<&'a str>,
-    zones: BTreeMap<(&'a str, &'a str), u32>,
-    /// The average of what nodes' disks hold, where known.
-    mean_bytes: f64,
-}
-
-/// A member, or a node that tablets name and that is no member (any more).
-struct NamedNode<'a> {
-    id: NodeId,
-    view: Option<&'a NodeView>,
-}
-
-impl<'a> Names<'a> {
-    fn new(view: &'a View) -> Self {
-        let mut nodes: Vec<NamedNode<'_>> =
-            view.nodes.iter().map(|node| NamedNode { id: node.id, view: Some(node) }).collect();
-        nodes.sort_by_key(|node| node.id);
-        let mut strangers: Vec<NodeId> = view
-            .tablets
-            .iter()
-            .flat_map(|tablet| tablet.replicas.iter().chain(&tablet.leaving).copied())
-            .filter(|id| nodes.binary_search_by_key(id, |node| node.id).is_err())
-            .collect();
-        strangers.sort_unstable();
-        strangers.dedup();
-        nodes.extend(strangers.into_iter().map(|id| NamedNode { id, view: None }));
-        nodes.sort_by_key(|node| node.id);
-        let mut tables: Vec<TableId> = view.tablets.iter().map(|tablet| tablet.table).collect();
-        tables.sort_unstable();
-        tables.dedup();
-        let mut data_centers: Vec<&str> = view.nodes.iter().map(|node| node.data_center.as_str()).collect();
-        data_centers.sort_unstable();
-        data_centers.dedup();
-        let mut zones: BTreeMap<_, _> =
-            view.nodes.iter().map(|node| ((node.data_center.as_str(), node.zone.as_str()), 0)).collect();
-        zones.values_mut().zip(0..).for_each(|(index, at)| *index = at);
-        let known: Vec<f64> = view.nodes.iter().map(usable_bytes).filter(|bytes| *bytes > 0.0).collect();
-        let mean_bytes = if known.is_empty() { 1.0 } else { known.iter().sum::<f64>() / known.len() as f64 };
-        Self { nodes, tables, data_centers, zones, mean_bytes }
-    }
-
-    fn node(&self, id: NodeId) -> u32 {
-        self.nodes.binary_search_by_key(&id, |node| node.id).expect("nodes come from the tablets, too") as u32
-    }
-}
-
-fn usable_bytes(node: &NodeView) -> f64 {
-    node.disks.iter().filter(|disk| !disk.failed).map(|disk| disk.total_bytes as f64).sum()
-}
-
-fn new_node(node: &NamedNode<'_>, names: &Names<'_>) -> Node {
-    let disks: &[DiskView] = node.view.map_or(&[], |view| &view.disks);
-    let state = node.view.map_or(NodeState::Dead, |view| view.state);
-    let has_disk = disks.is_empty() || disks.iter().any(|disk| !disk.failed);
-    let bytes = node.view.map_or(0.0, usable_bytes);
-    let used = |disk: &DiskView| disk.total_bytes.saturating_sub(disk.free_bytes) as f64;
-    let total: f64 = disks.iter().map(|disk| disk.total_bytes as f64).sum();
-    let fill = disks.iter().map(used).sum::<f64>() / total.max(1.0);
-    Node {
-        id: node.id,
-        state,
-        may_lead: node.view.is_some_and(|view| view.may_lead),
-        zone: node.view.map_or(u32::MAX, |view| names.zones[&(view.data_center.as_str(), view.zone.as_str())]),
-        accepts: state == NodeState::Live && has_disk,
-        weight: if bytes > 0.0 { bytes / names.mean_bytes } else { 1.0 },
-        bytes: 0.0,
-        replicas: 0,
-        leaders: 0,
-        rooms: disks.iter().map(DiskView::room_bytes).collect(),
-        receiving: Pipe::default(),
-        sending: Pipe::default(),
-        tablets: Vec::new(),
-        disk_excess: disks.iter().map(|disk| used(disk) / (disk.total_bytes.max(1) as f64) - fill).collect(),
-        disk_failed: disks.iter().map(|disk| disk.failed).collect(),
-    }
-}
-
-fn new_zones(view: &View, names: &Names<'_>, nodes: &[Node]) -> Vec<Zone> {
-    let preferred = &view.preferred_leader_zones;
-    let zones = names.zones.iter().map(|((data_center, zone), index)| Zone {
-        data_center: names.data_centers.binary_search(data_center).expect("zones are in data centres") as u32,
-        accepting: nodes.iter().filter(|node| node.zone == *index && node.accepts).count() as u32,
-        is_preferred: preferred.is_empty() || preferred.iter().any(|name| name == zone),
-    });
-    zones.collect()
 }

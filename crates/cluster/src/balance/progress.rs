@@ -3,14 +3,15 @@
 //! Always true: it is worked out by the very rules that decide, with the limits lifted, so what it counts is what will be done if nothing else
 //! happens. Bytes still on their way count with what is left of them.
 
-use super::ledger::{Copies, Ledger, Standing};
-use super::view::{Action, NodeState, Reason, Stuck, TabletView, View};
+use super::holdings::Standing;
+use super::ledger::{Copies, Ledger};
+use super::view::{Action, NodeState, Reason, Stalled, TabletView, View};
 use diorite_base::{NodeId, TabletId};
 use serde::Serialize;
 use std::collections::BTreeSet;
 
 /// Reasons that are listed one by one; beyond them only their number is told.
-pub const LISTED_STUCK: usize = 100;
+pub const LISTED_STALLED: usize = 100;
 
 /// What the balancer is about, the most urgent if it is several things.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -47,10 +48,12 @@ pub struct Progress {
     pub under_replicated: u64,
     /// Tablets that no node is known to lead.
     pub leaderless: u64,
-    /// Tablets that cannot get what they should have, and why; the first [`LISTED_STUCK`] of them.
-    pub stuck: Vec<Stuck>,
+    /// Tablets that cannot get what they should have, and why; the first [`LISTED_STALLED`] of them.
+    #[serde(rename = "stuck")]
+    pub stalled: Vec<Stalled>,
     /// How many there are in all.
-    pub stuck_total: u64,
+    #[serde(rename = "stuck_total")]
+    pub stalled_total: u64,
     /// What nodes that receive or send copies still have to.
     pub nodes: Vec<NodeProgress>,
 }
@@ -70,21 +73,21 @@ pub struct NodeProgress {
 pub fn progress(view: &View) -> Progress {
     let mut ledger = Ledger::new(view, Copies::AllAtOnce);
     super::apply_rules(&mut ledger);
-    let nodes = ledger.nodes.iter().filter(|node| node.receiving.copies > 0 || node.sending.copies > 0);
+    let nodes = ledger.nodes.iter().filter(|node| node.pipes.receiving.copies > 0 || node.pipes.sending.copies > 0);
     let nodes: Vec<NodeProgress> = nodes
         .map(|node| NodeProgress {
             node: node.id,
-            receives_bytes: node.receiving.bytes,
-            sends_bytes: node.sending.bytes,
+            receives_bytes: node.pipes.receiving.bytes,
+            sends_bytes: node.pipes.sending.bytes,
         })
         .collect();
     let bytes_left = nodes.iter().map(|node| node.receives_bytes).sum();
     let busiest = nodes.iter().map(|node| node.receives_bytes.max(node.sends_bytes)).max().unwrap_or(0);
     let rate = view.limits.bytes_per_second;
     let under_replicated = (0..ledger.tablets.len() as u32).filter(|tablet| is_short(&ledger, *tablet)).count() as u64;
-    let stuck: BTreeSet<Stuck> = ledger.stuck.iter().copied().collect();
+    let stalled: BTreeSet<Stalled> = ledger.stalled.iter().copied().collect();
     let leads = ledger.actions.iter().filter(|action| matches!(action, Action::Lead { .. })).count() as u64;
-    let copies: u32 = ledger.nodes.iter().map(|node| node.receiving.copies).sum();
+    let copies: u32 = ledger.nodes.iter().map(|node| node.pipes.receiving.copies).sum();
     Progress {
         activity: activity(&ledger),
         bytes_left,
@@ -94,8 +97,8 @@ pub fn progress(view: &View) -> Progress {
         changing: view.tablets.iter().filter(|tablet| tablet.is_changing()).count() as u64,
         under_replicated,
         leaderless: view.tablets.iter().filter(|tablet| tablet.leader.is_none()).count() as u64,
-        stuck: stuck.iter().copied().take(LISTED_STUCK).collect(),
-        stuck_total: stuck.iter().map(Stuck::tablet).collect::<BTreeSet<TabletId>>().len() as u64,
+        stalled: stalled.iter().copied().take(LISTED_STALLED).collect(),
+        stalled_total: stalled.iter().map(Stalled::tablet).collect::<BTreeSet<TabletId>>().len() as u64,
         nodes,
     }
 }

@@ -7,9 +7,10 @@
 //! A tablet whose members are changing waits, unless the node that it is copied to is lost: then another one takes its place, best of all a
 //! member that was about to leave and has the data.
 
-use super::ledger::{Ledger, Pick, Scope, Standing};
+use super::holdings::{Scope, Standing};
+use super::ledger::{Ledger, Pick, Wish};
 use super::ranking::Measure;
-use super::view::{NodeState, Reason, Stuck};
+use super::view::{NodeState, Reason, Stalled};
 use crate::catalog::Replication;
 use std::cmp::Reverse;
 
@@ -24,7 +25,7 @@ struct Repair {
     is_short: bool,
     /// For a node that is busy.
     waits: bool,
-    stuck: Option<Stuck>,
+    stalled: Option<Stalled>,
 }
 
 /// Returns whether some tablet waits for nodes that are busy.
@@ -39,7 +40,7 @@ pub(super) fn run(ledger: &mut Ledger<'_>) -> bool {
         let (_, voters) = ledger.voters(tablet);
         if !has_quorum(ledger, tablet) {
             let id = ledger.tablets[tablet as usize].view.id;
-            ledger.stuck.push(Stuck::NoQuorum { tablet: id, live, voters });
+            ledger.stalled.push(Stalled::NoQuorum { tablet: id, live, voters });
             continue;
         }
         waits |= repair(ledger, tablet);
@@ -95,8 +96,8 @@ fn repair(ledger: &mut Ledger<'_>, tablet: u32) -> bool {
     let mut plan =
         Repair { wanted: before.iter().copied().filter(|node| !is_lost(ledger, *node)).collect(), ..Repair::default() };
     fill_scopes(ledger, tablet, &before, &mut plan);
-    if let Some(stuck) = plan.stuck {
-        ledger.stuck.push(stuck);
+    if let Some(stalled) = plan.stalled {
+        ledger.stalled.push(stalled);
     }
     if plan.waits {
         return true;
@@ -136,7 +137,8 @@ fn fill_scopes(ledger: &Ledger<'_>, tablet: u32, before: &[u32], plan: &mut Repa
         let back: Vec<u32> = back.take((wanted as usize).saturating_sub(has(plan))).collect();
         plan.wanted.extend(back);
         for _ in has(plan)..wanted as usize {
-            match ledger.pick(tablet, &taken, &plan.wanted, scope, u32::MAX) {
+            let wish = Wish { taken: &taken, staying: &plan.wanted, scope, most_in_zone: u32::MAX };
+            match ledger.pick(tablet, &wish) {
                 Pick::Node(node) => {
                     plan.wanted.push(node);
                     taken.push(node);
@@ -152,12 +154,12 @@ fn fill_scopes(ledger: &Ledger<'_>, tablet: u32, before: &[u32], plan: &mut Repa
                     let is_placed = |node: &&u32| scopes.iter().any(|(scope, _)| is_in_scope(ledger, **node, *scope));
                     let has = plan.wanted.iter().filter(is_placed).count() as u32;
                     let wanted = view.wanted.total();
-                    plan.stuck = Some(Stuck::TooFewNodes { tablet: view.id, wanted, has });
+                    plan.stalled = Some(Stalled::TooFewNodes { tablet: view.id, wanted, has });
                     break;
                 }
                 Pick::NoRoom => {
                     plan.is_short = true;
-                    plan.stuck = Some(Stuck::NoRoom { tablet: view.id, bytes: view.bytes });
+                    plan.stalled = Some(Stalled::NoRoom { tablet: view.id, bytes: view.bytes });
                     break;
                 }
             }

@@ -14,7 +14,8 @@
 //!   would be given would have to move again.
 //! - Among moves that are about as good, those from the fuller disks of a node come first.
 
-use super::ledger::{CANDIDATES, Ledger, Share};
+use super::holdings::Share;
+use super::ledger::{CANDIDATES, Ledger};
 use super::ranking::{Measure, key};
 use super::view::{NodeState, Reason};
 use std::collections::BTreeSet;

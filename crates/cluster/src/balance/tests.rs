@@ -65,11 +65,11 @@ fn run_until_idle(world: &mut World, most_passes: usize) -> usize {
     for pass in 0..most_passes {
         let actions = balance(&world.view);
         safety::check(&world.view, &actions);
-        if actions.is_empty() && world.is_settled() {
+        if actions.is_empty() && world.is_idle() {
             return pass;
         }
         world.apply(&actions);
-        world.settle();
+        world.finish_copies();
     }
     panic!("not idle after {most_passes} passes");
 }

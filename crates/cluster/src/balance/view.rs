@@ -90,7 +90,7 @@ pub struct TabletView {
     pub wanted: Arc<Replication>,
     /// What the catalog wants: the preferred leader first.
     pub replicas: Vec<NodeId>,
-    /// Members of the group that go when it has settled on `replicas`; they vote until then.
+    /// Members of the group that go when it has committed `replicas`; they vote until then.
     pub leaving: Vec<NodeId>,
     /// Those of `replicas` that are still being copied to and do not vote yet.
     pub arriving: Vec<Arrival>,
@@ -113,8 +113,8 @@ impl TabletView {
 
     /// The members that vote now.
     pub fn voters(&self) -> impl Iterator<Item = NodeId> + '_ {
-        let settled = self.replicas.iter().filter(|node| !self.is_arriving(**node));
-        settled.chain(self.leaving.iter()).copied()
+        let staying = self.replicas.iter().filter(|node| !self.is_arriving(**node));
+        staying.chain(self.leaving.iter()).copied()
     }
 
     /// An order of nodes that differs from tablet to tablet, so that where all else is equal not always the same node comes first.
@@ -172,7 +172,7 @@ impl Default for Limits {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "action", rename_all = "snake_case")]
 pub enum Action {
-    /// Have the replicas on these nodes, the preferred leader first: those that are new are copied to, the others go when the group has settled.
+    /// Have the replicas on these nodes, the preferred leader first: those that are new are copied to, the others go when the group has committed that.
     Place {
         /// Which tablet.
         tablet: TabletId,
@@ -254,7 +254,7 @@ impl fmt::Display for Reason {
 /// Why a tablet cannot get what it should have until something outside the balancer changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(tag = "stuck", rename_all = "snake_case")]
-pub enum Stuck {
+pub enum Stalled {
     /// Fewer than a quorum of its voters answer, so that its group cannot change anything.
     NoQuorum {
         /// Which tablet.
@@ -282,27 +282,27 @@ pub enum Stuck {
     },
 }
 
-impl Stuck {
+impl Stalled {
     /// Which tablet.
     pub fn tablet(&self) -> TabletId {
         match self {
-            Stuck::NoQuorum { tablet, .. } | Stuck::TooFewNodes { tablet, .. } | Stuck::NoRoom { tablet, .. } => {
+            Stalled::NoQuorum { tablet, .. } | Stalled::TooFewNodes { tablet, .. } | Stalled::NoRoom { tablet, .. } => {
                 *tablet
             }
         }
     }
 }
 
-impl fmt::Display for Stuck {
+impl fmt::Display for Stalled {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Stuck::NoQuorum { tablet, live, voters } => {
+            Stalled::NoQuorum { tablet, live, voters } => {
                 write!(f, "{tablet} has no quorum: {live} of its {voters} voters answer")
             }
-            Stuck::TooFewNodes { tablet, wanted, has } => {
+            Stalled::TooFewNodes { tablet, wanted, has } => {
                 write!(f, "{tablet} wants {wanted} replicas and there are nodes for {has}")
             }
-            Stuck::NoRoom { tablet, bytes } => {
+            Stalled::NoRoom { tablet, bytes } => {
                 write!(f, "{tablet} needs {bytes} bytes and no node that may hold it has room above its soft limit")
             }
         }

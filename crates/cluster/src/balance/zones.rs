@@ -2,15 +2,16 @@
 //!
 //! Always true: a replica moves only from a zone into one that holds at least two fewer of the tablet's replicas, so the number of zones that hold
 //! one never falls. Two replicas of a tablet in one zone are fine where there is no further zone with room (3 replicas in 2 zones: 2 and 1).
-//! Only settled tablets are touched.
+//! Only tablets that may be changed are touched.
 
-use super::ledger::{Ledger, Pick, Standing};
+use super::holdings::Standing;
+use super::ledger::{Ledger, Pick, Wish};
 use super::ranking::Measure;
 use super::view::Reason;
 
 pub(super) fn run(ledger: &mut Ledger<'_>) {
     for tablet in 0..ledger.tablets.len() as u32 {
-        if shares_a_zone(ledger, tablet) && ledger.is_settled(tablet) {
+        if shares_a_zone(ledger, tablet) && ledger.may_change(tablet) {
             spread(ledger, tablet);
         }
     }
@@ -40,7 +41,8 @@ fn spread(ledger: &mut Ledger<'_>, tablet: u32) {
     }
     let rest: Vec<u32> = staying.iter().copied().filter(|node| *node != from).collect();
     let scope = ledger.scope_at(tablet, from);
-    let Pick::Node(to) = ledger.pick(tablet, &replicas, &rest, scope, count - 2) else { return };
+    let wish = Wish { taken: &replicas, staying: &rest, scope, most_in_zone: count - 2 };
+    let Pick::Node(to) = ledger.pick(tablet, &wish) else { return };
     let Some(sources) = ledger.sources(tablet, 1) else { return };
     let wanted = replicas.into_iter().filter(|node| *node != from).chain([to]).collect();
     ledger.place(tablet, wanted, &sources, Reason::Zones);

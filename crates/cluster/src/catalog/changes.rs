@@ -4,12 +4,110 @@
 //! once; what came and went in between leaves no trace. Order: tablets and replicas to open, definitions, nodes, settings, replicas and tablets to drop, what
 //! drivers are told (drops first, a keyspace before what is in it and after it is gone).
 
-use super::command::{Change, NewTablet, SchemaChangeKind, SchemaEvent, SchemaTarget};
-use super::{Catalog, Map, Placement, Split};
+use super::snapshot::{Catalog, Map};
+use super::tablet::{Placement, Split};
 use diorite_base::{NodeId, TableId, TabletId};
-use diorite_model::schema::TableEntry;
+use diorite_model::schema::{Table, TableEntry};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+
+/// What happened to a schema object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SchemaChangeKind {
+    /// It is new.
+    Created,
+    /// Its definition changed.
+    Updated,
+    /// It is gone.
+    Dropped,
+}
+
+/// The object that a schema event is about, within its keyspace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SchemaTarget {
+    /// The keyspace itself.
+    Keyspace,
+    /// A table.
+    Table(String),
+    /// A user type.
+    Type(String),
+}
+
+/// What drivers are told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SchemaEvent {
+    /// What happened.
+    pub change: SchemaChangeKind,
+    /// The keyspace.
+    pub keyspace: String,
+    /// To what.
+    pub target: SchemaTarget,
+}
+
+/// A tablet to be opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewTablet {
+    /// Its id.
+    pub tablet: TabletId,
+    /// The smallest token in it.
+    pub first_token: i64,
+    /// The greatest token in it.
+    pub last_token: i64,
+    /// The nodes that hold a replica, the preferred leader first.
+    pub replicas: Vec<NodeId>,
+}
+
+/// What nodes have to do to get from one snapshot to a later one, in order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// Create and open these tablets, where this node is among the replicas.
+    OpenTablets {
+        /// The table they belong to.
+        table: Arc<Table>,
+        /// Which.
+        tablets: Vec<NewTablet>,
+    },
+    /// Close these tablets and remove their files, then propose `Command::ForgetDropped`.
+    DropTablets {
+        /// The table they belonged to.
+        table: TableId,
+        /// Which.
+        tablets: Vec<TabletId>,
+    },
+    /// Where replicas of these tablets are wanted has changed. A node that is to hold one from now on opens an empty one that starts from the
+    /// tablet's initial voters (`Placement::initial_voters`), after its copy of the catalog is durable up to here; the tablet's leader brings its group in
+    /// line with `Placement::replicas`.
+    ReplicasMoved {
+        /// The table they belong to.
+        table: Arc<Table>,
+        /// Which, and the nodes that are to hold one from now on.
+        tablets: Vec<(TabletId, Vec<NodeId>)>,
+    },
+    /// The leader of this tablet is to split it ([`super::Placement::split`] says where).
+    SplitTablet(TabletId),
+    /// This tablet is not to be split after all: what was prepared of these children goes.
+    SplitCancelled {
+        /// Which.
+        tablet: TabletId,
+        /// What would have become of it.
+        children: [TabletId; 2],
+    },
+    /// Close the replicas of these tablets that are on these nodes, and remove their files: the groups do without them.
+    ReplicasGone {
+        /// Which, and where.
+        tablets: Vec<(TabletId, NodeId)>,
+    },
+    /// What is set for the whole cluster changed.
+    SettingsChanged,
+    /// The definition changed; the tablets stay.
+    AlterTable(Arc<Table>),
+    /// A node joined, or what is known of it changed.
+    NodeChanged(NodeId),
+    /// A node is no member any more.
+    NodeRemoved(NodeId),
+    /// Tell drivers that registered for schema events.
+    Schema(SchemaEvent),
+}
 
 impl Catalog {
     /// What a node that serves `older` has to do before it serves this snapshot, and whom it has to tell.

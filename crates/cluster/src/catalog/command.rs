@@ -1,57 +1,26 @@
-//! What can be asked of the catalog, what it answers, and what nodes may have to do as a consequence.
+//! What can be asked of the catalog.
 //!
 //! Commands and outcomes travel as JSON in an envelope with a format number: `{"v":1,"command":{…}}`. A replica that meets a newer number
 //! stops instead of guessing, as its state would part from its peers'.
 
-use super::bounds::Rules;
-use super::merge::CancelledMerge;
-use super::roles::RoleCommand;
-use super::{NodeState, bounds};
+use super::bounds::{self, Rules};
+use super::node::{NodeDescription, NodeState};
+use super::role::RoleCommand;
+use super::tablet::CancelledMerge;
 use diorite_base::limits::{self, Exceeded};
 use diorite_base::program::{LoggedProgram, Target};
-use diorite_base::{NodeId, TableId, TabletId};
+use diorite_base::{NodeId, TabletId};
 use diorite_model::schema::{Keyspace, Table};
 use diorite_model::types::UserType;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
 use thiserror::Error;
 use uuid::Uuid;
 
 /// The envelope's newest format.
 const COMMAND_FORMAT: u32 = 1;
 
-/// What a node says about itself when it registers.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NodeDescription {
-    /// Made by the node when its store was created; how it is recognised.
-    pub host_id: Uuid,
-    /// Where it is reached.
-    pub address: IpAddr,
-    /// Port of the CQL listener.
-    pub cql_port: u16,
-    /// Port of the node-to-node listener.
-    pub rpc_port: u16,
-    /// Port of the HTTP listener.
-    pub http_port: u16,
-    /// Data centre, as drivers see it.
-    pub data_center: String,
-    /// Zone (the rack, as drivers see it).
-    pub zone: String,
-    /// What other nodes dial, if that is not `address` and `rpc_port`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub node_address: Option<SocketAddr>,
-}
-
-impl NodeDescription {
-    /// What other nodes dial.
-    pub fn node_address(&self) -> SocketAddr {
-        self.node_address.unwrap_or(SocketAddr::new(self.address, self.rpc_port))
-    }
-}
-
-/// A tablet whose group is as wanted.
+/// A tablet whose group has committed the voters that are wanted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FinishedTablet {
     /// Which.
@@ -142,7 +111,8 @@ pub enum Command {
         /// Where they are wanted from now on, the preferred leader first.
         replicas: Vec<NodeId>,
     },
-    /// The groups of these tablets consist of what their placements want, and each has committed something since it began.
+    /// The groups of these tablets consist of what their placements want, and each has committed something since it began: members that were
+    /// to leave are gone.
     #[serde(rename = "settle")]
     FinishMoves {
         /// Which, and what they consist of.
@@ -393,8 +363,20 @@ impl Command {
     }
 }
 
+/// Why bytes may not be proposed as a command.
+#[derive(Debug, Error, PartialEq, Eq)]
+pub enum UnreadableCommand {
+    /// They are longer than a command may be.
+    #[error(transparent)]
+    TooLong(#[from] Exceeded),
+    /// They are no command that this version knows.
+    #[error(transparent)]
+    Unknown(#[from] EncodedCommandError),
+}
+
 impl LoggedProgram for Command {
     const TARGET: Target = Target::Catalog;
+    type Error = UnreadableCommand;
 
     fn check(&self) -> Result<(), Exceeded> {
         match self {
@@ -409,183 +391,8 @@ impl LoggedProgram for Command {
         Command::encode(self)
     }
 
-    fn decode(bytes: &[u8]) -> Result<Self, String> {
-        limits::check(&limits::CATALOG_COMMAND_BYTES, bytes.len(), || "a change of the catalog".to_owned())
-            .map_err(|error| error.to_string())?;
-        Command::decode(bytes).map_err(|error| error.to_string())
+    fn decode(bytes: &[u8]) -> Result<Self, Self::Error> {
+        limits::check(&limits::CATALOG_COMMAND_BYTES, bytes.len(), || "a change of the catalog".to_owned())?;
+        Ok(Command::decode(bytes)?)
     }
-}
-
-/// Why a command was turned down.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Rejection {
-    /// An object of that name exists, or a node at that address.
-    AlreadyExists,
-    /// The keyspace does not exist.
-    NoSuchKeyspace,
-    /// The table does not exist.
-    NoSuchTable,
-    /// The user type does not exist.
-    NoSuchType,
-    /// The node is not a member.
-    NoSuchNode,
-    /// Something else changed the object meanwhile: derive the command again from the current catalog.
-    Conflict,
-    /// Other objects depend on it.
-    InUse,
-    /// The command asks for something impossible.
-    Invalid,
-}
-
-/// The catalog's answer to a command.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "outcome", rename_all = "snake_case")]
-pub enum Outcome {
-    /// Done; `version` is the catalog's from then on.
-    Applied {
-        /// The catalog's version that includes it.
-        version: u64,
-    },
-    /// The node is a member under this id.
-    Registered {
-        /// Its id.
-        node: NodeId,
-        /// The catalog's version that includes it.
-        version: u64,
-    },
-    /// Nothing to do: the object was already there (`IF NOT EXISTS`), already gone (`IF EXISTS`), or already so.
-    Unchanged {
-        /// The catalog's version that says so.
-        version: u64,
-    },
-    /// Turned down; nothing changed.
-    Rejected {
-        /// The catalog's version that it was judged by.
-        version: u64,
-        /// What sort of reason.
-        rejection: Rejection,
-        /// The reason in words.
-        message: String,
-    },
-}
-
-impl Outcome {
-    /// The catalog's version after the command. A node whose copy has reached it sees what the outcome speaks of.
-    pub fn version(&self) -> u64 {
-        match self {
-            Outcome::Applied { version }
-            | Outcome::Registered { version, .. }
-            | Outcome::Unchanged { version }
-            | Outcome::Rejected { version, .. } => *version,
-        }
-    }
-
-    /// The outcome as bytes for the reply.
-    pub fn encode(&self) -> Vec<u8> {
-        serde_json::to_vec(self).expect("outcomes have string keys")
-    }
-
-    /// Reads an outcome back.
-    pub fn decode(bytes: &[u8]) -> Result<Self, EncodedCommandError> {
-        serde_json::from_slice(bytes).map_err(|error| EncodedCommandError::Malformed(error.to_string()))
-    }
-}
-
-/// What happened to a schema object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SchemaChangeKind {
-    /// It is new.
-    Created,
-    /// Its definition changed.
-    Updated,
-    /// It is gone.
-    Dropped,
-}
-
-/// The object that a schema event is about, within its keyspace.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum SchemaTarget {
-    /// The keyspace itself.
-    Keyspace,
-    /// A table.
-    Table(String),
-    /// A user type.
-    Type(String),
-}
-
-/// What drivers are told.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SchemaEvent {
-    /// What happened.
-    pub change: SchemaChangeKind,
-    /// The keyspace.
-    pub keyspace: String,
-    /// To what.
-    pub target: SchemaTarget,
-}
-
-/// A tablet to be opened.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NewTablet {
-    /// Its id.
-    pub tablet: TabletId,
-    /// The smallest token in it.
-    pub first_token: i64,
-    /// The greatest token in it.
-    pub last_token: i64,
-    /// The nodes that hold a replica, the preferred leader first.
-    pub replicas: Vec<NodeId>,
-}
-
-/// What nodes have to do to get from one snapshot to a later one, in order.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Change {
-    /// Create and open these tablets, where this node is among the replicas.
-    OpenTablets {
-        /// The table they belong to.
-        table: Arc<Table>,
-        /// Which.
-        tablets: Vec<NewTablet>,
-    },
-    /// Close these tablets and remove their files, then propose `Command::ForgetDropped`.
-    DropTablets {
-        /// The table they belonged to.
-        table: TableId,
-        /// Which.
-        tablets: Vec<TabletId>,
-    },
-    /// Where replicas of these tablets are wanted has changed. A node that is to hold one from now on opens an empty one that starts from the
-    /// tablet's founders (`Placement::founders`), after its copy of the catalog is durable up to here; the tablet's leader brings its group in
-    /// line with `Placement::replicas`.
-    ReplicasMoved {
-        /// The table they belong to.
-        table: Arc<Table>,
-        /// Which, and the nodes that are to hold one from now on.
-        tablets: Vec<(TabletId, Vec<NodeId>)>,
-    },
-    /// The leader of this tablet is to split it ([`super::Placement::split`] says where).
-    SplitTablet(TabletId),
-    /// This tablet is not to be split after all: what was prepared of these children goes.
-    SplitCancelled {
-        /// Which.
-        tablet: TabletId,
-        /// What would have become of it.
-        children: [TabletId; 2],
-    },
-    /// Close the replicas of these tablets that are on these nodes, and remove their files: the groups do without them.
-    ReplicasGone {
-        /// Which, and where.
-        tablets: Vec<(TabletId, NodeId)>,
-    },
-    /// What is set for the whole cluster changed.
-    SettingsChanged,
-    /// The definition changed; the tablets stay.
-    AlterTable(Arc<Table>),
-    /// A node joined, or what is known of it changed.
-    NodeChanged(NodeId),
-    /// A node is no member any more.
-    NodeRemoved(NodeId),
-    /// Tell drivers that registered for schema events.
-    Schema(SchemaEvent),
 }

@@ -1,17 +1,19 @@
 //! Ties the catalog to its log: each committed entry is a [`Command`], evaluated when it is applied.
 //!
-//! Always true: the published snapshot is the state after the last evaluated command; it is published before the listener hears of it.
+//! Always true: the published snapshot is the state after the last evaluated command; it is published before the listener is notified.
 //! Left out: durability, which is the storage's: after a crash the stored keys are loaded and the entries behind the stored
-//! applied index are evaluated again, so a listener may hear of a snapshot that it has seen before.
+//! applied index are evaluated again, so a listener may be notified of a snapshot that it has seen before.
 
-use super::command::{Command, EncodedCommandError, Outcome, Rejection};
-use super::{Catalog, LoadError};
+use super::command::{Command, EncodedCommandError};
+use super::outcome::{Outcome, Rejection};
+use super::persist::LoadError;
+use super::snapshot::Catalog;
 use arc_swap::ArcSwap;
 use diorite_base::mutation::{EvaluationContext, EvaluationFailed, Evaluator, TabletChanges, TabletView};
 use std::fmt;
 use std::sync::Arc;
 
-/// Hears of new snapshots, in log order, on the thread that applies the log: it must hand them on and return. Whoever carries out what they
+/// Is notified of new snapshots, in log order, on the thread that applies the log: it must pass them on and return. Whoever carries out what they
 /// mean may leave some out ([`Catalog::changes_since`]).
 pub trait CatalogListener: Send + Sync + 'static {
     /// `catalog` is the newest snapshot.

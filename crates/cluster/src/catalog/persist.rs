@@ -5,7 +5,8 @@
 //! a newer format is an error that names it: serving half a catalog would drop what it does not see.
 
 use super::deep::made_shallow;
-use super::{Catalog, Identity, Map};
+use super::identity::Identity;
+use super::snapshot::{Catalog, Map};
 use diorite_base::{NodeId, TableId, TabletId};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -64,15 +65,15 @@ impl Catalog {
         puts
     }
 
-    /// Reads a stored catalog. No entries at all make the empty catalog of a cluster not yet founded.
+    /// Reads a stored catalog. No entries at all make the empty catalog of a cluster that has no identity yet.
     pub fn load<K: AsRef<[u8]>, V: AsRef<[u8]>>(entries: impl IntoIterator<Item = (K, V)>) -> Result<Self, LoadError> {
         let mut catalog = Catalog::default();
-        let (mut founded, mut first_key) = (false, None);
+        let (mut has_identity, mut first_key) = (false, None);
         for (key, value) in entries {
             let key = String::from_utf8_lossy(key.as_ref()).into_owned();
             if key == CLUSTER_KEY {
                 catalog.identity = load_identity(&key, value.as_ref())?;
-                founded = true;
+                has_identity = true;
             } else {
                 let shallow = made_shallow(value.as_ref());
                 catalog.load_object(&key, shallow.as_deref().unwrap_or_else(|| value.as_ref()))?;
@@ -80,7 +81,9 @@ impl Catalog {
             first_key.get_or_insert(key);
         }
         match first_key {
-            Some(key) if !founded => Err(LoadError::Damaged { key, reason: "there is no key \"cluster\"".to_owned() }),
+            Some(key) if !has_identity => {
+                Err(LoadError::Damaged { key, reason: "there is no key \"cluster\"".to_owned() })
+            }
             _ => catalog.with_derived(),
         }
     }

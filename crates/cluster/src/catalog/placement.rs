@@ -3,8 +3,10 @@
 //! Always true: a pure function of the snapshot, so every replica of the catalog places alike; a tablet never has two replicas on one node.
 //! Left out: everything that happens to a tablet later: replicas that it lacks, or that had better be elsewhere (the balancer's).
 
+use super::node::Node;
 use super::replication::Replication;
-use super::{Catalog, Node, Placement};
+use super::snapshot::Catalog;
+use super::tablet::Placement;
 use diorite_base::{NodeId, TabletId};
 use diorite_model::schema::{Table, TableEntry, TabletRange};
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,105 +23,107 @@ struct Load {
 
 type Loads = BTreeMap<NodeId, Load>;
 
-impl Catalog {
-    /// Gives `table` fresh tablets that split the ring evenly; see [`TableEntry::least_tablets`].
-    pub(super) fn add_tablets(&mut self, table: Arc<Table>, count: u32, least_tablets: u32) {
-        let replication = self.replication_of(&table.keyspace);
-        let mut loads = self.loads();
-        let mut ranges = Vec::new();
-        for index in 0..count {
-            let tablet = TabletId(self.identity.next_tablet);
-            self.identity.next_tablet += 1;
-            let (first_token, _) = part_of_ring(index, count);
-            let mut replicas: Vec<NodeId> =
-                self.choose_leader(&replication, index, count, &loads).into_iter().collect();
-            if let Some(load) = replicas.first().and_then(|leader| loads.get_mut(leader)) {
-                load.leaders += 1;
-                load.replicas += 1;
+/// Gives `table` fresh tablets that split the ring evenly; see [`TableEntry::least_tablets`].
+pub(super) fn add_tablets(catalog: &mut Catalog, table: Arc<Table>, count: u32, least_tablets: u32) {
+    let replication = catalog.replication_of(&table.keyspace);
+    let mut loads = loads(catalog);
+    let mut ranges = Vec::new();
+    for index in 0..count {
+        let tablet = TabletId(catalog.identity.next_tablet);
+        catalog.identity.next_tablet += 1;
+        let (first_token, _) = part_of_ring(index, count);
+        let mut replicas: Vec<NodeId> =
+            choose_leader(catalog, &replication, index, count, &loads).into_iter().collect();
+        if let Some(load) = replicas.first().and_then(|leader| loads.get_mut(leader)) {
+            load.leaders += 1;
+            load.replicas += 1;
+        }
+        fill(catalog, &replication, &mut replicas, &mut loads);
+        let placement = Placement::new(table.id, replicas);
+        Arc::make_mut(&mut catalog.tablets).insert(tablet, Arc::new(placement));
+        ranges.push(TabletRange { tablet, first_token });
+    }
+    let (id, entry) = (table.id, TableEntry { table, tablets: ranges, least_tablets });
+    Arc::make_mut(&mut catalog.tables).insert(id, Arc::new(entry));
+}
+
+fn loads(catalog: &Catalog) -> Loads {
+    let mut loads: Loads = catalog.nodes.keys().map(|node| (*node, Load::default())).collect();
+    for placement in catalog.tablets.values() {
+        for replica in &placement.replicas {
+            loads.entry(*replica).or_default().replicas += 1;
+        }
+        if let Some(leader) = placement.replicas.first() {
+            loads.entry(*leader).or_default().leaders += 1;
+        }
+    }
+    loads
+}
+
+/// The preferred leader of a new table's tablet `index` of `count`. Where the tablets can be shared out evenly, leaders take turns in the
+/// order of node ids, which is what drivers are told by the nodes' tokens (`peers::tokens_of`); where they cannot, the node that leads
+/// the fewest comes first, so that many small tables are spread as well as a large one.
+fn choose_leader(
+    catalog: &Catalog,
+    replication: &Replication,
+    index: u32,
+    count: u32,
+    loads: &Loads,
+) -> Option<NodeId> {
+    let able: Vec<NodeId> = active_nodes(catalog)
+        .filter(|node| replication.uses(&node.description.data_center))
+        .map(|node| node.id)
+        .collect();
+    // A keyspace of a data centre without nodes is still served, from anywhere.
+    let able = if able.is_empty() { active_nodes(catalog).map(|node| node.id).collect() } else { able };
+    if (count as usize).is_multiple_of(able.len()) {
+        return able.get(index as usize % able.len().max(1)).copied();
+    }
+    able.into_iter().min_by_key(|node| {
+        let load = loads.get(node).copied().unwrap_or_default();
+        (load.leaders, load.replicas, *node)
+    })
+}
+
+/// The nodes that may be given replicas: active ones, or, where there are none, all.
+fn active_nodes(catalog: &Catalog) -> impl Iterator<Item = &Arc<Node>> + Clone {
+    let none_is_active = !catalog.nodes.values().any(|node| node.state.is_active());
+    catalog.nodes.values().filter(move |node| none_is_active || node.state.is_active())
+}
+
+/// Adds nodes to `replicas` until there are as many as wanted, or no more nodes.
+fn fill(catalog: &Catalog, replication: &Replication, replicas: &mut Vec<NodeId>, loads: &mut Loads) {
+    match replication {
+        Replication::Anywhere(wanted) => fill_from(active_nodes(catalog), *wanted, replicas, loads),
+        Replication::PerDataCenter(wanted) => {
+            for (data_center, wanted) in wanted {
+                let nodes = active_nodes(catalog).filter(|node| node.description.data_center == *data_center);
+                fill_from(nodes, *wanted, replicas, loads);
             }
-            self.fill(&replication, &mut replicas, &mut loads);
-            let placement = Placement::founded(table.id, replicas);
-            Arc::make_mut(&mut self.tablets).insert(tablet, Arc::new(placement));
-            ranges.push(TabletRange { tablet, first_token });
-        }
-        let (id, entry) = (table.id, TableEntry { table, tablets: ranges, least_tablets });
-        Arc::make_mut(&mut self.tables).insert(id, Arc::new(entry));
-    }
-
-    fn loads(&self) -> Loads {
-        let mut loads: Loads = self.nodes.keys().map(|node| (*node, Load::default())).collect();
-        for placement in self.tablets.values() {
-            for replica in &placement.replicas {
-                loads.entry(*replica).or_default().replicas += 1;
-            }
-            if let Some(leader) = placement.replicas.first() {
-                loads.entry(*leader).or_default().leaders += 1;
-            }
-        }
-        loads
-    }
-
-    /// The preferred leader of a new table's tablet `index` of `count`. Where the tablets can be shared out evenly, leaders take turns in the
-    /// order of node ids, which is what drivers are told by the nodes' tokens (`peers::tokens_of`); where they cannot, the node that leads
-    /// the fewest comes first, so that many small tables are spread as well as a large one.
-    fn choose_leader(&self, replication: &Replication, index: u32, count: u32, loads: &Loads) -> Option<NodeId> {
-        let able: Vec<NodeId> = self
-            .active_nodes()
-            .filter(|node| replication.uses(&node.description.data_center))
-            .map(|node| node.id)
-            .collect();
-        // A keyspace of a data centre without nodes is still served, from anywhere.
-        let able = if able.is_empty() { self.active_nodes().map(|node| node.id).collect() } else { able };
-        if (count as usize).is_multiple_of(able.len()) {
-            return able.get(index as usize % able.len().max(1)).copied();
-        }
-        able.into_iter().min_by_key(|node| {
-            let load = loads.get(node).copied().unwrap_or_default();
-            (load.leaders, load.replicas, *node)
-        })
-    }
-
-    /// The nodes that may be given replicas: active ones, or, where there are none, all.
-    fn active_nodes(&self) -> impl Iterator<Item = &Arc<Node>> + Clone {
-        let none_is_active = !self.nodes.values().any(|node| node.state.is_active());
-        self.nodes.values().filter(move |node| none_is_active || node.state.is_active())
-    }
-
-    /// Adds nodes to `replicas` until there are as many as wanted, or no more nodes.
-    fn fill(&self, replication: &Replication, replicas: &mut Vec<NodeId>, loads: &mut Loads) {
-        match replication {
-            Replication::Anywhere(wanted) => self.fill_from(self.active_nodes(), *wanted, replicas, loads),
-            Replication::PerDataCenter(wanted) => {
-                for (data_center, wanted) in wanted {
-                    let nodes = self.active_nodes().filter(|node| node.description.data_center == *data_center);
-                    self.fill_from(nodes, *wanted, replicas, loads);
-                }
-            }
         }
     }
+}
 
-    /// Adds to `replicas` until `wanted` of `nodes` are among them: those with the fewest replicas, from different zones where there are
-    /// enough.
-    fn fill_from<'a>(
-        &self,
-        nodes: impl Iterator<Item = &'a Arc<Node>> + Clone,
-        wanted: u32,
-        replicas: &mut Vec<NodeId>,
-        loads: &mut Loads,
-    ) {
-        let present: Vec<&Arc<Node>> = nodes.clone().filter(|node| replicas.contains(&node.id)).collect();
-        let mut zones: BTreeSet<&str> = present.iter().map(|node| node.zone()).collect();
-        for _ in present.len()..wanted as usize {
-            let candidates = nodes.clone().filter(|node| !replicas.contains(&node.id));
-            let best = candidates.min_by_key(|node| {
-                let zone_is_taken = zones.contains(node.zone());
-                (zone_is_taken, loads.get(&node.id).map_or(0, |load| load.replicas), node.id)
-            });
-            let Some(node) = best else { break };
-            zones.insert(node.zone());
-            loads.entry(node.id).or_default().replicas += 1;
-            replicas.push(node.id);
-        }
+/// Adds to `replicas` until `wanted` of `nodes` are among them: those with the fewest replicas, from different zones where there are
+/// enough.
+fn fill_from<'a>(
+    nodes: impl Iterator<Item = &'a Arc<Node>> + Clone,
+    wanted: u32,
+    replicas: &mut Vec<NodeId>,
+    loads: &mut Loads,
+) {
+    let present: Vec<&Arc<Node>> = nodes.clone().filter(|node| replicas.contains(&node.id)).collect();
+    let mut zones: BTreeSet<&str> = present.iter().map(|node| node.zone()).collect();
+    for _ in present.len()..wanted as usize {
+        let candidates = nodes.clone().filter(|node| !replicas.contains(&node.id));
+        let best = candidates.min_by_key(|node| {
+            let zone_is_taken = zones.contains(node.zone());
+            (zone_is_taken, loads.get(&node.id).map_or(0, |load| load.replicas), node.id)
+        });
+        let Some(node) = best else { break };
+        zones.insert(node.zone());
+        loads.entry(node.id).or_default().replicas += 1;
+        replicas.push(node.id);
     }
 }
 

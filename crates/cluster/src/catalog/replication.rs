@@ -4,7 +4,7 @@
 //! so a later node, or a later minimum, is enough to change it. Left out: CQL's checks of the options (the `query` crate's); options that
 //! cannot be read stand for the cluster's default.
 
-use super::Catalog;
+use super::snapshot::Catalog;
 use diorite_model::schema::Keyspace;
 use std::collections::BTreeMap;
 

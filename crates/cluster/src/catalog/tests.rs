@@ -1,19 +1,23 @@
-//! Golden scripts of the catalog (`scripts/*.txt`) and properties over random command sequences.
+//! Golden scripts of the catalog (`scripts/*.txt`), and what is stored.
 //!
 //! A script line is a command; below it stand the outcome, the changes and the stored keys that it touched. `UPDATE_GOLDEN=1` rewrites them.
 
 #![allow(clippy::unwrap_used, reason = "test data is known")]
 
+mod evaluator;
+mod limits;
+mod properties;
+
 use super::*;
-use diorite_base::limits;
-use diorite_base::mutation::{EvaluationContext, EvaluationFailed, Evaluator, TabletChanges, TabletView};
-use diorite_model::schema::{Column, ColumnKind, Table};
-use diorite_model::types::{CqlType, Frozen};
-use proptest::prelude::*;
-use std::collections::{BTreeSet, HashMap};
+use diorite_base::{NodeId, TableId, TabletId};
+use diorite_model::schema::{Column, ColumnKind, Keyspace, Table};
+use diorite_model::types::{CqlType, Frozen, UserType};
+use md5::{Digest, Md5};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Write;
 use std::path::Path;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
+use uuid::Uuid;
 
 fn uuid_of(name: &str) -> Uuid {
     uuid::Builder::from_md5_bytes(Md5::digest(name).into()).into_uuid()
@@ -103,7 +107,7 @@ fn operation(catalog: &Catalog, verb: &str, words: &[&str]) -> Command {
             let expected = option("expected").map_or(current, nodes);
             Command::Place { tablet, expected, replicas: nodes(option("on").unwrap()) }
         }
-        "settle" => {
+        "finish" => {
             let tablet = tablet_of(words[0]);
             let voters = catalog.placement(tablet).map_or_else(Vec::new, |placement| placement.replicas.clone());
             Command::FinishMoves { tablets: vec![FinishedTablet { tablet, voters }] }
@@ -304,11 +308,11 @@ fn a_newer_stored_format_is_refused_by_name() {
 }
 
 #[test]
-fn a_placement_stored_without_founders_was_founded_by_its_replicas() {
+fn a_placement_stored_without_initial_voters_began_with_its_replicas() {
     let placement: Placement = serde_json::from_str(r#"{"table":1,"replicas":[2,1]}"#).unwrap();
-    assert_eq!(placement.founders, [NodeId(2), NodeId(1)]);
+    assert_eq!(placement.initial_voters, [NodeId(2), NodeId(1)]);
     let stored = serde_json::to_string(&Placement { replicas: vec![NodeId(3)], ..placement }).unwrap();
-    assert_eq!(stored, r#"{"table":1,"replicas":[3],"founders":[2,1]}"#);
+    assert_eq!(stored, include_str!("tests/stored_placement.json").trim_end());
 }
 
 /// How many tablets each node is the preferred leader of.
@@ -341,7 +345,7 @@ fn preferred_leaders_are_spread_evenly_whatever_the_size_of_the_tables() {
 #[test]
 fn the_first_nodes_vote_in_the_catalogs_group_and_the_others_learn() {
     let mut catalog = Catalog::default().apply(&parse(&Catalog::default(), "bootstrap demo rf=2")).0;
-    assert_eq!(catalog.catalog_members().voters, CATALOG_FOUNDERS);
+    assert_eq!(catalog.catalog_members().voters, CATALOG_INITIAL_VOTERS);
     let mut members = Vec::new();
     for name in ["a", "b", "c"] {
         catalog = catalog.apply(&parse(&catalog, &format!("register {name}"))).0;
@@ -415,13 +419,13 @@ fn chain(levels: usize) -> UserType {
 
 #[test]
 fn a_catalog_with_types_that_are_too_deep_is_loaded_and_they_can_be_dropped() {
-    let (founded, _) = Catalog::default().apply(&Command::Bootstrap {
+    let (first, _) = Catalog::default().apply(&Command::Bootstrap {
         cluster_id: Uuid::from_u128(1),
         name: "c".to_owned(),
         replication_factor: 1,
     });
     let mut stored: BTreeMap<Vec<u8>, Vec<u8>> =
-        founded.puts_since(&Catalog::default()).into_iter().map(|(key, value)| (key, value.unwrap())).collect();
+        first.puts_since(&Catalog::default()).into_iter().map(|(key, value)| (key, value.unwrap())).collect();
     let keyspace = serde_json::to_vec(&keyspace_of("ks", BTreeMap::new())).unwrap();
     stored.insert(b"keyspace/ks".to_vec(), keyspace);
     // As earlier versions stored what `ALTER TYPE` had joined.
@@ -447,338 +451,4 @@ fn commands_of_a_newer_format_are_told_apart_from_garbage() {
     let newer = br#"{"v":2,"command":{"kind":"balance"}}"#;
     assert_eq!(Command::decode(newer), Err(EncodedCommandError::Newer { found: 2 }));
     assert!(matches!(Command::decode(b"rubbish"), Err(EncodedCommandError::Malformed(_))));
-}
-
-#[derive(Default)]
-struct Tablet(BTreeMap<Vec<u8>, Vec<u8>>);
-
-impl TabletView for Tablet {
-    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, EvaluationFailed> {
-        Ok(self.0.get(key).cloned())
-    }
-
-    fn scan(&self, _: &[u8], _: &[u8], _: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<(), EvaluationFailed> {
-        Ok(())
-    }
-}
-
-impl TabletChanges for Tablet {
-    fn put(&mut self, key: &[u8], value: &[u8]) {
-        self.0.insert(key.to_vec(), value.to_vec());
-    }
-
-    fn merge(&mut self, _: &[u8], _: &[u8]) {
-        panic!("the catalog writes whole values");
-    }
-
-    fn delete(&mut self, key: &[u8]) {
-        self.0.remove(key);
-    }
-
-    fn delete_range(&mut self, _: &[u8], _: &[u8]) {
-        panic!("the catalog removes single keys");
-    }
-
-    fn raise_flags(&mut self, _: u64) {}
-
-    fn raise_stamps(&mut self, _: i64, _: i64) {}
-}
-
-#[test]
-fn the_evaluator_stores_publishes_tells_and_replies() {
-    let heard = Arc::new(Mutex::new(Vec::new()));
-    let listener = {
-        let heard = heard.clone();
-        move |catalog: &Arc<Catalog>| heard.lock().unwrap().push(catalog.version())
-    };
-    let evaluator = CatalogEvaluator::new(Catalog::default(), listener);
-    let context = EvaluationContext { stamp_us: 1, newest_explicit_us: i64::MIN };
-    let mut tablet = Tablet::default();
-    for line in ["bootstrap demo", "register a", "create-keyspace ks", "create-keyspace ks", "create-table ks.t"] {
-        let program = parse(&evaluator.current(), line).encode();
-        let reply = evaluator.evaluate(&program, context, &Tablet::default(), &mut tablet).unwrap();
-        Outcome::decode(&reply).unwrap();
-    }
-    assert_eq!(evaluator.current().version(), 4);
-    assert_eq!(Catalog::load(tablet.0.iter()).unwrap(), *evaluator.current());
-    assert_eq!(*heard.lock().unwrap(), [1, 2, 3, 4]);
-
-    // After a crash another evaluator starts from the stored keys.
-    let again = CatalogEvaluator::new(Catalog::default(), |_: &Arc<Catalog>| {});
-    assert_eq!(again.reload(tablet.0.iter()).unwrap(), evaluator.current());
-
-    let mut untouched = Tablet::default();
-    let reply = again.evaluate(b"rubbish", context, &Tablet::default(), &mut untouched).unwrap();
-    assert!(matches!(Outcome::decode(&reply).unwrap(), Outcome::Rejected { rejection: Rejection::Invalid, .. }));
-    assert!(untouched.0.is_empty());
-    let newer = again.evaluate(br#"{"v":9,"command":{}}"#, context, &Tablet::default(), &mut untouched);
-    assert!(newer.unwrap_err().to_string().contains("format 9"));
-}
-
-fn any_replication() -> impl Strategy<Value = String> {
-    prop_oneof![
-        Just(String::new()),
-        (1..4u32).prop_map(|factor| format!("rf={factor}")),
-        (0..3u32, 1..3u32).prop_map(|(east, west)| format!("dcs=east:{east},west:{west}")),
-    ]
-}
-
-/// A line of a random script, over few names so that they collide.
-fn any_line() -> impl Strategy<Value = String> {
-    let keyspace = prop_oneof![Just("a"), Just("b")];
-    let object = (prop_oneof![Just("a"), Just("b")], prop_oneof![Just("x"), Just("y")])
-        .prop_map(|(keyspace, name)| format!("{keyspace}.{name}"));
-    prop_oneof![
-        3 => (prop_oneof![Just("m"), Just("n"), Just("o"), Just("p")], prop_oneof![Just("east"), Just("west")])
-            .prop_map(|(node, dc)| format!("register {node} zone={node} dc={dc}")),
-        4 => (keyspace.clone(), any_replication()).prop_map(|(name, rf)| format!("create-keyspace {name} {rf}")),
-        2 => (keyspace.clone(), any_replication()).prop_map(|(name, rf)| format!("alter-keyspace {name} {rf}")),
-        1 => keyspace.clone().prop_map(|name| format!("drop-keyspace {name} if-exists")),
-        1 => (keyspace, any::<bool>()).prop_map(|(name, durable)| format!("alter-keyspace {name} durable={durable}")),
-        6 => (object.clone(), 1..9u32).prop_map(|(name, count)| format!("create-table {name} tablets={count}")),
-        3 => object.clone().prop_map(|name| format!("create-table {name} type=y")),
-        2 => (object.clone(), 0..9u32).prop_map(|(name, ttl)| format!("alter-table {name} ttl={ttl}")),
-        2 => object.clone().prop_map(|name| format!("drop-table {name}")),
-        2 => object.clone().prop_map(|name| format!("truncate {name}")),
-        3 => object.clone().prop_map(|name| format!("create-type {name} fields=f")),
-        1 => object.clone().prop_map(|name| format!("alter-type {name} fields=f,g")),
-        1 => object.prop_map(|name| format!("drop-type {name}")),
-        1 => (1..3u64).prop_map(|node| format!("forget {node}")),
-        8 => (1_000..1_012u64, any_replicas()).prop_map(|(tablet, on)| format!("place {tablet} on={on}")),
-        4 => (1_000..1_012u64).prop_map(|tablet| format!("settle {tablet}")),
-        4 => (1_000..1_012u64, -9i64..9).prop_map(|(tablet, at)| format!("split {tablet} at={}", at << 60)),
-        4 => (1_000..1_012u64).prop_map(|tablet| format!("serve-split {tablet}")),
-        1 => (1_000..1_012u64).prop_map(|tablet| format!("cancel-split {tablet}")),
-        2 => (1_000..1_012u64, 1_000..1_012u64).prop_map(|(tablet, into)| format!("merge {tablet} {into}")),
-        2 => (1_000..1_012u64, 1_000..1_012u64).prop_map(|(tablet, into)| format!("serve-merge {tablet} {into}")),
-        1 => (1..4u64).prop_map(|node| format!("update m node={node}")),
-        2 => (1..4u64, prop::sample::select(vec!["active", "draining", "dead"])).prop_map(|(node, state)| format!("state {node} {state}")),
-        1 => (1..4u64).prop_map(|node| format!("remove {node}")),
-        1 => (1..4u64, "[ab]").prop_map(|(node, zone)| format!("zone {node} {zone}")),
-        1 => (1..3u64).prop_map(|rate| format!("set rate {rate}")),
-    ]
-}
-
-/// Some order of some of the first nodes.
-fn any_replicas() -> impl Strategy<Value = String> {
-    (prop::sample::subsequence(vec![1u64, 2, 3, 4], 1..=4).prop_shuffle()).prop_map(|nodes| {
-        let nodes: Vec<String> = nodes.iter().map(u64::to_string).collect();
-        nodes.join(",")
-    })
-}
-
-/// Tables and tablets that a command brought into being.
-fn new_ids(before: &Catalog, after: &Catalog) -> (Vec<TableId>, Vec<TabletId>) {
-    let tables = after.tables().map(|entry| entry.table.id).filter(|id| before.table_by_id(*id).is_none()).collect();
-    let tablets = after.tablets().map(|(id, _)| id).filter(|id| before.placement(*id).is_none()).collect();
-    (tables, tablets)
-}
-
-/// No replica twice, all of them on members; new tablets have as many as wanted or as there are active nodes; founders as they were; whoever
-/// held a replica holds it until the group has settled.
-fn check_placements(before: &Catalog, after: &Catalog) -> Result<(), TestCaseError> {
-    for (tablet, placement) in after.tablets() {
-        let holders: BTreeSet<NodeId> = placement.holders().collect();
-        prop_assert_eq!(holders.len(), placement.holders().count());
-        prop_assert!(holders.iter().all(|node| after.node(*node).is_some()));
-        prop_assert!(placement.arriving.iter().all(|node| placement.replicas.contains(node)));
-        let Some(old) = before.placement(tablet) else {
-            prop_assert_eq!(&placement.founders, &placement.replicas);
-            prop_assert!(!placement.is_moving());
-            check_new_placement(after, placement)?;
-            continue;
-        };
-        prop_assert_eq!(&old.founders, &placement.founders);
-        let has_settled = old.is_moving() && !placement.is_moving() && old.replicas == placement.replicas;
-        prop_assert!(has_settled || old.holders().all(|node| holders.contains(&node)));
-        prop_assert!(
-            has_settled
-                || placement
-                    .replicas
-                    .iter()
-                    .all(|node| old.replicas.contains(node) || placement.arriving.contains(node))
-        );
-    }
-    if after.nodes().next().is_none() {
-        return Ok(());
-    }
-    let members = after.catalog_members();
-    let all: BTreeSet<NodeId> = members.voters.iter().chain(&members.learners).copied().collect();
-    prop_assert_eq!(all, after.nodes().map(|node| node.id).collect::<BTreeSet<_>>());
-    prop_assert_eq!(members.voters.len(), after.nodes().count().min(after.identity().replication_factor as usize));
-    Ok(())
-}
-
-fn check_new_placement(catalog: &Catalog, placement: &Placement) -> Result<(), TestCaseError> {
-    let keyspace = &catalog.table_by_id(placement.table).unwrap().table.keyspace;
-    let active: Vec<_> = catalog.nodes().filter(|node| node.state.is_active()).collect();
-    match catalog.replication_of(keyspace) {
-        Replication::Anywhere(wanted) => prop_assert!(placement.replicas.len() >= active.len().min(wanted as usize)),
-        Replication::PerDataCenter(wanted) => {
-            for (data_center, wanted) in wanted {
-                let nodes = active.iter().filter(|node| node.description.data_center == data_center);
-                let held = nodes.clone().filter(|node| placement.replicas.contains(&node.id)).count();
-                prop_assert!(held >= nodes.count().min(wanted as usize), "in {data_center}");
-            }
-        }
-    }
-    Ok(())
-}
-
-/// Does with a set of open replicas what nodes do with theirs.
-fn carry_out(changes: &[Change], open: &mut BTreeSet<(TabletId, NodeId)>) {
-    for change in changes {
-        match change {
-            Change::OpenTablets { tablets, .. } => {
-                for new in tablets {
-                    open.extend(new.replicas.iter().map(|node| (new.tablet, *node)));
-                }
-            }
-            Change::ReplicasMoved { tablets, .. } => {
-                for (tablet, nodes) in tablets {
-                    open.extend(nodes.iter().map(|node| (*tablet, *node)));
-                }
-            }
-            Change::ReplicasGone { tablets } => open.retain(|replica| !tablets.contains(replica)),
-            Change::DropTablets { tablets, .. } => open.retain(|(tablet, _)| !tablets.contains(tablet)),
-            _ => {}
-        }
-    }
-}
-
-fn replicas_of(catalog: &Catalog) -> BTreeSet<(TabletId, NodeId)> {
-    let tablets = catalog.tablets();
-    tablets.flat_map(|(tablet, placement)| placement.holders().map(move |node| (tablet, node))).collect()
-}
-
-proptest! {
-    #[test]
-    fn random_histories_keep_the_invariants(lines in prop::collection::vec(any_line(), 1..60)) {
-        let start = ["bootstrap demo rf=2", "register m zone=m"].map(str::to_owned);
-        let (mut catalog, mut stored) = (Catalog::default(), HashMap::new());
-        let (mut tables_seen, mut tablets_seen) = (BTreeSet::new(), BTreeSet::new());
-        let first = catalog.clone();
-        let mut open = BTreeSet::new();
-        for line in start.into_iter().chain(lines) {
-            let command = parse(&catalog, &line);
-            let (next, outcome) = catalog.apply(&command);
-            let changes = next.changes_since(&catalog);
-            prop_assert_eq!(&catalog.apply(&command), &(next.clone(), outcome.clone()));
-            prop_assert_eq!(outcome.version(), next.version());
-            let changed = matches!(outcome, Outcome::Applied { .. } | Outcome::Registered { .. });
-            prop_assert_eq!(next.version(), catalog.version() + u64::from(changed));
-            prop_assert!(changed || next == catalog);
-            prop_assert_eq!(Outcome::decode(&outcome.encode()).unwrap(), outcome);
-
-            let (tables, tablets) = new_ids(&catalog, &next);
-            for id in tables {
-                prop_assert!(tables_seen.insert(id), "{id} was used before");
-            }
-            for id in tablets {
-                prop_assert!(tablets_seen.insert(id), "{id} was used before");
-            }
-            for (key, value) in next.puts_since(&catalog) {
-                match value {
-                    Some(value) => { stored.insert(key, value); }
-                    None => { prop_assert!(stored.remove(&key).is_some()); }
-                }
-            }
-            prop_assert_eq!(&Catalog::load(stored.iter()).unwrap(), &next);
-            check_placements(&catalog, &next)?;
-            carry_out(&changes, &mut open);
-            prop_assert_eq!(&open, &replicas_of(&next));
-            let mut at_once = BTreeSet::new();
-            carry_out(&next.changes_since(&first), &mut at_once);
-            prop_assert_eq!(&at_once, &open);
-            for entry in next.tables() {
-                prop_assert_eq!(entry.tablets[0].first_token, i64::MIN);
-                prop_assert!(entry.tablets.is_sorted_by_key(|range| range.first_token));
-                prop_assert!(entry.tablets.iter().all(|range| next.placement(range.tablet).is_some()));
-                prop_assert_eq!(entry.tablet_of(i64::MAX), entry.tablets[entry.tablets.len() - 1].tablet);
-            }
-            let same_schema = next.keyspaces().eq(catalog.keyspaces())
-                && next.tables().map(|entry| &entry.table).eq(catalog.tables().map(|entry| &entry.table))
-                && ["a", "b"].iter().all(|name| next.types_in(name).eq(catalog.types_in(name)));
-            prop_assert_eq!(next.schema_version() == catalog.schema_version(), same_schema);
-            catalog = next;
-        }
-    }
-}
-
-fn nested(levels: usize) -> UserType {
-    (1..levels).fold(type_of("ks", "t1", &["f"]), |inner, level| {
-        let field = CqlType::UserDefined(Arc::new(inner), Frozen::Yes);
-        UserType { fields: vec![("f".to_owned(), field)], ..type_of("ks", &format!("t{}", level + 1), &[]) }
-    })
-}
-
-fn with_types(types: impl IntoIterator<Item = UserType>) -> Catalog {
-    let keyspace = keyspace_of("ks", replication_of(Some("1"), None));
-    let mut catalog = Catalog::default().apply(&Command::CreateKeyspace { keyspace, if_not_exists: false }).0;
-    for user_type in types {
-        let command = Command::CreateType { user_type, if_not_exists: false };
-        let (next, outcome) = catalog.apply(&Command::decode(&command.encode()).unwrap());
-        assert!(matches!(outcome, Outcome::Applied { .. }), "{outcome:?}");
-        catalog = next;
-    }
-    catalog
-}
-
-/// What is stored of a catalog, as a node that starts reads it.
-fn reloaded(catalog: &Catalog) -> Result<Catalog, LoadError> {
-    let stored = catalog.puts_since(&Catalog::default());
-    Catalog::load(stored.into_iter().map(|(key, value)| (key, value.unwrap())))
-}
-
-/// Two chains of types that are stored well become one that no node could load.
-#[test]
-fn what_is_applied_can_be_loaded_again() {
-    let (outer, other) = (nested(20), UserType { name: "other".to_owned(), ..nested(20) });
-    let inner = type_of("ks", "t1", &["f"]);
-    let catalog = with_types([inner.clone(), outer, other.clone()]);
-    let mut changed = inner.clone();
-    changed.fields.push(("g".to_owned(), CqlType::UserDefined(Arc::new(other), Frozen::Yes)));
-    let command = Command::AlterType { expected: inner, changed };
-    for rules in [Rules::Limited, Rules::Loadable] {
-        let (after, outcome) = catalog.apply_by(&command, rules);
-        let Outcome::Rejected { rejection: Rejection::Invalid, message, .. } = outcome else { panic!("{outcome:?}") };
-        let told = if rules == Rules::Limited { "TYPE_DEPTH" } else { "could not be loaded again" };
-        assert!(message.contains(told), "{message}");
-        assert_eq!(after, catalog);
-    }
-    assert_eq!(reloaded(&catalog), Ok(catalog));
-}
-
-/// Replicas that have stored the effect of an older command, and those that have not, must agree on it.
-#[test]
-fn what_was_logged_before_there_were_limits_is_applied_as_it_was_then() {
-    let nested = (0..40).fold(CqlType::Int, |inner, _| CqlType::List(Arc::new(inner), Frozen::Yes));
-    let user_type = UserType { fields: vec![("f".to_owned(), nested)], ..type_of("ks", "deep", &[]) };
-    let command = Command::CreateType { user_type, if_not_exists: false };
-    let logged = command.encode();
-    assert_eq!(Command::decode_logged(&logged).unwrap().1, Rules::Limited);
-    let older = String::from_utf8(logged).unwrap().replace(r#""limited":true,"#, "");
-    let (read, rules) = Command::decode_logged(older.as_bytes()).unwrap();
-    assert_eq!((&read, rules), (&command, Rules::Loadable));
-    let catalog = with_types([]);
-    let (after, outcome) = catalog.apply_by(&read, rules);
-    assert!(matches!(outcome, Outcome::Applied { .. }), "{outcome:?}");
-    assert_eq!(reloaded(&after), Ok(after));
-    assert!(matches!(catalog.apply(&command).1, Outcome::Rejected { rejection: Rejection::Invalid, .. }));
-}
-
-#[test]
-fn a_command_over_a_limit_cannot_be_proposed() {
-    use diorite_base::program::ProvenProgram;
-    let proposed = |user_type| ProvenProgram::new(&Command::CreateType { user_type, if_not_exists: false });
-    assert!(proposed(nested(20)).is_ok());
-    assert!(proposed(nested(40)).unwrap_err().to_string().contains("TYPE_DEPTH"));
-    // Not too deep for a type, but for the JSON of a command.
-    assert!(proposed(nested(30)).is_err());
-    let huge = UserType { name: "n".repeat(9 << 20), ..type_of("ks", "", &[]) };
-    assert!(proposed(huge).unwrap_err().to_string().contains("CATALOG_COMMAND_BYTES"));
-    let mut wide = table_of("ks", "t", CqlType::Int);
-    wide.columns = vec![wide.columns[1].clone(); limits::MAX_COLUMNS + 1];
-    let command = Command::CreateTable { table: wide, tablets: 1, if_not_exists: false };
-    assert!(ProvenProgram::new(&command).unwrap_err().to_string().contains("COLUMNS"));
 }

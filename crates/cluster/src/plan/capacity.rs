@@ -23,7 +23,7 @@ pub struct Capacity {
     pub data_bytes_per_node: u64,
     /// The disk that a node needs, compactions included.
     pub disk_bytes_per_node: u64,
-    /// The same when one node's data has gone to the others; `None` if there would be too few nodes.
+    /// The same when the others hold one node's data as well; `None` if there would be too few nodes.
     pub disk_bytes_per_node_after_loss: Option<u64>,
     /// A node's bloom filters.
     pub filter_bytes_per_node: u64,
@@ -59,14 +59,14 @@ pub(super) fn capacity(question: &Question) -> Capacity {
     let tablets = question.tablets.unwrap_or(question.nodes * TABLETS_PER_NODE);
     let data = per_node(question.data_bytes, question.nodes);
     let with_compaction = |bytes: u64| (bytes as f64 * SPACE_AMPLIFICATION) as u64;
-    let rows_per_node = data / question.row_bytes;
+    let rows_per_node = data / question.load.row_bytes;
     let filters = (rows_per_node as f64 * FILTER_BITS_PER_ROW / 8.0) as u64;
     let indexes = (rows_per_node as f64 / ROWS_PER_BLOCK * INDEX_BYTES_PER_BLOCK) as u64;
     let replicas = (u64::from(tablets) * u64::from(question.replication)).div_ceil(u64::from(question.nodes));
     let tablet_memory = replicas * TABLET_MEMORY_BYTES;
     let rest = question.nodes - 1;
     Capacity {
-        rows: question.data_bytes / question.row_bytes / u64::from(question.replication),
+        rows: question.data_bytes / question.load.row_bytes / u64::from(question.replication),
         tablets,
         replicas_per_node: u32::try_from(replicas).unwrap_or(u32::MAX),
         data_bytes_per_node: data,
@@ -82,10 +82,10 @@ pub(super) fn capacity(question: &Question) -> Capacity {
 }
 
 pub(super) fn throughput(question: &Question, capacity: &Capacity) -> Throughput {
-    let costs = &question.costs;
-    let cores = f64::from(question.nodes) * f64::from(question.cores_per_node) * question.processor_use;
+    let costs = &question.load.costs;
+    let cores = f64::from(question.nodes) * f64::from(question.node.cores_per_node) * question.node.processor_use;
     let per_second = |cost_us: f64| cores * 1e6 / cost_us;
-    let memory = question.memory_bytes_per_node.unwrap_or(capacity.memory_bytes_per_node);
+    let memory = question.node.memory_bytes_per_node.unwrap_or(capacity.memory_bytes_per_node);
     let metadata = capacity.filter_bytes_per_node + capacity.index_bytes_per_node;
     let cache = (memory / 2).saturating_sub(metadata) as f64;
     let cached_share = (cache / capacity.data_bytes_per_node.max(1) as f64).min(1.0);
@@ -94,7 +94,7 @@ pub(super) fn throughput(question: &Question, capacity: &Capacity) -> Throughput
     let disk_reads = if cached_share < 1.0 { disks / (DISK_READS_PER_READ * (1.0 - cached_share)) } else { f64::MAX };
     let random_reads = per_second(read_us).min(disk_reads);
     let writes = per_second(costs.replicated_write_us(question.replication));
-    let write_share = question.write_share;
+    let write_share = question.load.write_share;
     let mixed_us = read_us * (1.0 - write_share) + costs.replicated_write_us(question.replication) * write_share;
     let mixed_disk = if write_share < 1.0 { disk_reads / (1.0 - write_share) } else { f64::MAX };
     let mixed = per_second(mixed_us).min(mixed_disk);
@@ -107,6 +107,7 @@ pub(super) fn throughput(question: &Question, capacity: &Capacity) -> Throughput
         writes_per_second: writes,
         mixed_per_second: mixed,
         nodes_for_operations: question
+            .load
             .operations_per_second
             .map(|wanted| ((wanted as f64 / per_node).ceil() as u32).max(question.replication)),
     }
@@ -114,14 +115,14 @@ pub(super) fn throughput(question: &Question, capacity: &Capacity) -> Throughput
 
 pub(super) fn warnings(question: &Question, capacity: &Capacity, throughput: &Throughput) -> Vec<String> {
     let mut warnings = Vec::new();
-    if let Some(disk) = question.disk_bytes_per_node {
+    if let Some(disk) = question.node.disk_bytes_per_node {
         if disk < capacity.disk_bytes_per_node {
             warnings.push("the disks are too small for the data and its compactions".to_owned());
         } else if capacity.disk_bytes_per_node_after_loss.is_some_and(|needed| disk < needed) {
             warnings.push("the disks are too small for the others to take over from a node that is lost".to_owned());
         }
     }
-    if question.memory_bytes_per_node.is_some_and(|memory| memory < capacity.memory_bytes_per_node) {
+    if question.node.memory_bytes_per_node.is_some_and(|memory| memory < capacity.memory_bytes_per_node) {
         warnings
             .push("the memory does not hold all filters and indexes: some reads go to disk more than once".to_owned());
     }

@@ -52,7 +52,8 @@ pub struct Change {
     /// The same for what any node sends.
     pub busiest_sender: Flow,
     /// Tablets that cannot get back what they should have.
-    pub stuck_tablets: u64,
+    #[serde(rename = "stuck_tablets")]
+    pub stalled_tablets: u64,
     /// Node ids, in the order of the samples' bytes.
     pub node_ids: Vec<NodeId>,
     /// Bytes on every node over time.
@@ -79,7 +80,7 @@ pub struct Sample {
 
 impl Change {
     pub(super) fn warnings(&self) -> Option<String> {
-        (self.stuck_tablets > 0).then(|| match self.kind {
+        (self.stalled_tablets > 0).then(|| match self.kind {
             ChangeKind::Add => "some tablets cannot get all their replicas even with the new nodes".to_owned(),
             ChangeKind::Lose => {
                 "after the loss some tablets cannot get back all their replicas: too few nodes, or a quorum is lost"
@@ -128,14 +129,14 @@ fn cluster(question: &Question) -> World {
             return world;
         }
         world.apply(&actions);
-        world.settle();
+        world.finish_copies();
     }
 }
 
 /// Node `at`, with disks that hold several times its share if none are given.
 fn node(question: &Question, at: u32) -> NodeView {
     let share = question.data_bytes.div_ceil(u64::from(question.nodes));
-    let total_bytes = question.disk_bytes_per_node.unwrap_or(share.saturating_mul(4)).max(1);
+    let total_bytes = question.node.disk_bytes_per_node.unwrap_or(share.saturating_mul(4)).max(1);
     NodeView {
         id: NodeId(u64::from(at) + 1),
         zone: format!("zone{}", at % question.zones + 1),
@@ -194,7 +195,7 @@ pub(super) fn simulate(question: &Question, kind: ChangeKind) -> Change {
         copied_bytes: watch.received.iter().sum(),
         busiest_receiver: busiest(&watch.received),
         busiest_sender: busiest(&watch.sent),
-        stuck_tablets: progress(&world.view).stuck_total,
+        stalled_tablets: progress(&world.view).stalled_total,
         node_ids: world.view.nodes.iter().map(|node| node.id).collect(),
         samples: thin(&watch.samples, all),
     }
@@ -205,7 +206,7 @@ fn copy(world: &mut World, watch: &mut Watch) {
     loop {
         let actions = balance(&world.view);
         world.apply(&actions);
-        if world.is_settled() {
+        if world.is_idle() {
             if actions.is_empty() {
                 return;
             }

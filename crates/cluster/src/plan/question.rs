@@ -29,15 +29,37 @@ pub struct Question {
     pub add: u32,
     /// Nodes to lose, all at once.
     pub lose: u32,
-    /// A node's disks.
+    /// Each node.
+    #[serde(flatten)]
+    pub node: Machine,
+    /// What the cluster is to do.
+    #[serde(flatten)]
+    pub load: Load,
+}
+
+/// One node.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Machine {
+    /// Its disks.
     pub disk_bytes_per_node: Option<u64>,
-    /// A node's `--memory-limit`.
+    /// Its `--memory-limit`.
     pub memory_bytes_per_node: Option<u64>,
-    /// A node's cores.
+    /// Its cores.
     pub cores_per_node: u32,
     /// The part of them that is used, on average.
     pub processor_use: f64,
-    /// Operations per second that the cluster is to do, if it has to.
+}
+
+impl Default for Machine {
+    fn default() -> Self {
+        Self { disk_bytes_per_node: None, memory_bytes_per_node: None, cores_per_node: 16, processor_use: 0.65 }
+    }
+}
+
+/// What a cluster is to do.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Load {
+    /// Operations per second, if that is a requirement.
     pub operations_per_second: Option<u64>,
     /// The part of those that are writes.
     pub write_share: f64,
@@ -45,6 +67,12 @@ pub struct Question {
     pub row_bytes: u64,
     /// Costs per operation.
     pub costs: Costs,
+}
+
+impl Default for Load {
+    fn default() -> Self {
+        Self { operations_per_second: None, write_share: 0.5, row_bytes: ROW_BYTES, costs: Costs::default() }
+    }
 }
 
 /// Tablets per node that a plan assumes: what the published runs had for a table.
@@ -67,14 +95,8 @@ impl Default for Question {
             replace_after_s: 600,
             add: 0,
             lose: 0,
-            disk_bytes_per_node: None,
-            memory_bytes_per_node: None,
-            cores_per_node: 16,
-            processor_use: 0.65,
-            operations_per_second: None,
-            write_share: 0.5,
-            row_bytes: ROW_BYTES,
-            costs: Costs::default(),
+            node: Machine::default(),
+            load: Load::default(),
         }
     }
 }

@@ -9,9 +9,12 @@ fn published() -> Question {
     Question {
         nodes: 4,
         data_bytes: 26 * TB,
-        cores_per_node: 32,
-        memory_bytes_per_node: Some(240_000_000_000),
-        disk_bytes_per_node: Some(7_600_000_000_000),
+        node: Machine {
+            cores_per_node: 32,
+            memory_bytes_per_node: Some(240_000_000_000),
+            disk_bytes_per_node: Some(7_600_000_000_000),
+            ..Machine::default()
+        },
         ..Question::default()
     }
 }
@@ -54,7 +57,7 @@ fn a_lost_node_of_five_is_made_up_for_in_two_to_two_and_a_half_hours() {
     assert!((2.0..=2.5).contains(&hours(lose)), "published: 2 h 10 min; planned: {} h", hours(lose));
     let end = &lose.samples.last().unwrap().bytes;
     assert!(end[..4].iter().all(|bytes| (6_300_000_000_000..=6_700_000_000_000).contains(bytes)), "{end:?}");
-    assert_eq!((end[4], lose.stuck_tablets), (0, 0));
+    assert_eq!((end[4], lose.stalled_tablets), (0, 0));
 }
 
 #[test]
@@ -64,9 +67,12 @@ fn dense_general_purpose_nodes_give_a_fifth_what_its_disk_takes_in() {
     let question = Question {
         data_bytes: 19 * TB,
         add: 1,
-        cores_per_node: 16,
-        memory_bytes_per_node: Some(30_000_000_000),
-        disk_bytes_per_node: Some(6 * TB),
+        node: Machine {
+            cores_per_node: 16,
+            memory_bytes_per_node: Some(30_000_000_000),
+            disk_bytes_per_node: Some(6 * TB),
+            ..Machine::default()
+        },
         rate_bytes_per_second: 160 << 20,
         ..published()
     };
@@ -93,12 +99,11 @@ fn a_large_cluster_and_small_tablets() {
         tablets: Some(50_000),
         add: 10,
         lose: 2,
-        operations_per_second: Some(1_250_000),
-        write_share: 0.2,
+        load: Load { operations_per_second: Some(1_250_000), write_share: 0.2, ..Load::default() },
         ..Question::default()
     };
     let plan = golden("hundred_nodes.txt", &question);
-    assert!(plan.changes.iter().all(|change| change.stuck_tablets == 0), "{:?}", plan.warnings);
+    assert!(plan.changes.iter().all(|change| change.stalled_tablets == 0), "{:?}", plan.warnings);
 }
 
 #[test]
@@ -107,9 +112,12 @@ fn what_will_not_work_is_said() {
         nodes: 3,
         lose: 1,
         data_bytes: TB,
-        disk_bytes_per_node: Some(300_000_000_000),
-        memory_bytes_per_node: Some(1_000_000_000),
-        operations_per_second: Some(100_000_000),
+        node: Machine {
+            disk_bytes_per_node: Some(300_000_000_000),
+            memory_bytes_per_node: Some(1_000_000_000),
+            ..Machine::default()
+        },
+        load: Load { operations_per_second: Some(100_000_000), ..Load::default() },
         ..Question::default()
     };
     golden("warnings.txt", &question);
@@ -163,11 +171,14 @@ fn numbers_out_of_range_are_refused_by_name() {
     );
     assert_eq!(refused(Question { rate_bytes_per_second: 0, ..published() }), "the rate has to be more than 0");
     assert_eq!(
-        refused(Question { processor_use: f64::NAN, ..published() }),
+        refused(Question { node: Machine { processor_use: f64::NAN, ..Machine::default() }, ..published() }),
         "the use of processors has to be more than 0 and at most 1"
     );
     let costs = Costs { write_us: 0.0, ..Costs::default() };
-    assert_eq!(refused(Question { costs, ..published() }), "a cost per operation has to be more than 0");
+    assert_eq!(
+        refused(Question { load: Load { costs, ..Load::default() }, ..published() }),
+        "a cost per operation has to be more than 0"
+    );
 }
 
 #[test]

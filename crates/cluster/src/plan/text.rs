@@ -74,7 +74,7 @@ impl Plan {
             Some(after) => writeln!(f, ", {} to take over from a lost node", bytes(after))?,
             None => writeln!(f)?,
         }
-        if let Some(disk) = question.disk_bytes_per_node {
+        if let Some(disk) = question.node.disk_bytes_per_node {
             let fill = needs.data_bytes_per_node as f64 / disk.max(1) as f64 * 100.0;
             writeln!(f, "            {fill:.0} % of its {}", bytes(disk))?;
         }
@@ -85,15 +85,25 @@ impl Plan {
             bytes(needs.filter_bytes_per_node),
             bytes(needs.index_bytes_per_node)
         )?;
-        writeln!(f, "            of {:.1} billion rows, {} bytes each", needs.rows as f64 / 1e9, question.row_bytes)
+        writeln!(
+            f,
+            "            of {:.1} billion rows, {} bytes each",
+            needs.rows as f64 / 1e9,
+            question.load.row_bytes
+        )
     }
 
     fn write_throughput(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let does = &self.throughput;
         let question = &self.question;
-        let costs = &question.costs;
+        let costs = &question.load.costs;
         let limit = if does.reads_are_disk_bound { "disks" } else { "processors" };
-        writeln!(f, "\nall nodes, {} cores each at {:.0} %", question.cores_per_node, question.processor_use * 100.0)?;
+        writeln!(
+            f,
+            "\nall nodes, {} cores each at {:.0} %",
+            question.node.cores_per_node,
+            question.node.processor_use * 100.0
+        )?;
         writeln!(
             f,
             "  reads     {} of what is cached ({:.1} µs of a core each)",
@@ -116,9 +126,9 @@ impl Plan {
             f,
             "  mixed     {} with {:.0} % writes",
             per_second(does.mixed_per_second),
-            question.write_share * 100.0
+            question.load.write_share * 100.0
         )?;
-        if let (Some(wanted), Some(needed)) = (question.operations_per_second, does.nodes_for_operations) {
+        if let (Some(wanted), Some(needed)) = (question.load.operations_per_second, does.nodes_for_operations) {
             writeln!(f, "            {} take {needed} nodes", per_second(wanted as f64))?;
         }
         Ok(())

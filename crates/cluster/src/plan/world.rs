@@ -86,7 +86,7 @@ impl World {
     }
 
     /// Whether no tablet's members are changing.
-    pub fn is_settled(&self) -> bool {
+    pub fn is_idle(&self) -> bool {
         self.changing.is_empty()
     }
 
@@ -186,7 +186,7 @@ impl World {
     }
 
     /// Ends every change that is under way, as if copies took no time.
-    pub fn settle(&mut self) {
+    pub fn finish_copies(&mut self) {
         for at in std::mem::take(&mut self.changing) {
             for arrival in std::mem::take(&mut self.view.tablets[at].arriving) {
                 self.take_disk(at, arrival.node, arrival.bytes_left);
@@ -252,7 +252,7 @@ impl World {
     }
 
     /// The copies under way with their rates: each end of each node shares out its rate; the end that is worth least to each of its
-    /// copies settles what those get, and what they leave over goes to the others.
+    /// copies decides what those get, and what they leave over goes to the others.
     fn copies(&self) -> Vec<Copying> {
         let mut copies: Vec<Copying> = Vec::new();
         for tablet in self.changing.iter().copied() {

@@ -180,16 +180,23 @@ pub struct Select {
     pub group_by: Vec<Expression>,
     /// Orderings, first the most significant.
     pub order_by: Vec<Ordering>,
-    /// An integer literal or a marker.
-    pub per_partition_limit: Option<Expression>,
-    /// An integer literal or a marker.
-    pub limit: Option<Expression>,
-    /// YCQL; an integer literal or a marker.
-    pub offset: Option<Expression>,
+    /// How many rows.
+    pub limits: RowLimits,
     /// `ALLOW FILTERING`
     pub allow_filtering: bool,
     /// `USING TIMEOUT`: how long the request may take.
     pub timeout: Option<Expression>,
+}
+
+/// How many rows a `SELECT` returns: integer literals or markers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RowLimits {
+    /// `PER PARTITION LIMIT`
+    pub per_partition: Option<Expression>,
+    /// `LIMIT`
+    pub total: Option<Expression>,
+    /// YCQL's `OFFSET`
+    pub offset: Option<Expression>,
 }
 
 /// What a `SELECT` returns.

@@ -35,13 +35,13 @@ pub(crate) enum Wrong {
 /// Reads a duration whose text the lexer has accepted.
 pub(crate) fn parse(text: &str, negative: bool) -> Result<Duration, Wrong> {
     if !text.starts_with('P') {
-        check_order(text).map_err(Wrong::Order)?;
+        check_order(text)?;
     }
     parse_magnitude(text, negative).ok_or(Wrong::Range)
 }
 
 /// Refuses units that do not stand in their order, in Cassandra's words.
-fn check_order(mut text: &str) -> Result<(), String> {
+fn check_order(mut text: &str) -> Result<(), Wrong> {
     let mut before: Option<usize> = None;
     while let Some((unit, rest)) =
         number(text).and_then(|(_, rest)| rest.split_at_checked(unit_length(rest.as_bytes())))
@@ -50,10 +50,14 @@ fn check_order(mut text: &str) -> Result<(), String> {
         let Some(at) = UNITS.iter().position(|(unit, _)| *unit == name) else { break };
         match before {
             Some(before) if before == at => {
-                return Err(format!("Invalid duration. The {} are specified multiple times", UNITS[at].1));
+                return Err(Wrong::Order(format!(
+                    "Invalid duration. The {} are specified multiple times",
+                    UNITS[at].1
+                )));
             }
             Some(before) if before > at => {
-                return Err(format!("Invalid duration. The {} should be after {}", UNITS[before].1, UNITS[at].1));
+                let (before, at) = (UNITS[before].1, UNITS[at].1);
+                return Err(Wrong::Order(format!("Invalid duration. The {before} should be after {at}")));
             }
             _ => before = Some(at),
         }

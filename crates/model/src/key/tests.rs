@@ -81,9 +81,8 @@ proptest! {
         let mut partition_end = prefix.clone();
         push_partition_end(&mut partition_end);
         push_row(&mut prefix);
-        let (mut start, mut end) = (Vec::new(), Vec::new());
         let (from, to) = (bound(kinds % 3, &lower_wire[..]), bound(kinds / 3, &upper_wire[..]));
-        layout.slice(&prefix, 0, from, to, &mut start, &mut end).unwrap();
+        let (start, end) = layout.slice(&prefix, 0, from, to).unwrap();
         for value in values {
             let mut key = prefix.clone();
             layout.push_clusterings([&value.to_be_bytes()[..], b"x"].into_iter(), &mut key).unwrap();

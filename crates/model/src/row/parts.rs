@@ -38,6 +38,11 @@ pub(super) mod flag {
     pub const BEFORE_BASE: u8 = 0x02;
 }
 
+/// Whole seconds since the epoch, as expiries count them.
+pub fn now_seconds(now_us: i64) -> u32 {
+    u32::try_from(now_us.div_euclid(1_000_000)).unwrap_or(if now_us < 0 { 0 } else { u32::MAX })
+}
+
 /// When a value goes away by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Expiry {

@@ -3,49 +3,25 @@
 //! Always true: calendar months are months of the proleptic Gregorian calendar in UTC; a day that the month does not have becomes its last, as
 //! in Cassandra; what does not fit gives `None`. Left out: text ([`super::literal`]).
 
-use super::temporal::{civil_from_days, days_from_civil};
+pub use super::span::Span;
+use super::temporal::{CivilDate, civil_from_days, days_from_civil};
 
 const DAY_MS: i64 = 86_400_000;
 
-/// Months, days and nanoseconds, all of one sign.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Span {
-    /// Calendar months
-    pub months: i32,
-    /// Days
-    pub days: i32,
-    /// Nanoseconds
-    pub nanoseconds: i64,
+/// A number of durations, in months, days and milliseconds.
+#[derive(Clone, Copy)]
+struct Steps {
+    months: i64,
+    days: i64,
+    milliseconds: i64,
 }
 
-impl Span {
-    /// Reads a duration's wire form.
-    pub fn from_wire(wire: &[u8]) -> Option<Span> {
-        let (months, days, nanoseconds) = super::validate::read_duration(wire).ok()?;
-        Some(Span { months, days, nanoseconds })
-    }
-
-    /// The same backwards.
-    pub fn negated(self) -> Option<Span> {
-        Some(Span {
-            months: self.months.checked_neg()?,
-            days: self.days.checked_neg()?,
-            nanoseconds: self.nanoseconds.checked_neg()?,
-        })
-    }
-
-    /// Whether it goes backwards.
-    pub fn is_negative(self) -> bool {
-        self.months < 0 || self.days < 0 || self.nanoseconds < 0
-    }
-
-    fn times(self, count: i64) -> Option<(i64, i64, i64)> {
-        Some((
-            i64::from(self.months).checked_mul(count)?,
-            i64::from(self.days).checked_mul(count)?,
-            (self.nanoseconds / 1_000_000).checked_mul(count)?,
-        ))
-    }
+fn times(span: Span, count: i64) -> Option<Steps> {
+    Some(Steps {
+        months: i64::from(span.months).checked_mul(count)?,
+        days: i64::from(span.days).checked_mul(count)?,
+        milliseconds: (span.nanoseconds / 1_000_000).checked_mul(count)?,
+    })
 }
 
 fn last_day(year: i64, month: i64) -> i64 {
@@ -53,10 +29,11 @@ fn last_day(year: i64, month: i64) -> i64 {
     days_from_civil(next_year, next_month, 1) - days_from_civil(year, month, 1)
 }
 
-fn add_parts(moment_ms: i64, (months, days, milliseconds): (i64, i64, i64)) -> Option<i64> {
+fn add_steps(moment_ms: i64, steps: Steps) -> Option<i64> {
+    let Steps { months, days, milliseconds } = steps;
     let (mut day, of_day) = (moment_ms.div_euclid(DAY_MS), moment_ms.rem_euclid(DAY_MS));
     if months != 0 {
-        let (year, month, day_of_month) = civil_from_days(day);
+        let CivilDate { year, month, day: day_of_month } = civil_from_days(day);
         let counted = year.checked_mul(12)?.checked_add(month - 1)?.checked_add(months)?;
         let (year, month) = (counted.div_euclid(12), counted.rem_euclid(12) + 1);
         if year.unsigned_abs() > 400_000_000 {
@@ -69,7 +46,7 @@ fn add_parts(moment_ms: i64, (months, days, milliseconds): (i64, i64, i64)) -> O
 
 /// A moment in milliseconds since the epoch, a duration later.
 pub fn add(moment_ms: i64, span: Span) -> Option<i64> {
-    add_parts(moment_ms, span.times(1)?)
+    add_steps(moment_ms, times(span, 1)?)
 }
 
 /// The latest moment that is `start_ms` and a whole number of durations, and not after `moment_ms`. `None` if there is none, or no progress.
@@ -85,7 +62,7 @@ pub fn floor(moment_ms: i64, span: Span, start_ms: i64) -> Option<i64> {
     // The number of durations is guessed by their mean length, then put right.
     let mean_ms = (f64::from(span.months) * 30.436_875 * DAY_MS as f64) + step_ms as f64;
     let mut count = (passed_ms as f64 / mean_ms) as i64;
-    let at = |count: i64| add_parts(start_ms, span.times(count)?);
+    let at = |count: i64| add_steps(start_ms, times(span, count)?);
     while count > 0 && at(count)? > moment_ms {
         count -= 1;
     }
@@ -138,7 +115,7 @@ mod tests {
             let span = Span { months: n, days, nanoseconds: hours * 3_600_000_000_000 };
             let found = floor(moment, span, 0).unwrap();
             prop_assert!(found <= moment);
-            if span.times(1) != Some((0, 0, 0)) {
+            if span != (Span { months: 0, days: 0, nanoseconds: 0 }) {
                 prop_assert_eq!(floor(found, span, 0), Some(found));
             }
         }

@@ -6,8 +6,7 @@
 use super::collection::{
     elements, entries, fields, patch_length, push_count, push_element, push_vector_element, reserve, vector_elements,
 };
-use super::literal::push_duration;
-use super::validate::read_duration;
+use super::span::Span;
 use super::{Value, ValueError};
 use crate::types::CqlType;
 use num_bigint::BigInt;
@@ -38,7 +37,9 @@ impl Value {
                 out.extend_from_slice(&unscaled.to_signed_bytes_be());
             }
             Value::Double(value) => out.extend_from_slice(&value.to_be_bytes()),
-            Value::Duration { months, days, nanoseconds } => push_duration(*months, *days, *nanoseconds, out),
+            Value::Duration { months, days, nanoseconds } => {
+                Span { months: *months, days: *days, nanoseconds: *nanoseconds }.push_wire(out);
+            }
             Value::Float(value) => out.extend_from_slice(&value.to_be_bytes()),
             Value::Inet(IpAddr::V4(address)) => out.extend_from_slice(&address.octets()),
             Value::Inet(IpAddr::V6(address)) => out.extend_from_slice(&address.octets()),
@@ -87,7 +88,7 @@ fn decode_valid(data_type: &CqlType, wire: &[u8]) -> Result<Value, ValueError> {
         }
         CqlType::Double => Value::Double(f64::from_be_bytes(fixed(wire)?)),
         CqlType::Duration => {
-            let (months, days, nanoseconds) = read_duration(wire)?;
+            let Span { months, days, nanoseconds } = Span::read(wire)?;
             Value::Duration { months, days, nanoseconds }
         }
         CqlType::Float => Value::Float(f32::from_be_bytes(fixed(wire)?)),

@@ -3,7 +3,6 @@
 //! Always true: the text is what stands between the quotes (strings), after `0x` (blobs), or the token itself. Left out: collections,
 //! tuples and bind markers, which the planner takes apart; function calls.
 
-use super::collection::push_signed_vint;
 use super::{ValueError, temporal};
 use crate::json::Json;
 use crate::types::CqlType;
@@ -177,20 +176,13 @@ fn from_time_text(data_type: &CqlType, text: &str, out: &mut Vec<u8>) -> Result<
             out.extend_from_slice(&temporal::parse_time(text).ok_or_else(|| coerce("time"))?.to_be_bytes());
         }
         CqlType::Duration => {
-            let (months, days, nanoseconds) = temporal::parse_duration(text)
-                .ok_or_else(|| refuse(format!("Unable to convert '{}' to a duration", shown(text))))?;
-            push_duration(months, days, nanoseconds, out);
+            let span = temporal::parse_duration(text);
+            let span = span.ok_or_else(|| refuse(format!("Unable to convert '{}' to a duration", shown(text))))?;
+            span.push_wire(out);
         }
         other => return Err(refuse(format!("{other} has no text form"))),
     }
     Ok(())
-}
-
-/// Appends the wire form of a duration.
-pub fn push_duration(months: i32, days: i32, nanoseconds: i64, out: &mut Vec<u8>) {
-    push_signed_vint(i64::from(months), out);
-    push_signed_vint(i64::from(days), out);
-    push_signed_vint(nanoseconds, out);
 }
 
 fn push<const N: usize, E>(

@@ -4,6 +4,7 @@
 //! types other than strings and blobs have no literal; they are shown as an empty string.
 
 use super::collection::{elements, entries, fields, vector_elements};
+use super::span::Span;
 use super::{Value, ValueError, temporal};
 use crate::types::CqlType;
 use num_bigint::{BigInt, Sign};
@@ -125,7 +126,7 @@ fn scalar(value: &Value, out: &mut String) {
             Ok(())
         }
         Value::Duration { months, days, nanoseconds } => {
-            temporal::format_duration((*months, *days, *nanoseconds), out);
+            temporal::format_duration(Span { months: *months, days: *days, nanoseconds: *nanoseconds }, out);
             Ok(())
         }
         Value::Date(days) => {

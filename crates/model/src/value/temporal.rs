@@ -3,6 +3,7 @@
 //! Always true: proleptic Gregorian calendar, UTC where the text names no zone. Left out: `'now'` as a timestamp (nothing here reads a
 //! clock) and zone names other than UTC and GMT.
 
+use super::span::Span;
 use super::validate::DAY_NS;
 
 /// Days from 1970-01-01 to a civil date (H. Hinnant's algorithm).
@@ -14,8 +15,16 @@ pub(super) fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
     era * 146_097 + year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year - 719_468
 }
 
-/// Year, month and day of a number of days from 1970-01-01.
-pub(super) fn civil_from_days(days: i64) -> (i64, i64, i64) {
+/// A day of the calendar.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct CivilDate {
+    pub year: i64,
+    pub month: i64,
+    pub day: i64,
+}
+
+/// The date that is a number of days from 1970-01-01.
+pub(super) fn civil_from_days(days: i64) -> CivilDate {
     let days = days + 719_468;
     let era = days.div_euclid(146_097);
     let day_of_era = days.rem_euclid(146_097);
@@ -24,7 +33,7 @@ pub(super) fn civil_from_days(days: i64) -> (i64, i64, i64) {
     let shifted_month = (5 * day_of_year + 2) / 153;
     let month = (shifted_month + 2) % 12 + 1;
     let year = era * 400 + year_of_era + i64::from(month <= 2);
-    (year, month, day_of_year - (153 * shifted_month + 2) / 5 + 1)
+    CivilDate { year, month, day: day_of_year - (153 * shifted_month + 2) / 5 + 1 }
 }
 
 /// A cursor over the characters of a text.
@@ -57,9 +66,10 @@ impl<'a> Scanner<'a> {
         let month = self.number(1, 2)?;
         self.eat('-')?;
         let day = self.number(1, 2)?;
-        let days = days_from_civil(if negative { -year } else { year }, month, day);
+        let date = CivilDate { year: if negative { -year } else { year }, month, day };
+        let days = days_from_civil(date.year, month, day);
         // A day that the month does not have comes back as another date.
-        (civil_from_days(days) == (if negative { -year } else { year }, month, day)).then_some(days)
+        (civil_from_days(days) == date).then_some(days)
     }
 
     /// A fraction of a second in nanoseconds, after the point.
@@ -142,26 +152,43 @@ pub(super) fn parse_time(text: &str) -> Option<i64> {
     scanner.rest.is_empty().then_some(time)
 }
 
-/// Months, days and nanoseconds.
-pub(super) type Duration = (i32, i32, i64);
-
 const SECOND_NS: i64 = 1_000_000_000;
 
-/// A unit of durations: name, and how many months, days and nanoseconds are in one.
-type Unit = (&'static str, i64, i64, i64);
+/// A unit of durations, and what is in one.
+#[derive(Clone, Copy)]
+struct Unit {
+    name: &'static str,
+    months: i64,
+    days: i64,
+    nanoseconds: i64,
+}
+
+impl Unit {
+    const fn of_months(name: &'static str, months: i64) -> Self {
+        Self { name, months, days: 0, nanoseconds: 0 }
+    }
+
+    const fn of_days(name: &'static str, days: i64) -> Self {
+        Self { name, months: 0, days, nanoseconds: 0 }
+    }
+
+    const fn of_ns(name: &'static str, nanoseconds: i64) -> Self {
+        Self { name, months: 0, days: 0, nanoseconds }
+    }
+}
 
 /// Units of the CQL form, greatest first.
 const UNITS: [Unit; 10] = [
-    ("y", 12, 0, 0),
-    ("mo", 1, 0, 0),
-    ("w", 0, 7, 0),
-    ("d", 0, 1, 0),
-    ("h", 0, 0, 3_600 * SECOND_NS),
-    ("m", 0, 0, 60 * SECOND_NS),
-    ("s", 0, 0, SECOND_NS),
-    ("ms", 0, 0, 1_000_000),
-    ("us", 0, 0, 1_000),
-    ("ns", 0, 0, 1),
+    Unit::of_months("y", 12),
+    Unit::of_months("mo", 1),
+    Unit::of_days("w", 7),
+    Unit::of_days("d", 1),
+    Unit::of_ns("h", 3_600 * SECOND_NS),
+    Unit::of_ns("m", 60 * SECOND_NS),
+    Unit::of_ns("s", SECOND_NS),
+    Unit::of_ns("ms", 1_000_000),
+    Unit::of_ns("us", 1_000),
+    Unit::of_ns("ns", 1),
 ];
 
 /// Sums up parts of a duration; each part refuses what does not fit.
@@ -173,27 +200,31 @@ struct DurationSum {
 }
 
 impl DurationSum {
-    fn add(&mut self, count: i64, (_, months, days, nanoseconds): Unit) -> Option<()> {
-        self.months = self.months.checked_add(count.checked_mul(months)?)?;
-        self.days = self.days.checked_add(count.checked_mul(days)?)?;
-        self.nanoseconds = self.nanoseconds.checked_add(count.checked_mul(nanoseconds)?)?;
+    fn add(&mut self, count: i64, unit: Unit) -> Option<()> {
+        self.months = self.months.checked_add(count.checked_mul(unit.months)?)?;
+        self.days = self.days.checked_add(count.checked_mul(unit.days)?)?;
+        self.nanoseconds = self.nanoseconds.checked_add(count.checked_mul(unit.nanoseconds)?)?;
         Some(())
     }
 
-    fn finish(self, negative: bool) -> Option<Duration> {
+    fn finish(self, negative: bool) -> Option<Span> {
         let sign = if negative { -1 } else { 1 };
-        Some((i32::try_from(sign * self.months).ok()?, i32::try_from(sign * self.days).ok()?, sign * self.nanoseconds))
+        Some(Span {
+            months: i32::try_from(sign * self.months).ok()?,
+            days: i32::try_from(sign * self.days).ok()?,
+            nanoseconds: sign * self.nanoseconds,
+        })
     }
 }
 
 /// `1y2mo3w4d5h6m7s8ms9us10ns` (in this order, any left out), `P1Y2M3DT4H5M6S`, `P4W`, `P0001-02-03T04:05:06`; each perhaps after a minus.
-pub(super) fn parse_duration(text: &str) -> Option<Duration> {
+pub(super) fn parse_duration(text: &str) -> Option<Span> {
     let (negative, text) = match text.strip_prefix('-') {
         Some(rest) => (true, rest),
         None => (false, text),
     };
     let sum = match text.strip_prefix('P') {
-        None => parse_units(text, &UNITS.map(|unit| (unit.0, unit)))?,
+        None => parse_units(text, &UNITS.map(|unit| (unit.name, unit)))?,
         Some(iso) if iso.as_bytes().get(4) == Some(&b'-') => parse_alternative(iso)?,
         Some(iso) => {
             let (date, time) = iso.split_once('T').unwrap_or((iso, ""));
@@ -246,16 +277,17 @@ fn parse_alternative(text: &str) -> Option<DurationSum> {
 }
 
 /// `1y2mo3d4h5m6s7ms8us9ns`; nothing at all is `0ns`.
-pub(super) fn format_duration((months, days, nanoseconds): Duration, out: &mut String) {
+pub(super) fn format_duration(span: Span, out: &mut String) {
     let start = out.len();
-    if months < 0 || days < 0 || nanoseconds < 0 {
+    if span.is_negative() {
         out.push('-');
     }
     let sign = out.len();
     let (mut months, days, mut nanoseconds) =
-        (u64::from(months.unsigned_abs()), u64::from(days.unsigned_abs()), nanoseconds.unsigned_abs());
-    for (name, unit_months, unit_days, unit_ns) in UNITS {
-        let count = match (unit_months as u64, unit_days, unit_ns as u64) {
+        (u64::from(span.months.unsigned_abs()), u64::from(span.days.unsigned_abs()), span.nanoseconds.unsigned_abs());
+    for unit in UNITS {
+        let name = unit.name;
+        let count = match (unit.months as u64, unit.days, unit.nanoseconds as u64) {
             (0, 1, _) => days,
             (0, 0, unit) => {
                 let count = nanoseconds / unit;
@@ -281,7 +313,7 @@ pub(super) fn format_duration((months, days, nanoseconds): Duration, out: &mut S
 
 /// `2011-02-03`
 pub(super) fn format_days(days: i64, out: &mut String) {
-    let (year, month, day) = civil_from_days(days);
+    let CivilDate { year, month, day } = civil_from_days(days);
     let sign = if year < 0 { "-" } else { "" };
     out.push_str(&format!("{sign}{:04}-{month:02}-{day:02}", year.abs()));
 }

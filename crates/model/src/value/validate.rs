@@ -5,7 +5,8 @@
 //! numbers over [`MAX_NUMBER_BYTES`], of which stored ones from before there was that limit stay readable).
 
 use super::ValueError;
-use super::collection::{elements, entries, fields, read_signed_vint, vector_elements};
+use super::collection::{elements, entries, fields, vector_elements};
+use super::span::Span;
 use crate::json::Json;
 use crate::types::CqlType;
 use diorite_base::limits::MAX_NUMBER_BYTES;
@@ -156,29 +157,6 @@ fn check_fields<'t>(
     }
 }
 
-/// Decodes months, days and nanoseconds; Cassandra's rules: at most 32 bits for the first two, all of one sign.
-pub(crate) fn read_duration(wire: &[u8]) -> Result<(i32, i32, i64), ValueError> {
-    let mut rest = wire;
-    let mut next = || read_signed_vint(&mut rest);
-    let (Some(months), Some(days), Some(nanoseconds)) = (next(), next(), next()) else {
-        return refuse(format!("Expected at least 3 bytes for a duration ({})", wire.len()));
-    };
-    if !rest.is_empty() {
-        return refuse("unexpected extraneous bytes after duration value");
-    }
-    let (Ok(months), Ok(days)) = (i32::try_from(months), i32::try_from(days)) else {
-        return refuse("The duration months and days must be 32 bits integers");
-    };
-    let negative = months < 0 || days < 0 || nanoseconds < 0;
-    let positive = months > 0 || days > 0 || nanoseconds > 0;
-    if negative && positive {
-        return refuse(format!(
-            "The duration months, days and nanoseconds must be all of the same sign ({months}, {days}, {nanoseconds})"
-        ));
-    }
-    Ok((months, days, nanoseconds))
-}
-
 fn validate_duration(wire: &[u8]) -> Result<(), ValueError> {
-    read_duration(wire).map(drop)
+    Span::read(wire).map(drop)
 }

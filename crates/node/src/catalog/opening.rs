@@ -2,7 +2,7 @@
 
 use crate::table_options;
 use diorite_base::mutation::Evaluator;
-use diorite_cluster::catalog::{CATALOG_FOUNDERS, Catalog, CatalogEvaluator, Split as CatalogSplit, is_too_deep};
+use diorite_cluster::catalog::{CATALOG_INITIAL_VOTERS, Catalog, CatalogEvaluator, Split as CatalogSplit, is_too_deep};
 use diorite_control::follower::Opening;
 use diorite_control::replicas::{CATALOG_TABLET, Members as Wanted};
 use diorite_model::key::push_token_start;
@@ -55,7 +55,7 @@ pub(super) fn open_catalog(wake: SyncSender<()>, wanted: Wanted) -> (Arc<Catalog
         evaluator: Arc::clone(&evaluator) as Arc<dyn Evaluator>,
         // Its objects are only ever replaced.
         gc_grace_s: UNKNOWN_GRACE_S,
-        initial_voters: CATALOG_FOUNDERS.to_vec(),
+        initial_voters: CATALOG_INITIAL_VOTERS.to_vec(),
         members: members(wanted),
         floor: None,
         values: Values::Plain,
@@ -71,7 +71,7 @@ pub(super) fn open_rows(Opening { tablet, placement, table }: &Opening) -> OpenT
         tablet: *tablet,
         evaluator: Arc::new(Merging(TabletEvaluator)),
         gc_grace_s: table.gc_grace_s,
-        initial_voters: placement.founders.clone(),
+        initial_voters: placement.initial_voters.clone(),
         members: members(Wanted::of(placement)),
         floor: placement.origin.map(|origin| LogPosition::new(origin.index, origin.term)),
         values: Values::Rows,

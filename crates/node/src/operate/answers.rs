@@ -108,7 +108,7 @@ fn balancer(catalog: &Catalog, progress: &Progress) -> BalancerStatus {
         moves: catalog.tablets().filter(|(_, placement)| placement.is_moving()).count(),
         bytes_left: progress.bytes_left,
         eta_seconds: progress.eta_seconds,
-        stalled: progress.stuck.iter().map(ToString::to_string).collect(),
+        stalled: progress.stalled.iter().map(ToString::to_string).collect(),
         copy_rate_bytes: settings.copy_rate_bytes,
         replace_after_ms: settings.replace_after_ms,
         preferred_leader_zones: settings.preferred_leader_zones.clone(),

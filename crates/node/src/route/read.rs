@@ -9,7 +9,7 @@ use super::options::CatalogSource;
 use super::wire::{FetchRef, Parts, RangeRef, RowsRef, SeveralRef};
 use diorite_base::Clock;
 use diorite_base::write::{KvError, Waited};
-use diorite_query::exec::fold::Folder;
+use diorite_query::exec::pushdown::PartialAggregator;
 use diorite_query::kv::{ScanChunk, several};
 use diorite_replica::{Permit, TabletHandle, Visit};
 use diorite_storage::{PinnedValue, ScanRange, was_declined};
@@ -219,7 +219,7 @@ fn read_all(visit: &Visit<'_>, request: &FetchRef<'_>, look: &Look) -> Result<Op
 
 /// What folds rows, and the catalog that says what they mean.
 pub(super) struct Folding {
-    pub(super) folder: Folder,
+    pub(super) folder: PartialAggregator,
     pub(super) catalogs: Arc<dyn CatalogSource>,
 }
 
@@ -227,7 +227,7 @@ impl Folding {
     /// Folds what was read, if that is asked for.
     fn apply(&self, request: &FetchRef<'_>, parts: Parts<PinnedValue>) -> Parts<PinnedValue> {
         let Some(task) = request.fold else { return parts };
-        let folded = Some(self.folder.fold(&self.catalogs.catalog(), task, &parts.into_fetched()));
+        let folded = Some(self.folder.aggregate(&self.catalogs.catalog(), task, &parts.into_fetched()));
         Parts { header: None, static_row: None, row: None, chunk: None, folded }
     }
 }

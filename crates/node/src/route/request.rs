@@ -42,7 +42,10 @@ impl routing::Work for Work {
                     FetchRows::Range(range) => range.start.len() + range.end.len(),
                     FetchRows::Several(several) => several.spans.len(),
                 };
-                header + fetch.static_row.as_ref().map_or(0, Vec::len) + rows + fetch.fold.as_ref().map_or(0, Vec::len)
+                header
+                    + fetch.static_row.as_ref().map_or(0, Vec::len)
+                    + rows
+                    + fetch.aggregate.as_ref().map_or(0, Vec::len)
             }
             Work::Write(write) => write.mutation.size_bytes(),
         };

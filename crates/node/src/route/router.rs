@@ -17,7 +17,7 @@ use diorite_base::account::Account;
 use diorite_base::random::{Random, SplitMix64};
 use diorite_base::{Clock, GroupId, NodeId, TabletId};
 use diorite_control::routing::{Routing, Target, Way};
-use diorite_query::exec::fold::Folder;
+use diorite_query::exec::pushdown::PartialAggregator;
 use diorite_query::kv::Replicas;
 use diorite_replica::{Leadership, Store};
 use diorite_rpc::{Lane, Transport};
@@ -70,7 +70,7 @@ impl Router {
     /// [`Router::run_timer`] and [`Router::run_sender`] have to be spawned, and frames of `Lane::Requests` given to [`Router::receive`].
     pub(crate) fn new(parts: RouterParts) -> Arc<Self> {
         let RouterParts { node, store, transport, catalogs, clock, options, disk, aside } = parts;
-        let folder = Folder::limited(Arc::clone(&options.account), Arc::clone(&clock));
+        let folder = PartialAggregator::limited(Arc::clone(&options.account), Arc::clone(&clock));
         let counters: Arc<RouteCounters> = Arc::default();
         let serving = Serving {
             transport: Arc::clone(&transport),

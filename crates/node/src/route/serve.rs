@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 /// How much memory a read from disk takes, as far as that is known before: the keys that it names, and the piece that it asks for.
 fn expected_bytes(fetch: &Fetch) -> usize {
-    let task = fetch.fold.as_ref().map_or(0, Vec::len);
+    let task = fetch.aggregate.as_ref().map_or(0, Vec::len);
     task + match &fetch.rows {
         FetchRows::Nothing | FetchRows::One(_) => 0,
         FetchRows::Range(range) => range.max_bytes.min(EXPECTED_PIECE_BYTES),

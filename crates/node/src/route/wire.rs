@@ -157,7 +157,7 @@ impl<'a> From<&'a Fetch> for FetchRef<'a> {
                     max_bytes: several.max_bytes,
                 }),
             },
-            fold: fetch.fold.as_deref(),
+            fold: fetch.aggregate.as_deref(),
             left_ms: None,
         }
     }
@@ -188,7 +188,7 @@ impl FetchRef<'_> {
                 }),
             },
             needs_disk: false,
-            fold: self.fold.map(<[u8]>::to_vec),
+            aggregate: self.fold.map(<[u8]>::to_vec),
         }
     }
 }
@@ -222,7 +222,7 @@ pub(super) fn put_fetch(out: &mut Vec<u8>, id: u64, tablet: TabletId, fetch: &Fe
         FetchRows::Several(_) => HAS_SEVERAL,
     };
     let has = flag(fetch.header.is_some(), HAS_HEADER) | flag(fetch.static_row.is_some(), HAS_STATIC);
-    out.push(rows | has | flag(fetch.fold.is_some(), HAS_FOLD) | flag(left_ms.is_some(), HAS_LIMIT));
+    out.push(rows | has | flag(fetch.aggregate.is_some(), HAS_FOLD) | flag(left_ms.is_some(), HAS_LIMIT));
     let base: &[u8] = match &fetch.rows {
         FetchRows::Nothing => &[],
         FetchRows::One(key) => {
@@ -252,7 +252,7 @@ pub(super) fn put_fetch(out: &mut Vec<u8>, id: u64, tablet: TabletId, fetch: &Fe
     if let Some(key) = &fetch.static_row {
         SplitKey::put(out, base, key);
     }
-    if let Some(task) = &fetch.fold {
+    if let Some(task) = &fetch.aggregate {
         put_slice(out, task);
     }
     left_ms.into_iter().for_each(|left_ms| put_varint(out, left_ms));
@@ -361,7 +361,7 @@ impl<V: Deref<Target = [u8]>> Parts<V> {
             static_row: self.static_row.map(|value| value.to_vec()),
             row: self.row.map(|value| value.to_vec()),
             chunk: self.chunk.unwrap_or_default(),
-            folded: self.folded,
+            partial: self.folded,
         }
     }
 }
@@ -463,7 +463,7 @@ fn read_fetched(reader: &mut Reader<'_>) -> Result<Fetched, Malformed> {
     let row = value(HAS_ROW, reader)?;
     let chunk = if parts & HAS_RANGE == 0 { ScanChunk::default() } else { read_chunk(reader)? };
     let folded = value(HAS_FOLD, reader)?;
-    Ok(Fetched { header, static_row, row, chunk, folded })
+    Ok(Fetched { header, static_row, row, chunk, partial: folded })
 }
 
 fn read_chunk(reader: &mut Reader<'_>) -> Result<ScanChunk, Malformed> {

@@ -3,9 +3,9 @@
 //! Always true: rules and messages are Cassandra's: superusers are changed by superusers alone, anybody may change their own password, nobody may drop themselves,
 //! and whoever grants a permission has it. Left out: network and CIDR restrictions, identities, passwords that the server makes up.
 
-use super::{
-    ALL_KEYSPACES, ALL_ROLES, Needed, applicable, keyspace_resource, may, password, require, role_resource, shown,
-    table_resource,
+use super::password;
+use super::permissions::{
+    ALL_KEYSPACES, ALL_ROLES, Needed, applicable, keyspace_resource, may, require, role_resource, shown, table_resource,
 };
 use crate::error::{catalog_error, invalid, not_supported};
 use crate::kv::Kv;
@@ -391,4 +391,12 @@ impl Asked<'_> {
         }
         Ok(Response::Rows(rows))
     }
+}
+
+/// Grants the maker of an object all there is on it, as Cassandra does.
+pub async fn grant_to_maker<K: Kv>(kv: &K, session: &Session, resource: &str) -> Result<(), CqlError> {
+    let Some(role) = session.role() else { return Ok(()) };
+    let permissions = applicable(resource)?.iter().map(|permission| permission.name().to_owned()).collect();
+    let role = role.as_str().to_owned();
+    propose(kv, RoleCommand::Grant { role, resource: resource.to_owned(), permissions }).await
 }

@@ -3,10 +3,11 @@
 //! Always true: the command carries the whole new definition and the version it was made from; a column that is added gets an id that no
 //! column of the table ever had.
 
+use super::context::{Context, Plan};
 use super::names::{check_column_name, no_such_keyspace, no_such_table, writable_keyspace};
 use super::options::{TableProperties, check_together};
 use super::table::check_column_type;
-use super::{Context, Mentioned, Plan};
+use super::type_names::Mentioned;
 use crate::error::{exceeded, invalid, not_supported};
 use diorite_base::limits;
 use diorite_cluster::catalog::Command;

@@ -4,8 +4,9 @@
 //! where the cluster gives more or fewer replicas (`cluster::catalog::Replication`), a warning says so. `durable_writes` is remembered;
 //! every write is durable.
 
+use super::context::{Context, Plan};
 use super::names::{check_name, check_writable, is_reserved_keyspace, no_such_keyspace};
-use super::{Context, Plan, text};
+use super::text;
 use crate::error::invalid;
 use diorite_cluster::catalog::Command;
 use diorite_cql::language::ast::{AlterKeyspace, CreateKeyspace, Property, PropertyValue};

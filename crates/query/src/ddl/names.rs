@@ -1,6 +1,6 @@
 //! Names of schema objects: which keyspace they are in, and which are allowed.
 
-use super::Context;
+use super::context::Context;
 use crate::error::invalid;
 use diorite_base::limits::MAX_KEY_BYTES;
 use diorite_cql::language::ast::QualifiedName;

@@ -2,13 +2,14 @@
 //!
 //! Always true: columns of a new table are numbered in the order partition key, clustering, static, regular, the last two by name.
 
+use super::context::{Context, Defaults, Plan};
 use super::names::{check_column_name, check_name, keyspace_of, no_such_keyspace, no_such_table, writable_keyspace};
 use super::options::{DEFAULT_GC_GRACE_S, TableProperties, check_together};
+use super::type_names::Mentioned;
 use super::type_names::mentions_duration;
-use super::{Context, Mentioned, Plan};
 use crate::error::{exceeded, invalid, not_supported};
 use diorite_base::{TableId, limits};
-use diorite_cluster::catalog::Command;
+use diorite_cluster::catalog::{Catalog, Command};
 use diorite_cql::language::ast::{CreateTable, Direction, QualifiedName};
 use diorite_cql::protocol::event::SchemaChangeType;
 use diorite_cql::protocol::{CqlError, SchemaTarget};
@@ -248,4 +249,10 @@ pub(super) fn truncate(context: &Context<'_>, name: &QualifiedName) -> Result<Pl
     }
     let command = Command::TruncateTable { keyspace: keyspace.to_owned(), name: name.name.clone() };
     Ok(Plan::Propose { command, change: None, warnings: Vec::new() })
+}
+
+/// The definition that a `CREATE TABLE` gives in `keyspace`, with neither id nor version yet.
+pub(crate) fn define_table(catalog: &Catalog, keyspace: &str, create: &CreateTable) -> Result<Table, CqlError> {
+    let context = Context { catalog, keyspace: Some(keyspace), defaults: Defaults { tablets_per_node: 1 }, nonce: 0 };
+    Ok(define(&context, keyspace, create)?.0)
 }

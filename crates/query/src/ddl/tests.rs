@@ -3,22 +3,26 @@
 
 #![allow(clippy::unwrap_used, reason = "test data is known")]
 
+use super::context::{Context, Defaults, Plan};
+use super::statement::rejected;
 use super::*;
 use crate::budget::Budget;
-use crate::kv::{Fetch, Fetched, KvError, NodeInfo, Now, WriteReply, WriteSink};
+use crate::error::invalid;
+use crate::kv::{Fetch, Fetched, Kv, KvError, NodeInfo, Now, WriteReply, WriteSink};
 use diorite_base::mutation::Mutation;
 use diorite_base::program::ProvenProgram;
 use diorite_base::{NodeId, TabletId};
-use diorite_cluster::catalog::NodeDescription;
-use diorite_cql::language::ast::TypeName;
+use diorite_cluster::catalog::{Catalog, Command, NodeDescription, Outcome};
+use diorite_cql::language::ast::{Statement, TypeName};
 use diorite_cql::language::{ParseErrorKind, parse};
-use diorite_cql::protocol::Rows;
+use diorite_cql::protocol::{CqlError, Response, Rows};
 use diorite_model::schema::ColumnKind;
 use parking_lot::Mutex;
 use proptest::prelude::*;
 use std::fmt::Write;
 use std::path::Path;
 use std::sync::Arc;
+use uuid::Uuid;
 
 /// A catalog with nodes in these data centres, and nothing else.
 fn founded(replication_factor: u32, data_centers: &[&str]) -> Catalog {
@@ -74,7 +78,7 @@ impl Database {
         let context = Context {
             catalog: &self.catalog,
             keyspace: self.keyspace.as_deref(),
-            defaults: Defaults { shards_per_node: 2 },
+            defaults: Defaults { tablets_per_node: 2 },
             nonce: 7,
         };
         let (command, change, warnings) = match plan(&context, &statement)? {
@@ -381,7 +385,7 @@ impl Kv for Contended {
     }
 }
 
-const DEFAULTS: Defaults = Defaults { shards_per_node: 1 };
+const DEFAULTS: Defaults = Defaults { tablets_per_node: 1 };
 
 /// Executes `text` while `interference` gets in first; nothing here ever waits.
 fn contended(setup: &[&str], interference: &[&'static str], text: &str) -> (Catalog, String) {

@@ -2,8 +2,9 @@
 //!
 //! Always true: a type's fields are only ever added to or renamed, so that stored values stay readable.
 
+use super::context::{Context, Plan};
 use super::names::{check_column_name, check_name, no_such_keyspace, no_such_type, writable_keyspace};
-use super::{Context, Mentioned, Plan, resolve_type};
+use super::type_names::{Mentioned, resolve_type};
 use crate::error::{exceeded, invalid};
 use diorite_base::limits;
 use diorite_cluster::catalog::Command;

@@ -1,7 +1,7 @@
-//! What takes more than a moment does not hold up whoever else the thread serves: it is done, and freed, on other threads.
+//! Work that would delay the other connections of a thread is done, and its memory freed, on other threads.
 //!
-//! Always true: how long something takes is judged by its size, before it is begun; a short statement costs one comparison. Left out: those threads, and how
-//! many of them work at a time ([`Kv::run_long`]).
+//! Always true: the length of work is estimated from its size before it begins; a short statement costs one comparison. Left out: the threads,
+//! and how many of them work at a time ([`Kv::run_long`]).
 
 use crate::budget::Budget;
 use crate::kv::Kv;
@@ -10,17 +10,17 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::task::Poll;
 
-/// Statements and values up to this size are worked on by the thread that serves the connection: a fraction of a millisecond.
+/// Statements and values up to this size are processed on the connection's thread: this takes a fraction of a millisecond.
 pub(crate) const LONG_BYTES: usize = 32 << 10;
-/// Texts up to this size are short whatever they say.
+/// Texts up to this size are short, whatever they contain.
 const SHORT_TEXT_BYTES: usize = 4 << 10;
-/// The tree of a text may be so many times [`LONG_BYTES`]: some 1,300 words and signs.
+/// The syntax tree of a text may be this many times [`LONG_BYTES`]: about 1,300 tokens.
 const TREE_TO_WORK: usize = 8;
 
-/// What the tree of a statement takes for each of its words and signs.
+/// Memory of a syntax tree for each token of the statement.
 const NODE_BYTES: usize = 192;
 
-/// Memory of the tree that parsing a statement gives, about: by its words and signs, as constants take as much there as in the text.
+/// About how much memory the syntax tree of a statement takes: [`NODE_BYTES`] for each token, and the text, as constants are copied.
 pub(crate) fn parsed_bytes(text: &str) -> usize {
     let (mut nodes, mut is_word, mut quoted) = (0usize, false, None);
     for byte in text.bytes() {
@@ -39,7 +39,7 @@ pub(crate) fn parsed_bytes(text: &str) -> usize {
     text.len() + nodes.saturating_mul(NODE_BYTES)
 }
 
-/// How much work it is to plan a text, in the measure of [`LONG_BYTES`]: constants are copied, words and signs looked at one by one.
+/// The work of planning a text, in the measure of [`LONG_BYTES`]: constants are copied, tokens are processed one by one.
 pub(crate) fn planning_work(text: &str) -> usize {
     if text.len() <= SHORT_TEXT_BYTES {
         return text.len();
@@ -47,7 +47,7 @@ pub(crate) fn planning_work(text: &str) -> usize {
     text.len().max(parsed_bytes(text) / TREE_TO_WORK)
 }
 
-/// Lets others have their turn.
+/// Lets the other tasks of the thread run.
 pub(super) async fn yield_now() {
     let mut has_yielded = false;
     poll_fn(|context| {
@@ -60,18 +60,18 @@ pub(super) async fn yield_now() {
     .await
 }
 
-/// What was made of a statement. To free what was made of a long one takes as long as to make it, so another thread does that; it stays charged to its request
-/// until then.
+/// The plans of a statement. To free those of a long statement takes as long as to make them, so another thread frees them; they stay charged
+/// to the request until then.
 pub(super) struct Discarded<'a, K: Kv, T: Send + 'static> {
     kv: &'a K,
-    /// There until it is dropped.
+    /// `Some` until it is dropped.
     made: Option<T>,
     budget: &'a Arc<Budget>,
     is_long: bool,
 }
 
 impl<'a, K: Kv, T: Send + 'static> Discarded<'a, K, T> {
-    /// `made` of a statement that is so much work.
+    /// `made` from a statement of that much work.
     pub(super) fn new(kv: &'a K, made: T, work: usize, budget: &'a Arc<Budget>) -> Self {
         Self { kv, made: Some(made), budget, is_long: work > LONG_BYTES }
     }

@@ -1,10 +1,12 @@
-//! Writes of one statement or batch: what is for each tablet is sent to it, and what they answer becomes one answer.
+//! The writes of one statement or batch: each tablet is sent its part, and their answers become one answer.
 //!
-//! Always true: a part that has taken effect is not sent again; after the first tablet that refuses its part nothing more is sent; how a failure is told
-//! is decided by [`Progress`], which knows what has been done. Left out: planning, and what is gathered for a tablet ([`crate::exec::modify`]).
+//! Always true: a part that has taken effect is not sent again; after the first tablet that refuses its part nothing more is sent; [`Progress`],
+//! which knows what has been done, decides on the error. Left out: planning, and the parts themselves ([`crate::exec::modify`]).
 
-use super::{QueryEngine, REPLANS, Reply};
+use super::request::{OwnedRequest, Reply};
+use super::state::{QueryEngine, REPLANS};
 use crate::error::invalid;
+use crate::exec::keys::written_count;
 use crate::exec::modify::{Defaults, TablePart, Write, Writes};
 use crate::exec::outcome;
 use crate::exec::parts::{Failure, Means, Progress};
@@ -12,10 +14,11 @@ use crate::kv::{Kv, KvError};
 use crate::plan::modify::ModifyPlan;
 use crate::plan::term::Bound;
 use crate::program::ProgramReply;
-use diorite_cql::protocol::{CqlError, Response, WriteType};
+use diorite_cql::language::ast;
+use diorite_cql::protocol::{Consistency, CqlError, Response, WriteType};
 use futures::future::{join_all, poll_immediate};
 
-/// What is to be written for a statement or batch, by tablet.
+/// The parts of a statement or batch, one for each tablet.
 struct Gathered {
     parts: Vec<Write>,
     /// Partitions that are written, counted per statement.
@@ -35,25 +38,26 @@ impl TryFrom<Writes> for Gathered {
     }
 }
 
-/// What was answered to a write.
+/// The answer of a tablet to its part.
+struct Answer {
+    part: TablePart,
+    is_evaluated: bool,
+    outcome: Result<Vec<u8>, KvError>,
+}
+
+/// The answers to a write so far.
 #[derive(Default)]
 struct Answers {
-    /// By which tablets.
+    /// The parts that have taken effect.
     written: Vec<TablePart>,
-    /// What programs said.
+    /// The replies of programs.
     replies: Vec<ProgramReply>,
 }
 
 impl Answers {
-    /// Takes in what became of one part; the failure that stands in the way of an answer, if it is one.
-    fn take<K: Kv>(
-        &mut self,
-        part: TablePart,
-        is_evaluated: bool,
-        outcome: Result<Vec<u8>, KvError>,
-        kv: &K,
-        progress: &Progress,
-    ) -> Option<Failure> {
+    /// Adds the answer to one part; returns the failure, if it is one.
+    fn take<K: Kv>(&mut self, answer: Answer, kv: &K, progress: &Progress) -> Option<Failure> {
+        let Answer { part, is_evaluated, outcome } = answer;
         match outcome {
             Ok(reply) => {
                 let reply = is_evaluated.then(|| ProgramReply::decode(&reply)).transpose();
@@ -78,81 +82,92 @@ impl Answers {
     }
 }
 
-/// Whether a part is to be planned again, for the tablets that there are now.
+/// Whether the part has to be planned again, for the current tablets.
 fn is_missing(failure: &Failure) -> bool {
     matches!(failure, Failure::Tablet(_, KvError::NoSuchTablet(_)))
 }
 
-impl<K: Kv> QueryEngine<K> {
-    /// Sends what `gather` gives to the tablets and makes the answer.
+/// The writes of one statement or batch while they are carried out.
+pub(super) struct Writing<'a, K> {
+    pub(super) engine: &'a QueryEngine<K>,
+    pub(super) plans: &'a [&'a ModifyPlan],
+    pub(super) write_type: WriteType,
+    pub(super) means: Means<'a>,
+}
+
+impl<K> Clone for Writing<'_, K> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<K> Copy for Writing<'_, K> {}
+
+impl<K: Kv> Writing<'_, K> {
+    /// Sends the parts that `gather` returns and makes the answer.
     pub(super) async fn write(
         &self,
         gather: impl Fn(&[TablePart]) -> Result<Writes, CqlError> + Send + Sync,
-        plans: &[&ModifyPlan],
-        write_type: WriteType,
-        means: Means<'_>,
     ) -> Result<Reply, CqlError> {
-        let progress = means.progress;
-        let gathered = self.work(means.work, || Gathered::try_from(gather(&[])?)).await?;
+        let (means, progress) = (self.means, self.means.progress);
+        let gathered = self.engine.work(means.work, || Gathered::try_from(gather(&[])?)).await?;
         let mut warnings = Vec::new();
-        if means.is_batch && gathered.partitions > self.config.batch_partitions_warning {
+        if means.is_batch && gathered.partitions > self.engine.config.batch_partitions_warning {
             let partitions = gathered.partitions;
             warnings.push(format!("the batch touches {partitions} partitions; it is atomic per tablet only"));
         }
-        progress.start(write_type);
-        let outcome = self.write_gathered(gathered, gather, plans, means).await;
-        let response = outcome.map_err(|failure| progress.answer(&*self.kv, failure))?;
+        progress.start(self.write_type);
+        let outcome = self.write_gathered(gathered, gather).await;
+        let response = outcome.map_err(|failure| progress.answer(&*self.engine.kv, failure))?;
         Ok(Reply { warnings, ..Reply::plain(response) })
     }
 
-    /// Sends what was gathered, and what `gather` gives besides where tablets have gone meanwhile.
+    /// Sends the parts; where tablets are gone, gathers the rest again for the current ones.
     async fn write_gathered(
         &self,
         gathered: Gathered,
         gather: impl Fn(&[TablePart]) -> Result<Writes, CqlError> + Send + Sync,
-        plans: &[&ModifyPlan],
-        means: Means<'_>,
     ) -> Result<Response, Failure> {
-        let progress = means.progress;
+        let (means, progress) = (self.means, self.means.progress);
         let is_conditional = gathered.is_conditional;
         progress.begin(is_conditional);
         let mut answers = Answers::default();
-        let mut missing = self.send(gathered.parts, &mut answers, means).await?;
-        // Refused, as a tablet is gone: the table has others by now, or is gone as well. What took effect elsewhere is not sent again.
+        let mut missing = self.send(gathered.parts, &mut answers).await?;
+        // A tablet is gone: the table has others by now, or is gone as well. Parts that took effect are not sent again.
         for _ in 0..REPLANS {
             if missing.is_empty() {
                 break;
             }
             missing.iter().for_each(|_| progress.replanned());
-            let again = self.work(means.work, || Gathered::try_from(gather(&answers.written)?)).await?;
-            missing = self.send(again.parts, &mut answers, means).await?;
+            let again = self.engine.work(means.work, || Gathered::try_from(gather(&answers.written)?)).await?;
+            missing = self.send(again.parts, &mut answers).await?;
         }
         match missing.pop() {
             Some(failure) => Err(failure),
-            None => Ok(write_response(answers.replies, plans, means.is_batch, is_conditional)?),
+            None => Ok(write_response(answers.replies, self.plans, means.is_batch, is_conditional)?),
         }
     }
 
-    /// Sends to each tablet what is for it, up to the first that refuses, and waits for all that was sent. Gives the failures of tablets that do not
-    /// exist, if that is all that is wrong.
-    async fn send(&self, parts: Vec<Write>, answers: &mut Answers, means: Means<'_>) -> Result<Vec<Failure>, Failure> {
-        let (kv, progress, mut waiting, mut failures) = (&*self.kv, means.progress, Vec::new(), Vec::new());
-        let deadline_ns = means.budget.deadline();
+    /// Sends the parts up to the first that is refused, and waits for all answers. If nothing else failed, returns the failures of tablets that do
+    /// not exist.
+    async fn send(&self, parts: Vec<Write>, answers: &mut Answers) -> Result<Vec<Failure>, Failure> {
+        let (kv, progress, mut waiting, mut failures) = (&*self.engine.kv, self.means.progress, Vec::new(), Vec::new());
+        let deadline_ns = self.means.budget.deadline();
         for Write { part, mutation, is_evaluated } in parts {
             progress.add_part();
-            // The write has failed: the less of it is done the better.
+            // The write has failed: no further part of it should take effect.
             if failures.iter().any(|failure| !is_missing(failure)) {
                 continue;
             }
             progress.send();
             let mut writing = Box::pin(kv.write(part.tablet, mutation, deadline_ns));
             match poll_immediate(&mut writing).await {
-                Some(outcome) => failures.extend(answers.take(part, is_evaluated, outcome, kv, progress)),
-                None => waiting.push(async move { (part, is_evaluated, writing.await) }),
+                Some(outcome) => failures.extend(answers.take(Answer { part, is_evaluated, outcome }, kv, progress)),
+                None => waiting.push(async move { Answer { part, is_evaluated, outcome: writing.await } }),
             }
         }
-        for (part, is_evaluated, outcome) in join_all(waiting).await {
-            failures.extend(answers.take(part, is_evaluated, outcome, kv, progress));
+        for answer in join_all(waiting).await {
+            failures.extend(answers.take(answer, kv, progress));
         }
         match failures.iter().position(|failure| !is_missing(failure)) {
             Some(first) => Err(failures.swap_remove(first)),
@@ -160,15 +175,13 @@ impl<K: Kv> QueryEngine<K> {
         }
     }
 
-    /// A batch whose statements return their status: each is carried out by itself, in order, and gives one row.
-    pub(super) async fn status_batch<'v>(
+    /// A batch whose statements return their status: each is executed by itself, in order, and returns one row.
+    pub(super) async fn statuses<'v>(
         &self,
-        plans: &[&ModifyPlan],
         bound: impl Fn(usize) -> Bound<'v> + Send + Sync,
         defaults: Defaults,
-        write_type: WriteType,
-        means: Means<'_>,
     ) -> Result<Reply, CqlError> {
+        let Writing { engine, plans, means, write_type } = *self;
         let (table, progress) = (&plans[0].table, means.progress);
         if plans.iter().any(|plan| !plan.answer.status_row) {
             return Err(invalid(
@@ -183,26 +196,26 @@ impl<K: Kv> QueryEngine<K> {
         let gather = |at: usize, written: &[TablePart]| {
             let plan = plans[at];
             let mut writes = Writes::besides(written);
-            writes.add(plan, &bound(at), &self.entry(&plan.table)?.tablets, defaults)?;
+            writes.add(plan, &bound(at), &engine.entry(&plan.table)?.tablets, defaults)?;
             Ok(writes)
         };
-        // What can be seen to be wrong is seen before anything is done.
+        // Every error that can be found without writing is found before anything is written.
         let all = || (0..plans.len()).map(|at| gather(at, &[]).and_then(Gathered::try_from)).collect();
-        let gathered: Result<Vec<Gathered>, CqlError> = self.work(means.work, all).await;
+        let gathered: Result<Vec<Gathered>, CqlError> = engine.work(means.work, all).await;
         let mut rows = outcome::status_rows(table);
         progress.start(write_type);
         for (at, gathered) in gathered?.into_iter().enumerate() {
             let again = |written: &[TablePart]| gather(at, written);
-            let means = Means { is_batch: false, ..means };
-            let written = self.write_gathered(gathered, again, &plans[at..=at], means).await;
+            let one = Writing { plans: &plans[at..=at], means: Means { is_batch: false, ..means }, ..*self };
+            let written = one.write_gathered(gathered, again).await;
             let response = written.and_then(|response| {
-                // Taken in here, so that running out of memory does not hide what was done.
+                // Reserved before the answer is final, so that a lack of memory does not hide what was done.
                 if let Response::Rows(one) = &response {
                     means.budget.reserve(&mut rows.body, one.body.len())?;
                 }
                 Ok(response)
             });
-            let response = response.map_err(|failure| progress.answer(&*self.kv, failure))?;
+            let response = response.map_err(|failure| progress.answer(&*engine.kv, failure))?;
             if let Response::Rows(one) = response {
                 rows.body.extend_from_slice(&one.body);
                 rows.row_count += one.row_count;
@@ -212,7 +225,7 @@ impl<K: Kv> QueryEngine<K> {
     }
 }
 
-/// The answer to a write that all tablets have answered.
+/// The answer to a write once all tablets have answered.
 fn write_response(
     replies: Vec<ProgramReply>,
     plans: &[&ModifyPlan],
@@ -251,4 +264,28 @@ fn write_response(
         }
     }
     Ok(response)
+}
+
+/// The work of making the mutations of a write, in bytes: its size, times the rows that its `IN`s may name.
+pub(super) fn work_of<'a>(
+    request: &OwnedRequest,
+    statements: impl IntoIterator<Item = (&'a ModifyPlan, &'a Bound<'a>)>,
+) -> usize {
+    let rows = statements.into_iter().map(|(plan, bound)| written_count(&plan.restrictions, bound)).max();
+    request.body.len().saturating_mul(rows.unwrap_or(1))
+}
+
+pub(super) fn batch_write_type(kind: ast::BatchKind) -> WriteType {
+    match kind {
+        ast::BatchKind::Logged => WriteType::Batch,
+        ast::BatchKind::Unlogged => WriteType::UnloggedBatch,
+        ast::BatchKind::Counter => WriteType::Counter,
+    }
+}
+
+pub(super) fn check_write_consistency(consistency: Consistency) -> Result<(), CqlError> {
+    if consistency.is_serial() {
+        return Err(invalid("You must use conditional updates for serializable writes"));
+    }
+    Ok(())
 }

@@ -1,8 +1,8 @@
 //! Aggregates without grouping: count, min, max, sum, avg over all rows of a query.
 //!
-//! Always true: states of parts of the rows can be merged, so tablets are folded independently, on the nodes that lead them; sums are kept wider than
-//! their type (integers exactly), so that it does not matter where the parts begin; null takes no part. Integer sums wrap in the width of their type,
-//! averages of integers are cut, as in Cassandra. Left out: grouping ([`super::collect`]), user-defined aggregates.
+//! Always true: the states of parts of the rows can be merged, so each tablet is aggregated on the node that leads it; sums are wider than their
+//! type (integers are exact), so the result does not depend on where the parts begin; null is ignored. Integer sums wrap in the width of their
+//! type and averages of integers are truncated, as in Cassandra. Left out: grouping ([`super::collect`]), user-defined aggregates.
 
 use super::evaluate::Scope;
 use super::row::RowData;
@@ -27,7 +27,7 @@ pub struct State {
     decimal: Option<Decimal>,
 }
 
-/// `unscaled · 10^-scale`, of any size, as decimal digits would be too slow and `f64` too coarse.
+/// `unscaled · 10^-scale`, of any size, as decimal digits would be too slow and `f64` not exact.
 #[derive(Debug, Clone)]
 struct Decimal {
     unscaled: BigInt,
@@ -35,7 +35,7 @@ struct Decimal {
 }
 
 impl State {
-    /// Takes a row.
+    /// Adds a row.
     pub fn add(&mut self, aggregate: &Aggregate, scope: &Scope<'_>, row: &RowData) -> Result<(), CqlError> {
         let Some(argument) = &aggregate.argument else {
             self.count += 1;
@@ -58,12 +58,12 @@ impl State {
         Ok(())
     }
 
-    /// Memory that it took.
+    /// Memory that is charged to the request.
     pub fn held_bytes(&self) -> usize {
         self.extreme.as_ref().map_or(0, Vec::len)
     }
 
-    /// Counts rows without looking at them.
+    /// Counts rows without reading them.
     pub fn add_rows(&mut self, rows: u64) {
         self.count += rows;
     }
@@ -117,7 +117,7 @@ impl State {
         Ok(())
     }
 
-    /// Takes the state of other rows.
+    /// Adds the state of other rows.
     pub fn merge(&mut self, other: State, aggregate: &Aggregate, budget: &Budget) -> Result<(), CqlError> {
         self.count += other.count;
         self.integer += other.integer;
@@ -132,7 +132,7 @@ impl State {
         Ok(())
     }
 
-    /// Appends the state, for the node that puts the parts together.
+    /// Appends the encoded state, for the node that merges the parts.
     pub fn encode(&self, out: &mut Vec<u8>) {
         put_varint(out, self.count);
         put_optional(out, self.extreme.as_deref());
@@ -185,7 +185,7 @@ impl State {
     fn decimal_total(self, data_type: &CqlType, divisor: u64) -> Result<Vec<u8>, CqlError> {
         let zero = Decimal { unscaled: BigInt::from(0), scale: 0 };
         let sum = self.decimal.unwrap_or(zero);
-        // Half-even at the scale of the sum, as Cassandra divides decimals; integers are cut.
+        // Half-even at the scale of the sum, as Cassandra divides decimals; integers are truncated.
         let divisor = BigInt::from(divisor);
         let quotient = &sum.unscaled / &divisor;
         let value = match data_type {

@@ -1,29 +1,28 @@
-//! From entries to result rows: folds what belongs to a partition together, drops what is dead, filters, aggregates or encodes, and counts
-//! down the limits.
+//! From entries to result rows: assembles the rows of a partition, drops deleted and expired ones, filters, aggregates or encodes them, and
+//! counts down the limits.
 //!
-//! Entries come in key order (or, within a partition, in reverse): header, static row, rows. A partition of which only static columns are
-//! left counts as one row, unless rows were asked for by clustering or regular columns.
+//! Entries come in key order (or, within a partition, in reverse): header, static row, rows. A partition that has only static columns
+//! counts as one row, unless clustering or regular columns are restricted.
 //!
 //! Always true: synchronous; a page ends exactly after the entry that filled it, and [`Collector::position`] says where. Left out: where
 //! entries come from ([`super::select`]).
 
 use super::aggregate::State;
+use super::cells::put_cells;
 use super::evaluate::Scope;
 use super::filter::BoundFilter;
-use super::fold::Partial;
+use super::partial::{Group, Limits, Partial};
 use super::row::RowData;
-use crate::budget::{Budget, refused};
-use crate::error::{corrupt, value_error};
-use crate::plan::restrictions::Filter;
-use crate::plan::select::{SelectPlan, mark_filter_reads};
-use crate::plan::selection::{SelectionPlan, Selector, mark_reads, uses_metadata};
+use crate::budget::Budget;
+use crate::error::corrupt;
+use crate::plan::restrictions::{Filter, filters_regular, mark_filter_reads};
+use crate::plan::select::SelectPlan;
+use crate::plan::selection::{Selector, mark_reads, uses_metadata};
 use diorite_cql::protocol::CqlError;
 use diorite_cql::protocol::rows::{put_cell, put_null};
 use diorite_model::deletions::Deletions;
-use diorite_model::json::write_string;
 use diorite_model::key::{self, DecodedKey, RowKind};
 use diorite_model::row::{LiveRow, NOTHING_DELETED};
-use diorite_model::value::json;
 use std::borrow::Cow;
 use std::sync::Arc;
 
@@ -36,23 +35,8 @@ pub enum Step {
     Full,
 }
 
-/// So many values are encoded while one is decoded.
+/// Encoding this many values takes as long as decoding one.
 const SELECTORS_PER_STEP: usize = 16;
-
-/// How many rows are wanted; `u64::MAX` stands for all.
-#[derive(Debug, Clone, Copy)]
-pub struct Limits {
-    /// By `LIMIT`.
-    pub rows: u64,
-    /// By `PER PARTITION LIMIT`.
-    pub rows_per_partition: u64,
-    /// To be left out first, by `OFFSET`.
-    pub offset: u64,
-    /// Of this page.
-    pub page_rows: u64,
-    /// A page ends after the row that brings it to this size.
-    pub page_bytes: usize,
-}
 
 /// A row that waits to be put in order.
 #[derive(Debug)]
@@ -63,35 +47,15 @@ pub struct SortableRow {
     pub cells: Vec<u8>,
 }
 
-/// What became of a row.
+/// The outcome of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Emitted {
-    /// It was counted, or folded into its group.
+    /// It was counted, or added to its group.
     Counted,
-    /// A filter turned it down, or it is not wanted.
+    /// A filter rejected it, or `OFFSET` or a limit left it out.
     Skipped,
-    /// It would begin a group, but the page is full: it is for the next one.
+    /// It would begin a group, but the page is full: it belongs to the next page.
     Before,
-}
-
-/// The rows of a group so far.
-#[derive(Debug, Clone)]
-pub struct Group {
-    /// What they have in common.
-    pub key: Vec<Option<Vec<u8>>>,
-    /// The states of the aggregates.
-    pub states: Vec<State>,
-    /// The first of them.
-    pub first_row: RowData,
-}
-
-impl Group {
-    /// Memory that is charged for it: its states' grows as they take rows.
-    pub fn held_bytes(&self) -> usize {
-        let states: usize = self.states.iter().map(State::held_bytes).sum();
-        let key: usize = self.key.iter().flatten().map(Vec::len).sum();
-        self.first_row.size_bytes() + self.states.len() * size_of::<State>() + states + key
-    }
 }
 
 /// See the top of this module.
@@ -104,7 +68,7 @@ pub struct Collector<'p> {
     reads_partition: bool,
     reads_clustering: bool,
     reads_row: bool,
-    /// How often each byte of a row is looked at, at most, in steps of what it takes to decode it.
+    /// The most passes over each byte of a row, where decoding it is one.
     steps_per_byte: usize,
     /// See [`Collector::is_short`].
     work_bytes: usize,
@@ -173,8 +137,8 @@ impl<'p> Collector<'p> {
         }
     }
 
-    /// Whether entries of so many bytes may be taken in where others wait: together with those that were taken in there since the last that may not, they are no more
-    /// work than that.
+    /// Whether this many bytes of entries may be processed on the connection's thread: with those that were since the last time that they were not,
+    /// they are at most `most` bytes of work.
     pub fn is_short(&mut self, bytes: usize, most: usize) -> bool {
         let work = bytes.saturating_mul(self.steps_per_byte).saturating_add(self.work_bytes);
         let is_short = work <= most;
@@ -185,7 +149,7 @@ impl<'p> Collector<'p> {
     /// Whether nothing more is wanted.
     pub fn is_full(&self) -> bool {
         self.limits.rows == 0
-            || (!self.plan.is_folded() && (self.limits.page_rows == 0 || self.body.len() >= self.limits.page_bytes))
+            || (!self.plan.is_one_row() && (self.limits.page_rows == 0 || self.body.len() >= self.limits.page_bytes))
     }
 
     /// Whether `LIMIT` is reached, so that no page follows.
@@ -218,7 +182,7 @@ impl<'p> Collector<'p> {
         &self.partition
     }
 
-    /// The last key that was dealt with.
+    /// The last key that was processed.
     pub fn position(&self) -> &[u8] {
         &self.position
     }
@@ -249,14 +213,14 @@ impl<'p> Collector<'p> {
         }
     }
 
-    /// Goes on in a partition of which a former page had rows.
+    /// Continues in a partition of which the former page had rows.
     pub fn resume_partition(&mut self, left: u64) {
         self.has_rows = true;
         self.left_in_partition = left;
         self.is_partition_done = left == 0;
     }
 
-    /// Goes on where another collector, perhaps of another node, stopped; header and static row are those of the partition it was in.
+    /// Continues where another collector, perhaps of another node, stopped, with header and static row of the partition at that point.
     pub fn go_on(&mut self, from: Partial, header: Option<Vec<u8>>, static_row: Option<&[u8]>) -> Result<(), CqlError> {
         self.budget().take(from.held_bytes())?;
         if !from.partition.is_empty() {
@@ -274,7 +238,7 @@ impl<'p> Collector<'p> {
         Ok(())
     }
 
-    /// What another collector needs to go on, with what there is so far. Nobody is charged for it from here on: it is about to be sent, or taken in.
+    /// The partial aggregate, from which another collector continues. It is no longer charged to this request.
     pub fn into_partial(self) -> Partial {
         let budget = self.budget();
         let body_bytes = self.body.capacity();
@@ -399,7 +363,7 @@ impl<'p> Collector<'p> {
         Ok(Step::More)
     }
 
-    /// Deals with what only shows once a partition is over. The page may be full afterwards.
+    /// Ends the partition: emits it if only static columns are left, and its open group. The page may be full afterwards.
     pub fn end_partition(&mut self) -> Result<(), CqlError> {
         let restrictions = &self.plan.restrictions;
         let is_full_read = !restrictions.restricts_clustering && !self.restricts_regular();
@@ -419,26 +383,22 @@ impl<'p> Collector<'p> {
 
     /// Whether filters ask for regular columns (filters on static columns do not make a read partial).
     fn restricts_regular(&self) -> bool {
-        self.plan
-            .restrictions
-            .filters
-            .iter()
-            .any(|filter| crate::plan::select::filters_regular(filter, &self.plan.table))
+        self.plan.restrictions.filters.iter().any(|filter| filters_regular(filter, &self.plan.table))
     }
 
     /// Filters, aggregates or encodes the current row.
     fn emit(&mut self) -> Result<Emitted, CqlError> {
         for filter in self.filters {
-            // One of them may look through a collection of millions.
+            // A filter may read a collection of millions of elements.
             self.budget().check()?;
             if !filter.accepts(&self.scope, &self.row)? {
                 return Ok(Emitted::Skipped);
             }
         }
         if self.plan.grouping.is_some() {
-            return self.fold_into_group();
+            return self.add_to_group();
         }
-        if self.plan.is_folded() {
+        if self.plan.is_one_row() {
             for (state, aggregate) in self.states.iter_mut().zip(&self.plan.selection.aggregates) {
                 state.add(aggregate, &self.scope, &self.row)?;
             }
@@ -464,7 +424,7 @@ impl<'p> Collector<'p> {
         self.scope.bound.environment.budget
     }
 
-    /// Counts a row or group by what its partition may have.
+    /// Counts a row or group against `PER PARTITION LIMIT`.
     fn count_in_partition(&mut self) {
         if self.plan.is_distinct {
             self.left_in_partition = 0;
@@ -487,7 +447,7 @@ impl<'p> Collector<'p> {
     }
 
     /// Adds the current row to its group, or begins the next one with it.
-    fn fold_into_group(&mut self) -> Result<Emitted, CqlError> {
+    fn add_to_group(&mut self) -> Result<Emitted, CqlError> {
         let mut key = Vec::new();
         for selector in self.plan.grouping.iter().flatten() {
             key.push(self.scope.evaluate(selector, &self.row)?.map(Cow::into_owned));
@@ -568,46 +528,4 @@ impl<'p> Collector<'p> {
         }
         Ok(())
     }
-}
-
-/// Appends what a selection gives for a row: its cells, or one cell with their JSON.
-pub fn put_cells(
-    scope: &Scope<'_>,
-    selection: &SelectionPlan,
-    row: &RowData,
-    out: &mut Vec<u8>,
-) -> Result<(), CqlError> {
-    let budget = scope.bound.environment.budget;
-    let Some(names) = &selection.json else {
-        for selector in &selection.selectors {
-            budget.check()?;
-            let value = scope.evaluate(selector, row)?;
-            budget.reserve(out, 4 + value.as_ref().map_or(0, |value| value.len()))?;
-            match value {
-                Some(value) => put_cell(out, &value),
-                None => put_null(out),
-            }
-        }
-        return Ok(());
-    };
-    let mut text = String::from("{");
-    let mut held = budget.hold(0)?;
-    for (at, (selector, (name, data_type))) in selection.selectors.iter().zip(names).enumerate() {
-        budget.check()?;
-        if at > 0 {
-            text.push_str(", ");
-        }
-        write_string(&json::member_name(name), &mut text);
-        text.push_str(": ");
-        let value = scope.evaluate(selector, row)?;
-        // Most values are at most so long as JSON; what is longer is counted once it is there.
-        let expected = 2 * value.as_ref().map_or(0, |value| value.len()) + text.len();
-        held.grow(expected.saturating_sub(held.bytes())).map_err(refused)?;
-        json::write_nullable(data_type, value.as_deref(), &mut text).map_err(value_error)?;
-        held.grow(text.capacity().saturating_sub(held.bytes())).map_err(refused)?;
-    }
-    text.push('}');
-    budget.reserve(out, 4 + text.len())?;
-    put_cell(out, text.as_bytes());
-    Ok(())
 }

@@ -1,4 +1,4 @@
-//! Selectors over a row.
+//! Evaluating selectors on a row.
 //!
 //! Always true: a selector gives wire bytes of its type or null. Left out: aggregates are only looked up; they are computed in
 //! [`super::aggregate`].
@@ -7,15 +7,14 @@ use super::row::{RowData, path_of};
 use crate::error::{invalid, value_error};
 use crate::plan::selection::Selector;
 use crate::plan::term::{Bound, Evaluated};
-use crate::steps;
 use crate::table::TableContext;
+use crate::values::{element_of, field_of};
 use diorite_cql::language::ast::MetadataKind;
 use diorite_cql::protocol::CqlError;
 use diorite_model::row::{Expiry, field_path};
-use diorite_model::types::{CqlType, Frozen};
+use diorite_model::types::CqlType;
 use diorite_model::value::{self, collection};
 use std::borrow::Cow;
-use std::cmp::Ordering;
 
 /// What selectors are evaluated with.
 #[derive(Clone, Copy)]
@@ -75,7 +74,7 @@ impl Scope<'_> {
                     }
                 }
                 let found = slice_of(data_type, &wire, bound[0].as_deref(), bound[1].as_deref())?;
-                // What is stored by element has no empty value.
+                // A collection that is stored by element has no empty value: it is null.
                 Ok(Some(found).filter(|found| !data_type.is_multi_cell() || found[..4] != [0; 4]).map(Cow::Owned))
             }
             Selector::Field(of, index) => {
@@ -89,7 +88,7 @@ impl Scope<'_> {
         }
     }
 
-    /// A collection, tuple or user type of what other selectors give.
+    /// A collection, tuple or user type whose parts are other selectors.
     fn build(&self, data_type: &CqlType, parts: &[Selector], row: &RowData) -> Result<Vec<u8>, CqlError> {
         let mut wire = Vec::new();
         match data_type {
@@ -101,7 +100,7 @@ impl Scope<'_> {
         let mut working = self.bound.environment.budget.hold(0)?;
         for part in parts {
             let part = self.evaluate(part, row)?;
-            // It is put together, and then brought to its stored form.
+            // The assembled value and its stored form are held at the same time.
             let part_bytes = 4 + part.as_ref().map_or(0, |part| part.len());
             working.grow(2 * part_bytes).map_err(crate::budget::refused)?;
             match (part, data_type) {
@@ -138,14 +137,14 @@ impl Scope<'_> {
     }
 }
 
-/// What is found within a value, borrowed where the value is.
+/// A part of a value, borrowed if the value is borrowed.
 fn within<'r>(
     wire: Cow<'r, [u8]>,
     find: impl FnOnce(&[u8]) -> Result<Option<&[u8]>, CqlError>,
 ) -> Result<Option<Cow<'r, [u8]>>, CqlError> {
     let range = match find(&wire)? {
         None => return Ok(None),
-        // What is found lies within the value: where, says its address.
+        // The part lies within the value: its address tells where.
         Some(found) => {
             let start = found.as_ptr() as usize - wire.as_ptr() as usize;
             start..start + found.len()
@@ -175,94 +174,4 @@ fn slice_of(data_type: &CqlType, wire: &[u8], from: Option<&[u8]>, to: Option<&[
     collection::push_count(kept.len(), &mut out);
     kept.iter().flat_map(|entry| entry.iter()).for_each(|part| collection::push_element(Some(part), &mut out));
     Ok(out)
-}
-
-/// Whole seconds since the epoch, as expiries count them.
-pub fn now_seconds(now_us: i64) -> u32 {
-    u32::try_from(now_us.div_euclid(1_000_000)).unwrap_or(if now_us < 0 { 0 } else { u32::MAX })
-}
-
-/// The value of a map at a key, the element of a set that equals the key, or the element of a list at an index.
-pub fn element_of<'a>(data_type: &CqlType, wire: &'a [u8], key: &[u8]) -> Result<Option<&'a [u8]>, CqlError> {
-    match data_type {
-        CqlType::Map(key_type, ..) => {
-            let mut parts = collection::entries(wire).map_err(value_error)?;
-            while let (Some(entry_key), Some(entry_value)) = (parts.next(), parts.next()) {
-                steps::count(1);
-                if value::compare(key_type, entry_key.map_err(value_error)?, key) == Ordering::Equal {
-                    return entry_value.map(Some).map_err(value_error);
-                }
-            }
-            Ok(None)
-        }
-        CqlType::Set(element_type, _) => {
-            for element in collection::elements(wire).map_err(value_error)? {
-                let element = element.map_err(value_error)?;
-                if value::compare(element_type, element, key) == Ordering::Equal {
-                    return Ok(Some(element));
-                }
-            }
-            Ok(None)
-        }
-        CqlType::List(..) => {
-            let Some(index) = index_of(key) else { return Ok(None) };
-            collection::elements(wire).map_err(value_error)?.nth(index).transpose().map_err(value_error)
-        }
-        CqlType::Vector(element, dimension) => {
-            let Some(index) = index_of(key) else { return Ok(None) };
-            collection::vector_elements(element, *dimension, wire).nth(index).transpose().map_err(value_error)
-        }
-        _ => Ok(None),
-    }
-}
-
-/// A list index in its wire form; `None` if it is negative or null.
-pub fn index_of(wire: &[u8]) -> Option<usize> {
-    let index = i32::from_be_bytes(wire.try_into().ok()?);
-    usize::try_from(index).ok()
-}
-
-/// A field of a user-defined type.
-pub fn field_of(wire: &[u8], index: u16) -> Result<Option<&[u8]>, CqlError> {
-    let field = collection::fields(wire).nth(usize::from(index)).transpose().map_err(value_error)?;
-    Ok(field.flatten())
-}
-
-/// Whether a collection has an element (of a map: a value), or a map a key.
-pub fn contains(data_type: &CqlType, wire: &[u8], wanted: &[u8], is_key: bool) -> Result<bool, CqlError> {
-    let is_equal = |of: &CqlType, found: &[u8]| {
-        steps::count(1);
-        value::compare(of, found, wanted) == Ordering::Equal
-    };
-    match data_type {
-        CqlType::List(element, _) | CqlType::Set(element, _) => {
-            for found in collection::elements(wire).map_err(value_error)? {
-                if is_equal(element, found.map_err(value_error)?) {
-                    return Ok(true);
-                }
-            }
-        }
-        CqlType::Map(key_type, value_type, _) => {
-            let mut parts = collection::entries(wire).map_err(value_error)?;
-            while let (Some(key), Some(value)) = (parts.next(), parts.next()) {
-                let (key, value) = (key.map_err(value_error)?, value.map_err(value_error)?);
-                if is_key && is_equal(key_type, key) || !is_key && is_equal(value_type, value) {
-                    return Ok(true);
-                }
-            }
-        }
-        _ => {}
-    }
-    Ok(false)
-}
-
-/// A type whose values are compared as one, for multi-cell columns as well.
-pub fn frozen(data_type: &CqlType) -> CqlType {
-    match data_type {
-        CqlType::List(element, _) => CqlType::List(element.clone(), Frozen::Yes),
-        CqlType::Set(element, _) => CqlType::Set(element.clone(), Frozen::Yes),
-        CqlType::Map(key, value, _) => CqlType::Map(key.clone(), value.clone(), Frozen::Yes),
-        CqlType::UserDefined(user, _) => CqlType::UserDefined(user.clone(), Frozen::Yes),
-        other => other.clone(),
-    }
 }

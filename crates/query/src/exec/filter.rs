@@ -1,16 +1,19 @@
-//! Filters: what `ALLOW FILTERING` allows to be checked row by row.
+//! Filters: restrictions that are checked row by row, as `ALLOW FILTERING` permits.
 //!
 //! Always true: null fulfils no filter. Bound values are evaluated once, when the filters are prepared. Left out: anything that key ranges
 //! express already.
 
-use super::evaluate::{Scope, contains, element_of};
+use super::evaluate::Scope;
 use super::keys::{tuples_of, values_of};
 use super::predicate::{self, BoundPredicate};
 use super::row::RowData;
 use crate::error::value_error;
-use crate::plan::restrictions::{Filter, TupleTerm};
+use crate::plan::restrictions::Filter;
 use crate::plan::term::Bound;
+use crate::plan::values::TupleTerm;
+use crate::steps::among as steps_among;
 use crate::table::TableContext;
+use crate::values::{contains, element_of, satisfies};
 use diorite_cql::language::ast::ComparisonOperator;
 use diorite_cql::protocol::CqlError;
 use diorite_model::types::CqlType;
@@ -33,23 +36,6 @@ pub enum BoundFilter<'a> {
     InTuples(usize, Vec<Vec<Cow<'a, [u8]>>>),
     /// Anything else.
     Predicate(BoundPredicate<'a>),
-}
-
-/// Whether `ordering` is what `operator` asks for.
-pub fn satisfies(operator: ComparisonOperator, ordering: Ordering) -> bool {
-    match operator {
-        ComparisonOperator::Equal => ordering.is_eq(),
-        ComparisonOperator::NotEqual => ordering.is_ne(),
-        ComparisonOperator::Less => ordering.is_lt(),
-        ComparisonOperator::LessOrEqual => ordering.is_le(),
-        ComparisonOperator::Greater => ordering.is_gt(),
-        ComparisonOperator::GreaterOrEqual => ordering.is_ge(),
-    }
-}
-
-/// How often a value is compared to find it among so many in order.
-pub fn steps_among(values: usize) -> usize {
-    1 + values.max(1).ilog2() as usize
 }
 
 /// Evaluates the values of filters.
@@ -95,7 +81,7 @@ pub fn prepare<'a>(
 }
 
 impl BoundFilter<'_> {
-    /// How often it may look at each byte of a row.
+    /// The most passes over each byte of a row.
     pub fn steps(&self) -> usize {
         match self {
             BoundFilter::In(_, values) => steps_among(values.len()),

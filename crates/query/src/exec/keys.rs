@@ -6,10 +6,9 @@
 use crate::budget::Budget;
 use crate::error::{invalid, key_error, value_error};
 use crate::kv::several::Span;
-use crate::plan::restrictions::{
-    ClusteringRestriction, Filter, PartitionRestriction, Restrictions, SliceBound, TupleTerm, TupleValues, Values,
-};
+use crate::plan::restrictions::{ClusteringRestriction, Filter, PartitionRestriction, Restrictions};
 use crate::plan::term::{Bound, Term};
+use crate::plan::values::{SliceBound, TupleTerm, TupleValues, Values};
 use crate::table::TableContext;
 use diorite_base::limits::{MAX_COLLECTION_ELEMENTS, MAX_KEY_BYTES};
 use diorite_cql::protocol::{CqlError, Value};
@@ -37,7 +36,7 @@ pub struct KeyRange {
 }
 
 impl KeyRange {
-    /// What of it lies beyond the key where a former page ended.
+    /// The part of it after the key at which the former page ended.
     pub fn beyond(&self, after: Option<&[u8]>, is_reversed: bool) -> Option<Self> {
         let Some(after) = after else { return Some(self.clone()) };
         let Some(end) = &self.end else {
@@ -56,7 +55,7 @@ impl KeyRange {
         (start < *end).then(|| Self { start, end: Some(end.clone()) })
     }
 
-    /// In the partition with this prefix, as it is asked for.
+    /// The keys in the partition with this prefix, as a span of a fetch.
     pub fn span(&self, prefix: &[u8]) -> Span {
         let start = [prefix, &self.start].concat();
         match &self.end {
@@ -80,7 +79,7 @@ pub fn values_of<'a>(values: &'a Values, bound: &Bound<'a>, name: &str) -> Resul
 
 fn list_elements<'a>(term: &'a Term, bound: &Bound<'a>, name: &str) -> Result<Vec<Cow<'a, [u8]>>, CqlError> {
     let list = term.require(bound, name)?;
-    // An element takes four bytes there, and here a vector.
+    // An element takes at least four bytes on the wire, and a vector here.
     bound.environment.budget.take(list.len() + list.len() / 4 * size_of::<Cow<'_, [u8]>>())?;
     let copy = |element: &[u8]| Cow::Owned(element.to_vec());
     let elements = collection::elements(&list).map_err(value_error)?;
@@ -128,7 +127,7 @@ pub fn tuples_of<'a>(
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Prefix {
     key: Vec<u8>,
-    /// The size of its columns in wire form, which is what is limited.
+    /// The size of its columns in wire form, to which the limit applies.
     wire_bytes: usize,
 }
 
@@ -141,12 +140,12 @@ fn bound_columns(bound: &SliceBound, available: usize) -> usize {
     }
 }
 
-/// A partition key that cannot be, with the columns that it is made of.
+/// The error for an impossible partition key, with its columns.
 fn partition_error(table: &TableContext, error: KeyError) -> CqlError {
     named_key_error(error, "partition key", table, 0..table.partition_columns())
 }
 
-/// A clustering key that cannot be, with the columns that it is made of.
+/// The error for an impossible clustering key, with its columns.
 fn clustering_error(table: &TableContext, error: KeyError) -> CqlError {
     named_key_error(error, "clustering columns", table, table.partition_columns()..table.key_columns())
 }
@@ -163,7 +162,7 @@ fn too_many() -> CqlError {
     invalid(format!("the IN restrictions name more than {MAX_COLLECTION_ELEMENTS} keys"))
 }
 
-/// How many values a list has that is given as one term, at most.
+/// The most values that a list can have which is given as one term.
 fn list_len(term: &Term, bound: &Bound<'_>) -> usize {
     match term.as_marker().map(|index| bound.values[usize::from(index)]) {
         // An element takes four bytes at least.
@@ -197,7 +196,7 @@ fn named_counts(restrictions: &Restrictions, bound: &Bound<'_>) -> (usize, usize
     (partitions, restrictions.clustering.iter().map(of_clustering).fold(1, usize::saturating_mul))
 }
 
-/// How many values and keys have to be made of restrictions, at most.
+/// The most values and keys that the restrictions can name.
 pub fn key_count(restrictions: &Restrictions, bound: &Bound<'_>) -> usize {
     let (partitions, rows) = named_counts(restrictions, bound);
     let filters = restrictions.filters.iter().map(|filter| match filter {
@@ -235,7 +234,7 @@ pub fn partition_keys(table: &TableContext, keys: &[Values], bound: &Bound<'_>) 
             rest /= values.len();
         }
         chosen.reverse();
-        // Each of few values may be in many keys. What is encoded has up to twice the size.
+        // Few values may be part of many keys; an encoded value takes up to twice its size.
         budget.take(8 + 2 * chosen.iter().map(|value| value.len()).sum::<usize>())?;
         budget.check()?;
         let mut prefix = Vec::new();
@@ -278,7 +277,8 @@ pub fn clustering_ranges(
                 for prefix in &prefixes {
                     budget.take(2 * prefix.key.len() + size_of::<KeyRange>())?;
                     budget.check()?;
-                    slice(table, &prefix.key, next, lower.as_ref(), upper.as_ref(), bound, &mut ranges)?;
+                    let under = Under { table, prefix: &prefix.key, first: next };
+                    under.slice(lower.as_ref(), upper.as_ref(), bound, &mut ranges)?;
                 }
                 return Ok(ranges);
             }
@@ -332,37 +332,76 @@ fn extend(
     Ok(extended)
 }
 
-/// The ranges under `prefix` between two bounds, each on one or several columns from `first` on.
-fn slice(
-    table: &TableContext,
-    prefix: &[u8],
+/// The rows under a prefix whose clustering columns from `first` on are restricted.
+#[derive(Clone, Copy)]
+struct Under<'k> {
+    table: &'k TableContext,
+    prefix: &'k [u8],
     first: usize,
-    lower: Option<&SliceBound>,
-    upper: Option<&SliceBound>,
-    bound: &Bound<'_>,
-    ranges: &mut Vec<KeyRange>,
-) -> Result<(), CqlError> {
-    let available = table.clustering_columns() - first;
-    let one_column = |side: Option<&SliceBound>| side.is_none_or(|side| bound_columns(side, available) == 1);
-    if one_column(lower) && one_column(upper) {
-        let lower_value = lower.map(|side| tuple_of(&side.value, bound, 1)).transpose()?;
-        let upper_value = upper.map(|side| tuple_of(&side.value, bound, 1)).transpose()?;
-        let lower = key_bound(lower.zip(lower_value.as_ref()).map(|(side, value)| (&*value[0], side.is_inclusive)));
-        let upper = key_bound(upper.zip(upper_value.as_ref()).map(|(side, value)| (&*value[0], side.is_inclusive)));
-        return push_slice(table, prefix, first, lower, upper, ranges);
+}
+
+impl Under<'_> {
+    /// The ranges between two bounds, each on one or several columns.
+    fn slice(
+        &self,
+        lower: Option<&SliceBound>,
+        upper: Option<&SliceBound>,
+        bound: &Bound<'_>,
+        ranges: &mut Vec<KeyRange>,
+    ) -> Result<(), CqlError> {
+        let available = self.table.clustering_columns() - self.first;
+        let one_column = |side: Option<&SliceBound>| side.is_none_or(|side| bound_columns(side, available) == 1);
+        if one_column(lower) && one_column(upper) {
+            let lower_value = lower.map(|side| tuple_of(&side.value, bound, 1)).transpose()?;
+            let upper_value = upper.map(|side| tuple_of(&side.value, bound, 1)).transpose()?;
+            let lower = key_bound(lower.zip(lower_value.as_ref()).map(|(side, value)| (&*value[0], side.is_inclusive)));
+            let upper = key_bound(upper.zip(upper_value.as_ref()).map(|(side, value)| (&*value[0], side.is_inclusive)));
+            ranges.extend(self.between(lower, upper)?);
+            return Ok(());
+        }
+        let mut allowed: Option<Vec<KeyRange>> = None;
+        for (side, is_lower) in [(lower, true), (upper, false)] {
+            let Some(side) = side else { continue };
+            let values = tuple_of(&side.value, bound, bound_columns(side, available))?;
+            let half = self.half_open(&values, side.is_inclusive, is_lower)?;
+            allowed = Some(match allowed {
+                None => half,
+                Some(other) => intersect(&other, &half),
+            });
+        }
+        ranges.extend(allowed.unwrap_or_default());
+        Ok(())
     }
-    let mut allowed: Option<Vec<KeyRange>> = None;
-    for (side, is_lower) in [(lower, true), (upper, false)] {
-        let Some(side) = side else { continue };
-        let values = tuple_of(&side.value, bound, bound_columns(side, available))?;
-        let half = half_open(table, prefix, first, &values, side.is_inclusive, is_lower)?;
-        allowed = Some(match allowed {
-            None => half,
-            Some(other) => intersect(&other, &half),
-        });
+
+    /// The range between two bounds on the first column; `None` if it is empty.
+    fn between(&self, lower: KeyBound<'_>, upper: KeyBound<'_>) -> Result<Option<KeyRange>, CqlError> {
+        let range = self.table.layout().slice(self.prefix, self.first, lower, upper);
+        let (start, end) = range.map_err(|error| clustering_error(self.table, error))?;
+        Ok((start < end).then_some(KeyRange { start, end: Some(end) }))
     }
-    ranges.extend(allowed.unwrap_or_default());
-    Ok(())
+
+    /// All keys on one side of a tuple: those that differ first in the last column, in the one before it, and so on. Columns may be
+    /// stored in different directions, so these are separate ranges.
+    fn half_open(
+        &self,
+        values: &[Cow<'_, [u8]>],
+        is_inclusive: bool,
+        is_lower: bool,
+    ) -> Result<Vec<KeyRange>, CqlError> {
+        let mut ranges = Vec::with_capacity(values.len());
+        let mut equal = self.prefix.to_vec();
+        for (offset, value) in values.iter().enumerate() {
+            let is_last = offset + 1 == values.len();
+            let side = if is_last && is_inclusive { KeyBound::Inclusive(value) } else { KeyBound::Exclusive(value) };
+            let (lower, upper) = if is_lower { (side, KeyBound::Unbounded) } else { (KeyBound::Unbounded, side) };
+            let column = self.first + offset;
+            ranges.extend(Under { prefix: &equal, first: column, ..*self }.between(lower, upper)?);
+            let pushed = self.table.layout().push_clustering(column, value, &mut equal);
+            pushed.map_err(|error| clustering_error(self.table, error))?;
+        }
+        ranges.sort_by(|a, b| a.start.cmp(&b.start));
+        Ok(ranges)
+    }
 }
 
 fn key_bound(side: Option<(&[u8], bool)>) -> KeyBound<'_> {
@@ -371,51 +410,6 @@ fn key_bound(side: Option<(&[u8], bool)>) -> KeyBound<'_> {
         Some((value, true)) => KeyBound::Inclusive(value),
         Some((value, false)) => KeyBound::Exclusive(value),
     }
-}
-
-fn push_slice(
-    table: &TableContext,
-    prefix: &[u8],
-    index: usize,
-    lower: KeyBound<'_>,
-    upper: KeyBound<'_>,
-    ranges: &mut Vec<KeyRange>,
-) -> Result<(), CqlError> {
-    let (mut start, mut end) = (Vec::new(), Vec::new());
-    table
-        .layout()
-        .slice(prefix, index, lower, upper, &mut start, &mut end)
-        .map_err(|error| clustering_error(table, error))?;
-    if start < end {
-        ranges.push(KeyRange { start, end: Some(end) });
-    }
-    Ok(())
-}
-
-/// All keys on one side of a tuple: those that differ first in the last column, in the one before it, and so on. Columns may be
-/// stored in different directions, so these are separate ranges.
-fn half_open(
-    table: &TableContext,
-    prefix: &[u8],
-    first: usize,
-    values: &[Cow<'_, [u8]>],
-    is_inclusive: bool,
-    is_lower: bool,
-) -> Result<Vec<KeyRange>, CqlError> {
-    let mut ranges = Vec::with_capacity(values.len());
-    let mut equal = prefix.to_vec();
-    for (offset, value) in values.iter().enumerate() {
-        let is_last = offset + 1 == values.len();
-        let side = if is_last && is_inclusive { KeyBound::Inclusive(value) } else { KeyBound::Exclusive(value) };
-        let (lower, upper) = if is_lower { (side, KeyBound::Unbounded) } else { (KeyBound::Unbounded, side) };
-        push_slice(table, &equal, first + offset, lower, upper, &mut ranges)?;
-        table
-            .layout()
-            .push_clustering(first + offset, value, &mut equal)
-            .map_err(|error| clustering_error(table, error))?;
-    }
-    ranges.sort_by(|a, b| a.start.cmp(&b.start));
-    Ok(ranges)
 }
 
 fn intersect(a: &[KeyRange], b: &[KeyRange]) -> Vec<KeyRange> {

@@ -1,25 +1,31 @@
 //! Execution of plans.
 //!
-//! Reads: [`select`] turns a plan into units (partitions or token ranges), fetches entries through [`source`] and hands them to a
-//! [`collect::Collector`], which folds entries into rows, filters, aggregates and encodes. What is aggregated or grouped is handed to a collector
-//! where its tablet is led ([`fold`]). Writes: [`modify`] turns a plan into packed
-//! rows and programs, [`mod@write`] packs rows; [`parts`] says what the client is told of a write to several tablets that failed.
+//! Reads: [`select`] turns a plan into partitions or token ranges, fetches their entries through [`source`] and gives them to a
+//! [`collect::Collector`], which assembles rows, filters, aggregates and encodes them. Rows that are aggregated or grouped go to a collector
+//! on the node that leads their tablet ([`pushdown`]). Writes: [`modify`] turns a plan into packed rows and programs, [`mod@write`] packs
+//! rows; [`parts`] decides what the client is told of a write to several tablets that failed.
 //!
-//! Always true: nothing waits except in `select` and `run`, on the [`crate::kv::Kv`] seam; what is held in memory for one request is bounded by the page, or by one
-//! scan chunk per tablet. Left out: the requests that need none of this ([`crate::hot`]).
+//! Always true: nothing waits except on the [`crate::kv::Kv`] seam; what is held in memory for one request is bounded by the page, or by one
+//! scan chunk per tablet. Left out: point statements, which need none of this ([`crate::engine`]).
 
 pub mod aggregate;
+mod cells;
 pub mod collect;
 pub mod evaluate;
 pub mod filter;
-pub mod fold;
+mod finish;
 pub mod keys;
 pub mod modify;
 pub mod outcome;
 pub mod paging;
+pub mod partial;
 pub mod parts;
+mod piece;
 pub mod predicate;
+pub mod pushdown;
+pub mod read;
 pub mod row;
+mod scan;
 pub mod select;
 pub mod source;
 mod together;

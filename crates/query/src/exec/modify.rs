@@ -8,8 +8,9 @@ use crate::error::{invalid, unprovable};
 use crate::functions::Environment;
 use crate::plan::condition::{ColumnCondition, Condition, ConditionTree, Part, Test};
 use crate::plan::modify::{ModifyKind, ModifyPlan, Scope};
-use crate::plan::restrictions::{PartitionRestriction, Values};
+use crate::plan::restrictions::PartitionRestriction;
 use crate::plan::term::{Bound, Evaluated, Term};
+use crate::plan::values::Values;
 use crate::program::{ColumnTest, Program, ProgramOperation, RowCondition, RowTest, TestTree, TestedPart, ValueTest};
 use crate::table::TableContext;
 use diorite_base::limits::MAX_MUTATION_BYTES;
@@ -25,7 +26,7 @@ use std::collections::{HashMap, HashSet};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-/// What a packed row may leave unused of its buffer.
+/// The most unused capacity that a packed row keeps.
 const MAX_SLACK_BYTES: usize = 64 << 10;
 
 /// A part of a table that is written to: what one tablet holds of it.
@@ -48,18 +49,18 @@ impl TablePart {
     }
 }
 
-/// What goes to one tablet, together.
+/// The write of a statement or batch to one tablet.
 #[derive(Debug)]
 pub struct Write {
-    /// Where it goes.
+    /// The tablet's part of the table.
     pub part: TablePart,
     /// What is written.
     pub mutation: Mutation,
-    /// Whether it has an answer.
+    /// Whether it is a program, which has a reply.
     pub is_evaluated: bool,
 }
 
-/// What goes to one tablet.
+/// The write to one tablet while it is gathered.
 #[derive(Debug)]
 struct Pending {
     part: TablePart,
@@ -80,11 +81,11 @@ pub struct Writes {
     conditional_partition: Option<Vec<u8>>,
     /// How many partitions are written, counted per statement.
     pub partitions: usize,
-    /// Where all of it has taken effect already.
+    /// The parts of tables where the write has taken effect already.
     written: Vec<TablePart>,
 }
 
-/// What a statement takes from its surroundings.
+/// What applies to a statement that does not say otherwise.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Defaults {
     /// `USING TIMESTAMP` of the batch, or what the driver attached to the request (if that is honoured).
@@ -92,7 +93,8 @@ pub struct Defaults {
 }
 
 impl Writes {
-    /// Gathers only what is not in these parts of tables. Not told by tablet: one that was written to may have taken in its neighbour since.
+    /// Gathers only writes outside of these parts of tables. The parts are compared by tokens, not by tablet, as a tablet may have been merged
+    /// with its neighbour since.
     pub fn besides(written: &[TablePart]) -> Self {
         Self { written: written.to_vec(), ..Self::default() }
     }
@@ -147,7 +149,7 @@ impl Writes {
             },
         };
         let PartitionRestriction::Keys(keys) = &plan.restrictions.partition else {
-            return Err(invalid("a write names its partitions by their keys"));
+            return Err(invalid("a write must name its partitions by their keys"));
         };
         let partitions = partition_keys(&plan.table, keys, bound)?;
         self.partitions += partitions.len();
@@ -229,7 +231,7 @@ impl Writes {
         self.conditional_partition.is_some()
     }
 
-    /// Whether conditions are about one partition and writes about others.
+    /// Whether some write is to another partition than the conditions.
     pub fn strays_from_condition(&self) -> bool {
         let Some(partition) = &self.conditional_partition else { return false };
         self.pending.iter().flat_map(|pending| &pending.program.operations).any(|operation| match operation {
@@ -240,7 +242,7 @@ impl Writes {
         })
     }
 
-    /// What goes to each tablet.
+    /// The writes, one for each tablet.
     pub fn finish(self) -> Result<Vec<Write>, CqlError> {
         let mut writes = Vec::with_capacity(self.pending.len());
         for mut pending in self.pending {
@@ -272,7 +274,7 @@ struct Target<'a> {
 }
 
 impl Target<'_> {
-    /// Takes memory for an operation of this size, and for it in the mutation that is sent.
+    /// Charges an operation of this size, and its copy in the mutation.
     fn take(&self, bytes: usize) -> Result<(), CqlError> {
         self.bound.environment.budget.take(2 * (bytes + size_of::<ProgramOperation>()))
     }
@@ -328,7 +330,7 @@ impl Pending {
         }
         for (column, path, text) in packed.document_edits {
             target.take(key.len() + text.len())?;
-            // Edits of one document in one statement are one change.
+            // The edits of one document by one statement are one operation.
             let last = self.program.operations.last_mut();
             if let Some(ProgramOperation::Document { key: known, column: of, edits, .. }) = last
                 && *known == key
@@ -361,7 +363,7 @@ impl Pending {
         Ok(())
     }
 
-    /// Writes of one row in one batch have one timestamp: they are merged, whichever comes first.
+    /// Several writes of one row in a batch have the same timestamp: they are merged, in any order, so none of them may overwrite the row.
     fn merge_repeated(&mut self) {
         if self.program.operations.len() < 2 {
             return;

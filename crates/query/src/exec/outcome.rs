@@ -1,4 +1,4 @@
-//! The answer to a conditional write: `[applied]`, and when it is false the rows that were looked at.
+//! The answer to a conditional write: `[applied]`, and, if it is false, the rows that the conditions read.
 //!
 //! Always true: the shape is Cassandra's: conditions on columns show those columns (in a batch the primary key as well), conditions on
 //! existence show the whole row, and a row that does not exist shows nothing but `[applied]`.
@@ -32,7 +32,7 @@ pub fn applied(table: &TableContext) -> Rows {
     rows
 }
 
-/// The columns of `RETURNS STATUS AS ROW`, without rows: what became of the statement, and all columns of the table.
+/// The columns of `RETURNS STATUS AS ROW`, without rows: the statement's status, and all columns of the table.
 pub fn status_rows(table: &TableContext) -> Rows {
     let message =
         ColumnSpec { name: "[message]".to_owned(), type_option: NativeType::Varchar.into(), ..applied_column(table) };
@@ -45,7 +45,7 @@ pub fn status_rows(table: &TableContext) -> Rows {
     Rows::new(Arc::new(ResultMetadata::new(columns)))
 }
 
-/// The answer of `RETURNS STATUS AS ROW`: one row; the columns that a condition looked at are filled in where it did not hold.
+/// The answer of `RETURNS STATUS AS ROW`: one row. If a condition did not hold, the columns that it read are set.
 pub fn status(
     table: &TableContext,
     is_applied: bool,
@@ -105,7 +105,8 @@ pub fn refused(table: &TableContext, shown: &[usize], seen: &Seen) -> Result<Row
     Ok(rows)
 }
 
-/// The values of some columns of the rows that were looked at; of a partition with nothing but static columns one row. None if nothing was found.
+/// The values of some columns of the rows that the conditions read; one row for a partition that has only static columns; no row if nothing was
+/// found.
 fn seen_rows(table: &TableContext, shown: &[usize], seen: &Seen) -> Result<Vec<Vec<Option<Vec<u8>>>>, CqlError> {
     if seen.rows.is_empty() && seen.static_row.is_none() {
         return Ok(Vec::new());

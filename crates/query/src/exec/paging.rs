@@ -1,10 +1,10 @@
-//! Where a page ended, as the client carries it to the next one.
+//! The paging state: where a page ended, as the client returns it for the next one.
 //!
-//! Always true: the form is versioned and checked: bytes that did not come from here are refused, never misread. It holds no reference to
-//! memory of the server, so any node can go on with it. Left out: secrecy; a client may read it, as it may read the rows.
+//! Always true: the form is versioned and checked: bytes of any other origin are refused, never misread. It refers to no state of a server, so
+//! any node can continue from it. Left out: secrecy; a client may read it, as it may read the rows.
 //!
 //! Layout, lengths LEB128: `version u8 · table varint · limit varint · partition limit varint · partition length varint · key · check u32`.
-//! Version 2 has `offset varint` after the version. Limits are the rows still wanted plus one, 0 for no limit. `key` is the last key that was dealt with, `check` the low half of FNV-1a.
+//! Version 2 has `offset varint` after the version. Limits are the rows still wanted plus one, 0 for no limit. `key` is the last key that was processed, `check` the low half of FNV-1a.
 
 use diorite_base::bytes::{Malformed, Reader, put_slice, put_varint};
 use diorite_cql::protocol::CqlError;
@@ -24,9 +24,9 @@ pub struct PagingState {
     pub remaining_in_partition: Option<u64>,
     /// Rows still to be left out by `OFFSET`.
     pub offset: u64,
-    /// How much of `key` is the partition's.
+    /// The length of the partition part of `key`.
     pub partition_len: usize,
-    /// The last key that was dealt with: greater ones (in scan order) follow.
+    /// The last key that was processed: greater ones (in scan order) follow.
     pub key: Vec<u8>,
 }
 

@@ -1,6 +1,6 @@
-//! How far a write to several tablets has got, and what the client is told when it fails.
+//! The progress of a write to several tablets, and the client's error when it fails.
 //!
-//! Always true: an answer never says less than what happened. The errors that promise that nothing was done (`Unavailable`, `Overloaded`, `Invalid` and
+//! Always true: no answer denies an effect that a part had or may have had. The errors which promise that nothing was done (`Unavailable`, `Overloaded`, `Invalid` and
 //! the like) are given only while no part of the write has taken effect or may have; from then on every failure is a `WriteTimeout`, with the counts of
 //! the part that the fewest replicas hold. A [`Failure`] becomes an answer in [`Progress::answer`] and nowhere else. Left out: sending the parts
 //! (the engine), and which errors of a tablet are certain ([`KvError::is_refusal`]).
@@ -14,12 +14,12 @@ use diorite_cql::protocol::{Consistency, CqlError, ErrorKind, WriteType};
 use parking_lot::Mutex;
 use std::sync::Arc;
 
-/// Why a write did not come to its end. Not an answer yet: that depends on what was done before.
+/// Why a write failed. The answer depends also on what took effect before.
 #[derive(Debug)]
 pub enum Failure {
-    /// A tablet has refused its part, or it is not known what became of it.
+    /// A tablet has refused its part, or the outcome of the part is unknown.
     Tablet(TabletId, KvError),
-    /// What is left of the statement cannot be carried out.
+    /// The rest of the statement is impossible.
     Statement(CqlError),
 }
 
@@ -29,10 +29,10 @@ impl From<CqlError> for Failure {
     }
 }
 
-/// How a write is carried out.
+/// What a write is carried out with.
 #[derive(Clone, Copy)]
 pub struct Means<'a> {
-    /// How much work it is to make its mutations, in bytes.
+    /// The work of making its mutations, in bytes.
     pub work: usize,
     /// It is a batch.
     pub is_batch: bool,
@@ -42,7 +42,7 @@ pub struct Means<'a> {
     pub progress: &'a Progress,
 }
 
-/// What has become of the parts of a write. Clones are of the same write: who ends a request asks one of them how far it had got.
+/// The progress of the parts of a write. Clones are of the same write: when a request is ended, one of them tells how far it had got.
 #[derive(Debug, Clone, Default)]
 pub struct Progress(Arc<Mutex<Counts>>);
 
@@ -57,7 +57,7 @@ struct Counts {
     answered: usize,
     /// Parts that have taken effect.
     done: usize,
-    /// Parts of which that is not known although they were answered.
+    /// Parts that failed, and may have taken effect.
     unknown: usize,
     /// Replicas that hold the part that the fewest hold, and how many must.
     fewest: Option<(u32, u32)>,
@@ -75,7 +75,7 @@ impl Progress {
         *self.0.lock() = Counts { write_type, ..Counts::default() };
     }
 
-    /// Begins a statement; what failed is its condition's affair as long as nothing else was written.
+    /// Begins a statement. Failures count as those of a conditional write (CAS) as long as nothing else has taken effect.
     pub fn begin(&self, is_conditional: bool) {
         let mut counts = self.0.lock();
         if is_conditional && counts.done == 0 {
@@ -112,7 +112,7 @@ impl Progress {
             KvError::Timeout(waited) => (waited.received, waited.required),
             _ => (0, 0),
         };
-        // Whoever waited knows the voters better than this node's catalog.
+        // The leader's count of voters is newer than this node's catalog.
         let known = if known.1 > 0 { known } else { (known.0, kv.replicas(tablet).required) };
         counts.fewest = counts.fewest.min(Some(known)).or(Some(known));
     }
@@ -130,7 +130,7 @@ impl Progress {
         let is_certain = counts.done == 0 && counts.unknown == 0;
         match failure {
             Failure::Statement(error) if is_certain => error,
-            // The one part there is: its error says all.
+            // There is only one part: its error is the answer.
             Failure::Tablet(tablet, error) if is_certain || counts.parts <= 1 => {
                 kv_error(&error, Some(counts.write_type), kv.replicas(tablet))
             }
@@ -157,7 +157,7 @@ impl Counts {
         let fewest = self.fewest.unwrap_or_else(|| (0, kv.replicas(TabletId(GroupId::CATALOG.0)).required));
         let count = |replicas: u32| i32::try_from(replicas).unwrap_or(i32::MAX);
         let required = count(fewest.1);
-        // Clients are told that it was not enough, as they are by Cassandra.
+        // Clients expect fewer responses than were required, as Cassandra reports a timeout.
         let received = count(fewest.0).min(required - 1).max(0);
         let (consistency, write_type) = (Consistency::Quorum, self.write_type);
         let kind = ErrorKind::WriteTimeout { consistency, received, required, write_type, contentions: 0 };

@@ -3,13 +3,14 @@
 //! Always true: null makes a comparison neither true nor false, whatever its operator; a row is accepted only if its predicate is true. Left
 //! out: where predicates come from ([`crate::plan::predicate`]).
 
-use super::evaluate::{Scope, contains, frozen};
-use super::filter::{satisfies, steps_among};
+use super::evaluate::Scope;
 use super::keys::values_of;
 use super::row::RowData;
 use crate::plan::predicate::RowPredicate;
 use crate::plan::selection::Selector;
 use crate::plan::term::{Bound, Evaluated};
+use crate::steps::among as steps_among;
+use crate::values::{contains, frozen, satisfies};
 use diorite_cql::language::ast::ComparisonOperator;
 use diorite_cql::protocol::CqlError;
 use diorite_model::types::CqlType;
@@ -71,7 +72,7 @@ pub fn bind<'a>(predicate: &'a RowPredicate, bound: &Bound<'a>) -> Result<BoundP
 }
 
 impl BoundPredicate<'_> {
-    /// How often it may look at each byte of a row.
+    /// The most passes over each byte of a row.
     pub fn steps(&self) -> usize {
         match self {
             BoundPredicate::Compare(of, ..) | BoundPredicate::Contains { of, .. } => of.nodes(),
@@ -81,7 +82,7 @@ impl BoundPredicate<'_> {
         }
     }
 
-    /// Whether it holds of a row; `None` if null leaves it open.
+    /// Whether it holds for a row; `None` if that is unknown because of a null.
     pub fn holds(&self, scope: &Scope<'_>, row: &RowData) -> Result<Option<bool>, CqlError> {
         scope.bound.environment.budget.check()?;
         Ok(match self {

@@ -8,7 +8,8 @@
 //! that are alone in their tablet, or of which more rows are named than are read at once ([`super::select`]).
 
 use super::keys::{KeyRange, PartitionKey};
-use super::select::{CHUNK_BYTES, Fetched, Found, INLINE_BYTES, Piece, RANGES_AT_ONCE, Read, tablet_of};
+use super::piece::{Fetched, Found, Piece, RANGES_AT_ONCE};
+use super::read::{CHUNK_BYTES, INLINE_BYTES, Read, tablet_of};
 use crate::budget::refused;
 use crate::kv::several::Span;
 use crate::kv::{Fetch, Kv, ScanChunk};

@@ -5,7 +5,6 @@
 //! id; of two changes of one element in a statement the later counts. Left out: keys ([`super::keys`]), and list edits that have to
 //! read the row, which are handed back for a program.
 
-use super::evaluate::index_of;
 use super::row::path_of;
 use crate::error::{in_place, invalid, value_error};
 use crate::functions::document::Step;
@@ -13,6 +12,7 @@ use crate::plan::modify::{ModifyKind, ModifyPlan, Scope};
 use crate::plan::operation::{Change, Operation};
 use crate::plan::term::{Bound, Evaluated, Term};
 use crate::program::{ListEdit, PathStep};
+use crate::values::index_of;
 use diorite_base::limits::MAX_KEY_BYTES;
 use diorite_cql::protocol::CqlError;
 use diorite_model::row::{
@@ -113,13 +113,13 @@ pub fn pack_row(
     timing: &Timing,
     out: &mut Vec<u8>,
 ) -> Result<Packed, CqlError> {
-    let mut writer = RowWriter::new(out, timing.timestamp_us());
-    let mut packed = Packed::default();
+    let writer = RowWriter::new(out, timing.timestamp_us());
+    let mut packing = Packing { bound, timing, writer, packed: Packed::default() };
     if plan.kind == ModifyKind::Insert && plan.scope == Scope::Rows && !is_static {
-        writer.marker(Marker { timestamp_us: timing.timestamp_us(), expiry: timing.expiry });
+        packing.writer.marker(Marker { timestamp_us: timing.timestamp_us(), expiry: timing.expiry });
     }
     if plan.kind == ModifyKind::Delete && plan.operations.is_empty() {
-        writer.deletion(timing.deletion());
+        packing.writer.deletion(timing.deletion());
     }
     let mut operations = plan.operations.as_slice();
     while let Some(first) = operations.first() {
@@ -127,11 +127,11 @@ pub fn pack_row(
         let (of_column, rest) = operations.split_at(count);
         operations = rest;
         if plan.table.is_static(first.column) == is_static {
-            pack_column(plan.table.column(first.column), of_column, bound, timing, &mut writer, &mut packed)?;
+            packing.column(plan.table.column(first.column), of_column)?;
         }
     }
-    packed.is_empty = writer.is_empty();
-    Ok(packed)
+    packing.packed.is_empty = packing.writer.is_empty();
+    Ok(packing.packed)
 }
 
 /// The value of a term for a column.
@@ -140,50 +140,80 @@ fn value_of<'a>(term: &'a Term, column: &Column, bound: &Bound<'a>) -> Result<Ev
         .map_err(|error| in_place(error, format_args!("column {} of type {}", column.name, column.data_type)))
 }
 
-fn pack_column(
-    column: &Column,
-    operations: &[Operation],
-    bound: &Bound<'_>,
-    timing: &Timing,
-    writer: &mut RowWriter<'_>,
-    packed: &mut Packed,
-) -> Result<(), CqlError> {
-    if column.data_type.is_multi_cell() {
-        return pack_complex(column, operations, bound, timing, writer, packed);
-    }
-    for operation in operations {
-        match &operation.change {
-            Change::Set(term) => match value_of(term, column, bound)? {
-                Evaluated::Set(bytes) => writer.cell(column.id, timing.timestamp_us(), timing.expiry, &bytes),
-                Evaluated::Null => writer.tombstone(column.id, timing.deletion()),
-                Evaluated::Unset => packed.has_unset = true,
-            },
-            Change::Count(term, is_decrement) => match value_of(term, column, bound)? {
-                Evaluated::Set(bytes) => {
-                    let bytes: [u8; 8] = (*bytes).try_into().map_err(|_| invalid("Invalid counter value"))?;
-                    let delta = i64::from_be_bytes(bytes);
-                    if *is_decrement && delta == i64::MIN {
-                        return Err(invalid(format!(
-                            "The negation of {delta} overflows supported counter precision (signed 8 bytes integer)"
-                        )));
-                    }
-                    let delta = if *is_decrement { -delta } else { delta };
-                    writer.counter(column.id, timing.timestamp_us(), delta);
-                }
-                Evaluated::Null => return Err(invalid("Invalid null value for counter increment")),
-                Evaluated::Unset => packed.has_unset = true,
-            },
-            Change::SetPath(steps, terms, value) => match value_of(value, column, bound)? {
-                Evaluated::Set(bytes) => {
-                    packed.document_edits.push((column.id, path_steps(steps, terms, bound)?, bytes.into_owned()));
-                }
-                Evaluated::Null => return Err(invalid("null is not a JSON document: write 'null'")),
-                Evaluated::Unset => packed.has_unset = true,
-            },
-            _ => return Err(invalid(format!("Invalid operation for column {}", column.name))),
+/// A row that is being packed.
+struct Packing<'p> {
+    bound: &'p Bound<'p>,
+    timing: &'p Timing,
+    writer: RowWriter<'p>,
+    packed: Packed,
+}
+
+impl<'p> Packing<'p> {
+    fn column(&mut self, column: &Column, operations: &'p [Operation]) -> Result<(), CqlError> {
+        let (bound, timing) = (self.bound, self.timing);
+        if column.data_type.is_multi_cell() {
+            return self.complex(column, operations);
         }
+        for operation in operations {
+            match &operation.change {
+                Change::Set(term) => match value_of(term, column, bound)? {
+                    Evaluated::Set(bytes) => self.writer.cell(column.id, timing.timestamp_us(), timing.expiry, &bytes),
+                    Evaluated::Null => self.writer.tombstone(column.id, timing.deletion()),
+                    Evaluated::Unset => self.packed.has_unset = true,
+                },
+                Change::Count(term, is_decrement) => match value_of(term, column, bound)? {
+                    Evaluated::Set(bytes) => {
+                        let bytes: [u8; 8] = (*bytes).try_into().map_err(|_| invalid("Invalid counter value"))?;
+                        let delta = i64::from_be_bytes(bytes);
+                        if *is_decrement && delta == i64::MIN {
+                            return Err(invalid(format!(
+                                "The negation of {delta} overflows supported counter precision (signed 8 bytes integer)"
+                            )));
+                        }
+                        let delta = if *is_decrement { -delta } else { delta };
+                        self.writer.counter(column.id, timing.timestamp_us(), delta);
+                    }
+                    Evaluated::Null => return Err(invalid("Invalid null value for counter increment")),
+                    Evaluated::Unset => self.packed.has_unset = true,
+                },
+                Change::SetPath(steps, terms, value) => match value_of(value, column, bound)? {
+                    Evaluated::Set(bytes) => {
+                        self.packed.document_edits.push((
+                            column.id,
+                            path_steps(steps, terms, bound)?,
+                            bytes.into_owned(),
+                        ));
+                    }
+                    Evaluated::Null => return Err(invalid("null is not a JSON document: write 'null'")),
+                    Evaluated::Unset => self.packed.has_unset = true,
+                },
+                _ => return Err(invalid(format!("Invalid operation for column {}", column.name))),
+            }
+        }
+        Ok(())
     }
-    Ok(())
+
+    fn complex(&mut self, column: &Column, operations: &'p [Operation]) -> Result<(), CqlError> {
+        let (bound, timing) = (self.bound, self.timing);
+        let mut elements = Elements::default();
+        for operation in operations {
+            elements.apply(column, &operation.change, bound, &mut self.packed)?;
+        }
+        self.packed.is_unplaced |= elements.appended + elements.prepended > 0;
+        // Just before the new elements, so that they survive it.
+        let cleared = elements
+            .is_cleared
+            .then(|| Deletion { timestamp_us: timing.timestamp_us().wrapping_sub(1), local_s: timing.now_s });
+        self.writer.begin_complex(column.id, cleared);
+        for (path, value) in &elements.changes {
+            match value {
+                Some(value) => self.writer.element(path, timing.timestamp_us(), timing.expiry, value),
+                None => self.writer.element_tombstone(path, timing.deletion()),
+            }
+        }
+        self.writer.end_complex();
+        Ok(())
+    }
 }
 
 /// The steps of a path, with their names and indexes.
@@ -211,34 +241,6 @@ struct Elements<'a> {
     /// How many elements were put after, and before a list.
     appended: u32,
     prepended: u32,
-}
-
-fn pack_complex<'a>(
-    column: &Column,
-    operations: &'a [Operation],
-    bound: &Bound<'a>,
-    timing: &Timing,
-    writer: &mut RowWriter<'_>,
-    packed: &mut Packed,
-) -> Result<(), CqlError> {
-    let mut elements = Elements::default();
-    for operation in operations {
-        elements.apply(column, &operation.change, bound, packed)?;
-    }
-    packed.is_unplaced |= elements.appended + elements.prepended > 0;
-    // Just before the new elements, so that they survive it.
-    let cleared = elements
-        .is_cleared
-        .then(|| Deletion { timestamp_us: timing.timestamp_us().wrapping_sub(1), local_s: timing.now_s });
-    writer.begin_complex(column.id, cleared);
-    for (path, value) in &elements.changes {
-        match value {
-            Some(value) => writer.element(path, timing.timestamp_us(), timing.expiry, value),
-            None => writer.element_tombstone(path, timing.deletion()),
-        }
-    }
-    writer.end_complex();
-    Ok(())
 }
 
 impl<'a> Elements<'a> {
@@ -271,7 +273,18 @@ impl<'a> Elements<'a> {
                 Evaluated::Null => {}
                 Evaluated::Unset => packed.has_unset = true,
             },
-            Change::SetElement(key, value) => self.set_element(column, key, value, bound, packed)?,
+            Change::SetElement(key, value) => {
+                let what = if matches!(column.data_type, CqlType::List(..)) { "list index" } else { "map key" };
+                let key = match value_of(key, column, bound)? {
+                    Evaluated::Set(key) => key,
+                    Evaluated::Null => return Err(invalid(format!("Invalid null {what}"))),
+                    Evaluated::Unset => return Err(invalid(format!("Invalid unset {what}"))),
+                };
+                match value_of(value, column, bound)? {
+                    Evaluated::Unset => packed.has_unset = true,
+                    value => self.set_element(column, &key, value.bytes().map(Cow::into_owned), packed)?,
+                }
+            }
             Change::SetField(index, term) => match value_of(term, column, bound)? {
                 Evaluated::Unset => packed.has_unset = true,
                 value => {
@@ -303,8 +316,8 @@ impl<'a> Elements<'a> {
                     self.appended += count;
                     self.appended - count
                 };
-                for (sequence, element) in (first..).zip(elements) {
-                    self.changes.insert(path(sequence).to_vec(), owned(element));
+                for (at, element) in elements.into_iter().enumerate() {
+                    self.changes.insert(path(first + at as u32).to_vec(), owned(element));
                 }
             }
             CqlType::Set(element_type, _) => {
@@ -346,34 +359,21 @@ impl<'a> Elements<'a> {
         Ok(())
     }
 
+    /// `value`: none if the element is removed.
     fn set_element(
         &mut self,
         column: &Column,
-        key: &Term,
-        value: &Term,
-        bound: &Bound<'_>,
+        key: &[u8],
+        value: Option<Vec<u8>>,
         packed: &mut Packed,
     ) -> Result<(), CqlError> {
-        let what = if matches!(column.data_type, CqlType::List(..)) { "list index" } else { "map key" };
-        let key = match value_of(key, column, bound)? {
-            Evaluated::Set(key) => key,
-            Evaluated::Null => return Err(invalid(format!("Invalid null {what}"))),
-            Evaluated::Unset => return Err(invalid(format!("Invalid unset {what}"))),
-        };
-        let value = match value_of(value, column, bound)? {
-            Evaluated::Unset => {
-                packed.has_unset = true;
-                return Ok(());
-            }
-            value => value.bytes().map(Cow::into_owned),
-        };
         match &column.data_type {
             CqlType::List(..) => {
-                let index = index_of(&key).and_then(|index| i32::try_from(index).ok()).unwrap_or(-1);
+                let index = index_of(key).and_then(|index| i32::try_from(index).ok()).unwrap_or(-1);
                 packed.list_edits.push((column.id, ListEdit::Set(index, value)));
             }
             CqlType::Map(key_type, ..) | CqlType::Set(key_type, _) => {
-                self.changes.insert(element_path(column, key_type, &key)?, value.map(Cow::Owned));
+                self.changes.insert(element_path(column, key_type, key)?, value.map(Cow::Owned));
             }
             _ => return Err(invalid(format!("Invalid operation for column {}", column.name))),
         }

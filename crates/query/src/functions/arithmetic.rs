@@ -1,8 +1,9 @@
 //! `+`, `-`, `*`, `/`, `%` and the sign: between numbers, of texts (`+`), and of moments with durations.
 //!
 //! Always true: the type of a result follows from the types of the operands alone, as in Cassandra's table of them; integers wrap around
-//! in the width of their type, as Java's do. Left out: overload resolution of literals ([`crate::plan::term`]).
+//! in the width of their type, as Java's do. Left out: overload resolution of literals ([`crate::bind`]).
 
+use super::moment::{moment_from_ms, moment_ms};
 use super::number::{Decimal, Number};
 use crate::error::{invalid, value_error};
 use diorite_base::limits::MAX_MUTATION_BYTES;
@@ -101,7 +102,7 @@ pub fn apply(
         }
         _ if left.is_empty() || right.is_empty() => return Ok(None),
         CqlType::Timestamp | CqlType::Date => {
-            return move_moment(operator, left_type, left, right).map_err(|why| fail(&why)).map(Some);
+            return move_moment(operator, left_type, left, right).map_err(fail).map(Some);
         }
         _ => {}
     }
@@ -184,17 +185,22 @@ fn decimal(operator: ArithmeticOperator, left: &Decimal, right: &Decimal) -> Res
     }))
 }
 
-/// A moment a duration later or earlier.
-fn move_moment(operator: ArithmeticOperator, of: &CqlType, moment: &[u8], duration: &[u8]) -> Result<Vec<u8>, String> {
+/// A moment a duration later or earlier. The error says why there is none.
+fn move_moment(
+    operator: ArithmeticOperator,
+    of: &CqlType,
+    moment: &[u8],
+    duration: &[u8],
+) -> Result<Vec<u8>, &'static str> {
     let span = Span::from_wire(duration).ok_or("the duration cannot be read")?;
     let span = if operator == ArithmeticOperator::Subtract { span.negated() } else { Some(span) };
     let span = span.ok_or("the duration is out of range")?;
     if *of == CqlType::Date && span.nanoseconds != 0 {
-        return Err("The duration must have a day precision".to_owned());
+        return Err("The duration must have a day precision");
     }
-    let ms = super::moment_ms(of, moment).ok_or("the moment cannot be read")?;
+    let ms = moment_ms(of, moment).ok_or("the moment cannot be read")?;
     let moved = calendar::add(ms, span).ok_or("the result is out of range")?;
-    Ok(super::moment_from_ms(of, moved))
+    Ok(moment_from_ms(of, moved))
 }
 
 /// The number with the other sign.
@@ -206,7 +212,7 @@ pub fn negate(data_type: &CqlType, wire: &[u8]) -> Result<Option<Vec<u8>>, CqlEr
     if let CqlType::Duration = data_type {
         let span = Span::from_wire(wire).and_then(Span::negated);
         let span = span.ok_or_else(|| invalid("the duration is out of range"))?;
-        diorite_model::value::literal::push_duration(span.months, span.days, span.nanoseconds, &mut out);
+        span.push_wire(&mut out);
         return Ok(Some(out));
     }
     let negated = match Number::read(data_type, wire)? {

@@ -3,8 +3,8 @@
 //! Always true: whether a conversion exists is decided by the two types alone ([`is_castable`]), so that it is an error of planning.
 //! Casts from text to numbers are YCQL's; Cassandra has none. Left out: any other cast from text.
 
+use super::moment::{moment_from_ms, moment_ms};
 use super::number::Number;
-use super::{moment_from_ms, moment_ms};
 use crate::error::{invalid, value_error};
 use diorite_cql::protocol::CqlError;
 use diorite_model::types::CqlType;

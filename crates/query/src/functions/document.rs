@@ -11,7 +11,7 @@ use diorite_model::value::json::{from_json, stored_name, write_nullable};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What a parsed text takes for each of its bytes, at most: an array of digits.
+/// The most memory of a parsed text for each of its bytes: that of an array of digits.
 pub const PARSED_BYTES: usize = 24;
 
 /// One step of a path, by the type of its argument.
@@ -48,7 +48,7 @@ fn value_of(to: &CqlType, json: &Json) -> Result<Option<Vec<u8>>, CqlError> {
     Ok(Some(out))
 }
 
-/// What `INSERT JSON` says of one column.
+/// The value of one column in `INSERT JSON`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Member {
     /// Its value, or null

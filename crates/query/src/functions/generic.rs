@@ -3,9 +3,11 @@
 //! Always true: what a call takes and gives is decided by the types of its arguments; a marker or constant among them takes the type that the
 //! others ask for. Left out: functions of fixed types ([`super::overloads`]), `token` and its like, which depend on the table.
 
+use super::function::{Function, Signature};
+use super::mask::Mask;
 use super::math::MathFunction;
 use super::vector::Similarity;
-use super::{Function, Signature, arithmetic, mask};
+use super::{arithmetic, mask};
 use crate::error::invalid;
 use diorite_cql::protocol::CqlError;
 use diorite_model::types::{CqlType, Frozen};
@@ -47,7 +49,7 @@ pub fn resolve(name: &str, arguments: &[Option<CqlType>]) -> Result<Signature, C
     let found = found.or_else(|| of_vectors(&plain, arguments)).or_else(|| of_floor(&plain, arguments));
     match found {
         Some(found) => Ok(found),
-        None if mask::is_mask(&plain) => mask::resolve(&plain, arguments).ok_or_else(|| no_match(name, arguments)),
+        None if mask::is_mask(&plain) => of_mask(&plain, arguments).ok_or_else(|| no_match(name, arguments)),
         None => Err(no_match(name, arguments)),
     }
 }
@@ -135,4 +137,37 @@ fn of_floor(plain: &str, arguments: &[Option<CqlType>]) -> Option<Signature> {
         _ => return None,
     }
     signature(Function::Floor(moment), taken, returns)
+}
+
+fn of_mask(plain: &str, arguments: &[Option<CqlType>]) -> Option<Signature> {
+    let mask = mask::from_name(plain)?;
+    let (first, rest) = arguments.split_first()?;
+    let of = first.clone()?;
+    let text = matches!(of, CqlType::Text | CqlType::Ascii);
+    let fits = |at: usize, wanted: &CqlType| {
+        rest.get(at).is_none_or(|given| given.as_ref().is_none_or(|given| given == wanted))
+    };
+    let taken = match mask {
+        Mask::Null | Mask::Default if rest.is_empty() => vec![of.clone()],
+        Mask::Hash if rest.len() <= 1 && fits(0, &CqlType::Text) => {
+            let mut taken = vec![of.clone()];
+            taken.extend((rest.len() == 1).then_some(CqlType::Text));
+            taken
+        }
+        Mask::Replace if rest.len() == 1 && fits(0, &of) => vec![of.clone(), of.clone()],
+        Mask::Inner | Mask::Outer
+            if text
+                && (2..=3).contains(&rest.len())
+                && fits(0, &CqlType::Int)
+                && fits(1, &CqlType::Int)
+                && fits(2, &CqlType::Text) =>
+        {
+            let mut taken = vec![of.clone(), CqlType::Int, CqlType::Int];
+            taken.extend((rest.len() == 3).then_some(CqlType::Text));
+            taken
+        }
+        _ => return None,
+    };
+    let returns = if mask == Mask::Hash { CqlType::Blob } else { of.clone() };
+    Some(Signature { function: Function::Mask(mask, of), arguments: taken, returns })
 }

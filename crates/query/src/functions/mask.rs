@@ -2,7 +2,6 @@
 //!
 //! Always true: a masked value has the type of what it hides, except for hashes, which are blobs. Left out: masks that are attached to columns.
 
-use super::{Function, Signature};
 use crate::error::invalid;
 use diorite_base::limits::MAX_MUTATION_BYTES;
 use diorite_cql::protocol::CqlError;
@@ -29,7 +28,8 @@ pub enum Mask {
     Hash,
 }
 
-fn from_name(plain: &str) -> Option<Mask> {
+/// The mask of this name (in lower case, without underscores).
+pub fn from_name(plain: &str) -> Option<Mask> {
     Some(match plain {
         "masknull" => Mask::Null,
         "maskdefault" => Mask::Default,
@@ -44,40 +44,6 @@ fn from_name(plain: &str) -> Option<Mask> {
 /// Whether a function (in lower case, without underscores) is one of these.
 pub fn is_mask(plain: &str) -> bool {
     from_name(plain).is_some()
-}
-
-/// The overload for arguments of these types.
-pub fn resolve(plain: &str, arguments: &[Option<CqlType>]) -> Option<Signature> {
-    let mask = from_name(plain)?;
-    let (first, rest) = arguments.split_first()?;
-    let of = first.clone()?;
-    let text = matches!(of, CqlType::Text | CqlType::Ascii);
-    let fits = |at: usize, wanted: &CqlType| {
-        rest.get(at).is_none_or(|given| given.as_ref().is_none_or(|given| given == wanted))
-    };
-    let taken = match mask {
-        Mask::Null | Mask::Default if rest.is_empty() => vec![of.clone()],
-        Mask::Hash if rest.len() <= 1 && fits(0, &CqlType::Text) => {
-            let mut taken = vec![of.clone()];
-            taken.extend((rest.len() == 1).then_some(CqlType::Text));
-            taken
-        }
-        Mask::Replace if rest.len() == 1 && fits(0, &of) => vec![of.clone(), of.clone()],
-        Mask::Inner | Mask::Outer
-            if text
-                && (2..=3).contains(&rest.len())
-                && fits(0, &CqlType::Int)
-                && fits(1, &CqlType::Int)
-                && fits(2, &CqlType::Text) =>
-        {
-            let mut taken = vec![of.clone(), CqlType::Int, CqlType::Int];
-            taken.extend((rest.len() == 3).then_some(CqlType::Text));
-            taken
-        }
-        _ => return None,
-    };
-    let returns = if mask == Mask::Hash { CqlType::Blob } else { of.clone() };
-    Some(Signature { function: Function::Mask(mask, of), arguments: taken, returns })
 }
 
 /// Hides a value.

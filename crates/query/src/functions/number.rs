@@ -284,7 +284,7 @@ impl Number {
             Number::Exact(value) => Ok(value.clone()),
             Number::Single(value) if value.is_finite() => exact(&format!("{value:?}")),
             Number::Float(value) if value.is_finite() => exact(&format!("{value:?}")),
-            Number::Single(_) | Number::Float(_) => Err(invalid("NaN and the infinities are no decimals")),
+            Number::Single(_) | Number::Float(_) => Err(invalid("NaN and infinity are not decimals")),
         }
     }
 }

@@ -2,6 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "test data is known")]
 use super::*;
+use diorite_base::random::SplitMix64;
+use diorite_model::types::CqlType;
+use std::borrow::Cow;
 
 mod numbers;
 

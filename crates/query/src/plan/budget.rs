@@ -1,7 +1,7 @@
 //! What planning one statement costs: steps and memory, both limited.
 //!
-//! Planning is linear in the statement, so the limits of a statement bound it; the budget is what holds if that is ever not so, and what tests count. A step is a
-//! term, selector, relation or candidate that is looked at.
+//! Planning is linear in the statement, so the limits of a statement bound it; the budget is a second bound, and tests measure by it. A step is a
+//! term, selector, relation or overload that is bound or tried.
 //!
 //! Always true: a plan costs no more than its budget, or there is no plan. Left out: time, which depends on the machine.
 

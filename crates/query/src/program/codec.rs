@@ -1,25 +1,28 @@
-//! The bytes of programs (versions 1 to 3) and replies (version 1); see `docs/formats/programs.md`.
+//! The bytes of programs (versions 1 to 3); see `docs/formats/programs.md`.
 //!
 //! Always true: decoding checks everything and never panics; encoding what was decoded gives the same bytes. Left out: reading versions
 //! that do not exist yet.
 
-use super::{
-    ColumnTest, ListEdit, PathStep, Program, ProgramOperation, ProgramReply, RowCondition, RowTest, Seen, SeenRow,
-    TestTree, TestedPart, ValueTest,
+use super::definition::{
+    ColumnTest, ListEdit, PathStep, Program, ProgramOperation, RowCondition, RowTest, TestTree, TestedPart, ValueTest,
 };
+use super::types::{put_type, read_type};
+use super::wire::{put_i64_option, put_optional, read_bool, read_i64_option, read_list, read_optional, read_usize};
 use diorite_base::bytes::{Malformed, Reader, put_slice, put_varint};
-use diorite_base::limits::{self, Exceeded, MAX_CONDITION_DEPTH, MAX_TYPE_DEPTH};
+use diorite_base::limits::{self, Exceeded, MAX_CONDITION_DEPTH};
 use diorite_base::program::{LoggedProgram, Target};
 use diorite_cql::language::ast::ComparisonOperator;
 use diorite_model::row::Expiry;
-use diorite_model::types::{CqlType, Frozen, UserType};
-use std::sync::Arc;
+use diorite_model::types::CqlType;
 
 const VERSION: u8 = 1;
+
 /// Programs that name dropped columns.
 const VERSION_WITH_DROPPED: u8 = 2;
+
 /// Programs with boolean expressions or places in documents; they may name dropped columns.
 const VERSION_WITH_TREES: u8 = 3;
+
 const OPERATORS: [ComparisonOperator; 6] = [
     ComparisonOperator::Equal,
     ComparisonOperator::NotEqual,
@@ -28,163 +31,6 @@ const OPERATORS: [ComparisonOperator; 6] = [
     ComparisonOperator::Greater,
     ComparisonOperator::GreaterOrEqual,
 ];
-
-/// Native types by their number in programs; never reordered.
-const NATIVES: [CqlType; 21] = [
-    CqlType::Ascii,
-    CqlType::Bigint,
-    CqlType::Blob,
-    CqlType::Boolean,
-    CqlType::Counter,
-    CqlType::Date,
-    CqlType::Decimal,
-    CqlType::Double,
-    CqlType::Duration,
-    CqlType::Float,
-    CqlType::Inet,
-    CqlType::Int,
-    CqlType::Smallint,
-    CqlType::Text,
-    CqlType::Time,
-    CqlType::Timestamp,
-    CqlType::Timeuuid,
-    CqlType::Tinyint,
-    CqlType::Uuid,
-    CqlType::Varint,
-    CqlType::Jsonb,
-];
-const LIST: u8 = 0x20;
-const SET: u8 = 0x21;
-const MAP: u8 = 0x22;
-const TUPLE: u8 = 0x23;
-const USER: u8 = 0x24;
-const VECTOR: u8 = 0x25;
-const FROZEN: u8 = 0x40;
-
-fn put_optional(out: &mut Vec<u8>, value: Option<&[u8]>) {
-    match value {
-        None => out.push(0),
-        Some(bytes) => {
-            out.push(1);
-            put_slice(out, bytes);
-        }
-    }
-}
-
-fn read_optional(reader: &mut Reader<'_>) -> Result<Option<Vec<u8>>, Malformed> {
-    match reader.u8()? {
-        0 => Ok(None),
-        1 => reader.slice().map(|bytes| Some(bytes.to_vec())),
-        _ => Err(Malformed),
-    }
-}
-
-fn put_i64_option(out: &mut Vec<u8>, value: Option<i64>) {
-    out.push(u8::from(value.is_some()));
-    out.extend(value.map(i64::to_le_bytes).into_iter().flatten());
-}
-
-fn read_i64_option(reader: &mut Reader<'_>) -> Result<Option<i64>, Malformed> {
-    match reader.u8()? {
-        0 => Ok(None),
-        1 => reader.i64().map(Some),
-        _ => Err(Malformed),
-    }
-}
-
-fn read_usize(reader: &mut Reader<'_>) -> Result<usize, Malformed> {
-    usize::try_from(reader.varint()?).map_err(|_| Malformed)
-}
-
-fn read_bool(reader: &mut Reader<'_>) -> Result<bool, Malformed> {
-    match reader.u8()? {
-        0 => Ok(false),
-        1 => Ok(true),
-        _ => Err(Malformed),
-    }
-}
-
-fn read_list<T>(
-    reader: &mut Reader<'_>,
-    mut read: impl FnMut(&mut Reader<'_>) -> Result<T, Malformed>,
-) -> Result<Vec<T>, Malformed> {
-    let count = reader.varint()?;
-    (0..count).map(|_| read(reader)).collect()
-}
-
-/// Appends a type.
-pub fn put_type(out: &mut Vec<u8>, data_type: &CqlType) {
-    let mark = |frozen: &Frozen| if *frozen == Frozen::Yes { FROZEN } else { 0 };
-    match data_type {
-        CqlType::List(element, frozen) => {
-            out.push(LIST | mark(frozen));
-            put_type(out, element);
-        }
-        CqlType::Set(element, frozen) => {
-            out.push(SET | mark(frozen));
-            put_type(out, element);
-        }
-        CqlType::Map(key, value, frozen) => {
-            out.push(MAP | mark(frozen));
-            put_type(out, key);
-            put_type(out, value);
-        }
-        CqlType::Tuple(elements) => {
-            out.push(TUPLE);
-            put_varint(out, elements.len() as u64);
-            elements.iter().for_each(|element| put_type(out, element));
-        }
-        CqlType::UserDefined(user, frozen) => {
-            // Names play no part in comparing values.
-            out.push(USER | mark(frozen));
-            put_varint(out, user.fields.len() as u64);
-            user.fields.iter().for_each(|(_, field)| put_type(out, field));
-        }
-        CqlType::Vector(element, dimension) => {
-            out.push(VECTOR);
-            put_varint(out, u64::from(*dimension));
-            put_type(out, element);
-        }
-        native => {
-            let number = NATIVES.iter().position(|known| known == native);
-            out.push(number.expect("every other type is native") as u8);
-        }
-    }
-}
-
-/// Reads a type.
-pub fn read_type(reader: &mut Reader<'_>) -> Result<CqlType, Malformed> {
-    read_nested_type(reader, MAX_TYPE_DEPTH)
-}
-
-fn read_nested_type(reader: &mut Reader<'_>, depth: usize) -> Result<CqlType, Malformed> {
-    let depth = depth.checked_sub(1).ok_or(Malformed)?;
-    let tag = reader.u8()?;
-    if let Some(native) = NATIVES.get(usize::from(tag)) {
-        return Ok(native.clone());
-    }
-    let frozen = if tag & FROZEN != 0 { Frozen::Yes } else { Frozen::No };
-    let inner = |reader: &mut Reader<'_>| read_nested_type(reader, depth).map(Arc::new);
-    Ok(match tag & !FROZEN {
-        LIST => CqlType::List(inner(reader)?, frozen),
-        SET => CqlType::Set(inner(reader)?, frozen),
-        MAP => {
-            let key = inner(reader)?;
-            CqlType::Map(key, inner(reader)?, frozen)
-        }
-        TUPLE => CqlType::Tuple(read_list(reader, |reader| read_nested_type(reader, depth))?.into()),
-        USER => {
-            let fields = read_list(reader, |reader| Ok((String::new(), read_nested_type(reader, depth)?)))?;
-            let user = UserType { keyspace: String::new(), name: String::new(), fields };
-            CqlType::UserDefined(Arc::new(user), frozen)
-        }
-        VECTOR => {
-            let dimension = u16::try_from(reader.varint()?).map_err(|_| Malformed)?;
-            CqlType::Vector(inner(reader)?, dimension)
-        }
-        _ => return Err(Malformed),
-    })
-}
 
 impl Program {
     /// The encoded form.
@@ -222,7 +68,7 @@ impl Program {
         let conditions = read_list(&mut reader, RowCondition::decode)?;
         let operations = read_list(&mut reader, ProgramOperation::decode)?;
         let program = Self { conditions, operations, dropped_columns };
-        // A version says what is in it, so that the same program has one form.
+        // The version follows from the content, so a program has exactly one encoded form.
         let fits = program.needs_trees() == (version == VERSION_WITH_TREES);
         if reader.is_empty() && fits { Ok(program) } else { Err(Malformed) }
     }
@@ -240,6 +86,7 @@ impl Program {
 
 impl LoggedProgram for Program {
     const TARGET: Target = Target::Rows;
+    type Error = &'static str;
 
     fn check(&self) -> Result<(), Exceeded> {
         self.conditions.iter().try_for_each(|condition| match &condition.test {
@@ -253,8 +100,8 @@ impl LoggedProgram for Program {
         Program::encode(self)
     }
 
-    fn decode(bytes: &[u8]) -> Result<Self, String> {
-        Program::decode(bytes).map_err(|_| "a program is malformed, of a newer version or over a limit".to_owned())
+    fn decode(bytes: &[u8]) -> Result<Self, Self::Error> {
+        Program::decode(bytes).map_err(|_| "a program is malformed, of a newer version or over a limit")
     }
 }
 
@@ -544,62 +391,6 @@ impl ProgramOperation {
                 let expiry = read_expiry(reader)?;
                 Ok(Self::Document { key, partition_len, column, edits, explicit_us, expiry })
             }
-            _ => Err(Malformed),
-        }
-    }
-}
-
-impl SeenRow {
-    fn encode(&self, out: &mut Vec<u8>) {
-        put_slice(out, &self.key);
-        out.extend_from_slice(&self.deleted_us.to_le_bytes());
-        put_slice(out, &self.value);
-    }
-
-    fn decode(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
-        Ok(Self { key: reader.slice()?.to_vec(), deleted_us: reader.i64()?, value: reader.slice()?.to_vec() })
-    }
-}
-
-impl ProgramReply {
-    /// The encoded form.
-    pub fn encode(&self) -> Vec<u8> {
-        match self {
-            ProgramReply::Applied => vec![VERSION, 0],
-            ProgramReply::Failed(message) => {
-                let mut out = vec![VERSION, 2];
-                put_slice(&mut out, message.as_bytes());
-                out
-            }
-            ProgramReply::Refused(seen) => {
-                let mut out = vec![VERSION, 1];
-                out.extend_from_slice(&seen.now_s.to_le_bytes());
-                put_slice(&mut out, &seen.partition);
-                out.push(u8::from(seen.static_row.is_some()));
-                seen.static_row.iter().for_each(|row| row.encode(&mut out));
-                put_varint(&mut out, seen.rows.len() as u64);
-                seen.rows.iter().for_each(|row| row.encode(&mut out));
-                out
-            }
-        }
-    }
-
-    /// Reads an encoded reply.
-    pub fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
-        let mut reader = Reader::new(bytes);
-        if reader.u8()? != VERSION {
-            return Err(Malformed);
-        }
-        match reader.u8()? {
-            0 => Ok(ProgramReply::Applied),
-            1 => {
-                let now_s = reader.u32()?;
-                let partition = reader.slice()?.to_vec();
-                let static_row = if read_bool(&mut reader)? { Some(SeenRow::decode(&mut reader)?) } else { None };
-                let rows = read_list(&mut reader, SeenRow::decode)?;
-                Ok(ProgramReply::Refused(Seen { now_s, partition, static_row, rows }))
-            }
-            2 => Ok(ProgramReply::Failed(String::from_utf8_lossy(reader.slice()?).into_owned())),
             _ => Err(Malformed),
         }
     }

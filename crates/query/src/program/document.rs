@@ -1,10 +1,10 @@
-//! Looking at, and changing, places in documents.
+//! Reading and changing parts of documents.
 //!
-//! Always true: a change that cannot be made leaves the document as it was and says why; what a change makes can be read again. A document
-//! that is not there is changed as if it were `{}`. Members are found by their order, so that many edits of one large document cost a
-//! logarithm each. Left out: removing places.
+//! Always true: an impossible change leaves the document as it was and returns the reason; a changed document can be read again. A missing document
+//! is changed as if it were `{}`. Members are found by binary search, so that many edits of one large document cost a logarithm each. Left out:
+//! removing parts.
 
-use super::PathStep;
+use super::definition::{Impossible, PathStep};
 use crate::steps;
 use diorite_model::json::{Json, MAX_DEPTH};
 use std::collections::BTreeMap;
@@ -12,18 +12,18 @@ use std::collections::BTreeMap;
 /// A document; the members of its objects are in order.
 pub(super) struct Document(Json);
 
-fn parse(text: &[u8]) -> Result<Json, String> {
-    let text = std::str::from_utf8(text).map_err(|_| "a document is not text".to_owned())?;
-    Json::parse(text).map(Json::sorted).map_err(|error| error.0)
+fn parse(text: &[u8]) -> Result<Json, Impossible> {
+    let text = std::str::from_utf8(text).map_err(|_| Impossible("a document is not text".to_owned()))?;
+    Ok(Json::parse(text)?.sorted())
 }
 
 impl Document {
     /// Reads its text.
-    pub fn parse(text: &[u8]) -> Result<Self, String> {
+    pub fn parse(text: &[u8]) -> Result<Self, Impossible> {
         parse(text).map(Document)
     }
 
-    /// What stands at a place, as text or as a document.
+    /// The value at a path, as text or as a document.
     pub fn find(&self, path: &[PathStep], as_text: bool) -> Option<Vec<u8>> {
         let found = path.iter().try_fold(&self.0, |found, step| match (step, found) {
             (PathStep::Member(name), Json::Object(members)) => {
@@ -44,7 +44,7 @@ impl Document {
 }
 
 /// The text of a document with other values at these places.
-pub(super) fn edit(document: Option<&Document>, edits: &[(Vec<PathStep>, Vec<u8>)]) -> Result<Vec<u8>, String> {
+pub(super) fn edit(document: Option<&Document>, edits: &[(Vec<PathStep>, Vec<u8>)]) -> Result<Vec<u8>, Impossible> {
     let mut edited = document.map_or_else(|| Node::Object(BTreeMap::new()), |document| Node::of(document.0.clone()));
     for (path, value) in edits {
         edited.replace(path, parse(value)?, MAX_DEPTH)?;
@@ -81,12 +81,12 @@ impl Node {
         }
     }
 
-    /// `depth`: how deep what takes its place may be nested.
-    fn replace(&mut self, path: &[PathStep], value: Json, depth: usize) -> Result<(), String> {
+    /// `depth`: how deep the new value may be nested.
+    fn replace(&mut self, path: &[PathStep], value: Json, depth: usize) -> Result<(), Impossible> {
         steps::count(1);
         let Some((step, rest)) = path.split_first() else {
             if value.depth() > depth {
-                return Err(format!("the document would be nested deeper than {MAX_DEPTH} levels"));
+                return Err(Impossible(format!("the document would be nested deeper than {MAX_DEPTH} levels")));
             }
             *self = Node::of(value);
             return Ok(());
@@ -101,17 +101,22 @@ impl Node {
                     members.insert(name.clone(), member);
                     Ok(())
                 }
-                None => Err(format!("the document has no member '{name}'")),
+                None => Err(Impossible(format!("the document has no member '{name}'"))),
             },
             (PathStep::Element(index), Node::Array(elements)) => {
                 let count = elements.len();
                 let element = usize::try_from(*index).ok().and_then(|at| elements.get_mut(at));
-                let element =
-                    element.ok_or_else(|| format!("index {index} is out of bound, the array has {count} elements"))?;
+                let element = element.ok_or_else(|| {
+                    Impossible(format!("index {index} is out of bound, the array has {count} elements"))
+                })?;
                 element.replace(rest, value, inner)
             }
-            (PathStep::Member(name), _) => Err(format!("'{name}' is looked for in what is no object")),
-            (PathStep::Element(index), _) => Err(format!("index {index} is looked for in what is no array")),
+            (PathStep::Member(name), _) => {
+                Err(Impossible(format!("the path names the member '{name}' of a value that is not an object")))
+            }
+            (PathStep::Element(index), _) => {
+                Err(Impossible(format!("the path names the element {index} of a value that is not an array")))
+            }
         }
     }
 }

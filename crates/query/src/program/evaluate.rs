@@ -4,17 +4,19 @@
 //! row of the same timestamp stays deleted, as in Cassandra. Rows are removed physically only if nothing that a client stamped itself
 //! could be newer than the deletion. Left out: undoing (a program that fails has changed nothing yet).
 
-use super::stored::{Found, Stored, damaged};
-use super::{
-    ColumnTest, ListEdit, PARTITION_DELETIONS, Program, ProgramOperation, ProgramReply, RowCondition, RowTest, Seen,
-    SeenRow, StoredValue, TestTree, document,
+use super::definition::{
+    ColumnTest, Impossible, ListEdit, PARTITION_DELETIONS, Program, ProgramOperation, ProgramReply, RowCondition,
+    RowTest, Seen, SeenRow, TestTree,
 };
+use super::document;
+use super::stored::{Found, Stored, damaged};
+use super::stored_value::StoredValue;
 use diorite_base::Horizon;
 use diorite_base::limits::MAX_EDIT_BYTES;
 use diorite_base::mutation::{EvaluationContext, EvaluationFailed, Evaluator, TabletChanges, TabletView};
 use diorite_model::Malformed;
 use diorite_model::deletions::DeletionsWriter;
-use diorite_model::row::{Deletion, RowWriter, place_lists};
+use diorite_model::row::{Deletion, RowWriter, now_seconds, place_lists};
 use diorite_model::types::CqlType;
 use diorite_model::{entry, key};
 use std::rc::Rc;
@@ -36,7 +38,7 @@ impl Evaluator for TabletEvaluator {
     ) -> Result<Vec<u8>, EvaluationFailed> {
         let program = Program::decode(program)
             .map_err(|_| EvaluationFailed("a program is malformed or of a newer version".to_owned()))?;
-        let now_s = crate::exec::evaluate::now_seconds(context.stamp_us);
+        let now_s = now_seconds(context.stamp_us);
         let run = Run { context, stored: Stored::new(view, now_s, &program.dropped_columns) };
         Ok(run.program(&program, changes)?.encode())
     }
@@ -56,8 +58,14 @@ impl Evaluator for TabletEvaluator {
 
 /// Why a program stops: the client did something impossible, or the replica cannot go on.
 enum Stop {
-    Client(String),
+    Client(Impossible),
     Replica(EvaluationFailed),
+}
+
+impl From<Impossible> for Stop {
+    fn from(impossible: Impossible) -> Self {
+        Stop::Client(impossible)
+    }
 }
 
 impl From<EvaluationFailed> for Stop {
@@ -77,11 +85,11 @@ impl Run<'_> {
             match self.holds(condition) {
                 Ok(true) => {}
                 Ok(false) => return self.seen(&program.conditions).map(ProgramReply::Refused),
-                Err(Stop::Client(message)) => return Ok(ProgramReply::Failed(message)),
+                Err(Stop::Client(Impossible(message))) => return Ok(ProgramReply::Failed(message)),
                 Err(Stop::Replica(failed)) => return Err(failed),
             }
         }
-        // Lists are looked at before anything changes, as an impossible edit must leave no trace.
+        // Edits are computed before anything changes, as an impossible edit must have no effect.
         let (mut edits, mut edit_bytes) = (Vec::new(), 0);
         for operation in &program.operations {
             let edited = match operation {
@@ -100,7 +108,7 @@ impl Run<'_> {
                             )));
                         }
                     }
-                    Err(Stop::Client(message)) => return Ok(ProgramReply::Failed(message)),
+                    Err(Stop::Client(Impossible(message))) => return Ok(ProgramReply::Failed(message)),
                     Err(Stop::Replica(failed)) => return Err(failed),
                 }
             }
@@ -176,10 +184,10 @@ impl Run<'_> {
             Some(found) => found.column(test.column, &test.data_type).map_err(damaged)?,
             None => Rc::new(StoredValue::new(test.data_type.clone(), None)),
         };
-        test.holds(&column).map_err(Stop::Client)
+        Ok(test.holds(&column)?)
     }
 
-    /// The rows the conditions looked at.
+    /// The rows that the conditions have read.
     fn seen(&self, conditions: &[RowCondition]) -> Result<Seen, EvaluationFailed> {
         let Some(first) = conditions.first() else { return Ok(Seen::default()) };
         let mut seen = Seen { now_s: self.stored.now_s, partition: first.partition.clone(), ..Seen::default() };
@@ -326,7 +334,7 @@ impl Run<'_> {
             (ListEdit::Set(index, value), Some((found, list))) => {
                 let path = usize::try_from(*index).ok().and_then(|index| list.path(found, index));
                 let path = path.ok_or_else(|| {
-                    Stop::Client(format!("List index {index} out of bound, list has size {}", list.len()))
+                    Impossible(format!("List index {index} out of bound, list has size {}", list.len()))
                 })?;
                 match value {
                     Some(value) => writer.element(path, timestamp_us, *expiry, value),
@@ -335,7 +343,7 @@ impl Run<'_> {
             }
             (ListEdit::Set(_, value), None) => {
                 let verb = if value.is_some() { "set an element on" } else { "delete an element from" };
-                return Err(Stop::Client(format!("Attempted to {verb} a list which is null")));
+                return Err(Impossible(format!("Attempted to {verb} a list which is null")).into());
             }
             (ListEdit::Remove(values), Some((found, list))) => {
                 let equal = list.equal_to(found, values);
@@ -360,8 +368,8 @@ impl Run<'_> {
             Some(found) => Some(found.column(*column, &CqlType::Jsonb).map_err(damaged)?),
             None => None,
         };
-        let stored = stored.as_ref().map(|stored| stored.document()).transpose().map_err(Stop::Client)?.flatten();
-        let edited = document::edit(stored, edits).map_err(Stop::Client)?;
+        let stored = stored.as_ref().map(|stored| stored.document()).transpose()?.flatten();
+        let edited = document::edit(stored, edits)?;
         let mut packed = Vec::new();
         let mut writer = RowWriter::new(&mut packed, timestamp_us);
         writer.cell(*column, timestamp_us, *expiry, &edited);

@@ -1,10 +1,10 @@
 //! What a program has read of its tablet, kept while it runs.
 //!
-//! Always true: a program sees the tablet as it was before, so what was read once stays right; a row, a column of it, a list or a document is
-//! taken apart once however many conditions and edits ask for it, so that a batch costs about as much as what it says and what it reads.
+//! Always true: a program reads the tablet as it was before its own changes, so a value that was read once stays valid; a row, a column, a list or a
+//! document is decoded once, however many conditions and edits read it, so the cost of a batch is linear in its size and in what it reads.
 //! Left out: more than [`KEPT_BYTES`] of rows, which are read again.
 
-use super::StoredValue;
+use super::stored_value::StoredValue;
 use crate::steps;
 use diorite_base::mutation::{EvaluationFailed, TabletView};
 use diorite_model::Malformed;

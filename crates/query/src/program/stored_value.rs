@@ -1,13 +1,12 @@
-//! A value that conditions look at, and the parts of it that they name.
+//! A value that conditions read, and the parts of it that they name.
 //!
-//! Always true: the first question walks over the value; from the second on there is an index, so that many questions about one large
-//! collection or document cost a logarithm each. Parts are values again, taken out once. Left out: which value it is ([`super::stored`]).
+//! Always true: the first lookup scans the value; from the second on there is an index, so that many lookups in one large collection or document
+//! cost a logarithm each. A part is a value again, and is taken out once. Left out: reading the value ([`super::stored`]).
 
+use super::definition::{Impossible, PathStep, TestedPart};
 use super::document::Document;
-use super::{PathStep, TestedPart};
-use crate::exec::evaluate::{contains, element_of, field_of, index_of};
 use crate::steps;
-use diorite_cql::protocol::CqlError;
+use crate::values::{contains, element_of, field_of, index_of};
 use diorite_model::types::CqlType;
 use diorite_model::value::{ValueError, collection, compare};
 use std::cell::{Cell, OnceCell, RefCell};
@@ -25,21 +24,17 @@ pub(super) struct StoredValue {
     asked: [Cell<bool>; 3],
     /// Where its elements, keys and values in turn, or fields are.
     places: OnceCell<Vec<Option<Range<usize>>>>,
-    /// Places of elements and (`1`) of keys in the order of what stands there.
+    /// Indexes of elements and (`1`) of keys, sorted by their values.
     ordered: [OnceCell<Vec<usize>>; 2],
     parts: RefCell<BTreeMap<usize, Rc<StoredValue>>>,
-    document: OnceCell<Result<Document, String>>,
+    document: OnceCell<Result<Document, Impossible>>,
     paths: RefCell<Paths>,
 }
 
-/// Numbers of what was asked.
+/// Kinds of lookups.
 const ELEMENT: usize = 0;
 const KEY: usize = 1;
 const PART: usize = 2;
-
-fn message(error: CqlError) -> String {
-    error.message.into_owned()
-}
 
 impl StoredValue {
     /// The value of a column.
@@ -67,7 +62,7 @@ impl StoredValue {
     }
 
     /// The document in it.
-    pub fn document(&self) -> Result<Option<&Document>, String> {
+    pub fn document(&self) -> Result<Option<&Document>, Impossible> {
         let Some(wire) = &self.wire else { return Ok(None) };
         self.document
             .get_or_init(|| {
@@ -80,16 +75,16 @@ impl StoredValue {
     }
 
     /// A part of it.
-    pub fn part(self: &Rc<Self>, part: &TestedPart) -> Result<Rc<StoredValue>, String> {
+    pub fn part(self: &Rc<Self>, part: &TestedPart) -> Result<Rc<StoredValue>, Impossible> {
         let part_type = match (part, &self.data_type) {
             (TestedPart::Whole, _) => return Ok(Rc::clone(self)),
             (TestedPart::Path(path, as_text), _) => return self.at_path(path, *as_text),
             (TestedPart::Element(_), CqlType::Map(_, element, _) | CqlType::List(element, _)) => element,
             (TestedPart::Field(index), CqlType::UserDefined(user, _)) => {
                 let field = user.fields.get(usize::from(*index));
-                &field.ok_or("the condition names a field that is not there")?.1
+                &field.ok_or_else(|| Impossible("the condition names a field that does not exist".to_owned()))?.1
             }
-            _ => return Err("the condition does not fit the type of its column".to_owned()),
+            _ => return Err(Impossible("the condition does not fit the type of its column".to_owned())),
         };
         let null = || Ok(Rc::new(StoredValue::new(part_type.clone(), None)));
         let Some(wire) = &self.wire else { return null() };
@@ -99,7 +94,7 @@ impl StoredValue {
                 TestedPart::Field(index) => field_of(wire, *index),
                 TestedPart::Whole | TestedPart::Path(..) => Ok(None),
             };
-            let found = found.map_err(message)?.map(<[u8]>::to_vec);
+            let found = found?.map(<[u8]>::to_vec);
             return Ok(Rc::new(StoredValue::new(part_type.clone(), found)));
         }
         let at = match (part, &self.data_type) {
@@ -118,7 +113,7 @@ impl StoredValue {
         Ok(found)
     }
 
-    fn at_path(&self, path: &[PathStep], as_text: bool) -> Result<Rc<StoredValue>, String> {
+    fn at_path(&self, path: &[PathStep], as_text: bool) -> Result<Rc<StoredValue>, Impossible> {
         let asked = (path.to_vec(), as_text);
         if let Some(known) = self.paths.borrow().get(&asked) {
             return Ok(Rc::clone(known));
@@ -131,11 +126,11 @@ impl StoredValue {
     }
 
     /// Whether it has an element, of a map a value, or (`is_key`) a key.
-    pub fn contains(&self, wanted: &[u8], is_key: bool) -> Result<bool, String> {
+    pub fn contains(&self, wanted: &[u8], is_key: bool) -> Result<bool, Impossible> {
         let Some(wire) = self.wire() else { return Ok(false) };
         let what = usize::from(is_key);
         if !self.asked[what].replace(true) {
-            return contains(&self.data_type, wire, wanted, is_key).map_err(message);
+            return Ok(contains(&self.data_type, wire, wanted, is_key)?);
         }
         match &self.data_type {
             CqlType::List(element, _) | CqlType::Set(element, _) => self.seek(ELEMENT, element, wanted),
@@ -147,7 +142,7 @@ impl StoredValue {
     }
 
     /// The first place of an element or a key that equals `wanted`.
-    fn seek(&self, what: usize, of: &CqlType, wanted: &[u8]) -> Result<Option<usize>, String> {
+    fn seek(&self, what: usize, of: &CqlType, wanted: &[u8]) -> Result<Option<usize>, Impossible> {
         let places = self.places()?;
         let wire = self.wire.as_deref().unwrap_or_default();
         let value = |at: &usize| {
@@ -167,7 +162,7 @@ impl StoredValue {
         Ok(ordered.get(first).copied().filter(|at| compare(of, value(at), wanted).is_eq()))
     }
 
-    fn places(&self) -> Result<&[Option<Range<usize>>], String> {
+    fn places(&self) -> Result<&[Option<Range<usize>>], Impossible> {
         if let Some(places) = self.places.get() {
             return Ok(places);
         }
@@ -186,7 +181,7 @@ impl StoredValue {
             }
             _ => collection::fields(wire).map(|part| part.map(|part| part.map(place))).collect(),
         };
-        let places = places.map_err(|error| error.0)?;
+        let places = places?;
         Ok(self.places.get_or_init(|| places))
     }
 }

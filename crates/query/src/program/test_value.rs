@@ -2,17 +2,16 @@
 //!
 //! Always true: null equals null and differs from everything else; no other comparison with null holds. Left out: which row it is.
 
-use super::stored_value::normal;
-use super::{ColumnTest, StoredValue, ValueTest};
-use crate::exec::evaluate::frozen;
-use crate::exec::filter::satisfies;
+use super::definition::{ColumnTest, Impossible, ValueTest};
+use super::stored_value::{StoredValue, normal};
+use crate::values::{frozen, satisfies};
 use diorite_cql::language::ast::ComparisonOperator;
 use diorite_model::value::compare;
 use std::rc::Rc;
 
 impl ColumnTest {
-    /// Judges the column's value. The error is a message for the client.
-    pub(super) fn holds(&self, column: &Rc<StoredValue>) -> Result<bool, String> {
+    /// Judges the column's value. The error is for the client.
+    pub(super) fn holds(&self, column: &Rc<StoredValue>) -> Result<bool, Impossible> {
         let part = column.part(&self.part)?;
         // A collection stored by element has no empty value: it is null instead, so the two are the same to a condition.
         let is = |operator: ComparisonOperator, wanted: Option<&[u8]>| {

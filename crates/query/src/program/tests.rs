@@ -1,8 +1,11 @@
 //! The codec of programs: round trips, and input that is not a program.
 
 #![allow(clippy::unwrap_used, reason = "test data is known")]
+use super::types::{put_type, read_type};
 use super::*;
-use diorite_model::types::Frozen;
+use diorite_cql::language::ast::ComparisonOperator;
+use diorite_model::row::Expiry;
+use diorite_model::types::{CqlType, Frozen};
 use proptest::prelude::*;
 use std::sync::Arc;
 
@@ -99,8 +102,8 @@ fn types_round_trip() {
         Frozen::Yes,
     );
     let mut out = Vec::new();
-    codec::put_type(&mut out, &nested);
-    assert_eq!(codec::read_type(&mut diorite_base::bytes::Reader::new(&out)).unwrap(), nested);
+    put_type(&mut out, &nested);
+    assert_eq!(read_type(&mut diorite_base::bytes::Reader::new(&out)).unwrap(), nested);
 }
 
 proptest! {

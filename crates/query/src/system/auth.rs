@@ -2,8 +2,8 @@
 //!
 //! Always true: the rows say what the catalog says. Left out: writing them; the statements about roles do.
 
-use super::Row;
 use super::cells::{RowBuilder, boolean, set, text};
+use super::source::Row;
 use diorite_cluster::catalog::Catalog;
 use diorite_model::schema::Table;
 

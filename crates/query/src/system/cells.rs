@@ -1,6 +1,6 @@
 //! Cells in wire form, and rows filled in by column name.
 
-use super::Row;
+use super::source::Row;
 use diorite_model::schema::Table;
 use diorite_model::value::collection::{push_count, push_element};
 use std::collections::{BTreeMap, BTreeSet};

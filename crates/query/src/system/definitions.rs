@@ -187,3 +187,18 @@ fn define(keyspace: &str, statement: &str, id: TableId) -> Table {
     let uuid = uuid::Builder::from_md5_bytes(digest.into()).into_uuid();
     Table { id, uuid, version: 1, gc_grace_s: 0, ..table }
 }
+
+/// The definition of a system table.
+pub fn table(keyspace: &str, name: &str) -> Option<Arc<Table>> {
+    all().get(keyspace)?.tables.get(name).cloned()
+}
+
+/// The server's own keyspaces with their tables by name.
+pub fn keyspaces() -> impl Iterator<Item = (&'static Keyspace, Vec<&'static Arc<Table>>)> {
+    all().values().map(|entry| (&entry.keyspace, entry.tables.values().collect()))
+}
+
+/// The server's own keyspace called `name`.
+pub fn keyspace(name: &str) -> Option<&'static Keyspace> {
+    all().get(name).map(|entry| &entry.keyspace)
+}

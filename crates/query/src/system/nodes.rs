@@ -1,7 +1,7 @@
 //! `system.local`, `system.peers`, `system.peers_v2`: the nodes, as drivers discover them.
 
 use super::cells::{RowBuilder, inet, int, set, text, uuid};
-use super::{CQL_VERSION, NATIVE_PROTOCOL_VERSION, PARTITIONER, RELEASE_VERSION, Row, Source};
+use super::source::{CQL_VERSION, NATIVE_PROTOCOL_VERSION, PARTITIONER, RELEASE_VERSION, Row, Source};
 use crate::kv::NodeInfo;
 use diorite_model::schema::Table;
 use uuid::Uuid;

@@ -4,7 +4,8 @@
 //! `system_virtual_schema` are listed there and not in `system_schema`.
 
 use super::cells::{RowBuilder, boolean, double, int, list, map, set, text, uuid};
-use super::{Row, definitions};
+use super::definitions;
+use super::source::Row;
 use crate::ddl::options::{option, read_map, read_text};
 use diorite_cluster::catalog::Catalog;
 use diorite_model::schema::{Column, ColumnKind, Keyspace, Order, Table};

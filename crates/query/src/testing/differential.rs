@@ -336,12 +336,12 @@ impl Read {
                     .collect(),
                 Shape::ByPartition => groups(&rows, |_| None)
                     .iter()
-                    .map(|group| format!("k={} s={} {}", group[0].k, text(group[0].s), folded(group)))
+                    .map(|group| format!("k={} s={} {}", group[0].k, text(group[0].s), aggregated(group)))
                     .collect(),
                 Shape::ByA => groups(&rows, |row| row.key.map(|key| key.0))
                     .iter()
                     .map(|group| {
-                        format!("k={} a={} {}", group[0].k, text(group[0].key.map(|key| key.0)), folded(group))
+                        format!("k={} a={} {}", group[0].k, text(group[0].key.map(|key| key.0)), aggregated(group))
                     })
                     .collect(),
                 Shape::Count => Vec::new(),
@@ -351,7 +351,7 @@ impl Read {
             everything.extend(rows);
         }
         if self.shape == Shape::Count {
-            shown.push(folded(&everything));
+            shown.push(aggregated(&everything));
         }
         shown.into_iter().skip(self.offset.unwrap_or(0)).take(self.limit.unwrap_or(usize::MAX)).collect()
     }
@@ -369,7 +369,7 @@ fn groups(rows: &[Row], of: impl Fn(&Row) -> Option<i32>) -> Vec<Vec<Row>> {
     groups
 }
 
-fn folded(rows: &[Row]) -> String {
+fn aggregated(rows: &[Row]) -> String {
     let values: Vec<i32> = rows.iter().filter_map(|row| row.v).collect();
     format!("n={} total={} most={}", rows.len(), values.iter().sum::<i32>(), text(values.iter().max().copied()))
 }
@@ -411,11 +411,11 @@ proptest! {
             let expected = read.expected(&model);
             prop_assert_eq!(&database.rows(&statement), &expected, "{}", statement);
             prop_assert_eq!(&paged(&database, &statement, read.page), &expected, "{} by pages of {}", statement, read.page);
-            // The same by a node whose leaders do not serve its version of the table: it folds by itself.
-            database.kv.declines_folds.store(true, Ordering::Relaxed);
+            // The same by a node whose leaders do not serve its version of the table: it aggregates by itself.
+            database.kv.declines_tasks.store(true, Ordering::Relaxed);
             prop_assert_eq!(&database.rows(&statement), &expected, "{}", statement);
             prop_assert_eq!(&paged(&database, &statement, read.page), &expected, "{} by pages of {}", statement, read.page);
-            database.kv.declines_folds.store(false, Ordering::Relaxed);
+            database.kv.declines_tasks.store(false, Ordering::Relaxed);
         }
     }
 }

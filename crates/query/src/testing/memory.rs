@@ -3,7 +3,7 @@
 //! Always true: stamps follow the order of writes; overwriting follows the same rule as the replicated store's. Left out: everything that fails, except
 //! that a change of the catalog may take tablets away, and what a test asks for.
 
-use crate::exec::fold::Folder;
+use crate::exec::pushdown::PartialAggregator;
 use crate::exec::source::scan_entries;
 use crate::kv::several::{self, Several};
 use crate::kv::{
@@ -64,8 +64,8 @@ pub struct MemoryKv {
     /// How many entries were brought to the node that asked.
     pub shipped: AtomicUsize,
     /// Folds are declined, as by a node whose catalog is older.
-    pub declines_folds: AtomicBool,
-    folder: Folder,
+    pub declines_tasks: AtomicBool,
+    aggregator: PartialAggregator,
     /// How many cold reads of named rows there are at the moment.
     waiting: AtomicUsize,
     /// How many cold reads of named rows there were at once.
@@ -116,8 +116,8 @@ impl MemoryKv {
             fetches: AtomicUsize::new(0),
             most_entries: AtomicUsize::new(0),
             shipped: AtomicUsize::new(0),
-            declines_folds: AtomicBool::new(false),
-            folder: Folder::default(),
+            declines_tasks: AtomicBool::new(false),
+            aggregator: PartialAggregator::default(),
             waiting: AtomicUsize::new(0),
             most_waiting: AtomicUsize::new(0),
             leader: Mutex::default(),
@@ -377,13 +377,13 @@ impl Kv for MemoryKv {
                 fetched.chunk = read_several(tablet, &several);
             }
         }
-        if let Some(task) = &request.fold {
-            let catalog = match self.declines_folds.load(Ordering::Relaxed) {
+        if let Some(task) = &request.aggregate {
+            let catalog = match self.declines_tasks.load(Ordering::Relaxed) {
                 true => Arc::new(Catalog::default()),
                 false => self.catalog.load_full(),
             };
-            let folded = self.folder.fold(&catalog, task, &fetched);
-            return Ok(Fetched { folded: Some(folded), ..Fetched::default() });
+            let partial = self.aggregator.aggregate(&catalog, task, &fetched);
+            return Ok(Fetched { partial: Some(partial), ..Fetched::default() });
         }
         self.shipped.fetch_add(fetched.chunk.ends.len() + usize::from(fetched.row.is_some()), Ordering::Relaxed);
         Ok(fetched)

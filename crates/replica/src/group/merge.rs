@@ -193,6 +193,7 @@ fn read_range(reader: &mut Reader<'_>) -> Result<KeyRange, Malformed> {
 
 impl LoggedProgram for MergeStep {
     const TARGET: Target = Target::Rows;
+    type Error = String;
 
     fn check(&self) -> Result<(), Exceeded> {
         Ok(())
@@ -202,7 +203,7 @@ impl LoggedProgram for MergeStep {
         MergeStep::encode(self)
     }
 
-    fn decode(bytes: &[u8]) -> Result<Self, String> {
+    fn decode(bytes: &[u8]) -> Result<Self, Self::Error> {
         MergeStep::decode(bytes).map_err(|_| "a step of a merge is malformed".to_owned())
     }
 }

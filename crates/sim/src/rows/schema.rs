@@ -49,7 +49,7 @@ impl RowWorld {
     /// Tables with so many tablets each.
     pub fn new(time: TrueTime, tablets: u32, dice: &mut Dice) -> Self {
         let kv = Arc::new(SimKv::new(time));
-        let config = EngineConfig { shards_per_node: tablets, ..EngineConfig::default() };
+        let config = EngineConfig { tablets_per_node: tablets, ..EngineConfig::default() };
         let engine = QueryEngine::with_random(Arc::clone(&kv), config, SplitMix64::new(dice.bits()));
         let mut world = Self {
             kv,

@@ -3,7 +3,7 @@
 //!
 //! `node 1..4 zone=a disk=100` makes live nodes with a disk of so many GB each (several: `disk=100,200`, empty but for what tablets take);
 //! `tablet 1..9 size=10 rf=3 on=1,2,3` makes tablets, and `on=*` has them take turns over the nodes; `state`, `fail-disk`, `fill-disk`, `rf`, `prefer`, `rate`,
-//! `limit`, `pause` and `resume` change what the balancer sees. `balance` shows the actions, `apply` carries them out, `settle` ends all copies, `run` repeats all
+//! `limit`, `pause` and `resume` change what the balancer sees. `balance` shows the actions, `apply` carries them out, `finish` ends all copies, `run` repeats all
 //! three until nothing is left, `progress` and `loads` show what there is.
 
 use super::*;
@@ -124,7 +124,7 @@ impl Script {
         for passes in 0..1_000 {
             let actions = balance(&self.world.view);
             safety::check(&self.world.view, &actions);
-            if actions.is_empty() && self.world.is_settled() {
+            if actions.is_empty() && self.world.is_idle() {
                 writeln!(self.out, "{passes} passes").unwrap();
                 for (reason, count) in reasons {
                     writeln!(self.out, "{count} for: {reason}").unwrap();
@@ -133,7 +133,7 @@ impl Script {
             }
             actions.iter().for_each(|action| *reasons.entry(action.reason()).or_default() += 1);
             self.world.apply(&actions);
-            self.world.settle();
+            self.world.finish_copies();
         }
         panic!("not idle after 1,000 passes");
     }
@@ -151,7 +151,7 @@ impl Script {
     }
 
     fn show_progress(&mut self) {
-        let Progress { stuck, nodes, eta_seconds, .. } = progress(&self.world.view);
+        let Progress { stalled, nodes, eta_seconds, .. } = progress(&self.world.view);
         let left = progress(&self.world.view);
         let activity = format!("{:?}", left.activity).to_lowercase();
         let eta = eta_seconds.map_or("no end in sight".to_owned(), |seconds| format!("{seconds} s"));
@@ -168,7 +168,7 @@ impl Script {
         for NodeProgress { node, receives_bytes, sends_bytes } in nodes {
             writeln!(self.out, "{node} receives {} GB, sends {} GB", receives_bytes / GB, sends_bytes / GB).unwrap();
         }
-        stuck.iter().for_each(|stuck| writeln!(self.out, "stuck: {stuck}").unwrap());
+        stalled.iter().for_each(|stalled| writeln!(self.out, "stalled: {stalled}").unwrap());
     }
 
     fn change(&mut self, words: &Words<'_>) {
@@ -220,7 +220,7 @@ impl Script {
                     self.world.apply(&actions);
                 }
             }
-            "settle" => self.world.settle(),
+            "finish" => self.world.finish_copies(),
             "run" => self.run(),
             "progress" => self.show_progress(),
             "loads" => self.show_loads(),

@@ -51,7 +51,7 @@ fn quick_loads(view: &View) -> Vec<(NodeId, usize, u64, usize)> {
     loads
 }
 
-fn settle_all(world: &mut World, most_passes: usize) -> usize {
+fn balance_all(world: &mut World, most_passes: usize) -> usize {
     let mut history = Vec::new();
     for pass in 0..most_passes {
         let actions = balance(&world.view);
@@ -62,7 +62,7 @@ fn settle_all(world: &mut World, most_passes: usize) -> usize {
         actions.iter().for_each(|action| *reasons.entry(action.reason()).or_default() += 1);
         history.push(reasons);
         world.apply(&actions);
-        world.settle();
+        world.finish_copies();
     }
     panic!("not idle after {most_passes} passes: {history:?}");
 }
@@ -73,23 +73,23 @@ fn assert_balanced(world: &World, what: &str) {
     assert!(bytes <= 0.1, "{what}: bytes are spread by {bytes}");
     assert!(leaders <= 0.1, "{what}: leaders are spread by {leaders}");
     let left = progress(&world.view);
-    assert_eq!((left.activity, left.copies_left, left.stuck_total), (Activity::Idle, 0, 0), "{what}");
+    assert_eq!((left.activity, left.copies_left, left.stalled_total), (Activity::Idle, 0, 0), "{what}");
 }
 
 #[test]
 fn a_thousand_nodes_grow_lose_a_zone_and_drain() {
     let mut world = cluster(NODES, TABLETS);
-    settle_all(&mut world, 40);
+    balance_all(&mut world, 40);
     assert_balanced(&world, "at first");
     for id in NODES..NODES + 51 {
         world.add_node(node(id + 1, ["a", "b", "c"][(id % 3) as usize], 100 * GB));
     }
-    settle_all(&mut world, 40);
+    balance_all(&mut world, 40);
     assert_balanced(&world, "grown by 51 nodes");
     for id in 1..=30 {
         world.set_state(NodeId(id), NodeState::Draining);
     }
-    settle_all(&mut world, 60);
+    balance_all(&mut world, 60);
     assert!(quick_loads(&world.view)[..30].iter().all(|load| load.1 == 0), "drained nodes are empty");
     assert_balanced(&world, "30 nodes drained");
 }
@@ -97,16 +97,16 @@ fn a_thousand_nodes_grow_lose_a_zone_and_drain() {
 #[test]
 fn a_zone_of_a_large_cluster_is_lost() {
     let mut world = cluster(300, 20_000);
-    settle_all(&mut world, 20);
+    balance_all(&mut world, 20);
     let zone: Vec<NodeId> = world.view.nodes.iter().filter(|node| node.zone == "b").map(|node| node.id).collect();
     zone.iter().for_each(|id| world.set_state(*id, NodeState::Dead));
     let left = progress(&world.view);
     assert_eq!((left.activity, left.under_replicated, left.leaderless), (Activity::Repairing, 20_000, 0));
-    settle_all(&mut world, 100);
+    balance_all(&mut world, 100);
     assert_balanced(&world, "without a zone");
     assert_eq!(progress(&world.view).under_replicated, 0);
     zone.iter().for_each(|id| world.set_state(*id, NodeState::Live));
-    settle_all(&mut world, 100);
+    balance_all(&mut world, 100);
     assert_balanced(&world, "the zone is back");
     let zone_of = |id: &NodeId| &world.view.nodes[id.0 as usize - 1].zone;
     for tablet in &world.view.tablets {
@@ -118,7 +118,7 @@ fn a_zone_of_a_large_cluster_is_lost() {
 #[test]
 fn progress_foresees_what_is_then_done() {
     let mut world = cluster(30, 600);
-    settle_all(&mut world, 20);
+    balance_all(&mut world, 20);
     world.add_node(node(31, "a", 100 * GB));
     let foreseen = progress(&world.view);
     let (mut copies, mut bytes) = (0, 0);
@@ -133,7 +133,7 @@ fn progress_foresees_what_is_then_done() {
             bytes += world.tablet(action.tablet()).unwrap().bytes;
         });
         world.apply(&actions);
-        world.settle();
+        world.finish_copies();
     }
     let difference = foreseen.bytes_left.abs_diff(bytes) as f64 / bytes as f64;
     assert!(

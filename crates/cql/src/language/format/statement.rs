@@ -63,9 +63,9 @@ impl Formatter<'_> {
             self.push(" ORDER BY ");
             self.separated(&select.order_by, ", ", Self::ordering);
         }
-        self.optional(" PER PARTITION LIMIT ", select.per_partition_limit.as_ref());
-        let limit = self.aside(|formatter| formatter.optional(" LIMIT ", select.limit.as_ref()));
-        let offset = self.aside(|formatter| formatter.optional(" OFFSET ", select.offset.as_ref()));
+        self.optional(" PER PARTITION LIMIT ", select.limits.per_partition.as_ref());
+        let limit = self.aside(|formatter| formatter.optional(" LIMIT ", select.limits.total.as_ref()));
+        let offset = self.aside(|formatter| formatter.optional(" OFFSET ", select.limits.offset.as_ref()));
         self.in_marker_order([limit, offset], "");
         self.flag(select.allow_filtering, " ALLOW FILTERING");
         self.optional(" USING TIMEOUT ", select.timeout.as_ref());

@@ -3,190 +3,183 @@
 //! Always true: an `ALTER` changes at least one thing.
 
 use super::super::ast::{
-    AlterKeyspace, AlterMaterializedView, AlterTable, AlterType, Drop, DroppedObject, FunctionSignature, Statement,
-    TableChange, TypeChange,
+    AlterKeyspace, AlterMaterializedView, AlterTable, AlterType, Drop, DroppedObject, Statement, TableChange,
+    TypeChange,
 };
 use super::super::keyword::Keyword;
 use super::super::lexer::{Kind, Symbol};
-use super::{Parser, Result};
+use super::access::{alter_role, alter_user, drop_identity, drop_role};
+use super::clauses::{column_mask, function_signature, with_properties};
+use super::creation::column_definition;
+use super::cursor::{Parser, Result};
 
-impl Parser<'_> {
-    pub(super) fn alter(&mut self) -> Result<Statement> {
-        self.expect(Keyword::Alter)?;
-        let Kind::Keyword(keyword) = self.current.kind else { return Err(self.unexpected("what to alter")) };
-        match keyword {
-            Keyword::Keyspace | Keyword::Schema => {
-                self.bump();
-                let if_exists = self.if_exists()?;
-                let name = self.identifier("keyspace name")?;
-                let properties = self.with_properties()?;
-                Ok(Statement::AlterKeyspace(AlterKeyspace { name, if_exists, properties }))
-            }
-            Keyword::Table | Keyword::Columnfamily => self.alter_table(),
-            Keyword::Type => self.alter_type(),
-            Keyword::Materialized => {
-                self.bump();
-                self.expect(Keyword::View)?;
-                let if_exists = self.if_exists()?;
-                let name = self.qualified_name("view name")?;
-                let properties = self.with_properties()?;
-                Ok(Statement::AlterMaterializedView(AlterMaterializedView { name, if_exists, properties }))
-            }
-            Keyword::Role => self.alter_role(),
-            Keyword::User => self.alter_user(),
-            _ => Err(self.unexpected("what to alter")),
+pub(super) fn alter(parser: &mut Parser<'_>) -> Result<Statement> {
+    parser.expect(Keyword::Alter)?;
+    let Kind::Keyword(keyword) = parser.current.kind else { return Err(parser.unexpected("what to alter")) };
+    match keyword {
+        Keyword::Keyspace | Keyword::Schema => {
+            parser.bump();
+            let if_exists = parser.if_exists()?;
+            let name = parser.identifier("keyspace name")?;
+            let properties = with_properties(parser)?;
+            Ok(Statement::AlterKeyspace(AlterKeyspace { name, if_exists, properties }))
         }
-    }
-
-    fn alter_table(&mut self) -> Result<Statement> {
-        self.bump();
-        let if_exists = self.if_exists()?;
-        let name = self.qualified_name("table name")?;
-        let mut changes = Vec::new();
-        loop {
-            let change = match self.current.kind {
-                Kind::Keyword(Keyword::Add) => self.add_columns()?,
-                Kind::Keyword(Keyword::Drop) => self.drop_columns()?,
-                Kind::Keyword(Keyword::Rename) => {
-                    self.bump();
-                    let if_exists = self.if_exists()?;
-                    TableChange::Rename { if_exists, columns: self.renames("column name")? }
-                }
-                Kind::Keyword(Keyword::Alter) => self.alter_column()?,
-                Kind::Keyword(Keyword::With) => TableChange::With(self.with_properties()?),
-                _ if changes.is_empty() => return Err(self.unexpected("ADD, ALTER, DROP, RENAME or WITH")),
-                _ => return Ok(Statement::AlterTable(AlterTable { name, if_exists, changes })),
-            };
-            changes.push(change);
+        Keyword::Table | Keyword::Columnfamily => alter_table(parser),
+        Keyword::Type => alter_type(parser),
+        Keyword::Materialized => {
+            parser.bump();
+            parser.expect(Keyword::View)?;
+            let if_exists = parser.if_exists()?;
+            let name = parser.qualified_name("view name")?;
+            let properties = with_properties(parser)?;
+            Ok(Statement::AlterMaterializedView(AlterMaterializedView { name, if_exists, properties }))
         }
+        Keyword::Role => alter_role(parser),
+        Keyword::User => alter_user(parser),
+        _ => Err(parser.unexpected("what to alter")),
     }
+}
 
-    fn add_columns(&mut self) -> Result<TableChange> {
-        self.bump();
-        let if_not_exists = self.if_not_exists()?;
-        let columns = match self.at_symbol(Symbol::LeftParenthesis) {
-            true => self.parenthesised(Self::column_definition)?,
-            false => self.comma_separated(Self::column_definition)?,
+fn alter_table(parser: &mut Parser<'_>) -> Result<Statement> {
+    parser.bump();
+    let if_exists = parser.if_exists()?;
+    let name = parser.qualified_name("table name")?;
+    let mut changes = Vec::new();
+    loop {
+        let change = match parser.current.kind {
+            Kind::Keyword(Keyword::Add) => add_columns(parser)?,
+            Kind::Keyword(Keyword::Drop) => drop_columns(parser)?,
+            Kind::Keyword(Keyword::Rename) => {
+                parser.bump();
+                let if_exists = parser.if_exists()?;
+                TableChange::Rename { if_exists, columns: renames(parser, "column name")? }
+            }
+            Kind::Keyword(Keyword::Alter) => alter_column(parser)?,
+            Kind::Keyword(Keyword::With) => TableChange::With(with_properties(parser)?),
+            _ if changes.is_empty() => return Err(parser.unexpected("ADD, ALTER, DROP, RENAME or WITH")),
+            _ => return Ok(Statement::AlterTable(AlterTable { name, if_exists, changes })),
         };
-        Ok(TableChange::Add { if_not_exists, columns })
+        changes.push(change);
     }
+}
 
-    fn drop_columns(&mut self) -> Result<TableChange> {
-        self.bump();
-        if self.at(Keyword::Compact) && self.followed_by(Keyword::Storage) {
-            self.bump();
-            self.bump();
-            return Ok(TableChange::DropCompactStorage);
-        }
-        let if_exists = self.if_exists()?;
-        let columns = match self.at_symbol(Symbol::LeftParenthesis) {
-            true => self.column_names()?,
-            false => self.comma_separated(Self::column_name)?,
-        };
-        let mut timestamp = None;
-        if self.eat(Keyword::Using) {
-            self.expect(Keyword::Timestamp)?;
-            timestamp = Some(self.integer()?);
-        }
-        Ok(TableChange::Drop { if_exists, columns, timestamp })
-    }
+fn add_columns(parser: &mut Parser<'_>) -> Result<TableChange> {
+    parser.bump();
+    let if_not_exists = parser.if_not_exists()?;
+    let columns = match parser.at_symbol(Symbol::LeftParenthesis) {
+        true => parser.parenthesised(column_definition)?,
+        false => parser.comma_separated(column_definition)?,
+    };
+    Ok(TableChange::Add { if_not_exists, columns })
+}
 
-    /// `old TO new AND …`; YCQL has commas.
-    fn renames(&mut self, expected: &str) -> Result<Vec<(String, String)>> {
-        let mut renames = Vec::new();
-        loop {
-            let old = self.identifier(expected)?;
-            self.expect(Keyword::To)?;
-            renames.push((old, self.identifier(expected)?));
-            if !self.eat(Keyword::And) && !self.eat_symbol(Symbol::Comma) {
-                return Ok(renames);
-            }
-        }
+fn drop_columns(parser: &mut Parser<'_>) -> Result<TableChange> {
+    parser.bump();
+    if parser.at(Keyword::Compact) && parser.followed_by(Keyword::Storage) {
+        parser.bump();
+        parser.bump();
+        return Ok(TableChange::DropCompactStorage);
     }
+    let if_exists = parser.if_exists()?;
+    let columns = match parser.at_symbol(Symbol::LeftParenthesis) {
+        true => parser.column_names()?,
+        false => parser.comma_separated(Parser::column_name)?,
+    };
+    let mut timestamp = None;
+    if parser.eat(Keyword::Using) {
+        parser.expect(Keyword::Timestamp)?;
+        timestamp = Some(parser.integer()?);
+    }
+    Ok(TableChange::Drop { if_exists, columns, timestamp })
+}
 
-    fn alter_column(&mut self) -> Result<TableChange> {
-        self.bump();
-        let if_exists = self.if_exists()?;
-        let column = self.column_name()?;
-        if self.eat(Keyword::Type) {
-            return Ok(TableChange::AlterType { if_exists, column, data_type: self.type_name()? });
+/// `old TO new AND …`; YCQL has commas.
+fn renames(parser: &mut Parser<'_>, expected: &str) -> Result<Vec<(String, String)>> {
+    let mut renames = Vec::new();
+    loop {
+        let old = parser.identifier(expected)?;
+        parser.expect(Keyword::To)?;
+        renames.push((old, parser.identifier(expected)?));
+        if !parser.eat(Keyword::And) && !parser.eat_symbol(Symbol::Comma) {
+            return Ok(renames);
         }
-        if self.eat(Keyword::Drop) {
-            self.expect(Keyword::Masked)?;
-            return Ok(TableChange::AlterMask { if_exists, column, mask: None });
-        }
-        if !self.at(Keyword::Masked) {
-            return Err(self.unexpected("TYPE, MASKED or DROP MASKED"));
-        }
-        Ok(TableChange::AlterMask { if_exists, column, mask: Some(self.column_mask()?) })
     }
+}
 
-    fn alter_type(&mut self) -> Result<Statement> {
-        self.bump();
-        let if_exists = self.if_exists()?;
-        let name = self.qualified_name("type name")?;
-        let change = if self.eat(Keyword::Add) {
-            let if_not_exists = self.if_not_exists()?;
-            let field = self.identifier("field name")?;
-            TypeChange::Add { if_not_exists, field, data_type: self.type_name()? }
-        } else if self.eat(Keyword::Rename) {
-            let if_exists = self.if_exists()?;
-            TypeChange::Rename { if_exists, fields: self.renames("field name")? }
-        } else if self.eat(Keyword::Alter) {
-            let if_exists = self.if_exists()?;
-            let field = self.identifier("field name")?;
-            self.expect(Keyword::Type)?;
-            TypeChange::AlterType { if_exists, field, data_type: self.type_name()? }
-        } else {
-            return Err(self.unexpected("ADD, ALTER or RENAME"));
-        };
-        Ok(Statement::AlterType(AlterType { name, if_exists, change }))
+fn alter_column(parser: &mut Parser<'_>) -> Result<TableChange> {
+    parser.bump();
+    let if_exists = parser.if_exists()?;
+    let column = parser.column_name()?;
+    if parser.eat(Keyword::Type) {
+        return Ok(TableChange::AlterType { if_exists, column, data_type: parser.type_name()? });
     }
+    if parser.eat(Keyword::Drop) {
+        parser.expect(Keyword::Masked)?;
+        return Ok(TableChange::AlterMask { if_exists, column, mask: None });
+    }
+    if !parser.at(Keyword::Masked) {
+        return Err(parser.unexpected("TYPE, MASKED or DROP MASKED"));
+    }
+    Ok(TableChange::AlterMask { if_exists, column, mask: Some(column_mask(parser)?) })
+}
 
-    pub(super) fn drop_object(&mut self) -> Result<Statement> {
-        self.expect(Keyword::Drop)?;
-        let Kind::Keyword(keyword) = self.current.kind else { return Err(self.unexpected("what to drop")) };
-        match keyword {
-            Keyword::Role | Keyword::User => return self.drop_role(),
-            Keyword::Identity => return self.drop_identity(),
-            _ => {}
-        }
-        let known = self.eat_keyspace_keyword()
-            || self.eat_table_keyword()
-            || self.eat(Keyword::Type)
-            || self.eat(Keyword::Index)
-            || self.eat(Keyword::Function)
-            || self.eat(Keyword::Aggregate)
-            || self.eat(Keyword::Trigger);
-        if !known {
-            if !self.eat(Keyword::Materialized) {
-                return Err(self.unexpected("what to drop"));
-            }
-            self.expect(Keyword::View)?;
-        }
-        let if_exists = self.if_exists()?;
-        let object = match keyword {
-            Keyword::Keyspace | Keyword::Schema => DroppedObject::Keyspace(self.identifier("keyspace name")?),
-            Keyword::Type => DroppedObject::Type(self.qualified_name("type name")?),
-            Keyword::Index => DroppedObject::Index(self.qualified_name("index name")?),
-            Keyword::Function => DroppedObject::Function(self.function_signature("function name")?),
-            Keyword::Aggregate => DroppedObject::Aggregate(self.function_signature("aggregate name")?),
-            Keyword::Materialized => DroppedObject::MaterializedView(self.qualified_name("view name")?),
-            Keyword::Trigger => {
-                let name = self.identifier("trigger name")?;
-                self.expect(Keyword::On)?;
-                DroppedObject::Trigger { name, table: self.qualified_name("table name")? }
-            }
-            _ => DroppedObject::Table(self.qualified_name("table name")?),
-        };
-        Ok(Statement::Drop(Drop { object, if_exists }))
-    }
+fn alter_type(parser: &mut Parser<'_>) -> Result<Statement> {
+    parser.bump();
+    let if_exists = parser.if_exists()?;
+    let name = parser.qualified_name("type name")?;
+    let change = if parser.eat(Keyword::Add) {
+        let if_not_exists = parser.if_not_exists()?;
+        let field = parser.identifier("field name")?;
+        TypeChange::Add { if_not_exists, field, data_type: parser.type_name()? }
+    } else if parser.eat(Keyword::Rename) {
+        let if_exists = parser.if_exists()?;
+        TypeChange::Rename { if_exists, fields: renames(parser, "field name")? }
+    } else if parser.eat(Keyword::Alter) {
+        let if_exists = parser.if_exists()?;
+        let field = parser.identifier("field name")?;
+        parser.expect(Keyword::Type)?;
+        TypeChange::AlterType { if_exists, field, data_type: parser.type_name()? }
+    } else {
+        return Err(parser.unexpected("ADD, ALTER or RENAME"));
+    };
+    Ok(Statement::AlterType(AlterType { name, if_exists, change }))
+}
 
-    /// `name [(types)]`
-    pub(super) fn function_signature(&mut self, expected: &str) -> Result<FunctionSignature> {
-        let name = self.qualified_name(expected)?;
-        let given = self.at_symbol(Symbol::LeftParenthesis);
-        let argument_types = if given { Some(self.parenthesised_or_empty(Self::type_name)?) } else { None };
-        Ok(FunctionSignature { name, argument_types })
+pub(super) fn drop_object(parser: &mut Parser<'_>) -> Result<Statement> {
+    parser.expect(Keyword::Drop)?;
+    let Kind::Keyword(keyword) = parser.current.kind else { return Err(parser.unexpected("what to drop")) };
+    match keyword {
+        Keyword::Role | Keyword::User => return drop_role(parser),
+        Keyword::Identity => return drop_identity(parser),
+        _ => {}
     }
+    let known = parser.eat_keyspace_keyword()
+        || parser.eat_table_keyword()
+        || parser.eat(Keyword::Type)
+        || parser.eat(Keyword::Index)
+        || parser.eat(Keyword::Function)
+        || parser.eat(Keyword::Aggregate)
+        || parser.eat(Keyword::Trigger);
+    if !known {
+        if !parser.eat(Keyword::Materialized) {
+            return Err(parser.unexpected("what to drop"));
+        }
+        parser.expect(Keyword::View)?;
+    }
+    let if_exists = parser.if_exists()?;
+    let object = match keyword {
+        Keyword::Keyspace | Keyword::Schema => DroppedObject::Keyspace(parser.identifier("keyspace name")?),
+        Keyword::Type => DroppedObject::Type(parser.qualified_name("type name")?),
+        Keyword::Index => DroppedObject::Index(parser.qualified_name("index name")?),
+        Keyword::Function => DroppedObject::Function(function_signature(parser, "function name")?),
+        Keyword::Aggregate => DroppedObject::Aggregate(function_signature(parser, "aggregate name")?),
+        Keyword::Materialized => DroppedObject::MaterializedView(parser.qualified_name("view name")?),
+        Keyword::Trigger => {
+            let name = parser.identifier("trigger name")?;
+            parser.expect(Keyword::On)?;
+            DroppedObject::Trigger { name, table: parser.qualified_name("table name")? }
+        }
+        _ => DroppedObject::Table(parser.qualified_name("table name")?),
+    };
+    Ok(Statement::Drop(Drop { object, if_exists }))
 }

@@ -8,7 +8,7 @@
 use super::super::ast::{ArithmeticOperator, Duration, Expression, Literal, MetadataKind, QualifiedName, TypeName};
 use super::super::keyword::Keyword;
 use super::super::lexer::{Kind, Symbol};
-use super::{Parser, Result};
+use super::cursor::{Parser, Result};
 
 /// What an expression may contain.
 #[derive(Clone, Copy, PartialEq, Eq)]

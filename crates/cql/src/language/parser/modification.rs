@@ -9,261 +9,258 @@ use super::super::ast::{
 };
 use super::super::keyword::Keyword;
 use super::super::lexer::Symbol;
-use super::{MAX_BATCH_STATEMENTS, Parser, Result, limits};
+use super::cursor::{MAX_BATCH_STATEMENTS, Parser, Result, limits};
+use super::select::{at_timeout, using_timeout};
 
-impl Parser<'_> {
-    pub(super) fn insert(&mut self) -> Result<Insert> {
-        self.expect(Keyword::Insert)?;
-        self.expect(Keyword::Into)?;
-        let table = self.qualified_name("table name")?;
-        let source = if self.eat(Keyword::Json) { self.json_source()? } else { self.values_source()? };
-        let mut condition = self.condition()?;
-        let using = self.using()?;
-        // YCQL has the clauses in this order too.
-        if condition.is_none() && !using.is_empty() {
-            condition = self.condition()?;
-        }
-        let returns_status = self.returns_status()?;
-        Ok(Insert { table, source, using, condition, returns_status })
+pub(super) fn insert(parser: &mut Parser<'_>) -> Result<Insert> {
+    parser.expect(Keyword::Insert)?;
+    parser.expect(Keyword::Into)?;
+    let table = parser.qualified_name("table name")?;
+    let source = if parser.eat(Keyword::Json) { json_source(parser)? } else { values_source(parser)? };
+    let mut condition = parser.condition()?;
+    let using = using(parser)?;
+    // YCQL has the clauses in this order too.
+    if condition.is_none() && !using.is_empty() {
+        condition = parser.condition()?;
     }
+    let returns_status = returns_status(parser)?;
+    Ok(Insert { table, source, using, condition, returns_status })
+}
 
-    /// `(columns) VALUES (values)`
-    fn values_source(&mut self) -> Result<InsertSource> {
-        let start = self.current;
-        let columns = self.column_names()?;
-        self.expect(Keyword::Values)?;
-        self.expect_symbol(Symbol::LeftParenthesis)?;
-        let mut values = Vec::with_capacity(columns.len());
-        loop {
-            values.push(self.term()?);
-            if !self.eat_symbol(Symbol::Comma) {
-                break;
-            }
-        }
-        self.expect_symbol(Symbol::RightParenthesis)?;
-        if columns.len() != values.len() {
-            let message = format!("unmatched column names/values: {} columns, {} values", columns.len(), values.len());
-            return Err(self.invalid(start, message));
-        }
-        Ok(InsertSource::Values { columns, values })
-    }
-
-    /// What follows `JSON`.
-    fn json_source(&mut self) -> Result<InsertSource> {
-        let value = if self.at_marker() {
-            self.marker_expression()?
-        } else if self.at_string() {
-            Expression::Literal(self.constant(false)?)
-        } else {
-            return Err(self.unexpected("a string or a bind variable"));
-        };
-        let mut default = JsonDefault::Null;
-        if self.eat(Keyword::Default) && !self.eat(Keyword::Null) {
-            self.expect(Keyword::Unset)?;
-            default = JsonDefault::Unset;
-        }
-        Ok(InsertSource::Json { value, default })
-    }
-
-    /// `USING TIMESTAMP t AND TTL s AND TIMEOUT d`, if it is next.
-    fn using(&mut self) -> Result<Using> {
-        let mut using = Using::default();
-        if !self.eat(Keyword::Using) {
-            return Ok(using);
-        }
-        self.and_separated(|parser| {
-            if parser.at_timeout() && using.timeout.is_none() {
-                using.timeout = Some(parser.timeout()?);
-                return Ok(());
-            }
-            let slot = if parser.at(Keyword::Timestamp) && using.timestamp.is_none() {
-                &mut using.timestamp
-            } else if parser.at(Keyword::Ttl) && using.ttl.is_none() {
-                &mut using.ttl
-            } else {
-                return Err(parser.unexpected("TIMESTAMP, TTL or TIMEOUT, each at most once"));
-            };
-            parser.bump();
-            *slot = Some(parser.integer_or_marker()?);
-            Ok(())
-        })?;
-        Ok(using)
-    }
-
-    /// `RETURNS STATUS AS ROW`, if it is next.
-    fn returns_status(&mut self) -> Result<bool> {
-        if !self.eat(Keyword::Returns) {
-            return Ok(false);
-        }
-        self.expect(Keyword::Status)?;
-        self.expect(Keyword::As)?;
-        self.expect(Keyword::Row)?;
-        Ok(true)
-    }
-
-    pub(super) fn update(&mut self) -> Result<Update> {
-        self.expect(Keyword::Update)?;
-        let table = self.qualified_name("table name")?;
-        let using = self.using()?;
-        self.expect(Keyword::Set)?;
-        let assignments = self.comma_separated(Self::assignment)?;
-        let where_clause = self.where_clause()?;
-        let condition = self.condition()?;
-        let returns_status = self.returns_status()?;
-        Ok(Update { table, using, assignments, where_clause, condition, returns_status })
-    }
-
-    fn assignment(&mut self) -> Result<Assignment> {
-        let target = self.target()?;
-        if let Target::Column(column) = &target {
-            let operation = self.column_operation(column)?;
-            return Ok(Assignment { target, operation });
-        }
-        self.expect_symbol(Symbol::Equal)?;
-        Ok(Assignment { target, operation: AssignmentOperation::Set(self.term()?) })
-    }
-
-    /// A column or a part of one that is written or deleted.
-    fn target(&mut self) -> Result<Target> {
-        let start = self.current;
-        let column = self.column_name()?;
-        if !self.at_symbol(Symbol::Arrow) && !self.at_symbol(Symbol::TextArrow) {
-            return self.part_of(column);
-        }
-        match self.json_path()? {
-            (path, false) => Ok(Target::JsonPath { column, path }),
-            (_, true) => {
-                Err(self.syntax_error(start, "a place in a jsonb column is written with '->' only".to_owned()))
-            }
+/// `(columns) VALUES (values)`
+fn values_source(parser: &mut Parser<'_>) -> Result<InsertSource> {
+    let start = parser.current;
+    let columns = parser.column_names()?;
+    parser.expect(Keyword::Values)?;
+    parser.expect_symbol(Symbol::LeftParenthesis)?;
+    let mut values = Vec::with_capacity(columns.len());
+    loop {
+        values.push(parser.term()?);
+        if !parser.eat_symbol(Symbol::Comma) {
+            break;
         }
     }
-
-    /// What is done with a whole column.
-    fn column_operation(&mut self, column: &str) -> Result<AssignmentOperation> {
-        if self.eat_symbol(Symbol::PlusEqual) {
-            return Ok(AssignmentOperation::Add(self.term()?));
-        }
-        if self.eat_symbol(Symbol::MinusEqual) {
-            return Ok(AssignmentOperation::Subtract(self.term()?));
-        }
-        if !self.eat_symbol(Symbol::Equal) {
-            return Err(self.unexpected("'=', '+=' or '-='"));
-        }
-        if self.at_identifier() && (self.followed_by_symbol(Symbol::Plus) || self.followed_by_symbol(Symbol::Minus)) {
-            self.same_column(column)?;
-            if self.eat_symbol(Symbol::Plus) {
-                return Ok(AssignmentOperation::Add(self.term()?));
-            }
-            self.bump();
-            // Not a sum: `c - 1 - 2` would read as `c - (1 - 2)`.
-            return Ok(AssignmentOperation::Subtract(self.nested(|parser| parser.product_term())?));
-        }
-        let value = self.term()?;
-        if !self.eat_symbol(Symbol::Plus) {
-            return Ok(AssignmentOperation::Set(value));
-        }
-        self.same_column(column)?;
-        Ok(AssignmentOperation::Prepend(value))
+    parser.expect_symbol(Symbol::RightParenthesis)?;
+    if columns.len() != values.len() {
+        let message = format!("unmatched column names/values: {} columns, {} values", columns.len(), values.len());
+        return Err(parser.invalid(start, message));
     }
+    Ok(InsertSource::Values { columns, values })
+}
 
-    /// Takes the column on the right side, which has to be the one on the left.
-    fn same_column(&mut self, column: &str) -> Result<()> {
-        let token = self.current;
-        if self.column_name()? == column {
+/// What follows `JSON`.
+fn json_source(parser: &mut Parser<'_>) -> Result<InsertSource> {
+    let value = if parser.at_marker() {
+        parser.marker_expression()?
+    } else if parser.at_string() {
+        Expression::Literal(parser.constant(false)?)
+    } else {
+        return Err(parser.unexpected("a string or a bind variable"));
+    };
+    let mut default = JsonDefault::Null;
+    if parser.eat(Keyword::Default) && !parser.eat(Keyword::Null) {
+        parser.expect(Keyword::Unset)?;
+        default = JsonDefault::Unset;
+    }
+    Ok(InsertSource::Json { value, default })
+}
+
+/// `USING TIMESTAMP t AND TTL s AND TIMEOUT d`, if it is next.
+fn using(parser: &mut Parser<'_>) -> Result<Using> {
+    let mut using = Using::default();
+    if !parser.eat(Keyword::Using) {
+        return Ok(using);
+    }
+    parser.and_separated(|parser| {
+        if at_timeout(parser) && using.timeout.is_none() {
+            using.timeout = Some(using_timeout(parser)?);
             return Ok(());
         }
-        let message = format!("only '{column}' itself may be added to or subtracted from in an assignment to it");
-        Err(self.syntax_error(token, message))
-    }
-
-    pub(super) fn delete(&mut self) -> Result<Delete> {
-        self.expect(Keyword::Delete)?;
-        let targets = if self.at(Keyword::From) { Vec::new() } else { self.comma_separated(Self::target)? };
-        self.expect(Keyword::From)?;
-        let table = self.qualified_name("table name")?;
-        let (mut timestamp, mut timeout) = (None, None);
-        if self.eat(Keyword::Using) {
-            self.and_separated(|parser| {
-                if parser.at_timeout() && timeout.is_none() {
-                    timeout = Some(parser.timeout()?);
-                } else if parser.at(Keyword::Timestamp) && timestamp.is_none() {
-                    parser.bump();
-                    timestamp = Some(parser.integer_or_marker()?);
-                } else {
-                    return Err(parser.unexpected("TIMESTAMP or TIMEOUT, each at most once"));
-                }
-                Ok(())
-            })?;
-        }
-        let where_clause = self.where_clause()?;
-        let condition = self.condition()?;
-        let returns_status = self.returns_status()?;
-        Ok(Delete { targets, table, timestamp, timeout, where_clause, condition, returns_status })
-    }
-
-    /// `BEGIN BATCH`, `BEGIN TRANSACTION` or `START TRANSACTION`.
-    pub(super) fn begin(&mut self) -> Result<Statement> {
-        let is_start = self.at(Keyword::Start);
-        self.bump();
-        if is_start {
-            self.expect(Keyword::Transaction)?;
-            return self.transaction(true);
-        }
-        if self.eat(Keyword::Transaction) {
-            return self.transaction(false);
-        }
-        let kind = if self.eat(Keyword::Unlogged) {
-            BatchKind::Unlogged
-        } else if self.eat(Keyword::Counter) {
-            BatchKind::Counter
+        let slot = if parser.at(Keyword::Timestamp) && using.timestamp.is_none() {
+            &mut using.timestamp
+        } else if parser.at(Keyword::Ttl) && using.ttl.is_none() {
+            &mut using.ttl
         } else {
-            self.eat(Keyword::Logged);
-            BatchKind::Logged
+            return Err(parser.unexpected("TIMESTAMP, TTL or TIMEOUT, each at most once"));
         };
-        self.expect(Keyword::Batch)?;
-        let using = self.using()?;
-        let statements = self.modifications("INSERT, UPDATE, DELETE or APPLY BATCH", Keyword::Apply)?;
-        self.expect(Keyword::Apply)?;
-        self.expect(Keyword::Batch)?;
-        Ok(Statement::Batch(Box::new(Batch { kind, using, statements })))
-    }
+        parser.bump();
+        *slot = Some(parser.integer_or_marker()?);
+        Ok(())
+    })?;
+    Ok(using)
+}
 
-    /// What follows the first two words; a transaction ends the way it began.
-    fn transaction(&mut self, is_start: bool) -> Result<Statement> {
-        self.eat_symbol(Symbol::Semicolon);
-        let (last_word, expected) = match is_start {
-            true => (Keyword::Commit, "INSERT, UPDATE, DELETE or COMMIT"),
-            false => (Keyword::End, "INSERT, UPDATE, DELETE or END TRANSACTION"),
-        };
-        let end = self.current;
-        let statements = self.modifications(expected, last_word)?;
-        if statements.is_empty() {
-            return Err(self.invalid(end, "a transaction needs at least one statement".to_owned()));
-        }
-        self.expect(last_word)?;
-        if !is_start {
-            self.expect(Keyword::Transaction)?;
-        }
-        Ok(Statement::Transaction(Transaction { statements }))
+/// `RETURNS STATUS AS ROW`, if it is next.
+fn returns_status(parser: &mut Parser<'_>) -> Result<bool> {
+    if !parser.eat(Keyword::Returns) {
+        return Ok(false);
     }
+    parser.expect(Keyword::Status)?;
+    parser.expect(Keyword::As)?;
+    parser.expect(Keyword::Row)?;
+    Ok(true)
+}
 
-    /// Statements up to the word that ends them; semicolons between them are optional.
-    fn modifications(&mut self, expected: &str, last_word: Keyword) -> Result<Vec<Modification>> {
-        let mut statements = Vec::new();
-        while !self.at(last_word) {
-            self.part()?;
-            self.within(&limits::BATCH_STATEMENTS, statements.len() + 1, MAX_BATCH_STATEMENTS)?;
-            statements.push(if self.at(Keyword::Insert) {
-                Modification::Insert(self.insert()?)
-            } else if self.at(Keyword::Update) {
-                Modification::Update(self.update()?)
-            } else if self.at(Keyword::Delete) {
-                Modification::Delete(self.delete()?)
+pub(super) fn update(parser: &mut Parser<'_>) -> Result<Update> {
+    parser.expect(Keyword::Update)?;
+    let table = parser.qualified_name("table name")?;
+    let using = using(parser)?;
+    parser.expect(Keyword::Set)?;
+    let assignments = parser.comma_separated(assignment)?;
+    let where_clause = parser.where_clause()?;
+    let condition = parser.condition()?;
+    let returns_status = returns_status(parser)?;
+    Ok(Update { table, using, assignments, where_clause, condition, returns_status })
+}
+
+fn assignment(parser: &mut Parser<'_>) -> Result<Assignment> {
+    let target = target(parser)?;
+    if let Target::Column(column) = &target {
+        let operation = column_operation(parser, column)?;
+        return Ok(Assignment { target, operation });
+    }
+    parser.expect_symbol(Symbol::Equal)?;
+    Ok(Assignment { target, operation: AssignmentOperation::Set(parser.term()?) })
+}
+
+/// A column or a part of one that is written or deleted.
+fn target(parser: &mut Parser<'_>) -> Result<Target> {
+    let start = parser.current;
+    let column = parser.column_name()?;
+    if !parser.at_symbol(Symbol::Arrow) && !parser.at_symbol(Symbol::TextArrow) {
+        return parser.part_of(column);
+    }
+    match parser.json_path()? {
+        (path, false) => Ok(Target::JsonPath { column, path }),
+        (_, true) => Err(parser.syntax_error(start, "a place in a jsonb column is written with '->' only".to_owned())),
+    }
+}
+
+/// What is done with a whole column.
+fn column_operation(parser: &mut Parser<'_>, column: &str) -> Result<AssignmentOperation> {
+    if parser.eat_symbol(Symbol::PlusEqual) {
+        return Ok(AssignmentOperation::Add(parser.term()?));
+    }
+    if parser.eat_symbol(Symbol::MinusEqual) {
+        return Ok(AssignmentOperation::Subtract(parser.term()?));
+    }
+    if !parser.eat_symbol(Symbol::Equal) {
+        return Err(parser.unexpected("'=', '+=' or '-='"));
+    }
+    if parser.at_identifier() && (parser.followed_by_symbol(Symbol::Plus) || parser.followed_by_symbol(Symbol::Minus)) {
+        same_column(parser, column)?;
+        if parser.eat_symbol(Symbol::Plus) {
+            return Ok(AssignmentOperation::Add(parser.term()?));
+        }
+        parser.bump();
+        // Not a sum: `c - 1 - 2` would read as `c - (1 - 2)`.
+        return Ok(AssignmentOperation::Subtract(parser.nested(|parser| parser.product_term())?));
+    }
+    let value = parser.term()?;
+    if !parser.eat_symbol(Symbol::Plus) {
+        return Ok(AssignmentOperation::Set(value));
+    }
+    same_column(parser, column)?;
+    Ok(AssignmentOperation::Prepend(value))
+}
+
+/// Takes the column on the right side, which has to be the one on the left.
+fn same_column(parser: &mut Parser<'_>, column: &str) -> Result<()> {
+    let token = parser.current;
+    if parser.column_name()? == column {
+        return Ok(());
+    }
+    let message = format!("only '{column}' itself may be added to or subtracted from in an assignment to it");
+    Err(parser.syntax_error(token, message))
+}
+
+pub(super) fn delete(parser: &mut Parser<'_>) -> Result<Delete> {
+    parser.expect(Keyword::Delete)?;
+    let targets = if parser.at(Keyword::From) { Vec::new() } else { parser.comma_separated(target)? };
+    parser.expect(Keyword::From)?;
+    let table = parser.qualified_name("table name")?;
+    let (mut timestamp, mut timeout) = (None, None);
+    if parser.eat(Keyword::Using) {
+        parser.and_separated(|parser| {
+            if at_timeout(parser) && timeout.is_none() {
+                timeout = Some(using_timeout(parser)?);
+            } else if parser.at(Keyword::Timestamp) && timestamp.is_none() {
+                parser.bump();
+                timestamp = Some(parser.integer_or_marker()?);
             } else {
-                return Err(self.unexpected(expected));
-            });
-            self.eat_symbol(Symbol::Semicolon);
-        }
-        Ok(statements)
+                return Err(parser.unexpected("TIMESTAMP or TIMEOUT, each at most once"));
+            }
+            Ok(())
+        })?;
     }
+    let where_clause = parser.where_clause()?;
+    let condition = parser.condition()?;
+    let returns_status = returns_status(parser)?;
+    Ok(Delete { targets, table, timestamp, timeout, where_clause, condition, returns_status })
+}
+
+/// `BEGIN BATCH`, `BEGIN TRANSACTION` or `START TRANSACTION`.
+pub(super) fn begin(parser: &mut Parser<'_>) -> Result<Statement> {
+    let is_start = parser.at(Keyword::Start);
+    parser.bump();
+    if is_start {
+        parser.expect(Keyword::Transaction)?;
+        return transaction(parser, true);
+    }
+    if parser.eat(Keyword::Transaction) {
+        return transaction(parser, false);
+    }
+    let kind = if parser.eat(Keyword::Unlogged) {
+        BatchKind::Unlogged
+    } else if parser.eat(Keyword::Counter) {
+        BatchKind::Counter
+    } else {
+        parser.eat(Keyword::Logged);
+        BatchKind::Logged
+    };
+    parser.expect(Keyword::Batch)?;
+    let using = using(parser)?;
+    let statements = modifications(parser, "INSERT, UPDATE, DELETE or APPLY BATCH", Keyword::Apply)?;
+    parser.expect(Keyword::Apply)?;
+    parser.expect(Keyword::Batch)?;
+    Ok(Statement::Batch(Box::new(Batch { kind, using, statements })))
+}
+
+/// What follows the first two words; a transaction ends the way it began.
+fn transaction(parser: &mut Parser<'_>, is_start: bool) -> Result<Statement> {
+    parser.eat_symbol(Symbol::Semicolon);
+    let (last_word, expected) = match is_start {
+        true => (Keyword::Commit, "INSERT, UPDATE, DELETE or COMMIT"),
+        false => (Keyword::End, "INSERT, UPDATE, DELETE or END TRANSACTION"),
+    };
+    let end = parser.current;
+    let statements = modifications(parser, expected, last_word)?;
+    if statements.is_empty() {
+        return Err(parser.invalid(end, "a transaction needs at least one statement".to_owned()));
+    }
+    parser.expect(last_word)?;
+    if !is_start {
+        parser.expect(Keyword::Transaction)?;
+    }
+    Ok(Statement::Transaction(Transaction { statements }))
+}
+
+/// Statements up to the word that ends them; semicolons between them are optional.
+fn modifications(parser: &mut Parser<'_>, expected: &str, last_word: Keyword) -> Result<Vec<Modification>> {
+    let mut statements = Vec::new();
+    while !parser.at(last_word) {
+        parser.part()?;
+        parser.within(&limits::BATCH_STATEMENTS, statements.len() + 1, MAX_BATCH_STATEMENTS)?;
+        statements.push(if parser.at(Keyword::Insert) {
+            Modification::Insert(insert(parser)?)
+        } else if parser.at(Keyword::Update) {
+            Modification::Update(update(parser)?)
+        } else if parser.at(Keyword::Delete) {
+            Modification::Delete(delete(parser)?)
+        } else {
+            return Err(parser.unexpected(expected));
+        });
+        parser.eat_symbol(Symbol::Semicolon);
+    }
+    Ok(statements)
 }

@@ -4,7 +4,7 @@
 
 use super::super::ast::{Expression, QualifiedName};
 use super::super::lexer::{Kind, Symbol, Token};
-use super::{MAX_MARKERS, Parser, Result};
+use super::cursor::{MAX_MARKERS, Parser, Result};
 
 impl Parser<'_> {
     /// Whether a token of this kind may be an identifier.

@@ -8,7 +8,7 @@ use super::super::ast::{
 };
 use super::super::keyword::Keyword;
 use super::super::lexer::{Kind, Symbol};
-use super::{Parser, Result};
+use super::cursor::{Parser, Result};
 
 impl Parser<'_> {
     /// `WHERE relation AND …`, if it is next.

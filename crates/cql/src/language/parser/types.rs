@@ -7,7 +7,7 @@ use super::super::ast::{Duration, Literal, NativeType, TypeName};
 use super::super::duration;
 use super::super::keyword::Keyword;
 use super::super::lexer::{Kind, Symbol, Token};
-use super::{Parser, Result};
+use super::cursor::{Parser, Result};
 
 impl Parser<'_> {
     /// Any type.

@@ -5,7 +5,7 @@
 
 use super::super::ast::{
     ArithmeticOperator, ComparisonOperator, Duration, Expression, Literal, MetadataKind, NativeType, Operand, Parsed,
-    QualifiedName, Relation, Select, Selection, Selector, Statement, TypeName,
+    QualifiedName, Relation, RowLimits, Select, Selection, Selector, Statement, TypeName,
 };
 use super::super::lexer::{Kind, Lexer};
 use super::super::{format, parse};
@@ -241,9 +241,7 @@ fn select() -> impl Strategy<Value = Statement> {
                 filter: None,
                 group_by,
                 order_by: Vec::new(),
-                per_partition_limit: None,
-                limit: None,
-                offset: None,
+                limits: RowLimits::default(),
                 allow_filtering: false,
                 timeout: json.then_some(Expression::Literal(Literal::Duration(Duration {
                     months: 0,

@@ -1,0 +1,98 @@
+//! A role, and the changes of roles that can be asked for.
+//!
+//! Always true: a role holds permissions by the names that Cassandra gives resources: `data`, `data/<keyspace>`, `data/<keyspace>/<table>`,
+//! `roles`, `roles/<role>`, and so on.
+
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The first role, which creates the others.
+pub const FIRST_SUPERUSER: &str = "cassandra";
+
+/// A role.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Role {
+    /// Its name.
+    pub name: String,
+    /// It may do everything.
+    pub is_superuser: bool,
+    /// It may log in.
+    pub can_login: bool,
+    /// The hash of its password, in the PHC string format; without one nobody can log in as it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub password_hash: Option<String>,
+    /// Its password is the one that every new cluster has.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub has_initial_password: bool,
+    /// The roles that it is a direct member of.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub member_of: BTreeSet<String>,
+    /// Resource → permissions that it was granted itself.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub permissions: BTreeMap<String, BTreeSet<String>>,
+}
+
+/// A change of roles that is asked for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "change", rename_all = "snake_case")]
+pub enum RoleCommand {
+    /// `CREATE ROLE`
+    Create {
+        /// The definition.
+        role: Role,
+        /// A role of that name is no error.
+        if_not_exists: bool,
+    },
+    /// `ALTER ROLE`: what is absent stays.
+    Alter {
+        /// Which one.
+        name: String,
+        /// The new value.
+        is_superuser: Option<bool>,
+        /// The new value.
+        can_login: Option<bool>,
+        /// The hash of the new password.
+        password_hash: Option<String>,
+        /// Its absence is no error.
+        if_exists: bool,
+    },
+    /// `DROP ROLE`
+    Drop {
+        /// Which one.
+        name: String,
+        /// Its absence is no error.
+        if_exists: bool,
+    },
+    /// `GRANT role TO member`
+    AddMember {
+        /// The role.
+        role: String,
+        /// Who gets what it may do.
+        member: String,
+    },
+    /// `REVOKE role FROM member`
+    RemoveMember {
+        /// The role.
+        role: String,
+        /// Who loses it.
+        member: String,
+    },
+    /// `GRANT permissions ON resource TO role`
+    Grant {
+        /// Who.
+        role: String,
+        /// On what.
+        resource: String,
+        /// What.
+        permissions: BTreeSet<String>,
+    },
+    /// `REVOKE permissions ON resource FROM role`
+    Revoke {
+        /// Who.
+        role: String,
+        /// On what.
+        resource: String,
+        /// What.
+        permissions: BTreeSet<String>,
+    },
+}

@@ -1,0 +1,307 @@
+//! Transitions of the schema: keyspaces, tables, user types.
+//!
+//! Always true: a change of a user type reaches all tables and types that use it; what is dropped takes the permissions on it along.
+
+use super::bounds::{Rules, check_table, check_type};
+use super::live::drop_tablets;
+use super::outcome::Rejection;
+use super::placement::add_tablets;
+use super::roles::forget_permissions;
+use super::snapshot::Catalog;
+use super::step::{Done, Rejected, Step};
+use diorite_base::TableId;
+use diorite_base::limits::MAX_TABLETS_PER_TABLE;
+use diorite_model::schema::{Keyspace, Table, TableEntry};
+use diorite_model::types::{CqlType, UserType};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+pub(super) fn create_keyspace(catalog: &mut Catalog, keyspace: &Keyspace, if_not_exists: bool) -> Step {
+    if catalog.keyspaces.contains_key(&keyspace.name) {
+        return already_exists(if_not_exists, || format!("keyspace {} already exists", keyspace.name));
+    }
+    catalog.toggle_digest(keyspace);
+    Arc::make_mut(&mut catalog.keyspaces).insert(keyspace.name.clone(), Arc::new(keyspace.clone()));
+    Ok(Done::Changed)
+}
+
+pub(super) fn alter_keyspace(
+    catalog: &mut Catalog,
+    name: &str,
+    replication: Option<&BTreeMap<String, String>>,
+    durable_writes: Option<bool>,
+    if_exists: bool,
+) -> Step {
+    let Some(current) = catalog.keyspaces.get(name).cloned() else {
+        return missing(if_exists, || no_such_keyspace(name));
+    };
+    let mut changed = Keyspace::clone(&current);
+    if let Some(replication) = replication {
+        changed.replication.clone_from(replication);
+    }
+    changed.durable_writes = durable_writes.unwrap_or(changed.durable_writes);
+    // CQL answers every ALTER KEYSPACE with UPDATED, also one that sets what was set already; the version counts it.
+    catalog.toggle_digest(&*current);
+    catalog.toggle_digest(&changed);
+    Arc::make_mut(&mut catalog.keyspaces).insert(name.to_owned(), Arc::new(changed));
+    Ok(Done::Changed)
+}
+
+pub(super) fn drop_keyspace(catalog: &mut Catalog, name: &str, if_exists: bool) -> Step {
+    let Some(keyspace) = catalog.keyspaces.get(name).cloned() else {
+        return missing(if_exists, || no_such_keyspace(name));
+    };
+    let entries: Vec<_> = catalog.tables_in(name).cloned().collect();
+    for entry in entries {
+        remove_table(catalog, &entry);
+    }
+    let types: Vec<_> = catalog.types_in(name).cloned().collect();
+    for user_type in types {
+        catalog.toggle_digest(&*user_type);
+        Arc::make_mut(&mut catalog.types).remove(&(name.to_owned(), user_type.name.clone()));
+    }
+    catalog.toggle_digest(&*keyspace);
+    Arc::make_mut(&mut catalog.keyspaces).remove(name);
+    forget_permissions(catalog, &format!("data/{name}"));
+    Ok(Done::Changed)
+}
+
+pub(super) fn create_table(catalog: &mut Catalog, definition: &Table, tablets: u32, if_not_exists: bool) -> Step {
+    let (keyspace, name) = (&definition.keyspace, &definition.name);
+    if !catalog.keyspaces.contains_key(keyspace) {
+        return Err(no_such_keyspace(keyspace));
+    }
+    if catalog.table(keyspace, name).is_some() {
+        return already_exists(if_not_exists, || format!("table {keyspace}.{name} already exists"));
+    }
+    check_types(catalog, definition)?;
+    if tablets == 0 || tablets > MAX_TABLETS_PER_TABLE {
+        let message = format!("a table has 1 to {MAX_TABLETS_PER_TABLE} tablets, not {tablets}");
+        return Err(Rejected(Rejection::Invalid, message));
+    }
+    if catalog.nodes.is_empty() {
+        return Err(Rejected(Rejection::Invalid, "no node has registered yet".to_owned()));
+    }
+    let id = TableId(catalog.identity.next_table);
+    catalog.identity.next_table += 1;
+    let table = Arc::new(Table { id, version: 1, ..definition.clone() });
+    catalog.toggle_digest(&*table);
+    let names = Arc::make_mut(&mut catalog.names);
+    names.entry(keyspace.clone()).or_default().insert(name.clone(), id);
+    add_tablets(catalog, table, tablets, tablets);
+    Ok(Done::Changed)
+}
+
+/// Another command may have changed a user type since the definition was made.
+fn check_types(catalog: &Catalog, definition: &Table) -> Result<(), Rejected> {
+    for column in &definition.columns {
+        let mut current = true;
+        visit_user_types(&column.data_type, &mut |found| {
+            current &= catalog.user_type(&found.keyspace, &found.name).is_some_and(|known| **known == *found);
+        });
+        if !current {
+            let message = format!("the type of column {} changed meanwhile", column.name);
+            return Err(Rejected(Rejection::Conflict, message));
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn alter_table(catalog: &mut Catalog, changed: &Table) -> Step {
+    let Some(entry) = catalog.tables.get(&changed.id).cloned() else {
+        return Err(no_such_table(&changed.keyspace, &changed.name));
+    };
+    if entry.table.version != changed.version {
+        let message = format!("table {}.{} was changed meanwhile", changed.keyspace, changed.name);
+        return Err(Rejected(Rejection::Conflict, message));
+    }
+    if (&changed.keyspace, &changed.name, changed.uuid) != (&entry.table.keyspace, &entry.table.name, entry.table.uuid)
+    {
+        return Err(Rejected(Rejection::Invalid, "a table keeps its name and uuid".to_owned()));
+    }
+    check_types(catalog, changed)?;
+    replace_table(catalog, &entry, Table { version: changed.version + 1, ..changed.clone() });
+    Ok(Done::Changed)
+}
+
+fn replace_table(catalog: &mut Catalog, entry: &TableEntry, changed: Table) {
+    catalog.toggle_digest(&*entry.table);
+    catalog.toggle_digest(&changed);
+    let table = Arc::new(changed);
+    let entry = TableEntry { table: table.clone(), ..entry.clone() };
+    Arc::make_mut(&mut catalog.tables).insert(table.id, Arc::new(entry));
+}
+
+pub(super) fn drop_table(catalog: &mut Catalog, keyspace: &str, name: &str, if_exists: bool) -> Step {
+    let Some(entry) = catalog.table(keyspace, name).cloned() else {
+        return missing(if_exists, || no_such_table(keyspace, name));
+    };
+    remove_table(catalog, &entry);
+    forget_permissions(catalog, &format!("data/{keyspace}/{name}"));
+    Ok(Done::Changed)
+}
+
+fn remove_table(catalog: &mut Catalog, entry: &TableEntry) {
+    let table = &entry.table;
+    drop_tablets(catalog, entry);
+    catalog.toggle_digest(&**table);
+    Arc::make_mut(&mut catalog.tables).remove(&table.id);
+    let names = Arc::make_mut(&mut catalog.names);
+    if let Some(of_keyspace) = names.get_mut(&table.keyspace) {
+        of_keyspace.remove(&table.name);
+        if of_keyspace.is_empty() {
+            names.remove(&table.keyspace);
+        }
+    }
+}
+
+pub(super) fn truncate_table(catalog: &mut Catalog, keyspace: &str, name: &str) -> Step {
+    let Some(entry) = catalog.table(keyspace, name).cloned() else {
+        return Err(no_such_table(keyspace, name));
+    };
+    let tablets = u32::try_from(entry.tablets.len()).unwrap_or(MAX_TABLETS_PER_TABLE);
+    add_tablets(catalog, entry.table.clone(), tablets, entry.least_tablets);
+    drop_tablets(catalog, &entry);
+    Ok(Done::Changed)
+}
+
+pub(super) fn create_type(catalog: &mut Catalog, user_type: &UserType, if_not_exists: bool) -> Step {
+    let (keyspace, name) = (&user_type.keyspace, &user_type.name);
+    if !catalog.keyspaces.contains_key(keyspace) {
+        return Err(no_such_keyspace(keyspace));
+    }
+    if catalog.user_type(keyspace, name).is_some() {
+        return already_exists(if_not_exists, || format!("a user type {keyspace}.{name} already exists"));
+    }
+    catalog.toggle_digest(user_type);
+    Arc::make_mut(&mut catalog.types).insert((keyspace.clone(), name.clone()), Arc::new(user_type.clone()));
+    Ok(Done::Changed)
+}
+
+pub(super) fn alter_type(catalog: &mut Catalog, expected: &UserType, changed: &UserType, rules: Rules) -> Step {
+    let (keyspace, name) = (&expected.keyspace, &expected.name);
+    let Some(current) = catalog.user_type(keyspace, name) else { return Err(no_such_type(keyspace, name)) };
+    if **current != *expected || (&changed.keyspace, &changed.name) != (keyspace, name) {
+        return Err(Rejected(Rejection::Conflict, format!("type {keyspace}.{name} was changed meanwhile")));
+    }
+    let changed = Arc::new(changed.clone());
+    let types: Vec<_> = catalog.types_in(keyspace).cloned().collect();
+    for user_type in types {
+        let next = if user_type.name == *name {
+            changed.clone()
+        } else {
+            let fields = user_type.fields.iter().map(|(field, of)| (field.clone(), with_type(of, &changed)));
+            Arc::new(UserType { fields: fields.collect(), ..UserType::clone(&user_type) })
+        };
+        if next != user_type {
+            if rules == Rules::Limited {
+                check_type(&next)?;
+            }
+            catalog.toggle_digest(&*user_type);
+            catalog.toggle_digest(&*next);
+            Arc::make_mut(&mut catalog.types).insert((keyspace.clone(), next.name.clone()), next);
+        }
+    }
+    let entries: Vec<_> = catalog.tables_in(keyspace).cloned().collect();
+    for entry in entries {
+        let mut table = Table::clone(&entry.table);
+        for column in &mut table.columns {
+            column.data_type = with_type(&column.data_type, &changed);
+        }
+        if table != *entry.table {
+            if rules == Rules::Limited {
+                check_table(&table)?;
+            }
+            table.version += 1;
+            replace_table(catalog, &entry, table);
+        }
+    }
+    Ok(Done::Changed)
+}
+
+pub(super) fn drop_type(catalog: &mut Catalog, keyspace: &str, name: &str, if_exists: bool) -> Step {
+    let Some(current) = catalog.user_type(keyspace, name).cloned() else {
+        return missing(if_exists, || no_such_type(keyspace, name));
+    };
+    if let Some(user) = user_of_type(catalog, &current) {
+        let message = format!("cannot drop user type '{keyspace}.{name}' as it is still used by {user}");
+        return Err(Rejected(Rejection::InUse, message));
+    }
+    catalog.toggle_digest(&*current);
+    Arc::make_mut(&mut catalog.types).remove(&(keyspace.to_owned(), name.to_owned()));
+    Ok(Done::Changed)
+}
+
+fn user_of_type(catalog: &Catalog, wanted: &UserType) -> Option<String> {
+    let uses = |data_type: &CqlType| {
+        let mut uses = false;
+        visit_user_types(data_type, &mut |found| {
+            uses |= (&found.keyspace, &found.name) == (&wanted.keyspace, &wanted.name);
+        });
+        uses
+    };
+    let table =
+        catalog.tables_in(&wanted.keyspace).find(|entry| entry.table.columns.iter().any(|c| uses(&c.data_type)));
+    if let Some(entry) = table {
+        return Some(format!("table {}", entry.table.name));
+    }
+    let user = catalog.types_in(&wanted.keyspace).find(|user_type| user_type.fields.iter().any(|(_, of)| uses(of)));
+    user.map(|user_type| format!("type {}", user_type.name))
+}
+
+fn visit_user_types(data_type: &CqlType, visit: &mut dyn FnMut(&UserType)) {
+    match data_type {
+        CqlType::List(of, _) | CqlType::Set(of, _) | CqlType::Vector(of, _) => visit_user_types(of, visit),
+        CqlType::Map(key, value, _) => {
+            visit_user_types(key, visit);
+            visit_user_types(value, visit);
+        }
+        CqlType::Tuple(parts) => parts.iter().for_each(|part| visit_user_types(part, visit)),
+        CqlType::UserDefined(user_type, _) => {
+            visit(user_type);
+            user_type.fields.iter().for_each(|(_, of)| visit_user_types(of, visit));
+        }
+        _ => {}
+    }
+}
+
+/// `data_type` with every mention of the user type called like `changed` replaced by it.
+fn with_type(data_type: &CqlType, changed: &Arc<UserType>) -> CqlType {
+    let again = |of: &Arc<CqlType>| Arc::new(with_type(of, changed));
+    match data_type {
+        CqlType::List(of, frozen) => CqlType::List(again(of), *frozen),
+        CqlType::Set(of, frozen) => CqlType::Set(again(of), *frozen),
+        CqlType::Vector(of, dimension) => CqlType::Vector(again(of), *dimension),
+        CqlType::Map(key, value, frozen) => CqlType::Map(again(key), again(value), *frozen),
+        CqlType::Tuple(parts) => CqlType::Tuple(parts.iter().map(|part| with_type(part, changed)).collect()),
+        CqlType::UserDefined(user_type, frozen) => {
+            if (&user_type.keyspace, &user_type.name) == (&changed.keyspace, &changed.name) {
+                return CqlType::UserDefined(changed.clone(), *frozen);
+            }
+            let fields = user_type.fields.iter().map(|(field, of)| (field.clone(), with_type(of, changed)));
+            let user_type = UserType { fields: fields.collect(), ..UserType::clone(user_type) };
+            CqlType::UserDefined(Arc::new(user_type), *frozen)
+        }
+        scalar => scalar.clone(),
+    }
+}
+
+fn already_exists(tolerated: bool, message: impl FnOnce() -> String) -> Step {
+    if tolerated { Ok(Done::Nothing) } else { Err(Rejected(Rejection::AlreadyExists, message())) }
+}
+
+fn missing(tolerated: bool, rejected: impl FnOnce() -> Rejected) -> Step {
+    if tolerated { Ok(Done::Nothing) } else { Err(rejected()) }
+}
+
+fn no_such_keyspace(name: &str) -> Rejected {
+    Rejected(Rejection::NoSuchKeyspace, format!("keyspace '{name}' doesn't exist"))
+}
+
+fn no_such_table(keyspace: &str, name: &str) -> Rejected {
+    Rejected(Rejection::NoSuchTable, format!("table '{keyspace}.{name}' doesn't exist"))
+}
+
+fn no_such_type(keyspace: &str, name: &str) -> Rejected {
+    Rejected(Rejection::NoSuchType, format!("type '{keyspace}.{name}' doesn't exist"))
+}

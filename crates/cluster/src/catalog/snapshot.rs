@@ -1,0 +1,245 @@
+//! An immutable snapshot of the catalog, and the questions that it answers.
+//!
+//! Always true: a snapshot clones cheaply; the names of tables and the digest of the schema follow from its objects. Left out: how the next
+//! snapshot is made ([`super::apply`]).
+
+use super::identity::Identity;
+use super::node::{Node, NodeDescription};
+use super::role::Role;
+use super::tablet::Placement;
+use diorite_base::{NodeId, TableId, TabletId};
+use diorite_model::schema::{Keyspace, TableEntry};
+use diorite_model::types::UserType;
+use md5::{Digest, Md5};
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use uuid::Uuid;
+
+/// The members of the catalog's own group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CatalogMembers {
+    /// Those that vote.
+    pub voters: Vec<NodeId>,
+    /// Those that only have a copy.
+    pub learners: Vec<NodeId>,
+}
+
+/// The members of the catalog's group before the first entry of its log: the first node alone.
+pub const CATALOG_INITIAL_VOTERS: [NodeId; 1] = [NodeId(1)];
+
+pub(super) type Map<K, V> = Arc<BTreeMap<K, Arc<V>>>;
+
+/// An immutable snapshot of the catalog.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Catalog {
+    pub(super) identity: Identity,
+    pub(super) keyspaces: Map<String, Keyspace>,
+    pub(super) tables: Map<TableId, TableEntry>,
+    pub(super) types: Map<(String, String), UserType>,
+    pub(super) nodes: Map<NodeId, Node>,
+    pub(super) tablets: Map<TabletId, Placement>,
+    pub(super) dropped: Map<TabletId, Placement>,
+    pub(super) roles: Map<String, Role>,
+    /// Keyspace → table name → id; follows from `tables`.
+    pub(super) names: Arc<BTreeMap<String, BTreeMap<String, TableId>>>,
+    /// Exclusive or of the digests of all schema objects; follows from them.
+    schema_digest: u128,
+}
+
+/// A resource and all above it, nearest first.
+fn chain(resource: &str) -> impl Iterator<Item = &str> {
+    std::iter::successors(Some(resource), |resource| resource.rsplit_once('/').map(|(above, _)| above))
+}
+
+impl Catalog {
+    /// Who the cluster is.
+    pub fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    /// `cluster_name` as drivers see it.
+    pub fn cluster_name(&self) -> &str {
+        &self.identity.name
+    }
+
+    /// Grows with every change.
+    pub fn version(&self) -> u64 {
+        self.identity.version
+    }
+
+    /// A digest of keyspaces, tables and types: equal exactly when the schema is equal (up to collisions of 122 bits).
+    pub fn schema_version(&self) -> Uuid {
+        uuid::Builder::from_md5_bytes(self.schema_digest.to_be_bytes()).into_uuid()
+    }
+
+    /// The keyspace called `name`, in its stored form.
+    pub fn keyspace(&self, name: &str) -> Option<&Arc<Keyspace>> {
+        self.keyspaces.get(name)
+    }
+
+    /// All keyspaces by name.
+    pub fn keyspaces(&self) -> impl Iterator<Item = &Arc<Keyspace>> {
+        self.keyspaces.values()
+    }
+
+    /// The table `keyspace.name`, both in their stored form.
+    pub fn table(&self, keyspace: &str, name: &str) -> Option<&Arc<TableEntry>> {
+        self.tables.get(self.names.get(keyspace)?.get(name)?)
+    }
+
+    /// The table with that id.
+    pub fn table_by_id(&self, id: TableId) -> Option<&Arc<TableEntry>> {
+        self.tables.get(&id)
+    }
+
+    /// All tables by id.
+    pub fn tables(&self) -> impl Iterator<Item = &Arc<TableEntry>> {
+        self.tables.values()
+    }
+
+    /// The tables of one keyspace by name.
+    pub fn tables_in(&self, keyspace: &str) -> impl Iterator<Item = &Arc<TableEntry>> {
+        self.names.get(keyspace).into_iter().flat_map(|names| names.values().filter_map(|id| self.tables.get(id)))
+    }
+
+    /// The user type `keyspace.name`, both in their stored form.
+    pub fn user_type(&self, keyspace: &str, name: &str) -> Option<&Arc<UserType>> {
+        self.types.get(&(keyspace.to_owned(), name.to_owned()))
+    }
+
+    /// The user types of one keyspace by name.
+    pub fn types_in(&self, keyspace: &str) -> impl Iterator<Item = &Arc<UserType>> {
+        let first = (keyspace.to_owned(), String::new());
+        self.types.range(first.clone()..).take_while(move |((of, _), _)| *of == first.0).map(|(_, found)| found)
+    }
+
+    /// The node with that id.
+    pub fn node(&self, id: NodeId) -> Option<&Arc<Node>> {
+        self.nodes.get(&id)
+    }
+
+    /// The node that registered with that host id.
+    pub fn node_by_host_id(&self, host_id: Uuid) -> Option<&Arc<Node>> {
+        self.nodes.values().find(|node| node.description.host_id == host_id)
+    }
+
+    /// The node of another host that has an address of `newcomer`: what other nodes dial, or what clients do.
+    pub fn node_in_place_of(&self, newcomer: &NodeDescription) -> Option<&Arc<Node>> {
+        let dialled = |node: &NodeDescription| (node.node_address(), (node.address, node.cql_port));
+        let (by_nodes, by_clients) = dialled(newcomer);
+        self.nodes.values().find(|node| {
+            let known = dialled(&node.description);
+            node.description.host_id != newcomer.host_id && (known.0 == by_nodes || known.1 == by_clients)
+        })
+    }
+
+    /// All members by id.
+    pub fn nodes(&self) -> impl Iterator<Item = &Arc<Node>> {
+        self.nodes.values()
+    }
+
+    /// The members that the catalog's own group is to have: as many nodes vote as the cluster's replication factor says, active ones first, from
+    /// different zones where there are enough, in the order of their ids; all others have a copy without a vote, so that every node can plan
+    /// statements by itself.
+    ///
+    /// An even number is not rounded: rounding down would keep the schema in fewer copies than the data that is useless without it,
+    /// and rounding up would ask for nodes that there may not be.
+    pub fn catalog_members(&self) -> CatalogMembers {
+        if self.nodes.is_empty() {
+            return CatalogMembers { voters: CATALOG_INITIAL_VOTERS.to_vec(), learners: Vec::new() };
+        }
+        let wanted = self.nodes.len().min(self.identity.replication_factor.max(1) as usize);
+        let mut left: Vec<&Arc<Node>> = self.nodes.values().collect();
+        let mut zones: BTreeMap<&str, usize> = BTreeMap::new();
+        let mut voters = Vec::with_capacity(wanted);
+        while voters.len() < wanted {
+            let best = (0..left.len()).min_by_key(|at| {
+                let node = left[*at];
+                (node.state as u8, zones.get(node.zone()).copied().unwrap_or(0), node.id)
+            });
+            let Some(best) = best else { break };
+            let node = left.remove(best);
+            *zones.entry(node.zone()).or_default() += 1;
+            voters.push(node.id);
+        }
+        CatalogMembers { voters, learners: left.into_iter().map(|node| node.id).collect() }
+    }
+
+    /// Where the replicas of a live tablet are.
+    pub fn placement(&self, tablet: TabletId) -> Option<&Arc<Placement>> {
+        self.tablets.get(&tablet)
+    }
+
+    /// All live tablets.
+    pub fn tablets(&self) -> impl Iterator<Item = (TabletId, &Arc<Placement>)> {
+        self.tablets.iter().map(|(id, placement)| (*id, placement))
+    }
+
+    /// The live tablets of which `node` holds a replica, or is to.
+    pub fn tablets_on(&self, node: NodeId) -> impl Iterator<Item = (TabletId, &Arc<Placement>)> {
+        self.tablets().filter(move |(_, placement)| placement.is_held_by(node))
+    }
+
+    /// Dropped tablets of which some node has not yet confirmed that the files are gone (`Command::ForgetDropped`).
+    pub fn dropped_tablets(&self) -> impl Iterator<Item = (TabletId, &Arc<Placement>)> {
+        self.dropped.iter().map(|(id, placement)| (*id, placement))
+    }
+
+    /// Of which table a tablet is, or was before it was dropped or split.
+    pub fn table_of(&self, tablet: TabletId) -> Option<&Arc<TableEntry>> {
+        let placement = self.tablets.get(&tablet).or_else(|| self.dropped.get(&tablet))?;
+        self.tables.get(&placement.table)
+    }
+
+    /// Adds (or, called again, takes away) an object's share of the schema digest.
+    pub(super) fn toggle_digest(&mut self, object: &impl Serialize) {
+        let json = serde_json::to_vec(object).expect("schema objects have string keys and always serialise");
+        self.schema_digest ^= u128::from_be_bytes(Md5::digest(&json).into());
+    }
+
+    /// The role called `name`.
+    pub fn role(&self, name: &str) -> Option<&Arc<Role>> {
+        self.roles.get(name)
+    }
+
+    /// All roles by name.
+    pub fn roles(&self) -> impl Iterator<Item = &Arc<Role>> {
+        self.roles.values()
+    }
+
+    /// A role and all that it is a member of, directly or not.
+    pub fn roles_of<'c>(&'c self, name: &str) -> Vec<&'c Arc<Role>> {
+        let mut found: Vec<&Arc<Role>> = self.roles.get(name).into_iter().collect();
+        let mut known: BTreeSet<&str> = found.iter().map(|role| role.name.as_str()).collect();
+        let mut next = 0;
+        while let Some(role) = found.get(next).copied() {
+            next += 1;
+            for above in role.member_of.iter().filter_map(|name| self.roles.get(name)) {
+                if known.insert(&above.name) {
+                    found.push(above);
+                }
+            }
+        }
+        found
+    }
+
+    /// Whether a role may do everything.
+    pub fn is_superuser(&self, name: &str) -> bool {
+        self.roles_of(name).iter().any(|role| role.is_superuser)
+    }
+
+    /// Whether a role has a permission on a resource.
+    pub fn may(&self, name: &str, permission: &str, resource: &str) -> bool {
+        self.roles_of(name).iter().any(|role| {
+            role.is_superuser
+                || chain(resource)
+                    .any(|resource| role.permissions.get(resource).is_some_and(|held| held.contains(permission)))
+        })
+    }
+
+    /// Whether a superuser still has the password that every new cluster has, or there is no role at all yet.
+    pub fn has_initial_password(&self) -> bool {
+        self.roles.is_empty() || self.roles.values().any(|role| role.has_initial_password)
+    }
+}

@@ -1,0 +1,82 @@
+//! Definitions at and over their limits: what is applied can be loaded again.
+
+use super::*;
+use diorite_base::limits;
+
+fn nested(levels: usize) -> UserType {
+    (1..levels).fold(type_of("ks", "t1", &["f"]), |inner, level| {
+        let field = CqlType::UserDefined(Arc::new(inner), Frozen::Yes);
+        UserType { fields: vec![("f".to_owned(), field)], ..type_of("ks", &format!("t{}", level + 1), &[]) }
+    })
+}
+
+fn with_types(types: impl IntoIterator<Item = UserType>) -> Catalog {
+    let keyspace = keyspace_of("ks", replication_of(Some("1"), None));
+    let mut catalog = Catalog::default().apply(&Command::CreateKeyspace { keyspace, if_not_exists: false }).0;
+    for user_type in types {
+        let command = Command::CreateType { user_type, if_not_exists: false };
+        let (next, outcome) = catalog.apply(&Command::decode(&command.encode()).unwrap());
+        assert!(matches!(outcome, Outcome::Applied { .. }), "{outcome:?}");
+        catalog = next;
+    }
+    catalog
+}
+
+/// What is stored of a catalog, as a node that starts reads it.
+fn reloaded(catalog: &Catalog) -> Result<Catalog, LoadError> {
+    let stored = catalog.puts_since(&Catalog::default());
+    Catalog::load(stored.into_iter().map(|(key, value)| (key, value.unwrap())))
+}
+
+/// Two chains of types that are stored well become one that no node could load.
+#[test]
+fn what_is_applied_can_be_loaded_again() {
+    let (outer, other) = (nested(20), UserType { name: "other".to_owned(), ..nested(20) });
+    let inner = type_of("ks", "t1", &["f"]);
+    let catalog = with_types([inner.clone(), outer, other.clone()]);
+    let mut changed = inner.clone();
+    changed.fields.push(("g".to_owned(), CqlType::UserDefined(Arc::new(other), Frozen::Yes)));
+    let command = Command::AlterType { expected: inner, changed };
+    for rules in [Rules::Limited, Rules::Loadable] {
+        let (after, outcome) = catalog.apply_by(&command, rules);
+        let Outcome::Rejected { rejection: Rejection::Invalid, message, .. } = outcome else { panic!("{outcome:?}") };
+        let told = if rules == Rules::Limited { "TYPE_DEPTH" } else { "could not be loaded again" };
+        assert!(message.contains(told), "{message}");
+        assert_eq!(after, catalog);
+    }
+    assert_eq!(reloaded(&catalog), Ok(catalog));
+}
+
+/// Replicas that have stored the effect of an older command, and those that have not, must agree on it.
+#[test]
+fn what_was_logged_before_there_were_limits_is_applied_as_it_was_then() {
+    let nested = (0..40).fold(CqlType::Int, |inner, _| CqlType::List(Arc::new(inner), Frozen::Yes));
+    let user_type = UserType { fields: vec![("f".to_owned(), nested)], ..type_of("ks", "deep", &[]) };
+    let command = Command::CreateType { user_type, if_not_exists: false };
+    let logged = command.encode();
+    assert_eq!(Command::decode_logged(&logged).unwrap().1, Rules::Limited);
+    let older = String::from_utf8(logged).unwrap().replace(r#""limited":true,"#, "");
+    let (read, rules) = Command::decode_logged(older.as_bytes()).unwrap();
+    assert_eq!((&read, rules), (&command, Rules::Loadable));
+    let catalog = with_types([]);
+    let (after, outcome) = catalog.apply_by(&read, rules);
+    assert!(matches!(outcome, Outcome::Applied { .. }), "{outcome:?}");
+    assert_eq!(reloaded(&after), Ok(after));
+    assert!(matches!(catalog.apply(&command).1, Outcome::Rejected { rejection: Rejection::Invalid, .. }));
+}
+
+#[test]
+fn a_command_over_a_limit_cannot_be_proposed() {
+    use diorite_base::program::ProvenProgram;
+    let proposed = |user_type| ProvenProgram::new(&Command::CreateType { user_type, if_not_exists: false });
+    assert!(proposed(nested(20)).is_ok());
+    assert!(proposed(nested(40)).unwrap_err().to_string().contains("TYPE_DEPTH"));
+    // Not too deep for a type, but for the JSON of a command.
+    assert!(proposed(nested(30)).is_err());
+    let huge = UserType { name: "n".repeat(9 << 20), ..type_of("ks", "", &[]) };
+    assert!(proposed(huge).unwrap_err().to_string().contains("CATALOG_COMMAND_BYTES"));
+    let mut wide = table_of("ks", "t", CqlType::Int);
+    wide.columns = vec![wide.columns[1].clone(); limits::MAX_COLUMNS + 1];
+    let command = Command::CreateTable { table: wide, tablets: 1, if_not_exists: false };
+    assert!(ProvenProgram::new(&command).unwrap_err().to_string().contains("COLUMNS"));
+}

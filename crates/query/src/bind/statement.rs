@@ -1,0 +1,114 @@
+//! From a parsed statement to a plan.
+//!
+//! Always true: binding is a pure function of the statement and the catalog: it neither waits nor reads data, and its cost is bounded by a
+//! [`Budget`]. Left out: statements that define the schema or roles, which are carried out as they were parsed.
+
+use super::binder::Binder;
+use super::modify::{bind_delete, bind_insert, bind_update};
+use super::receiver::Receiver;
+use super::select::bind_select;
+use super::timeout::bind_timeout;
+use crate::ddl::describe;
+use crate::error::{invalid, not_supported};
+use crate::plan::budget::Budget;
+use crate::plan::modify::ModifyPlan;
+use crate::plan::point::point_plan;
+use crate::plan::restrictions::{PartitionRestriction, Restrictions};
+use crate::plan::values::Values;
+use crate::plan::{BatchPlan, Plan, Planned, check_batch};
+use diorite_cluster::catalog::Catalog;
+use diorite_cql::language::ast::{self, Modification, Parsed, Statement};
+use diorite_cql::protocol::{CqlError, ResultMetadata};
+use diorite_model::types::CqlType;
+use std::sync::Arc;
+
+/// Plans `parsed`; unqualified names belong to `keyspace`.
+pub fn plan(catalog: &Catalog, keyspace: Option<&str>, parsed: &Parsed) -> Result<Planned, CqlError> {
+    plan_within(catalog, keyspace, parsed, Budget::default())
+}
+
+/// Plans `parsed` with no more steps and memory than that.
+pub fn plan_within(
+    catalog: &Catalog,
+    keyspace: Option<&str>,
+    parsed: &Parsed,
+    budget: Budget,
+) -> Result<Planned, CqlError> {
+    let mut binder = Binder::new(catalog, keyspace, &parsed.markers, budget);
+    let mut result = None;
+    let mut partition_key_indexes = Vec::new();
+    let plan = match &parsed.statement {
+        Statement::Select(select) => {
+            let (plan, metadata) = bind_select(&mut binder, select)?;
+            partition_key_indexes = key_markers(&plan.restrictions);
+            result = Some(metadata);
+            Plan::Select(Box::new(plan))
+        }
+        Statement::Insert(insert) => Plan::Modify(Box::new(bind_insert(&mut binder, insert)?)),
+        Statement::Update(update) => Plan::Modify(Box::new(bind_update(&mut binder, update)?)),
+        Statement::Delete(delete) => Plan::Modify(Box::new(bind_delete(&mut binder, delete)?)),
+        Statement::Batch(batch) => Plan::Batch(Box::new(bind_batch(&mut binder, batch)?)),
+        Statement::Use(keyspace) => Plan::Use(keyspace.clone()),
+        Statement::Transaction(_) => return Err(not_supported("BEGIN TRANSACTION")),
+        Statement::Explain(_) => return Err(not_supported("EXPLAIN")),
+        other => {
+            if let Statement::Describe(request) = other {
+                result = Some(Arc::new(describe::result_columns(request)));
+            }
+            Plan::Definition(other.clone())
+        }
+    };
+    if let Plan::Modify(modify) = &plan {
+        partition_key_indexes = key_markers(&modify.restrictions);
+    }
+    if let Plan::Definition(_) | Plan::Use(_) = plan
+        && !parsed.markers.is_empty()
+    {
+        return Err(invalid(
+            "Bind variables are only supported in SELECT, INSERT, UPDATE, DELETE and BATCH statements",
+        ));
+    }
+    let timeout = bind_timeout(&mut binder, &parsed.statement)?;
+    let markers = binder.bind_markers(partition_key_indexes)?;
+    let result = result.unwrap_or_else(|| Arc::new(ResultMetadata::empty()));
+    let marker_count = parsed.markers.len();
+    // What has a time limit of its own goes the way where limits are kept.
+    let point = point_plan(&plan, marker_count).filter(|_| timeout.is_none());
+    Ok(Planned { plan, marker_count, markers, result, tables: binder.tables, point, timeout, cost: binder.budget })
+}
+
+/// For each partition key column the marker bound to it, if all are bound to one each.
+fn key_markers(restrictions: &Restrictions) -> Vec<u16> {
+    let PartitionRestriction::Keys(keys) = &restrictions.partition else { return Vec::new() };
+    let marker = |values: &Values| match values {
+        Values::One(term) => term.as_marker(),
+        _ => None,
+    };
+    keys.iter().map(marker).collect::<Option<Vec<u16>>>().unwrap_or_default()
+}
+
+fn bind_batch(binder: &mut Binder<'_>, batch: &ast::Batch) -> Result<BatchPlan, CqlError> {
+    if batch.using.ttl.is_some() {
+        return Err(invalid("Global TTL on the BATCH statement is not supported."));
+    }
+    let timestamp = match &batch.using.timestamp {
+        Some(timestamp) => Some(binder.term(timestamp, &Receiver::new("[timestamp]", &CqlType::Bigint))?),
+        None => None,
+    };
+    let mut statements = Vec::with_capacity(batch.statements.len());
+    for statement in &batch.statements {
+        binder.budget.step()?;
+        binder.budget.charge(size_of::<ModifyPlan>())?;
+        statements.push(match statement {
+            Modification::Insert(insert) => bind_insert(binder, insert)?,
+            Modification::Update(update) => bind_update(binder, update)?,
+            Modification::Delete(delete) => bind_delete(binder, delete)?,
+        });
+    }
+    if timestamp.is_some() && statements.iter().any(|statement| statement.timestamp.is_some()) {
+        return Err(invalid("Timestamp must be set either on BATCH or individual statements"));
+    }
+    let plan = BatchPlan { kind: batch.kind, timestamp, statements };
+    check_batch(plan.kind, plan.timestamp.is_some(), &plan.statements.iter().collect::<Vec<_>>())?;
+    Ok(plan)
+}

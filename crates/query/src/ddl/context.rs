@@ -1,0 +1,75 @@
+//! What a statement that defines the schema is judged against, and what it comes to.
+//!
+//! Always true: ids of new objects follow from the statement, the node and the version of the catalog. Left out: the rules of each statement.
+
+use diorite_base::limits::MAX_TABLETS_PER_TABLE;
+use diorite_cluster::catalog::{Catalog, Command};
+use diorite_cql::protocol::event::SchemaChangeType;
+use diorite_cql::protocol::{Response, SchemaChange, SchemaTarget};
+use md5::{Digest, Md5};
+use uuid::Uuid;
+
+/// What new tables get when their definition does not say it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Defaults {
+    /// Tablets of a table per node.
+    pub tablets_per_node: u32,
+}
+
+/// What a statement is judged against.
+#[derive(Clone, Copy, Debug)]
+pub struct Context<'a> {
+    /// The catalog as this node knows it.
+    pub catalog: &'a Catalog,
+    /// The session's keyspace.
+    pub keyspace: Option<&'a str>,
+    /// Defaults of new tables.
+    pub defaults: Defaults,
+    /// Differs from statement to statement and from node to node; ids that clients see are derived from it.
+    pub nonce: u128,
+}
+
+/// What is to be done for a statement.
+#[derive(Debug)]
+pub enum Plan {
+    /// Nothing but to answer.
+    Answer(Response),
+    /// Propose the command; once it is applied, answer with the change (`None`: with nothing).
+    Propose {
+        /// For the catalog.
+        command: Command,
+        /// For the client.
+        change: Option<SchemaChange>,
+        /// For people, if the change comes about.
+        warnings: Vec<String>,
+    },
+}
+
+impl Plan {
+    pub(super) fn propose(command: Command, change: SchemaChangeType, target: SchemaTarget) -> Self {
+        Plan::Propose { command, change: Some(SchemaChange { change, target }), warnings: Vec::new() }
+    }
+
+    pub(super) fn nothing() -> Self {
+        Plan::Answer(Response::Void)
+    }
+}
+
+impl Context<'_> {
+    /// How many tablets a new table gets.
+    pub(super) fn default_tablets(&self) -> u32 {
+        let nodes = u32::try_from(self.catalog.nodes().count()).unwrap_or(u32::MAX);
+        self.defaults.tablets_per_node.saturating_mul(nodes.max(1)).clamp(1, MAX_TABLETS_PER_TABLE)
+    }
+
+    /// An id for a new object.
+    pub(super) fn new_uuid(&self, keyspace: &str, name: &str) -> Uuid {
+        let mut digest = Md5::new();
+        digest.update(self.nonce.to_be_bytes());
+        digest.update(self.catalog.version().to_be_bytes());
+        digest.update(keyspace);
+        digest.update([0]);
+        digest.update(name);
+        uuid::Builder::from_md5_bytes(digest.finalize().into()).into_uuid()
+    }
+}

@@ -1,0 +1,98 @@
+//! From a statement to a change of the catalog, and to the answer.
+//!
+//! Always true: [`plan`] is a pure function; a statement that another change has overtaken is planned again.
+
+use super::context::{Context, Defaults, Plan};
+use super::{alter, describe, keyspace, table, user_type};
+use crate::budget::Budget;
+use crate::error::{catalog_error, invalid, not_supported};
+use crate::kv::Kv;
+use diorite_cluster::catalog::{Outcome, Rejection};
+use diorite_cql::language::ast::{DroppedObject, Statement};
+use diorite_cql::protocol::{CqlError, Response};
+
+/// How often a statement is planned again because the catalog changed under it.
+const MAX_ATTEMPTS: usize = 16;
+
+/// Whether [`execute`] is what carries the statement out.
+pub fn handles(statement: &Statement) -> bool {
+    !matches!(
+        statement,
+        Statement::Select(_)
+            | Statement::Insert(_)
+            | Statement::Update(_)
+            | Statement::Delete(_)
+            | Statement::Batch(_)
+            | Statement::Transaction(_)
+            | Statement::Explain(_)
+    )
+}
+
+/// Carries out a statement for which [`handles`] is true, and gives the answer with its warnings. On `Response::SetKeyspace` the caller sets the session's keyspace.
+pub async fn execute<K: Kv>(
+    kv: &K,
+    defaults: Defaults,
+    keyspace: Option<&str>,
+    statement: &Statement,
+    budget: &Budget,
+) -> Result<(Response, Vec<String>), CqlError> {
+    if let Statement::Describe(request) = statement {
+        let scope = describe::Scope::new(kv, keyspace);
+        let response = kv.run_long(|| describe::execute(&scope, request, budget)).await?;
+        return Ok((response, Vec::new()));
+    }
+    for attempt in 1.. {
+        let catalog = kv.catalog();
+        let nonce = kv.local_node().host_id.as_u128() ^ (kv.now_us() as u128);
+        let planned =
+            kv.run_long(|| plan(&Context { catalog: &catalog, keyspace, defaults, nonce }, statement)).await?;
+        let (command, change, warnings) = match planned {
+            Plan::Answer(response) => return Ok((response, Vec::new())),
+            Plan::Propose { command, change, warnings } => (command, change, warnings),
+        };
+        let reply = kv.change_catalog(&command).await;
+        let reply = reply.map_err(|error| catalog_error(kv, &error))?;
+        let outcome = Outcome::decode(&reply).map_err(|error| CqlError::server(error.to_string()))?;
+        match outcome {
+            Outcome::Applied { .. } | Outcome::Registered { .. } => {
+                return Ok((change.map_or(Response::Void, Response::SchemaChange), warnings));
+            }
+            Outcome::Unchanged { .. } => return Ok((Response::Void, Vec::new())),
+            // Another statement was faster: the newer catalog tells what this one means now.
+            Outcome::Rejected { .. } if attempt < MAX_ATTEMPTS && kv.catalog().version() != catalog.version() => {}
+            Outcome::Rejected { rejection, message, .. } => return Err(rejected(rejection, message)),
+        }
+    }
+    unreachable!("the loop is left by an answer")
+}
+
+/// How a rejection by the catalog is told when planning again does not explain it better.
+pub(super) fn rejected(rejection: Rejection, message: String) -> CqlError {
+    match rejection {
+        Rejection::Conflict => CqlError::server(format!("{message}; too many concurrent schema changes, try again")),
+        _ => invalid(message),
+    }
+}
+
+/// Judges a statement.
+pub fn plan(context: &Context<'_>, statement: &Statement) -> Result<Plan, CqlError> {
+    match statement {
+        Statement::Use(name) => keyspace::use_keyspace(context, name),
+        Statement::CreateKeyspace(create) => keyspace::create(context, create),
+        Statement::AlterKeyspace(alter) => keyspace::alter(context, alter),
+        Statement::CreateTable(create) => table::create(context, create),
+        Statement::AlterTable(alter) => alter::alter(context, alter),
+        Statement::Truncate(name) => table::truncate(context, name),
+        Statement::CreateType(create) => user_type::create(context, create),
+        Statement::AlterType(alter) => user_type::alter(context, alter),
+        Statement::Drop(drop) => match &drop.object {
+            DroppedObject::Keyspace(name) => keyspace::drop(context, name, drop.if_exists),
+            DroppedObject::Table(name) => table::drop(context, name, drop.if_exists),
+            DroppedObject::Type(name) => user_type::drop(context, name, drop.if_exists),
+            // What cannot be made is not there.
+            _ if drop.if_exists => Ok(Plan::nothing()),
+            _ => Err(not_supported(statement.kind())),
+        },
+        _ => Err(not_supported(statement.kind())),
+    }
+}

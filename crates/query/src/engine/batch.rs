@@ -1,0 +1,153 @@
+//! BATCH of the protocol: statements as text or prepared, whose writes are sent together.
+//!
+//! Always true: every error that can be found without writing is found before anything is written. Left out: `BEGIN BATCH` as text ([`super::statement`]).
+
+use super::long::{Discarded, LONG_BYTES, planning_work, yield_now};
+use super::request::Reply;
+use super::state::QueryEngine;
+use super::statement::{Asked, Text, in_marker_order};
+use super::write::{Writing, batch_write_type, check_write_consistency, work_of};
+use crate::activity::{Note, Operation, Running};
+use crate::auth;
+use crate::error::invalid;
+use crate::exec::modify::{TablePart, Writes};
+use crate::exec::parts::Means;
+use crate::kv::Kv;
+use crate::plan::term::Bound;
+use crate::plan::{Plan, Planned, check_batch};
+use diorite_cluster::catalog::Catalog;
+use diorite_cql::language::{ast, redacted};
+use diorite_cql::protocol::request::BatchStatementSource;
+use diorite_cql::protocol::{Batch, BatchKind, CqlError, Response, Values};
+use diorite_model::schema::TableEntry;
+use std::sync::Arc;
+
+/// Memory of a statement of a batch beside its text and values.
+const BATCH_STATEMENT_BYTES: usize = 1 << 10;
+
+/// The work of looking up a prepared statement, in the measure of [`LONG_BYTES`].
+const PREPARED_STATEMENT_BYTES: usize = 64;
+
+impl<K: Kv> QueryEngine<K> {
+    pub(super) async fn batch(&self, asked: Asked<'_>, batch: &Batch<'_>, note: &mut Note) -> Result<Reply, CqlError> {
+        let Asked { session, request, running } = asked;
+        check_write_consistency(batch.consistency)?;
+        let session_keyspace = session.keyspace();
+        let keyspace = batch.keyspace.or(session_keyspace.as_ref().map(|keyspace| keyspace.as_str()));
+        let catalog = self.kv.catalog();
+        let (planned, values) = self.plan_batch(asked, batch, &catalog, keyspace).await?;
+        self.name_batch(batch, keyspace, note, running).await;
+        if planned.iter().any(|plan| Operation::of(plan) == Operation::Conditional) {
+            note.operation = Operation::Conditional;
+        }
+        let mut plans = Vec::with_capacity(planned.len());
+        for planned in planned.iter() {
+            match &planned.plan {
+                Plan::Modify(modify) => plans.push(&**modify),
+                _ => {
+                    return Err(invalid(
+                        "Invalid statement in batch: only UPDATE, INSERT and DELETE statements are allowed.",
+                    ));
+                }
+            }
+        }
+        if plans.is_empty() {
+            return Ok(Reply::plain(Response::Void));
+        }
+        let kind = match batch.kind {
+            BatchKind::Logged => ast::BatchKind::Logged,
+            BatchKind::Unlogged => ast::BatchKind::Unlogged,
+            BatchKind::Counter => ast::BatchKind::Counter,
+        };
+        let defaults = self.defaults(batch.default_timestamp_us)?;
+        let environment = self.environment(request, batch.now_in_seconds)?;
+        let bind_all = || {
+            check_batch(kind, false, &plans)?;
+            let bound = planned.iter().zip(&values).map(|(planned, values)| in_marker_order(planned, values));
+            let values = bound.collect::<Result<Vec<_>, _>>()?;
+            for (planned, values) in planned.iter().zip(&values) {
+                request.end_in_time(planned, &Bound { values, environment })?;
+            }
+            Ok::<_, CqlError>(values)
+        };
+        let values = self.work(request.body.len(), bind_all).await?;
+        let bounds: Vec<Bound<'_>> = values.iter().map(|values| Bound { values, environment }).collect();
+        let gather = |written: &[TablePart]| {
+            let mut writes = Writes::besides(written);
+            let mut entries: Vec<Arc<TableEntry>> = Vec::new();
+            for (bound, plan) in bounds.iter().zip(&plans) {
+                let id = plan.table.table().id;
+                let known = entries.iter().position(|entry| entry.table.id == id);
+                let at = known.unwrap_or(entries.len());
+                if known.is_none() {
+                    entries.push(self.entry(&plan.table)?);
+                }
+                writes.add(plan, bound, &entries[at].tablets, defaults)?;
+            }
+            Ok(writes)
+        };
+        let work = work_of(request, plans.iter().copied().zip(&bounds));
+        let means = Means { work, is_batch: true, budget: &request.budget, progress: &running.progress };
+        let writing = Writing { engine: self, plans: &plans, write_type: batch_write_type(kind), means };
+        if plans.iter().any(|plan| plan.answer.status_row) {
+            return writing.statuses(|at: usize| bounds[at], defaults).await;
+        }
+        writing.write(gather).await
+    }
+
+    /// The plans of the statements of a batch, and their values.
+    async fn plan_batch<'r, 'b>(
+        &'r self,
+        asked: Asked<'r>,
+        batch: &Batch<'b>,
+        catalog: &Catalog,
+        keyspace: Option<&str>,
+    ) -> Result<(Discarded<'r, K, Vec<Arc<Planned>>>, Vec<Values<'b>>), CqlError> {
+        let Asked { session, request, .. } = asked;
+        let budget = &request.budget;
+        let (count, work) = (batch.statements.len(), request.body.len());
+        let mut planned = Discarded::new(&*self.kv, Vec::with_capacity(count), work, budget);
+        let mut values = Vec::with_capacity(count);
+        // The work done since this task last yielded.
+        let mut done_bytes = 0;
+        for statement in batch.statements.iter() {
+            budget.check()?;
+            budget.take(BATCH_STATEMENT_BYTES)?;
+            let plan = match statement.source {
+                BatchStatementSource::Text(text) => {
+                    done_bytes += planning_work(text) + BATCH_STATEMENT_BYTES;
+                    let is_much = done_bytes > LONG_BYTES;
+                    let text = Text { session: Some(session), keyspace, text, budget };
+                    let plan = || Self::plan_now(catalog, text);
+                    done_bytes = if is_much { 0 } else { done_bytes };
+                    Arc::new(if is_much { self.kv.run_long(plan).await } else { plan() }?)
+                }
+                BatchStatementSource::Prepared(id) => {
+                    done_bytes += PREPARED_STATEMENT_BYTES;
+                    if done_bytes > LONG_BYTES {
+                        done_bytes = 0;
+                        yield_now().await;
+                    }
+                    Arc::clone(&self.current(id, budget).await?.1.planned)
+                }
+            };
+            auth::check(catalog, session, &plan)?;
+            planned.push(plan);
+            values.push(statement.values);
+        }
+        Ok((planned, values))
+    }
+
+    /// Counts a batch under the text of its first statement.
+    async fn name_batch(&self, batch: &Batch<'_>, keyspace: Option<&str>, note: &mut Note, running: &Running) {
+        let first = match batch.statements.iter().next().map(|first| first.source) {
+            Some(BatchStatementSource::Text(text)) => Some(self.work(text.len(), || redacted(text)).await),
+            Some(BatchStatementSource::Prepared(id)) => self.prepared.get(id).map(|known| known.activity.text.clone()),
+            None => None,
+        };
+        let Some(first) = first else { return };
+        let more = if batch.statements.len() > 1 { " …;" } else { "" };
+        let text = format!("BEGIN BATCH {first};{more} APPLY BATCH");
+        self.name(note, running, self.activity.place_redacted(keyspace, text));
+    }
+}

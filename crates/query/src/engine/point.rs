@@ -1,0 +1,509 @@
+//! Point statements: EXECUTE of a point read or a single-row write, answered or submitted without waiting.
+//!
+//! Looks up the statement, checks that its plan is the catalog's, encodes the key into a scratch buffer, finds the tablet, and either reads
+//! the row from memory into the reply or submits the write to the tablet. Anything unusual (a value that does not fit, another shape of
+//! statement, a row that is not in memory) is declined before it has any effect and takes the general path, which reports all errors.
+//!
+//! Always true: no lock is shared between connections, nothing is allocated but the mutation; what is sent is byte for byte what the general
+//! path would send. Left out: everything else.
+
+use super::request::{OwnedRequest, Reply};
+use super::state::QueryEngine;
+use crate::activity::{Note, Operation, Running, Slot};
+use crate::error::write_error;
+use crate::exec::read::tablet_of;
+use crate::exec::write::{Timing, expiry, explicit_timestamp, pack_row};
+use crate::kv::{Kv, KvError, Now, WriteSink};
+use crate::plan::modify::{ModifyKind, ModifyPlan};
+use crate::plan::point::{MAX_KEY_COLUMNS, MAX_VALUES, PointPlan};
+use crate::plan::select::SelectPlan;
+use crate::plan::term::{Bound, Term};
+use crate::plan::{Plan, Planned};
+use crate::prepared::{CurrentPlan, PreparedStatement, Resolved};
+use crate::program::PARTITION_DELETIONS;
+use crate::session::Session;
+use crate::table::TableContext;
+use diorite_base::TabletId;
+use diorite_base::limits::MAX_MUTATION_BYTES;
+use diorite_base::mutation::{Mutation, OperationKind};
+use diorite_cql::protocol::response::{ReplyHead, encode_error};
+use diorite_cql::protocol::rows::{put_cell, put_null};
+use diorite_cql::protocol::{Execute, Message, Request, Response, Rows, RowsWriter, Value, Version, WriteType};
+use diorite_model::deletions::Deletions;
+use diorite_model::key;
+use diorite_model::row::{LiveContent, LiveRow, NOTHING_DELETED, UNSTAMPED, is_plain, now_seconds};
+use diorite_model::types::CqlType;
+use std::cell::RefCell;
+use std::sync::Arc;
+
+/// Larger rows take the general path, where they do not delay other connections: plain rows, and rows whose values are assembled.
+const MAX_PLAIN_ROW_BYTES: usize = 1 << 20;
+
+const MAX_ROW_BYTES: usize = 256 << 10;
+
+/// Where the answer to a request goes.
+#[derive(Clone, Copy)]
+pub struct ReplyTo<'a> {
+    /// The version of the connection
+    pub version: Version,
+    /// The stream of the request
+    pub stream: i16,
+    /// Where the outcome of a submitted write goes
+    pub sink: &'a Arc<dyn WriteSink>,
+    /// Identifies the request at the sink; bits 16 to 27 belong to the engine, see [`slot_of`] and [`write_type_of`]
+    pub token: u64,
+}
+
+/// The outcome of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ExecuteNow {
+    /// The answer of a read is in the buffer.
+    Replied {
+        /// The statement's number (`activity`).
+        slot: Slot,
+        /// Rows in it.
+        rows: u64,
+    },
+    /// The write was refused: the error is in the buffer.
+    Refused,
+    /// The write was submitted; its outcome goes to the sink: empty for success (answer VOID), or an error.
+    Submitted,
+    /// Nothing was done: the request takes the general path.
+    NeedsWait,
+    /// The same, because the row is not in memory: the general path reads from disk at once.
+    NeedsDisk,
+}
+
+/// Where the number of the statement is in the token of a write.
+const SLOT_SHIFT: u32 = 16;
+
+/// The number of the statement of a submitted write, by the token that came back with its outcome.
+pub fn slot_of(token: u64) -> Slot {
+    (token >> SLOT_SHIFT) as Slot & 0x7FF
+}
+
+/// Set in the token of a write to a counter.
+const COUNTS: u64 = 1 << 27;
+
+/// The type of a submitted write in errors, by the token that came back with its outcome.
+pub fn write_type_of(token: u64) -> WriteType {
+    if token & COUNTS == 0 { WriteType::Simple } else { WriteType::Counter }
+}
+
+/// The request takes the general path.
+struct Declined;
+
+#[derive(Default)]
+struct Scratch {
+    key: Vec<u8>,
+    value: Vec<u8>,
+    /// The last request was declined because its row is not in memory.
+    needs_disk: bool,
+}
+
+thread_local! {
+    static SCRATCH: RefCell<Scratch> = RefCell::default();
+}
+
+/// Whether an earlier check, at this version of the catalog, allowed the session's role to do this.
+#[cold]
+fn is_approved(session: &Session, planned: &Planned, resolved: &Resolved) -> bool {
+    let is_write = matches!(planned.plan, Plan::Modify(_));
+    session.is_approved(resolved.catalog_version, resolved.entry.table.id, is_write)
+}
+
+/// Whether a row of more than [`MAX_ROW_BYTES`] takes too long for the connection's thread.
+#[cold]
+fn is_large(value: &[u8]) -> bool {
+    value.len() > MAX_PLAIN_ROW_BYTES || !is_plain(value)
+}
+
+#[inline]
+fn put_content(
+    content: Option<LiveContent<'_>>,
+    data_type: &CqlType,
+    scratch: &mut Vec<u8>,
+    out: &mut Vec<u8>,
+) -> Result<(), Declined> {
+    match content {
+        None => put_null(out),
+        Some(LiveContent::Value(bytes)) => put_cell(out, bytes),
+        Some(LiveContent::Counter(sum)) => put_cell(out, &sum.to_be_bytes()),
+        Some(LiveContent::Complex(complex)) => {
+            scratch.clear();
+            complex.assemble(data_type, scratch).map_err(|_| Declined)?;
+            put_cell(out, scratch);
+        }
+    }
+    Ok(())
+}
+
+/// Appends the row's key to `out`; returns its token and the length of its partition part. Puts the wire values of the key columns into
+/// `columns`.
+#[inline]
+fn encode_key<'a>(
+    plan: &'a PointPlan,
+    table: &TableContext,
+    values: &[Value<'a>],
+    columns: &mut [&'a [u8]; MAX_KEY_COLUMNS],
+    out: &mut Vec<u8>,
+) -> Result<(i64, usize), Declined> {
+    for (column, term) in columns.iter_mut().zip(&plan.keys) {
+        *column = match term {
+            Term::Marker { index, data_type } => match values[usize::from(*index)] {
+                Value::Set(bytes) => {
+                    data_type.validate(bytes).map_err(|_| Declined)?;
+                    bytes
+                }
+                Value::Null | Value::Unset => return Err(Declined),
+            },
+            Term::Constant(Some(bytes)) => bytes,
+            _ => return Err(Declined),
+        };
+    }
+    out.clear();
+    let partition = &columns[..table.partition_columns()];
+    let token = table.layout().encode_partition(partition.iter().copied(), out).map_err(|_| Declined)?;
+    let partition_len = out.len();
+    key::push_row(out);
+    let clustering = &columns[table.partition_columns()..table.key_columns()];
+    table.layout().push_clusterings(clustering.iter().copied(), out).map_err(|_| Declined)?;
+    Ok((token, partition_len))
+}
+
+/// A row as it was read.
+struct StoredRow<'r> {
+    /// The wire values of its key columns.
+    columns: &'r [&'r [u8]; MAX_KEY_COLUMNS],
+    value: &'r [u8],
+    /// The timestamp of the deletion over it.
+    deleted_us: i64,
+}
+
+/// A point statement that is being executed.
+struct Point<'a, K> {
+    engine: &'a QueryEngine<K>,
+    session: &'a Session,
+    statement: &'a PreparedStatement,
+    current: &'a CurrentPlan,
+    resolved: &'a Resolved,
+    request: &'a Execute<'a>,
+    values: &'a [Value<'a>],
+    reply: ReplyTo<'a>,
+}
+
+impl<K: Kv> QueryEngine<K> {
+    /// Answers or submits EXECUTE, if that needs no waiting. What it appends to `out` is one whole message, or nothing.
+    pub fn execute_now(
+        &self,
+        session: &Session,
+        request: &Execute<'_>,
+        reply: ReplyTo<'_>,
+        out: &mut Vec<u8>,
+    ) -> ExecuteNow {
+        let parameters = &request.parameters;
+        if parameters.values.is_named() || parameters.paging_state.is_some() || parameters.now_in_seconds.is_some() {
+            return ExecuteNow::NeedsWait;
+        }
+        let outcome = self.prepared.with(request.id, |statement| {
+            let current = statement.current.load();
+            let resolved = current.resolved.as_ref().ok_or(Declined)?;
+            if resolved.catalog_version != self.kv.catalog_version() {
+                self.refresh(statement, &current);
+                return Err(Declined);
+            }
+            if !session.is_trusted(resolved.catalog_version) && !is_approved(session, &current.planned, resolved) {
+                // The general path checks, and remembers the result.
+                return Err(Declined);
+            }
+            let mut few = [Value::Unset; MAX_VALUES];
+            let count = parameters.values.len();
+            if count != current.planned.marker_count {
+                return Err(Declined);
+            }
+            few.iter_mut().zip(parameters.values.iter()).for_each(|(slot, value)| *slot = value);
+            let values = &few[..count];
+            let point = Point { engine: self, session, statement, current: &current, resolved, request, values, reply };
+            SCRATCH.with_borrow_mut(|scratch| point.run(scratch, out))
+        });
+        match outcome {
+            Some(Ok(outcome)) => outcome,
+            Some(Err(Declined)) if SCRATCH.with_borrow_mut(|scratch| std::mem::take(&mut scratch.needs_disk)) => {
+                ExecuteNow::NeedsDisk
+            }
+            Some(Err(Declined)) | None => ExecuteNow::NeedsWait,
+        }
+    }
+
+    /// The reply to a point read that was declined because its row is not in memory: reads the row from disk. `None`: nothing has been done, and
+    /// the request takes the general path.
+    pub(super) async fn read_row(
+        &self,
+        session: &Session,
+        request: &OwnedRequest,
+        note: &mut Note,
+        running: &Running,
+    ) -> Option<Reply> {
+        if !request.needs_disk {
+            return None;
+        }
+        let Request::Execute(execute) = Message::decode(&request.envelope()).ok()?.request else { return None };
+        let statement = self.prepared.get(execute.id)?;
+        let current = statement.current.load_full();
+        let (point, resolved) = (current.planned.point.as_ref()?, current.resolved.as_ref()?);
+        let Plan::Select(plan) = &current.planned.plan else { return None };
+        // As before it was declined, but for what has changed since.
+        let is_current = resolved.catalog_version == self.kv.catalog_version();
+        let is_allowed =
+            session.is_trusted(resolved.catalog_version) || is_approved(session, &current.planned, resolved);
+        let parameters = &execute.parameters;
+        let misleads = statement.would_mislead(request.version, parameters.skip_metadata);
+        let count = parameters.values.len();
+        let fits = count == current.planned.marker_count && count <= MAX_VALUES;
+        if !is_current || !is_allowed || misleads || !fits || current.planned.timeout.is_some() {
+            return None;
+        }
+        let mut columns: [&[u8]; MAX_KEY_COLUMNS] = [&[]; MAX_KEY_COLUMNS];
+        let mut key = Vec::new();
+        let tablet = {
+            let mut values = [Value::Unset; MAX_VALUES];
+            values.iter_mut().zip(parameters.values.iter()).for_each(|(slot, value)| *slot = value);
+            let (token, _) = encode_key(point, &plan.table, &values[..count], &mut columns, &mut key).ok()?;
+            tablet_of(&resolved.entry.tablets, token)
+        };
+        note.operation = Operation::Read;
+        self.name(note, running, Arc::clone(&statement.activity));
+        // The general path reports all errors.
+        let row = self.kv.get(tablet, key, request.budget.deadline()).await.ok().flatten()?;
+        // The flags after the row, as in `Point::stored`; with them raised, row and header are read at one moment elsewhere.
+        if self.kv.flags(tablet).ok()? & PARTITION_DELETIONS != 0 {
+            return None;
+        }
+        let mut rows = Rows::new(Arc::clone(&plan.selection.metadata));
+        if let Some(value) = &row {
+            if value.len() > MAX_ROW_BYTES || request.budget.take(2 * value.len()).is_err() {
+                return None;
+            }
+            let stored = StoredRow { columns: &columns, value, deleted_us: NOTHING_DELETED };
+            let is_there = self.put_row(plan, &stored, &mut Vec::new(), &mut rows.body);
+            rows.row_count = u32::from(is_there.ok()?);
+        }
+        Some(Reply {
+            skip_metadata: parameters.skip_metadata && statement.may_skip_metadata(request.version),
+            known_metadata_id: execute.result_metadata_id.map(<[u8]>::to_vec),
+            ..Reply::plain(Response::Rows(rows))
+        })
+    }
+
+    /// Appends the cells of the row, if it is there.
+    #[inline]
+    fn put_row(
+        &self,
+        plan: &SelectPlan,
+        stored: &StoredRow<'_>,
+        scratch: &mut Vec<u8>,
+        out: &mut Vec<u8>,
+    ) -> Result<bool, Declined> {
+        let StoredRow { columns, value, deleted_us } = *stored;
+        // Only rows with an expiry or a deletion depend on the time.
+        let now_s = if is_plain(value) { 0 } else { now_seconds(self.kv.now_us()) };
+        let row = LiveRow::new(value, now_s, deleted_us).map_err(|_| Declined)?;
+        if !plan.table.row_exists(&row).map_err(|_| Declined)? {
+            return Ok(false);
+        }
+        let table = &plan.table;
+        let selected = plan.selection.plain_columns.as_deref().ok_or(Declined)?;
+        // Stored cells ascend by column id, and selected columns mostly do: one pass serves both.
+        let mut cells = row.cells();
+        let mut next = None;
+        let mut last_id = None;
+        for &at in selected {
+            if at < table.key_columns() {
+                put_cell(out, columns[at]);
+                continue;
+            }
+            let column = table.column(at);
+            let content = if last_id.is_none_or(|last| last < column.id) {
+                while next.is_none_or(|cell: diorite_model::row::LiveCell<'_>| cell.column < column.id) {
+                    match cells.next() {
+                        Some(cell) => next = Some(cell.map_err(|_| Declined)?),
+                        None => break,
+                    }
+                }
+                last_id = Some(column.id);
+                next.filter(|cell| cell.column == column.id)
+            } else {
+                row.cell(column.id).map_err(|_| Declined)?
+            };
+            put_content(content.map(|cell| cell.content), &column.data_type, scratch, out)?;
+        }
+        Ok(true)
+    }
+
+    /// Marks a plan as current after a change of the catalog that did not change its table. The next request uses it.
+    fn refresh(&self, statement: &PreparedStatement, current: &Arc<CurrentPlan>) {
+        let Some(resolved) = Resolved::of(&current.planned, &self.kv.catalog()) else { return };
+        let fresh = CurrentPlan {
+            planned: Arc::clone(&current.planned),
+            reply: Arc::clone(&current.reply),
+            resolved: Some(resolved),
+        };
+        // Another plan that was stored meanwhile stays.
+        statement.current.compare_and_swap(current, Arc::new(fresh));
+    }
+}
+
+impl<K: Kv> Point<'_, K> {
+    #[inline]
+    fn run(&self, scratch: &mut Scratch, out: &mut Vec<u8>) -> Result<ExecuteNow, Declined> {
+        let point = self.current.planned.point.as_ref().ok_or(Declined)?;
+        match &self.current.planned.plan {
+            Plan::Select(plan) => self.read(plan, point, scratch, out),
+            Plan::Modify(plan) if !self.request.parameters.consistency.is_serial() => {
+                self.submit(plan, point, scratch, out)
+            }
+            _ => Err(Declined),
+        }
+    }
+
+    #[inline]
+    fn read(
+        &self,
+        plan: &SelectPlan,
+        point: &PointPlan,
+        scratch: &mut Scratch,
+        out: &mut Vec<u8>,
+    ) -> Result<ExecuteNow, Declined> {
+        let Point { statement, request, reply, .. } = *self;
+        let mut columns: [&[u8]; MAX_KEY_COLUMNS] = [&[]; MAX_KEY_COLUMNS];
+        let (token, partition_len) = encode_key(point, &plan.table, self.values, &mut columns, &mut scratch.key)?;
+        let tablet = tablet_of(&self.resolved.entry.tablets, token);
+        let skips_metadata = request.parameters.skip_metadata;
+        if statement.would_mislead(reply.version, skips_metadata) {
+            return Err(Declined);
+        }
+        let skip = skips_metadata && statement.may_skip_metadata(reply.version);
+        let metadata = &plan.selection.metadata;
+        let send = metadata.to_send(skip, request.result_metadata_id);
+        let row = self.stored(tablet, &scratch.key, partition_len, &mut scratch.needs_disk)?;
+        if row.as_ref().is_some_and(|(value, _)| value.len() > MAX_ROW_BYTES && is_large(value)) {
+            return Err(Declined);
+        }
+        let head = ReplyHead::new(reply.version, reply.stream);
+        let mut rows = RowsWriter::begin(out, &head, metadata, send, None);
+        let mut is_there = false;
+        if let Some((value, deleted_us)) = &row {
+            let stored = StoredRow { columns: &columns, value, deleted_us: *deleted_us };
+            is_there = self.engine.put_row(plan, &stored, &mut scratch.value, rows.cells())?;
+        }
+        if is_there {
+            rows.end_row();
+        }
+        rows.finish();
+        Ok(ExecuteNow::Replied { slot: statement.activity.slot(), rows: u64::from(is_there) })
+    }
+
+    /// The stored row and the deletion over it, if both are in memory.
+    #[inline]
+    fn stored(
+        &self,
+        tablet: TabletId,
+        key: &[u8],
+        partition_len: usize,
+        needs_disk: &mut bool,
+    ) -> Result<Option<(K::Pinned, i64)>, Declined> {
+        let mut now = |key: &[u8]| match self.engine.kv.get_now(tablet, key) {
+            Ok(Now::Ready(value)) => Ok(value),
+            Ok(Now::WouldBlock) => {
+                *needs_disk = true;
+                Err(Declined)
+            }
+            Err(_) => Err(Declined),
+        };
+        let Some(value) = now(key)? else { return Ok(None) };
+        let mut deleted_us = NOTHING_DELETED;
+        if self.engine.kv.flags(tablet).map_err(|_| Declined)? & PARTITION_DELETIONS != 0 {
+            let mut header = key[..partition_len].to_vec();
+            key::push_header(&mut header);
+            if let Some(found) = now(&header)? {
+                // Row and header must be of one moment. If the row has changed in between, the general path reads both at once.
+                if now(key)?.as_deref() != Some(&*value) {
+                    return Err(Declined);
+                }
+                let deletions = Deletions::decode(&found).map_err(|_| Declined)?;
+                deleted_us = deletions.deletion_for(&key[partition_len + 1..], &value);
+            }
+        }
+        Ok(Some((value, deleted_us)))
+    }
+
+    #[inline]
+    fn submit(
+        &self,
+        plan: &ModifyPlan,
+        point: &PointPlan,
+        scratch: &mut Scratch,
+        out: &mut Vec<u8>,
+    ) -> Result<ExecuteNow, Declined> {
+        let Point { engine, request, values, reply, .. } = *self;
+        let mut columns: [&[u8]; MAX_KEY_COLUMNS] = [&[]; MAX_KEY_COLUMNS];
+        let (token, _) = encode_key(point, &plan.table, values, &mut columns, &mut scratch.key)?;
+        let bound = Bound { values, environment: engine.environment_now() };
+        let now_s = bound.environment.now_s;
+        let table = plan.table.table();
+        let given = match &plan.timestamp {
+            Some(term) => explicit_timestamp(term, &bound).map_err(|_| Declined)?,
+            None => None,
+        };
+        let is_counter = table.is_counter();
+        let attached =
+            request.parameters.default_timestamp_us.filter(|_| engine.config.client_timestamps && !is_counter);
+        if attached == Some(UNSTAMPED) {
+            return Err(Declined);
+        }
+        let timing = Timing {
+            explicit_us: given.or(attached),
+            now_s,
+            expiry: match plan.kind {
+                ModifyKind::Delete => None,
+                _ if is_counter => None,
+                _ => expiry(plan.ttl.as_ref(), table, now_s, &bound).map_err(|_| Declined)?,
+            },
+        };
+        scratch.value.clear();
+        let packed = pack_row(plan, false, &bound, &timing, &mut scratch.value).map_err(|_| Declined)?;
+        if packed.is_empty || !packed.list_edits.is_empty() {
+            return Err(Declined);
+        }
+        let is_stamped = timing.explicit_us.is_none();
+        let deletes_row = plan.kind == ModifyKind::Delete && plan.operations.is_empty();
+        let is_whole = is_stamped && !packed.has_unset && (plan.names_every_column || deletes_row);
+        let kind = if is_whole { OperationKind::Overwrite } else { OperationKind::Merge };
+        let mut mutation = Mutation::blind(timing.explicit_us);
+        mutation.push_row(kind, is_stamped, packed.is_unplaced, &scratch.key, &scratch.value);
+        if plan.kind == ModifyKind::Delete {
+            mutation.mark_deletion();
+        }
+        if mutation.size_bytes() > MAX_MUTATION_BYTES {
+            return Err(Declined);
+        }
+        let tablet = tablet_of(&self.resolved.entry.tablets, token);
+        if self.session.learns_tablets() && engine.is_led_elsewhere(tablet) {
+            // The general path tells the driver which node leads the tablet.
+            return Err(Declined);
+        }
+        let slot = u64::from(self.statement.activity.slot()) << SLOT_SHIFT;
+        let token = reply.token | slot | if is_counter { COUNTS } else { 0 };
+        match engine.kv.submit(tablet, mutation, reply.sink, token) {
+            Ok(()) => Ok(ExecuteNow::Submitted),
+            // The general path looks up the tablets again.
+            Err(KvError::NoSuchTablet(_)) => Err(Declined),
+            Err(error) => {
+                let asked = request.parameters.consistency;
+                let error = write_error(&*engine.kv, &error, write_type_of(token), asked);
+                encode_error(out, &ReplyHead::new(reply.version, reply.stream), &error);
+                Ok(ExecuteNow::Refused)
+            }
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! The engine's state: what all requests share.
+//!
+//! Always true: a request sees the newest catalog that this node has when it begins. Left out: the requests.
+
+use super::long::LONG_BYTES;
+use super::request::OwnedRequest;
+use crate::activity::Activity;
+use crate::error::invalid;
+use crate::exec::modify::Defaults;
+use crate::functions::{Environment, UuidSource};
+use crate::kv::Kv;
+use crate::prepared::PreparedCache;
+use crate::table::TableContext;
+use diorite_base::random::SplitMix64;
+use diorite_base::{NodeId, TabletId};
+use diorite_cql::protocol::CqlError;
+use diorite_model::row::UNSTAMPED;
+use diorite_model::schema::TableEntry;
+use std::sync::Arc;
+
+/// Options of the engine.
+#[derive(Debug, Clone)]
+pub struct EngineConfig {
+    /// Tablets of a new table for each node.
+    pub tablets_per_node: u32,
+    /// Whether the default timestamps that drivers attach to requests count like `USING TIMESTAMP`.
+    pub client_timestamps: bool,
+    /// The most memory for prepared statements, bytes.
+    pub prepared_cache_bytes: usize,
+    /// A page ends after the row that brings it to this many bytes.
+    pub page_bytes: usize,
+    /// A batch over more partitions than this is answered with a warning.
+    pub batch_partitions_warning: usize,
+}
+
+impl Default for EngineConfig {
+    fn default() -> Self {
+        Self {
+            tablets_per_node: 1,
+            client_timestamps: false,
+            prepared_cache_bytes: 64 << 20,
+            page_bytes: 4 << 20,
+            batch_partitions_warning: 10_000,
+        }
+    }
+}
+
+/// How often a statement is sent again because a tablet is gone. More than once, as the tablet that replaces it may be split or merged, too.
+pub(super) const REPLANS: usize = 8;
+
+/// Takes requests of connections and answers them; see [`crate::engine`].
+#[derive(Debug)]
+pub struct QueryEngine<K> {
+    pub(super) kv: Arc<K>,
+    pub(super) config: EngineConfig,
+    pub(super) prepared: PreparedCache,
+    pub(super) uuids: UuidSource,
+    pub(super) activity: Activity,
+    /// This node.
+    pub(super) node: NodeId,
+}
+
+impl<K: Kv> QueryEngine<K> {
+    /// An engine over `kv`.
+    pub fn new(kv: Arc<K>, config: EngineConfig) -> Arc<Self> {
+        Self::with_random(kv, config, SplitMix64::from_entropy())
+    }
+
+    /// An engine over `kv` whose UUIDs come from `random`.
+    pub fn with_random(kv: Arc<K>, config: EngineConfig, random: SplitMix64) -> Arc<Self> {
+        let prepared = PreparedCache::new(config.prepared_cache_bytes);
+        let uuids = UuidSource::new(random);
+        let node = kv.local_node().node;
+        Arc::new(Self { kv, config, prepared, uuids, activity: Activity::default(), node })
+    }
+
+    /// What requests do, by statement. The caller of the engine records how long they took.
+    pub fn activity(&self) -> &Activity {
+        &self.activity
+    }
+
+    /// Memory that prepared statements take, about.
+    pub fn prepared_bytes(&self) -> usize {
+        self.prepared.bytes()
+    }
+
+    /// How many statements are prepared, for metrics.
+    pub fn prepared_statements(&self) -> usize {
+        self.prepared.len()
+    }
+
+    /// Does work on this many bytes: on another thread if it is long.
+    pub(super) async fn work<T: Send>(&self, bytes: usize, work: impl FnOnce() -> T + Send) -> T {
+        if bytes <= LONG_BYTES { work() } else { self.kv.run_long(work).await }
+    }
+
+    pub(super) fn environment_now(&self) -> Environment<'_> {
+        Environment::new(self.kv.now_us(), &self.uuids)
+    }
+
+    /// The environment of a request, which may set the current second itself.
+    pub(super) fn environment<'e>(
+        &'e self,
+        request: &'e OwnedRequest,
+        now_in_seconds: Option<i32>,
+    ) -> Result<Environment<'e>, CqlError> {
+        let environment = Environment { budget: &request.budget, ..self.environment_now() };
+        let Some(now_s) = now_in_seconds else { return Ok(environment) };
+        let now_s = u32::try_from(now_s).map_err(|_| invalid("now_in_seconds must not be negative"))?;
+        Ok(Environment { now_s, ..environment })
+    }
+
+    pub(super) fn defaults(&self, attached_us: Option<i64>) -> Result<Defaults, CqlError> {
+        match attached_us.filter(|_| self.config.client_timestamps) {
+            Some(UNSTAMPED) => Err(invalid("The timestamp is out of range")),
+            timestamp_us => Ok(Defaults { timestamp_us }),
+        }
+    }
+
+    /// The table with its tablets, as the catalog has them now.
+    pub(super) fn entry(&self, table: &TableContext) -> Result<Arc<TableEntry>, CqlError> {
+        let catalog = self.kv.catalog();
+        let entry = catalog.table_by_id(table.table().id);
+        let entry = entry.ok_or_else(|| invalid(format!("table {} does not exist", table.table().name)))?;
+        Ok(Arc::clone(entry))
+    }
+
+    /// Whether the tablet is known to be led by another node.
+    #[inline]
+    pub(super) fn is_led_elsewhere(&self, tablet: TabletId) -> bool {
+        self.kv.leader(tablet).is_some_and(|leader| leader != self.node)
+    }
+}

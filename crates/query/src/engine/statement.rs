@@ -1,0 +1,386 @@
+//! QUERY, PREPARE and EXECUTE: finding or making the plan, and executing it.
+//!
+//! Always true: a statement is planned again when its table has changed; a statement whose tablets are gone (`TRUNCATE` came in
+//! between) is executed again on the current ones. Left out: batches of the protocol ([`super::batch`]).
+
+use super::long::{Discarded, parsed_bytes, planning_work};
+use super::request::{OwnedRequest, Reply};
+use super::state::{QueryEngine, REPLANS};
+use super::write::{Writing, batch_write_type, check_write_consistency, work_of};
+use crate::activity::{Note, Operation, Running, StatementActivity};
+use crate::auth;
+use crate::bind;
+use crate::budget::Budget;
+use crate::ddl;
+use crate::error::invalid;
+use crate::exec::modify::{TablePart, Writes};
+use crate::exec::parts::{Failure, Means, Progress};
+use crate::exec::read::{PageRequest, Read};
+use crate::exec::source::{Entries, Source};
+use crate::exec::write::{explicit_timestamp, pack_virtual_rows};
+use crate::kv::Kv;
+use crate::plan::modify::ModifyPlan;
+use crate::plan::select::SelectPlan;
+use crate::plan::term::Bound;
+use crate::plan::{Plan, Planned};
+use crate::prepared::{CurrentPlan, PreparedStatement};
+use crate::session::Session;
+use crate::statement_id::statement_id;
+use crate::system;
+use crate::table;
+use crate::tablets;
+use diorite_base::TabletId;
+use diorite_cluster::catalog::Catalog;
+use diorite_cql::language::ast::Statement;
+use diorite_cql::language::{ParseErrorKind, parse, redacted};
+use diorite_cql::protocol::request::Prepare;
+use diorite_cql::protocol::{
+    Consistency, CqlError, Execute, Query, QueryParameters, Response, Rows, Value, Values, WriteType,
+};
+use diorite_model::schema::TabletRange;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// A running request and its session.
+#[derive(Clone, Copy)]
+pub(super) struct Asked<'a> {
+    pub(super) session: &'a Session,
+    pub(super) request: &'a OwnedRequest,
+    pub(super) running: &'a Running,
+}
+
+/// A statement that is to be planned.
+#[derive(Clone, Copy)]
+pub(super) struct Text<'a> {
+    /// Whose permissions are checked; absent if they were checked before.
+    pub(super) session: Option<&'a Session>,
+    /// The keyspace of unqualified names.
+    pub(super) keyspace: Option<&'a str>,
+    pub(super) text: &'a str,
+    pub(super) budget: &'a Budget,
+}
+
+/// What QUERY and EXECUTE have in common once the values are in the order of the markers.
+struct Run<'a> {
+    asked: Asked<'a>,
+    keyspace: Option<&'a str>,
+    values: &'a [Value<'a>],
+    parameters: &'a QueryParameters<'a>,
+}
+
+impl Run<'_> {
+    fn means(&self, work: usize, is_batch: bool) -> Means<'_> {
+        let Asked { request, running, .. } = self.asked;
+        Means { work, is_batch, budget: &request.budget, progress: &running.progress }
+    }
+}
+
+impl<K: Kv> QueryEngine<K> {
+    pub(super) async fn query(&self, asked: Asked<'_>, query: &Query<'_>, note: &mut Note) -> Result<Reply, CqlError> {
+        let Asked { session, request, running } = asked;
+        let current = session.keyspace();
+        let keyspace = query.parameters.keyspace.or(current.as_ref().map(|keyspace| keyspace.as_str()));
+        let catalog = self.kv.catalog();
+        let text = Text { session: Some(session), keyspace, text: query.statement, budget: &request.budget };
+        let planned = self.plan_text(&catalog, text).await?;
+        let planned = Discarded::new(&*self.kv, planned, planning_work(query.statement), &request.budget);
+        note.operation = Operation::of(&planned);
+        let redacted = self.work(query.statement.len(), || redacted(query.statement)).await;
+        self.name(note, running, self.activity.place_redacted(keyspace, redacted));
+        auth::check(&catalog, session, &planned)?;
+        let values = in_marker_order(&planned, &query.parameters.values)?;
+        let run = Run { asked, keyspace, values: &values, parameters: &query.parameters };
+        let mut reply = self.run(&planned, run).await?;
+        reply.skip_metadata = false;
+        Ok(reply)
+    }
+
+    pub(super) async fn prepare(
+        &self,
+        session: &Session,
+        request: &OwnedRequest,
+        prepare: &Prepare<'_>,
+    ) -> Result<Reply, CqlError> {
+        let current = session.keyspace();
+        let keyspace = prepare.keyspace.or(current.as_ref().map(|keyspace| keyspace.as_str()));
+        let id = self.work(prepare.statement.len(), || statement_id(keyspace, prepare.statement)).await;
+        let catalog = self.kv.catalog();
+        if let Some(known) = self.prepared.get(&id) {
+            let current = known.current.load();
+            if current.planned.is_current(&catalog) {
+                // Another role may have prepared it; the columns are shown only to roles that may use the table.
+                auth::check(&catalog, session, &current.planned)?;
+                known.must_prepare_again.store(false, Ordering::Relaxed);
+                return Ok(Reply::plain(Response::Prepared(Arc::clone(&current.reply))));
+            }
+        }
+        let text = Text { session: Some(session), keyspace, text: prepare.statement, budget: &request.budget };
+        let planned = self.plan_text(&catalog, text).await?;
+        let had_others = planned.may_have_had_other_columns();
+        let current = CurrentPlan::new(id, planned, &catalog);
+        let reply = Arc::clone(&current.reply);
+        let redacted = self.work(prepare.statement.len(), || redacted(prepare.statement)).await;
+        let activity = self.activity.place_redacted(keyspace, redacted);
+        let text = prepare.statement.to_owned();
+        let statement = PreparedStatement::new(id, keyspace.map(str::to_owned), text, activity, current);
+        // A client may have prepared it on another node before the table was changed; its requests look the same.
+        statement.result_changed.store(had_others, Ordering::Relaxed);
+        if let Some(known) = self.prepared.get(&id) {
+            // Other clients still know the former columns.
+            let changed = had_others || known.current.load().reply.result.id() != reply.result.id();
+            let changed = changed || known.result_changed.load(Ordering::Relaxed);
+            statement.result_changed.store(changed, Ordering::Relaxed);
+        }
+        self.prepared.insert(Arc::new(statement));
+        Ok(Reply::plain(Response::Prepared(reply)))
+    }
+
+    /// The plan of a prepared statement, planned again if its table has changed.
+    pub(super) async fn current(
+        &self,
+        id: &[u8],
+        budget: &Budget,
+    ) -> Result<(Arc<PreparedStatement>, Arc<CurrentPlan>), CqlError> {
+        let statement = self.prepared.get(id).ok_or_else(|| CqlError::unprepared(id))?;
+        let current = statement.current.load_full();
+        let catalog = self.kv.catalog();
+        if current.planned.is_current(&catalog) {
+            return Ok((statement, current));
+        }
+        let keyspace = statement.keyspace.as_deref();
+        let text = Text { session: None, keyspace, text: &statement.text, budget };
+        let planned = self.plan_text(&catalog, text).await?;
+        let fresh = Arc::new(CurrentPlan::new(statement.id, planned, &catalog));
+        if fresh.reply.markers != current.reply.markers {
+            // The client would encode values for the old markers: it has to prepare again.
+            self.prepared.remove(&statement.id);
+            return Err(CqlError::unprepared(id));
+        }
+        if fresh.reply.result.id() != current.reply.result.id() {
+            statement.result_changed.store(true, Ordering::Relaxed);
+            statement.must_prepare_again.store(true, Ordering::Relaxed);
+        }
+        statement.current.store(Arc::clone(&fresh));
+        Ok((statement, fresh))
+    }
+
+    pub(super) async fn execute(
+        &self,
+        asked: Asked<'_>,
+        execute: &Execute<'_>,
+        note: &mut Note,
+    ) -> Result<Reply, CqlError> {
+        let Asked { session, request, running } = asked;
+        let version = request.version;
+        let (statement, current) = self.current(execute.id, &request.budget).await?;
+        note.operation = Operation::of(&current.planned);
+        self.name(note, running, Arc::clone(&statement.activity));
+        if statement.would_mislead(version, execute.parameters.skip_metadata) {
+            return Err(CqlError::unprepared(execute.id));
+        }
+        auth::check(&self.kv.catalog(), session, &current.planned)?;
+        let values = in_marker_order(&current.planned, &execute.parameters.values)?;
+        let session_keyspace = session.keyspace();
+        let keyspace = statement.keyspace.as_deref().or(session_keyspace.as_ref().map(|keyspace| keyspace.as_str()));
+        let run = Run { asked, keyspace, values: &values, parameters: &execute.parameters };
+        let mut reply = self.run(&current.planned, run).await?;
+        if let Plan::Select(_) = current.planned.plan {
+            reply.skip_metadata = execute.parameters.skip_metadata && statement.may_skip_metadata(version);
+            reply.known_metadata_id = execute.result_metadata_id.map(<[u8]>::to_vec);
+        }
+        if session.learns_tablets() {
+            let environment = self.environment(request, execute.parameters.now_in_seconds)?;
+            let payload =
+                tablets::payload(&*self.kv, self.node, &current.planned, &Bound { values: &values, environment });
+            reply.custom_payload.extend(payload.map(|payload| (tablets::PAYLOAD.to_owned(), payload)));
+        }
+        Ok(reply)
+    }
+
+    async fn plan_text(&self, catalog: &Catalog, text: Text<'_>) -> Result<Planned, CqlError> {
+        self.work(planning_work(text.text), || Self::plan_now(catalog, text)).await
+    }
+
+    /// Plans a text, if its session has the permissions.
+    pub(super) fn plan_now(catalog: &Catalog, text: Text<'_>) -> Result<Planned, CqlError> {
+        let Text { session, keyspace, text, budget } = text;
+        let _parsed = budget.hold(parsed_bytes(text))?;
+        let parsed = parse(text).map_err(|error| match error.kind {
+            ParseErrorKind::Syntax => CqlError::syntax(error.to_string()),
+            ParseErrorKind::Invalid => invalid(error.message.clone()),
+        })?;
+        budget.check()?;
+        if let Some(session) = session {
+            auth::check_parsed(catalog, session, keyspace, &parsed.statement)?;
+        }
+        let planned = bind::plan(catalog, keyspace, &parsed)?;
+        // The plan is held until the request ends; the planner's own budget has bounded it so far.
+        budget.take(usize::try_from(planned.cost.bytes()).unwrap_or(usize::MAX))?;
+        Ok(planned)
+    }
+
+    async fn run(&self, planned: &Planned, run: Run<'_>) -> Result<Reply, CqlError> {
+        let Run { asked: Asked { session, request, .. }, keyspace, .. } = run;
+        let budget = &request.budget;
+        let environment = self.environment(request, run.parameters.now_in_seconds)?;
+        let bound = Bound { values: run.values, environment };
+        request.end_in_time(planned, &bound)?;
+        match &planned.plan {
+            Plan::Select(select) => {
+                if run.parameters.consistency == Consistency::Any {
+                    return Err(invalid("ANY ConsistencyLevel is only supported for writes"));
+                }
+                let rows = self.select(select, &bound, run.parameters, request.needs_disk).await?;
+                let warnings = select.warning().map(str::to_owned).into_iter().collect();
+                Ok(Reply { warnings, ..Reply::plain(Response::Rows(rows)) })
+            }
+            Plan::Modify(modify) => {
+                check_write_consistency(run.parameters.consistency)?;
+                let write_type = match &modify.condition {
+                    Some(_) => WriteType::Cas,
+                    None if modify.table.table().is_counter() => WriteType::Counter,
+                    None => WriteType::Simple,
+                };
+                let defaults = self.defaults(run.parameters.default_timestamp_us)?;
+                let gather = |written: &[TablePart]| {
+                    let mut writes = Writes::besides(written);
+                    writes.add(modify, &bound, &self.entry(&modify.table)?.tablets, defaults)?;
+                    Ok(writes)
+                };
+                let work = work_of(request, [(&**modify, &bound)]);
+                let writing = Writing { engine: self, plans: &[modify], write_type, means: run.means(work, false) };
+                writing.write(gather).await
+            }
+            Plan::Batch(batch) => {
+                check_write_consistency(run.parameters.consistency)?;
+                let mut defaults = self.defaults(run.parameters.default_timestamp_us)?;
+                if let Some(term) = &batch.timestamp {
+                    defaults.timestamp_us = explicit_timestamp(term, &bound)?;
+                }
+                let gather = |written: &[TablePart]| {
+                    let mut writes = Writes::besides(written);
+                    for statement in &batch.statements {
+                        writes.add(statement, &bound, &self.entry(&statement.table)?.tablets, defaults)?;
+                    }
+                    Ok(writes)
+                };
+                let plans: Vec<&ModifyPlan> = batch.statements.iter().collect();
+                let work = work_of(request, plans.iter().map(|plan| (*plan, &bound)));
+                let write_type = batch_write_type(batch.kind);
+                let writing = Writing { engine: self, plans: &plans, write_type, means: run.means(work, true) };
+                if plans.iter().any(|plan| plan.answer.status_row) {
+                    return writing.statuses(|_| bound, defaults).await;
+                }
+                writing.write(gather).await
+            }
+            Plan::Use(name) => self.define(session, keyspace, &Statement::Use(name.clone()), budget).await,
+            Plan::Definition(statement) => {
+                // A change of the catalog is reported, however long it took.
+                if !matches!(statement, Statement::Describe(_)) {
+                    budget.end_never();
+                }
+                self.define(session, keyspace, statement, budget).await
+            }
+        }
+    }
+
+    async fn define(
+        &self,
+        session: &Session,
+        keyspace: Option<&str>,
+        statement: &Statement,
+        budget: &Budget,
+    ) -> Result<Reply, CqlError> {
+        if auth::handles(statement) {
+            return auth::execute(&*self.kv, session, keyspace, statement).await.map(Reply::plain);
+        }
+        auth::check_definition(&self.kv.catalog(), session, keyspace, statement)?;
+        let defaults = ddl::Defaults { tablets_per_node: self.config.tablets_per_node };
+        let (response, warnings) = ddl::execute(&*self.kv, defaults, keyspace, statement, budget).await?;
+        if let Response::SetKeyspace(name) = &response {
+            session.set_keyspace(name);
+        }
+        if let (Response::SchemaChange(_), Some(resource)) = (&response, auth::made_by(keyspace, statement)) {
+            let granted = auth::grant_to_maker(&*self.kv, session, &resource).await;
+            // The object exists, even if the grant fails.
+            let progress = Progress::default();
+            (0..2).for_each(|_| progress.add_part());
+            progress.answered(None);
+            granted.map_err(|error| progress.answer(&*self.kv, Failure::Statement(error)))?;
+        }
+        Ok(Reply { warnings, ..Reply::plain(response) })
+    }
+
+    async fn select(
+        &self,
+        plan: &SelectPlan,
+        bound: &Bound<'_>,
+        parameters: &QueryParameters<'_>,
+        needs_disk: bool,
+    ) -> Result<Rows, CqlError> {
+        let page = PageRequest {
+            page_size: parameters.page_size,
+            state: parameters.paging_state,
+            max_bytes: self.config.page_bytes,
+        };
+        if plan.table.source() == table::Source::Virtual {
+            let source = Source::Memory { kv: &*self.kv, entries: self.virtual_rows(plan, bound).await? };
+            let tablets = &[TabletRange { tablet: TabletId(0), first_token: i64::MIN }];
+            return Read { plan, bound, source: &source, tablets }.execute(page).await;
+        }
+        let staleness_ms = plan.table.staleness_ms(parameters.consistency);
+        let mut tries = 0..=REPLANS;
+        loop {
+            let budget = bound.environment.budget;
+            let (entry, source) =
+                (self.entry(&plan.table)?, Source::tablets(&*self.kv, needs_disk, staleness_ms, budget));
+            let outcome = Read { plan, bound, source: &source, tablets: &entry.tablets }.execute(page).await;
+            tries.next();
+            // The table has other tablets by now, or is gone. Nothing was sent to the client yet: read again.
+            if tries.is_empty() || !source.met_missing_tablet() {
+                return outcome;
+            }
+        }
+    }
+
+    /// The rows of a system table, packed.
+    async fn virtual_rows(&self, plan: &SelectPlan, bound: &Bound<'_>) -> Result<Entries, CqlError> {
+        let definition = plan.table.table();
+        let source = system::Source::new(&*self.kv);
+        let pack = || {
+            let rows = system::rows(&source, &definition.keyspace, &definition.name, bound.environment.budget)?;
+            pack_virtual_rows(&plan.table, &rows)
+        };
+        if system::is_short(&definition.keyspace) { pack() } else { self.kv.run_long(pack).await }
+    }
+
+    /// Records which statement a request executes.
+    pub(super) fn name(&self, note: &mut Note, running: &Running, statement: Arc<StatementActivity>) {
+        note.statement = Some(Arc::clone(&statement));
+        running.name(statement);
+    }
+}
+
+/// Puts values in the order of the markers.
+pub(super) fn in_marker_order<'a>(planned: &Planned, values: &Values<'a>) -> Result<Vec<Value<'a>>, CqlError> {
+    let wanted = planned.marker_count;
+    if !values.is_named() {
+        if values.len() != wanted {
+            return Err(invalid(format!(
+                "Invalid amount of bind variables: {wanted} expected, {} given",
+                values.len()
+            )));
+        }
+        return Ok(values.iter().collect());
+    }
+    let given: Vec<(Option<&str>, Value<'a>)> = values.iter_named().collect();
+    let mut bound = Vec::with_capacity(wanted);
+    for marker in &planned.markers.columns {
+        let found = given.iter().rfind(|(name, _)| *name == Some(marker.name.as_str()));
+        match found {
+            Some((_, value)) => bound.push(*value),
+            None => return Err(invalid(format!("Invalid amount of bind variables: no value for {}", marker.name))),
+        }
+    }
+    Ok(bound)
+}

@@ -1,0 +1,204 @@
+//! One execution of a `SELECT`: its plan, its values, and where it reads.
+//!
+//! Always true: what is fetched at a time is bounded in bytes and entries. Left out: which partitions and ranges are read
+//! ([`super::select`], [`super::scan`]), and what becomes of the rows ([`super::collect`]).
+
+use super::collect::{Collector, Step};
+use super::evaluate::Scope;
+use super::filter::BoundFilter;
+use super::keys::KeyRange;
+use super::paging::PagingState;
+use super::partial::Limits;
+use super::source::Source;
+use crate::budget::Budget;
+use crate::error::invalid;
+use crate::kv::several::{self, Several, Span};
+use crate::kv::{Fetch, FetchRows, Kv, ScanChunk, ScanRequest};
+use crate::plan::select::{SelectPlan, check_limit};
+use crate::plan::term::{Bound, Evaluated, Term};
+use crate::program::PARTITION_DELETIONS;
+use diorite_base::TabletId;
+use diorite_cql::protocol::CqlError;
+use diorite_model::key;
+use diorite_model::schema::TabletRange;
+
+/// How many partitions, or such parts of one, are read at a time.
+pub(super) const PARALLEL_PIECES: usize = 16;
+
+/// The most bytes of one chunk of a scan.
+pub(super) const CHUNK_BYTES: usize = 1 << 20;
+
+/// The most entries of one chunk when it is not known how many are needed.
+pub(super) const CHUNK_ENTRIES: usize = 8_192;
+
+/// What an entry costs beside its bytes, in the same measure.
+const ENTRY_BYTES: usize = 64;
+
+/// Entries are taken on the thread that serves the connection if their bytes, times what is done with each, are not more than this: a fraction of a millisecond.
+pub(super) const INLINE_BYTES: usize = 256 << 10;
+
+/// What a client asks of the page.
+#[derive(Debug, Clone, Copy)]
+pub struct PageRequest<'a> {
+    /// The most rows; `None`: all.
+    pub page_size: Option<u32>,
+    /// Where the former page ended.
+    pub state: Option<&'a [u8]>,
+    /// A page ends after the row that brings it to this many bytes (a result without paging fails at [`MAX_RESULT_BYTES`]).
+    pub max_bytes: usize,
+}
+
+/// What a page is made with.
+pub(super) struct Page<'p> {
+    pub(super) filters: &'p [BoundFilter<'p>],
+    pub(super) limits: Limits,
+    pub(super) request: &'p PageRequest<'p>,
+    /// Where the former page ended.
+    pub(super) state: Option<PagingState>,
+}
+
+/// The largest result that is returned without paging.
+pub const MAX_RESULT_BYTES: usize = 240 << 20;
+
+/// One execution of a `SELECT`.
+pub struct Read<'a, K> {
+    /// The plan.
+    pub plan: &'a SelectPlan,
+    /// Bound values.
+    pub bound: &'a Bound<'a>,
+    /// Where to read.
+    pub source: &'a Source<'a, K>,
+    /// The tablets of the table, by token.
+    pub tablets: &'a [TabletRange],
+}
+
+impl<K: Kv> Read<'_, K> {
+    /// What the request may use.
+    pub(super) fn budget(&self) -> &Budget {
+        self.bound.environment.budget
+    }
+
+    pub(super) fn scope(&self) -> Scope<'_> {
+        Scope { table: &self.plan.table, bound: self.bound, aggregates: &[] }
+    }
+
+    pub(super) fn limits(&self, page: &PageRequest<'_>, state: Option<&PagingState>) -> Result<Limits, CqlError> {
+        let limit = |term: &Option<Term>, name: &str| match term {
+            None => Ok(u64::MAX),
+            Some(term) => match term.evaluate(self.bound)? {
+                Evaluated::Unset => Ok(u64::MAX),
+                value => check_limit(value.bytes().as_deref(), name).map(u64::from),
+            },
+        };
+        let rows = limit(&self.plan.limit, "[limit]")?;
+        let rows_per_partition = limit(&self.plan.per_partition_limit, "[per_partition_limit]")?;
+        let is_sorted = !self.plan.ordering.is_empty();
+        let page_rows = page.page_size.map_or(u64::MAX, u64::from);
+        if is_sorted && page_rows < rows {
+            return Err(invalid(
+                "Cannot page queries with both ORDER BY and a IN restriction on the partition key; you must either remove the ORDER BY or the IN and sort client side, or disable paging for this query",
+            ));
+        }
+        Ok(Limits {
+            // What is sorted afterwards is cut afterwards; an aggregate gives one row, which every limit allows.
+            rows: match state.and_then(|state| state.remaining) {
+                _ if is_sorted || self.plan.is_one_row() => u64::MAX,
+                Some(remaining) => remaining.min(rows),
+                None => rows,
+            },
+            rows_per_partition,
+            offset: match state {
+                Some(state) => state.offset,
+                None => {
+                    limit(&self.plan.offset, "[offset]").map(|offset| if offset == u64::MAX { 0 } else { offset })?
+                }
+            },
+            page_rows: if is_sorted { u64::MAX } else { page_rows },
+            page_bytes: if page.page_size.is_some() { page.max_bytes } else { usize::MAX },
+        })
+    }
+
+    /// Feeds entries to the collector: those of a chunk, or the row with this key whose value is all that is in it. What is much work is done where it holds up
+    /// nobody.
+    pub(super) async fn consume(
+        &self,
+        row: Option<&[u8]>,
+        chunk: &ScanChunk,
+        collector: &mut Collector<'_>,
+    ) -> Result<Step, CqlError> {
+        let bytes = chunk.buffer.len() + chunk.ends.len() * ENTRY_BYTES;
+        let is_short = collector.is_short(bytes, INLINE_BYTES);
+        let mut work = || match row {
+            Some(key) => collector.consume(std::iter::once((key, chunk.buffer.as_slice()))),
+            None => collector.consume(chunk.entries()),
+        };
+        if is_short {
+            return work();
+        }
+        self.source.run_long(work).await
+    }
+
+    /// The ranges of a partition, from where the former page ended, in the order in which they are read.
+    pub(super) fn in_order(&self, ranges: &[KeyRange], after: Option<&[u8]>) -> Vec<KeyRange> {
+        let mut clipped: Vec<KeyRange> =
+            ranges.iter().filter_map(|range| range.beyond(after, self.plan.is_reversed)).collect();
+        if self.plan.is_reversed {
+            clipped.reverse();
+        }
+        clipped
+    }
+
+    /// What is needed of a partition beside its rows.
+    pub(super) fn partition_fetch(&self, prefix: &[u8]) -> Fetch {
+        let with = |push: fn(&mut Vec<u8>)| {
+            let mut key = Vec::with_capacity(prefix.len() + 1);
+            key.extend_from_slice(prefix);
+            push(&mut key);
+            key
+        };
+        Fetch {
+            header: Some((PARTITION_DELETIONS, with(key::push_header))),
+            static_row: self.plan.reads_statics.then(|| with(key::push_static)),
+            ..Fetch::default()
+        }
+    }
+
+    pub(super) fn chunk_fetch(&self, start: &[u8], end: &[u8], max_entries: usize) -> FetchRows {
+        if start >= end {
+            return FetchRows::Nothing;
+        }
+        let (start, end, reverse) = (start.to_vec(), end.to_vec(), self.plan.is_reversed);
+        FetchRows::Range(ScanRequest { start, end, reverse, max_entries, max_bytes: CHUNK_BYTES })
+    }
+
+    pub(super) fn several_fetch(&self, spans: &[Span], max_entries: usize, max_bytes: usize) -> FetchRows {
+        let (spans, reverse) = (several::encode(spans), self.plan.is_reversed);
+        FetchRows::Several(Several { spans, reverse, max_entries, max_bytes })
+    }
+
+    /// How many entries to ask for: not many more than are wanted, when every entry is likely to give a row.
+    pub(super) fn chunk_entries(&self, collector: &Collector<'_>) -> usize {
+        if self.plan.is_one_row()
+            || self.plan.grouping.is_some()
+            || self.plan.is_distinct
+            || !self.plan.restrictions.filters.is_empty()
+        {
+            return CHUNK_ENTRIES;
+        }
+        let wanted = collector.page_rows_left().saturating_add(collector.offset_left()).saturating_add(2);
+        usize::try_from(wanted).unwrap_or(CHUNK_ENTRIES).clamp(4, CHUNK_ENTRIES)
+    }
+}
+
+pub(super) fn check_result_size(collector: &Collector<'_>, page: &PageRequest<'_>) -> Result<(), CqlError> {
+    if page.page_size.is_none() && collector.body.len() > MAX_RESULT_BYTES {
+        return Err(invalid(format!("the result is larger than {MAX_RESULT_BYTES} bytes: use paging or a LIMIT")));
+    }
+    Ok(())
+}
+
+/// The tablet that holds a token.
+pub fn tablet_of(tablets: &[TabletRange], token: i64) -> TabletId {
+    let after = tablets.partition_point(|range| range.first_token <= token);
+    tablets[after.saturating_sub(1)].tablet
+}

@@ -1,0 +1,161 @@
+//! Scans over ranges of tokens, tablet after tablet.
+//!
+//! Always true: a page never mixes two states of a partition's header, as rows of a partition come from one tablet. Left out: named
+//! partitions ([`super::select`]).
+
+use super::collect::{Collector, Step};
+use super::finish::finish;
+use super::paging::PagingState;
+use super::read::{CHUNK_ENTRIES, Page, Read, check_result_size};
+use crate::budget::refused;
+use crate::error::invalid;
+use crate::kv::{Fetch, Kv, ScanChunk};
+use crate::plan::restrictions::PartitionRestriction;
+use crate::plan::term::Term;
+use diorite_base::TabletId;
+use diorite_cql::protocol::{CqlError, Rows};
+use diorite_model::key;
+
+/// A scan of (a part of) one tablet.
+#[derive(Debug, Clone)]
+pub(super) struct TabletScan {
+    /// The tablet.
+    pub(super) tablet: TabletId,
+    /// The first key.
+    pub(super) start: Vec<u8>,
+    /// The first key after it.
+    pub(super) end: Vec<u8>,
+}
+
+impl<K: Kv> Read<'_, K> {
+    /// The token range that is asked for: first and last token, both included; `None` if it is empty.
+    fn token_range(&self) -> Result<Option<(i64, i64)>, CqlError> {
+        let PartitionRestriction::Tokens { lower, upper } = &self.plan.restrictions.partition else {
+            return Ok(Some((i64::MIN, i64::MAX)));
+        };
+        let token = |term: &Term| -> Result<i64, CqlError> {
+            let wire = term.require(self.bound, "partition key token")?;
+            let wire: [u8; 8] = (*wire).try_into().map_err(|_| invalid("Invalid token"))?;
+            Ok(i64::from_be_bytes(wire))
+        };
+        let first = match lower {
+            None => i64::MIN,
+            Some((term, true)) => token(term)?,
+            Some((term, false)) => match token(term)?.checked_add(1) {
+                Some(first) => first,
+                None => return Ok(None),
+            },
+        };
+        let last = match upper {
+            None => i64::MAX,
+            // Below the first hash there is nothing.
+            Some((term, _)) if term.is_token_of_hash() && token(term)? == i64::MIN => return Ok(None),
+            // The ring's smallest token as an upper end means its end, as tools that split the ring write it.
+            Some((term, is_inclusive)) => match (token(term)?, is_inclusive) {
+                (i64::MIN, _) => i64::MAX,
+                (last, true) => last,
+                (last, false) => last - 1,
+            },
+        };
+        Ok((first <= last).then_some((first, last)))
+    }
+
+    /// The scans that cover the token range, from where the former page ended.
+    pub(super) fn tablet_scans(&self, state: Option<&PagingState>) -> Result<Vec<TabletScan>, CqlError> {
+        let Some((first, last)) = self.token_range()? else { return Ok(Vec::new()) };
+        let mut scans = Vec::new();
+        for (at, range) in self.tablets.iter().enumerate() {
+            let next = self.tablets.get(at + 1).map(|next| next.first_token);
+            let last_of_tablet = next.map_or(i64::MAX, |next| next - 1);
+            let (from, to) = (range.first_token.max(first), last_of_tablet.min(last));
+            if from > to {
+                continue;
+            }
+            let (mut start, mut end) = (Vec::new(), Vec::new());
+            key::push_token_start(from, &mut start);
+            key::push_token_end(to, &mut end);
+            if let Some(state) = state {
+                if state.key >= end {
+                    continue;
+                }
+                if state.key >= start {
+                    start.clone_from(&state.key);
+                    start.push(0);
+                }
+            }
+            scans.push(TabletScan { tablet: range.tablet, start, end });
+        }
+        Ok(scans)
+    }
+
+    /// Feeds a range of one tablet to the collector; its first chunk may have been read before.
+    pub(super) async fn range(
+        &self,
+        scan: TabletScan,
+        mut first: Option<ScanChunk>,
+        collector: &mut Collector<'_>,
+    ) -> Result<Step, CqlError> {
+        let TabletScan { tablet, mut start, mut end } = scan;
+        let is_reversed = self.plan.is_reversed;
+        let mut entries = self.chunk_entries(collector);
+        while start < end {
+            self.budget().check()?;
+            let mut held = self.budget().hold(0)?;
+            let chunk = match first.take() {
+                // It is charged by whoever read it.
+                Some(chunk) => chunk,
+                None => {
+                    let rows = self.chunk_fetch(&start, &end, entries);
+                    let chunk = self.source.fetch(tablet, Fetch { rows, ..Fetch::default() }).await?.chunk;
+                    held.grow(chunk.size_bytes()).map_err(refused)?;
+                    chunk
+                }
+            };
+            if self.consume(None, &chunk, collector).await? == Step::Full {
+                return Ok(Step::Full);
+            }
+            let Some(last) = chunk.entries().last().filter(|_| !chunk.exhausted) else { break };
+            // What is stored here gives fewer rows than it has entries: deleted and expired ones lie close together.
+            entries = entries.saturating_mul(4).min(CHUNK_ENTRIES);
+            if is_reversed {
+                end = last.0.to_vec();
+            } else if collector.is_partition_done() && last.0.starts_with(collector.partition()) {
+                start = collector.partition().to_vec();
+                key::push_partition_end(&mut start);
+            } else {
+                start = last.0.to_vec();
+                start.push(0);
+            }
+            if is_reversed && collector.is_partition_done() {
+                break;
+            }
+        }
+        Ok(Step::More)
+    }
+
+    /// Reads a page of the scans.
+    pub(super) async fn page_of_scans(&self, scans: &[TabletScan], page: Page<'_>) -> Result<Rows, CqlError> {
+        let mut collector = Collector::new(self.plan, self.scope(), page.filters, page.limits);
+        let mut first = None;
+        let mut held = self.budget().hold(0)?;
+        if let Some(state) = &page.state
+            && let Some(scan) = scans.first().filter(|scan| scan.start.starts_with(&state.key))
+        {
+            let prefix = &state.key[..state.partition_len];
+            let rows = self.chunk_fetch(&scan.start, &scan.end, self.chunk_entries(&collector));
+            let fetched = self.source.fetch(scan.tablet, Fetch { rows, ..self.partition_fetch(prefix) }).await?;
+            held.grow(fetched.size_bytes()).map_err(refused)?;
+            collector.begin_partition(prefix, fetched.header, fetched.static_row.as_deref())?;
+            collector.resume_partition(state.remaining_in_partition.unwrap_or(u64::MAX));
+            first = Some(fetched.chunk);
+        }
+        for scan in scans {
+            if self.range(scan.clone(), first.take(), &mut collector).await? == Step::Full {
+                return finish(self, collector, page.request, false).await;
+            }
+            check_result_size(&collector, page.request)?;
+        }
+        collector.end_partition()?;
+        finish(self, collector, page.request, true).await
+    }
+}

@@ -1,0 +1,67 @@
+//! What a statement is planned to.
+//!
+//! Always true: the statements of a batch go together by Cassandra's rules.
+
+use super::modify::ModifyPlan;
+use super::select::SelectPlan;
+use super::term::Term;
+use crate::error::invalid;
+use diorite_cql::language::ast::{self, Statement};
+use diorite_cql::protocol::CqlError;
+
+/// What a statement was planned to.
+#[derive(Debug)]
+pub enum Plan {
+    /// Reads rows.
+    Select(Box<SelectPlan>),
+    /// Writes rows of one table.
+    Modify(Box<ModifyPlan>),
+    /// Writes rows, several statements together.
+    Batch(Box<BatchPlan>),
+    /// Changes the current keyspace.
+    Use(String),
+    /// Changes or describes the schema; carried out as it was parsed.
+    Definition(Statement),
+}
+
+/// `BEGIN BATCH … APPLY BATCH`
+#[derive(Debug)]
+pub struct BatchPlan {
+    /// Its kind.
+    pub kind: ast::BatchKind,
+    /// `USING TIMESTAMP` of the whole batch.
+    pub timestamp: Option<Term>,
+    /// Its statements, whose markers are numbered through.
+    pub statements: Vec<ModifyPlan>,
+}
+
+/// Cassandra's rules for what may stand together in a batch.
+pub fn check_batch(kind: ast::BatchKind, has_timestamp: bool, statements: &[&ModifyPlan]) -> Result<(), CqlError> {
+    let is_counter = |statement: &&&ModifyPlan| statement.table.table().is_counter();
+    let counters = statements.iter().filter(is_counter).count();
+    let has_conditions = statements.iter().any(|statement| statement.condition.is_some());
+    if kind == ast::BatchKind::Counter {
+        if counters < statements.len() {
+            return Err(invalid("Cannot include non-counter statement in a counter batch"));
+        }
+        if has_timestamp {
+            return Err(invalid("Cannot provide custom timestamp for counter BATCH"));
+        }
+    } else if counters > 0 {
+        return Err(invalid(match kind {
+            ast::BatchKind::Logged => "Cannot include a counter statement in a logged batch",
+            _ if counters < statements.len() => "Counter and non-counter mutations cannot exist in the same batch",
+            _ => return Ok(()),
+        }));
+    }
+    if has_conditions {
+        if has_timestamp {
+            return Err(invalid("Cannot provide custom timestamp for conditional BATCH"));
+        }
+        let first = statements[0].table.table();
+        if statements.iter().any(|statement| statement.table.table().id != first.id) {
+            return Err(invalid("Batch with conditions cannot span multiple tables"));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,241 @@
+//! A program, decoded, and what it answers.
+//!
+//! Always true: a program contains everything that it needs: ids, types, keys, values. Left out: its bytes ([`super::codec`]), running it
+//! ([`super::evaluate`]).
+
+use diorite_cql::language::ast::ComparisonOperator;
+use diorite_cql::protocol::CqlError;
+use diorite_model::row::Expiry;
+use diorite_model::schema::ColumnId;
+use diorite_model::types::CqlType;
+use diorite_model::value::ValueError;
+
+/// Flag of a tablet: some partition has a header, so reads have to look for it.
+pub const PARTITION_DELETIONS: u64 = 1;
+
+/// A program, decoded.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Program {
+    /// All must hold.
+    pub conditions: Vec<RowCondition>,
+    /// Take effect together.
+    pub operations: Vec<ProgramOperation>,
+    /// Columns that conditions on existence must not see, because the table dropped them; ascending.
+    pub dropped_columns: Vec<ColumnId>,
+}
+
+/// What must hold of one row.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RowCondition {
+    /// Token and partition columns.
+    pub partition: Vec<u8>,
+    /// The rest of the row's key, from the row-kind byte on; empty when only static columns are read.
+    pub row: Vec<u8>,
+    /// What is asked.
+    pub test: RowTest,
+}
+
+/// What is asked of a row.
+#[derive(Debug, Clone, PartialEq)]
+pub enum RowTest {
+    /// It exists.
+    Exists,
+    /// It does not exist.
+    NotExists,
+    /// Its columns have certain values.
+    Columns(Vec<ColumnTest>),
+    /// A boolean expression of such questions.
+    Tree(TestTree),
+}
+
+/// A boolean expression of questions about a row.
+#[derive(Debug, Clone, PartialEq)]
+pub enum TestTree {
+    /// A column has a certain value.
+    Column(Box<ColumnTest>),
+    /// All hold.
+    All(Vec<TestTree>),
+    /// One holds.
+    Any(Vec<TestTree>),
+    /// It does not hold.
+    Not(Box<TestTree>),
+    /// The row exists.
+    Exists,
+}
+
+/// One step into a document.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum PathStep {
+    /// To a member of an object.
+    Member(String),
+    /// To an element of an array.
+    Element(i32),
+}
+
+/// What is asked of a column.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ColumnTest {
+    /// The column.
+    pub column: ColumnId,
+    /// In the static row.
+    pub is_static: bool,
+    /// The type of the column.
+    pub data_type: CqlType,
+    /// Which part of it.
+    pub part: TestedPart,
+    /// What is asked.
+    pub test: ValueTest,
+}
+
+/// The part of a column that a condition reads.
+#[derive(Debug, Clone, PartialEq)]
+pub enum TestedPart {
+    /// All of it.
+    Whole,
+    /// The element at a key (maps) or index (lists).
+    Element(Vec<u8>),
+    /// A field of a user-defined type.
+    Field(u16),
+    /// A place in a document; as text (`true`) or as a document.
+    Path(Vec<PathStep>, bool),
+}
+
+/// What is asked of a value. Null is `None`.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ValueTest {
+    /// A comparison.
+    Compare(ComparisonOperator, Option<Vec<u8>>),
+    /// One of several.
+    In(Vec<Option<Vec<u8>>>),
+    /// An element, or value of a map.
+    Contains(Vec<u8>),
+    /// A key of a map.
+    ContainsKey(Vec<u8>),
+}
+
+/// A change of the tablet.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ProgramOperation {
+    /// A packed row.
+    Row {
+        /// It is the whole row.
+        is_overwrite: bool,
+        /// It has a stamp slot to be filled.
+        is_stamped: bool,
+        /// It has elements of lists whose places the log decides.
+        is_unplaced: bool,
+        /// Its key.
+        key: Vec<u8>,
+        /// The packed row.
+        value: Vec<u8>,
+    },
+    /// The deletion of a partition (no bounds) or of a range of its rows.
+    Delete {
+        /// Token and partition columns.
+        partition: Vec<u8>,
+        /// Key bytes after the row-kind byte, `[start, end)`.
+        range: Option<(Vec<u8>, Vec<u8>)>,
+        /// `USING TIMESTAMP`
+        explicit_us: Option<i64>,
+    },
+    /// A change of a list that depends on its elements.
+    List {
+        /// The row's key.
+        key: Vec<u8>,
+        /// Token and partition columns are this much of it.
+        partition_len: usize,
+        /// The column.
+        column: ColumnId,
+        /// What is done.
+        edit: ListEdit,
+        /// `USING TIMESTAMP`
+        explicit_us: Option<i64>,
+        /// `USING TTL`
+        expiry: Option<Expiry>,
+    },
+    /// Changes of places in a document.
+    Document {
+        /// The row's key.
+        key: Vec<u8>,
+        /// Token and partition columns are this much of it.
+        partition_len: usize,
+        /// The column.
+        column: ColumnId,
+        /// The paths and the texts of their new values, in the order in which they are applied.
+        edits: Vec<(Vec<PathStep>, Vec<u8>)>,
+        /// `USING TIMESTAMP`
+        explicit_us: Option<i64>,
+        /// `USING TTL`
+        expiry: Option<Expiry>,
+    },
+}
+
+/// A change of a list that depends on its elements.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ListEdit {
+    /// The element at an index becomes this, or is removed.
+    Set(i32, Option<Vec<u8>>),
+    /// All elements equal to one of these are removed.
+    Remove(Vec<Vec<u8>>),
+}
+
+impl ListEdit {
+    /// Memory of its values.
+    pub fn size_bytes(&self) -> usize {
+        match self {
+            ListEdit::Set(_, value) => value.as_ref().map_or(0, Vec::len),
+            ListEdit::Remove(values) => values.iter().map(|value| size_of::<Vec<u8>>() + value.len()).sum(),
+        }
+    }
+}
+
+/// An operation or a condition is impossible, or does not fit the stored value: the message for the client.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Impossible(pub String);
+
+impl From<CqlError> for Impossible {
+    fn from(error: CqlError) -> Self {
+        Self(error.message.into_owned())
+    }
+}
+
+impl From<ValueError> for Impossible {
+    fn from(error: ValueError) -> Self {
+        Self(error.0)
+    }
+}
+
+/// What a program answers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ProgramReply {
+    /// All conditions held, all operations took effect.
+    Applied,
+    /// A condition did not hold, nothing took effect.
+    Refused(Seen),
+    /// The operations are impossible, nothing took effect: a message for the client.
+    Failed(String),
+}
+
+/// The rows that conditions have read.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Seen {
+    /// The second at which they were read.
+    pub now_s: u32,
+    /// Token and partition columns.
+    pub partition: Vec<u8>,
+    /// The static row, if it was found.
+    pub static_row: Option<SeenRow>,
+    /// The live rows, in key order.
+    pub rows: Vec<SeenRow>,
+}
+
+/// A row as it was found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SeenRow {
+    /// Its key from the row-kind byte on.
+    pub key: Vec<u8>,
+    /// The timestamp of the partition or range deletion over it.
+    pub deleted_us: i64,
+    /// The packed row.
+    pub value: Vec<u8>,
+}
