@@ -127,12 +127,12 @@ impl Database {
         Self { kv, engine, session: Session::new(), version: self.version, budget: unlimited() }
     }
 
-    /// Sends a request the general path.
+    /// Sends a request by the general path.
     pub fn send(&self, request: &ClientRequest<'_>) -> Result<ClientResponse, CqlError> {
         self.decoded(self.reply(request)?)
     }
 
-    /// Sends a request that the short way has declined because its row is not in memory.
+    /// Sends a request that the point path has declined because its row is not in memory.
     pub fn send_to_disk(&self, request: &ClientRequest<'_>) -> Result<ClientResponse, CqlError> {
         self.decoded(self.answer(request, true)?)
     }
@@ -143,7 +143,7 @@ impl Database {
         Ok(decode_response(&envelope(&out)).unwrap().response)
     }
 
-    /// The answer to a request that goes the general path, before it is encoded.
+    /// The answer to a request that takes the general path, before it is encoded.
     pub fn reply(&self, request: &ClientRequest<'_>) -> Result<Reply, CqlError> {
         self.answer(request, false)
     }
@@ -165,7 +165,7 @@ impl Database {
         block_on(self.engine.answer(Arc::clone(&self.session), owned)).outcome
     }
 
-    /// Sends EXECUTE the point path; the general path would have to answer the same. `None` if it was declined.
+    /// Sends EXECUTE by the point path; the general path would have to answer the same. `None` if it was declined.
     pub fn execute_now(&self, request: &ClientRequest<'_>) -> Option<Result<ClientResponse, CqlError>> {
         let mut bytes = Vec::new();
         encode_request(&mut bytes, &RequestHead::new(self.version, 7), request);

@@ -7,6 +7,7 @@
 mod evaluator;
 mod limits;
 mod properties;
+mod roles;
 
 use super::*;
 use diorite_base::{NodeId, TableId, TabletId};

@@ -70,7 +70,7 @@ pub enum ExecuteNow {
     Submitted,
     /// Nothing was done: the request takes the general path.
     NeedsWait,
-    /// The same, because the row is not in memory: the general path reads from disk at once.
+    /// The same, because the row is not in memory: [`QueryEngine::answer`] reads it from disk at once.
     NeedsDisk,
 }
 

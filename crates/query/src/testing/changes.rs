@@ -49,7 +49,7 @@ fn requests_meet_the_tablets_that_truncate_made() {
     interrupt(&database, truncate("t"));
     assert_eq!(database.rows("SELECT COUNT(*) FROM t"), ["count=0"]);
     interrupt(&database, truncate("t"));
-    assert!(!is_short(&database, &insert, &values), "refused on the short way before it had any effect");
+    assert!(!is_short(&database, &insert, &values), "refused on the point path before it had any effect");
     assert_eq!(database.execute(&insert, &values), Ok(ClientResponse::Void));
     interrupt(&database, truncate("t"));
     assert!(!is_short(&database, &select, &values[..2]));
