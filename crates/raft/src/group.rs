@@ -252,9 +252,16 @@ impl<L: LogReader> Group<L> {
             MessageType::MsgAppend if message.term >= self.term().0 => return self.step_append(message),
             // It was given to a former leader, whose log went further.
             MessageType::MsgAppendResponse if !message.reject && message.index > self.last_index() => return Ok(()),
+            MessageType::MsgAppendResponse if !message.reject && self.differs(&message) => return Ok(()),
             _ => {}
         }
         Ok(self.node.step(message)?)
+    }
+
+    /// Whether a member holds another entry than this log in the place that it acknowledges, as when a majority has lost what was committed there. Only what is
+    /// acknowledged without having been sent in this term says which entry that is ([`Self::acknowledge_copy`]).
+    fn differs(&self, message: &Message) -> bool {
+        message.log_term != 0 && !self.holds(LogPosition::new(message.index, message.log_term))
     }
 
     /// The leader believes what this replica has acknowledged, which it may have lost since; what it holds in that place need not be what was acknowledged.
@@ -572,7 +579,8 @@ impl<L: LogReader> Group<L> {
         message.set_msg_type(MessageType::MsgAppendResponse);
         (message.from, message.to, message.term) = (raft.id, raft.leader_id, raft.term);
         let index = raft.raft_log.applied.min(self.durable_index());
-        (message.index, message.commit) = (index, raft.raft_log.committed);
+        let log_term = raft.raft_log.term(index).ok().filter(|_| index > 0)?;
+        (message.index, message.log_term, message.commit) = (index, log_term, raft.raft_log.committed);
         Some(message)
     }
 

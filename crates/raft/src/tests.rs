@@ -474,6 +474,19 @@ fn an_acknowledgement_of_more_than_the_leader_has_ever_had_counts_for_nothing() 
 }
 
 #[test]
+fn an_acknowledgement_of_another_entry_in_the_same_place_counts_for_nothing() {
+    let (mut group, log) = leader_with_a_learner();
+    let (last, term) = (group.last_index(), group.term().0);
+    // A member that holds what a majority has lost, and says how much it holds.
+    let announced = |log_term| Message { log_term, ..acknowledged(term, last) };
+    group.step(announced(term + 1)).unwrap();
+    drive_members(&mut group, &log);
+    assert_eq!(group.progress().next().unwrap().matched, 0);
+    group.step(announced(term)).unwrap();
+    assert_eq!(group.progress().next().unwrap().matched, last);
+}
+
+#[test]
 fn whoever_leads_with_a_log_that_may_have_lost_its_end_makes_it_the_truth() {
     let log = TestLog::default();
     let mut group = Group::new(&options(), Recovered { floor: UNKNOWN_FLOOR, ..recovered() }, log.clone()).unwrap();

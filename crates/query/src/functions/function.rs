@@ -1,7 +1,7 @@
 //! The scalar functions, one variant for each overload.
 //!
 //! Always true: a variant holds the types that its overload depends on. Left out: applying them ([`super::call`]), their names
-//! ([`super::overloads`], [`super::generic`]).
+//! ([`mod@super::overloads`], [`super::generic`]).
 
 use super::document::Step;
 use super::mask::Mask;

@@ -1,7 +1,7 @@
 //! Functions whose types depend on their arguments: on any number, collection, vector or value at all.
 //!
 //! Always true: what a call takes and gives is decided by the types of its arguments; a marker or constant among them takes the type that the
-//! others ask for. Left out: functions of fixed types ([`super::overloads`]), `token` and its like, which depend on the table.
+//! others ask for. Left out: functions of fixed types ([`mod@super::overloads`]), `token` and its like, which depend on the table.
 
 use super::function::{Function, Signature};
 use super::mask::Mask;
