@@ -138,42 +138,6 @@ pub struct Step {
     ready: Ready,
 }
 
-/// Whether the message asks for a vote, or whether a vote would be given.
-pub fn is_vote_request(message: &Message) -> bool {
-    matches!(message.get_msg_type(), MessageType::MsgRequestVote | MessageType::MsgRequestPreVote)
-}
-
-/// Whether only a group's leader sends such a message.
-pub fn is_from_leader(message: &Message) -> bool {
-    matches!(message.get_msg_type(), MessageType::MsgAppend | MessageType::MsgHeartbeat | MessageType::MsgSnapshot)
-}
-
-/// Whether a leader's message brings no entries: it shows that the leader leads, and what is committed.
-pub fn is_without_entries(message: &Message) -> bool {
-    match message.get_msg_type() {
-        MessageType::MsgHeartbeat => true,
-        MessageType::MsgAppend => message.entries.is_empty(),
-        _ => false,
-    }
-}
-
-/// Whether it acknowledges a leader's message.
-pub fn is_acknowledgement(message: &Message) -> bool {
-    matches!(message.get_msg_type(), MessageType::MsgAppendResponse | MessageType::MsgHeartbeatResponse)
-}
-
-/// Whether a peer may send such a message at all: leadership is transferred otherwise (see the replica layer), and proposals are not forwarded
-/// by consensus.
-pub fn may_come_from_a_peer(message: &Message) -> bool {
-    is_vote_request(message)
-        || is_from_leader(message)
-        || is_acknowledgement(message)
-        || matches!(
-            message.get_msg_type(),
-            MessageType::MsgRequestVoteResponse | MessageType::MsgRequestPreVoteResponse
-        )
-}
-
 /// One replica of one group.
 pub struct Group<L: LogReader> {
     pub(crate) node: RawNode<LogView<L>>,
@@ -250,18 +214,23 @@ impl<L: LogReader> Group<L> {
         match message.get_msg_type() {
             MessageType::MsgHeartbeat => self.bound_commit(&mut message),
             MessageType::MsgAppend if message.term >= self.term().0 => return self.step_append(message),
-            // It was given to a former leader, whose log went further.
-            MessageType::MsgAppendResponse if !message.reject && message.index > self.last_index() => return Ok(()),
-            MessageType::MsgAppendResponse if !message.reject && self.differs(&message) => return Ok(()),
+            // One that is no member gets the error that consensus has for it, as nothing it says may count.
+            MessageType::MsgAppendResponse if self.is_member(message.from) && self.is_void(&message) => return Ok(()),
             _ => {}
         }
         Ok(self.node.step(message)?)
     }
 
-    /// Whether a member holds another entry than this log in the place that it acknowledges, as when a majority has lost what was committed there. Only what is
-    /// acknowledged without having been sent in this term says which entry that is ([`Self::acknowledge_copy`]).
-    fn differs(&self, message: &Message) -> bool {
-        message.log_term != 0 && !self.holds(LogPosition::new(message.index, message.log_term))
+    fn is_member(&self, replica: u64) -> bool {
+        self.node.raft.prs().get(replica).is_some()
+    }
+
+    /// Whether an acknowledgement says nothing about this log: it was given to a former leader, whose log went further, or names another entry in its place, as
+    /// when a majority has lost what was committed there. Only what is acknowledged without having been sent in this term says which entry that is
+    /// ([`Self::acknowledge_copy`]).
+    fn is_void(&self, message: &Message) -> bool {
+        let differs = || message.log_term != 0 && !self.holds(LogPosition::new(message.index, message.log_term));
+        !message.reject && (message.index > self.last_index() || differs())
     }
 
     /// The leader believes what this replica has acknowledged, which it may have lost since; what it holds in that place need not be what was acknowledged.

@@ -19,15 +19,14 @@ mod fetches;
 mod group;
 mod log;
 mod logger;
+mod messages;
 mod position;
 mod support;
 
 pub use fetch::Fetch;
-pub use group::{
-    Group, GroupError, GroupOptions, MemberChange, MemberProgress, Step, is_acknowledgement, is_from_leader,
-    is_vote_request, is_without_entries, may_come_from_a_peer,
-};
+pub use group::{Group, GroupError, GroupOptions, MemberChange, MemberProgress, Step};
 pub use log::{LogReadError, LogReader, Recovered, UNKNOWN_FLOOR};
+pub use messages::{is_acknowledgement, is_from_leader, is_vote_request, is_without_entries, may_come_from_a_peer};
 pub use position::{LogPosition, Term};
 pub use raft::eraftpb::{ConfState, Entry, EntryType, HardState, Message, MessageType};
 pub use support::{

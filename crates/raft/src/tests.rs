@@ -487,6 +487,16 @@ fn an_acknowledgement_of_another_entry_in_the_same_place_counts_for_nothing() {
 }
 
 #[test]
+fn an_acknowledgement_of_a_replica_that_is_no_member_is_an_error_whatever_it_says() {
+    let (mut group, _) = leader_with_a_learner();
+    let (last, term) = (group.last_index(), group.term().0);
+    let of_a_stranger = |index, log_term| Message { from: 9, log_term, ..acknowledged(term, index) };
+    for message in [of_a_stranger(last, 0), of_a_stranger(last + 1, 0), of_a_stranger(last, term + 1)] {
+        assert!(group.step(message).is_err());
+    }
+}
+
+#[test]
 fn whoever_leads_with_a_log_that_may_have_lost_its_end_makes_it_the_truth() {
     let log = TestLog::default();
     let mut group = Group::new(&options(), Recovered { floor: UNKNOWN_FLOOR, ..recovered() }, log.clone()).unwrap();
