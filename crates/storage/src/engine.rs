@@ -2,11 +2,23 @@
 
 use crate::applied::AppliedState;
 use crate::error::StorageError;
-use crate::tablet::ScanRange;
 use diorite_base::GroupId;
 use diorite_raft::{ConfState, Entry, HardState, LogPosition, LogReader, Recovered};
 use std::ops::Deref;
 use std::sync::Arc;
+
+/// A key range to be scanned.
+#[derive(Debug, Clone, Copy)]
+pub struct ScanRange<'a> {
+    /// The first key, inclusive.
+    pub start: &'a [u8],
+    /// The end, exclusive.
+    pub end: &'a [u8],
+    /// From the end towards the start.
+    pub reverse: bool,
+    /// About how many entries will be read: long scans do not fill the cache.
+    pub expected_entries: usize,
+}
 
 /// Changes to a tablet, to be written as one.
 pub trait TabletBatch: Default + Send {
@@ -91,13 +103,4 @@ pub trait Engine: Send + Sync + 'static {
     type Tablet: TabletData;
     /// The Raft log of one disk.
     type Log: Log;
-}
-
-/// RocksDB for the tablets, raft-engine for the log.
-#[derive(Clone, Copy, Debug)]
-pub struct Rocks;
-
-impl Engine for Rocks {
-    type Tablet = crate::Tablet;
-    type Log = crate::RaftLog;
 }

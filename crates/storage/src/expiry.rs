@@ -8,9 +8,9 @@
 //! Left out: what values mean ([`ValueSemantics`]).
 
 use crate::applied::AppliedState;
+use crate::keys::{META_KEY, is_about_the_tablet};
 use crate::semantics::{CompactionVerdict, ValueSemantics};
 use crate::table_options::CompactionStyle;
-use crate::tablet::{META_KEY, is_about_the_tablet};
 use diorite_base::Horizon;
 use parking_lot::Mutex;
 use rust_rocksdb::compaction_filter::{CompactionFilter, Decision};

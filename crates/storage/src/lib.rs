@@ -8,6 +8,7 @@
 mod applied;
 mod brief;
 pub mod companions;
+mod counters;
 mod dead_rows;
 mod directory;
 mod disks_file;
@@ -16,6 +17,7 @@ mod error;
 mod expiry;
 mod files;
 mod gaps;
+mod keys;
 mod listener;
 mod live;
 mod log_audit;
@@ -30,6 +32,7 @@ mod raft_log;
 mod rate_limiter;
 mod recorded;
 mod refolding;
+mod rocks;
 mod semantics;
 mod shared;
 mod table_options;
@@ -38,24 +41,27 @@ mod windows;
 
 pub use applied::{AppliedState, UNKNOWN_GRACE_S};
 pub use brief::was_declined;
+pub use counters::StorageCounters;
 pub use directory::{DataDirectory, Identity, machine_boot};
-pub use engine::{Engine, Log, LogRecords, Rocks, TabletBatch, TabletData};
+pub use engine::{Engine, Log, LogRecords, ScanRange, TabletBatch, TabletData};
 pub use error::StorageError;
 pub use files::{FileContents, TabletFiles};
+pub use keys::{AFTER_ALL_KEYS, AFTER_KEYS_ABOUT_TABLETS, MEMBERS_KEY, SPLIT_KEY, absorbed_key, staged_key};
 pub use listener::BeforeFlush;
+pub use log_files::FILE_BYTES as LOG_FILE_BYTES;
 pub use memory::{Memory, MemoryBatch, MemoryLog, MemoryReader, MemoryRecords, MemoryTablet};
 pub use options::StorageOptions;
 pub use precedence::run_at_lower_priority;
-pub use raft_log::{FILE_BYTES as LOG_FILE_BYTES, GroupReader, LogBatch, RaftLog};
+pub use raft_log::{GroupReader, LogBatch, RaftLog};
+pub use rocks::Rocks;
 pub use rust_rocksdb::statistics::Ticker;
-pub use semantics::{CompactionVerdict, ValueSemantics};
-pub use shared::{Shared, StorageCounters};
+pub use semantics::{CompactionVerdict, ValueSemantics, Values};
+pub use shared::Shared;
 pub use table_options::{CompactionStyle, Compression, Filters, TableOptions};
-pub use tablet::{
-    AFTER_ALL_KEYS, AFTER_KEYS_ABOUT_TABLETS, Batch, MEMBERS_KEY, Moment, PinnedValue, SPLIT_KEY, ScanRange, Tablet,
-    TabletStatistics, Values, absorbed_key, staged_key,
-};
+pub use tablet::{Batch, Moment, PinnedValue, Tablet, TabletStatistics};
 
+#[cfg(test)]
+mod directory_tests;
 #[cfg(test)]
 mod log_tests;
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! Counts what RocksDB's background threads do, per node and per tablet, and runs them at lower priority than requests.
 
+use crate::counters::StorageCounters;
 use crate::precedence::run_at_lower_priority;
 use crate::refolding::Refolding;
-use crate::shared::StorageCounters;
 use parking_lot::Mutex;
 use rust_rocksdb::event_listener::{
     BackgroundErrorRecoveryInfo, CompactionJobInfo, DBBackgroundErrorReason, DBWriteStallCondition, EventListener,

@@ -5,10 +5,12 @@
 //! Left out: what the row means in its table; whoever asked judges what it is given as before.
 
 use crate::brief;
+use crate::engine::ScanRange;
 use crate::error::StorageError;
 use crate::gaps::{Announcement, NOTED_ROWS};
+use crate::keys::is_about_the_tablet;
 use crate::semantics::{CompactionVerdict, ValueSemantics};
-use crate::tablet::{ScanRange, Tablet, is_about_the_tablet};
+use crate::tablet::Tablet;
 use rust_rocksdb::{DBRawIterator, ReadOptions};
 use std::sync::atomic::Ordering;
 

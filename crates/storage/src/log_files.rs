@@ -12,7 +12,6 @@
 
 use crate::log_freed::FreedRecord;
 use crate::log_queue::{Queue, numbered};
-use crate::raft_log::FILE_BYTES;
 use parking_lot::Mutex;
 use raft_engine::env::{FileSystem, Handle, Permission, WriteExt};
 use rustix::fs::{FallocateFlags, fallocate};
@@ -28,6 +27,9 @@ use std::thread::{self, JoinHandle};
 
 /// What is written and made durable at a time: so long the log's own fsyncs may have to wait.
 const STEP_BYTES: usize = 1 << 20;
+
+/// A log file is recycled as a whole, so its size is the grain in which space comes back.
+pub const FILE_BYTES: u64 = 16 << 20;
 
 /// With less than this free nothing is prepared.
 const FREE_BYTES: u64 = 16 * FILE_BYTES;

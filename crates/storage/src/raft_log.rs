@@ -13,7 +13,7 @@ use crate::engine::{Log, LogRecords};
 use crate::error::StorageError;
 use crate::log_audit::{Audit, FENCE, HARD_STATE, OWN_GROUP, Verdict, fence_value};
 use crate::log_damage::Folder;
-use crate::log_files::{Durable, LogFiles};
+use crate::log_files::{Durable, FILE_BYTES, LogFiles};
 use crate::log_freed::{Freed, FreedRecord};
 use crate::recorded::RecordedEntry;
 use diorite_base::GroupId;
@@ -26,14 +26,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+type Engine = raft_engine::Engine<LogFiles>;
+
 const CONF_STATE: &[u8] = b"c";
 const TRUNCATED: &[u8] = b"t";
 const FLOOR: &[u8] = b"f";
 const DAMAGE: &[u8] = b"x";
-/// A log file is recycled as a whole, so its size is the grain in which space comes back.
-pub const FILE_BYTES: u64 = 16 << 20;
-
-type Engine = raft_engine::Engine<LogFiles>;
 
 /// A log that may take less than this prepares no files: it will soon recycle its own.
 const PREPARES_FROM_BYTES: u64 = 16 * FILE_BYTES;
@@ -271,12 +269,12 @@ impl RaftLog {
         match verdict {
             Verdict::Whole => return Ok(()),
             Verdict::Doubt(reason) => {
-                let replicas = self.forget_floors_of(found())?;
+                let replicas = self.forget_damaged_floors(found())?;
                 tracing::warn!(event = "disk", %path, reason, replicas, "what was written last to the raft log may be lost: its replicas ask the others");
             }
             Verdict::Damaged { reason, groups } => {
                 // What else was found with it is not told apart.
-                self.forget_floors_of(found())?;
+                self.forget_damaged_floors(found())?;
                 let all = || self.groups().into_iter().chain(found()).map(|group| group.0).collect();
                 let concerned: BTreeSet<u64> = groups.clone().unwrap_or_else(all);
                 tracing::error!(event = "disk", %path, reason, replicas = concerned.len(), "the raft log is damaged: replicas are set aside");
@@ -451,17 +449,28 @@ impl RaftLog {
     }
 
     /// The end of the log may be lost, as when the power was lost before it was durable: how far the groups' replicas have acknowledged is not known any more. Durable when
-    /// it returns; returns how many there are. What is remembered of replicas that have left was written durably, and stays.
+    /// it returns; returns how many there are. What is remembered of replicas that have left was written durably, and stays; so was all that the log holds of the catalog's group, in
+    /// every mode.
     pub fn forget_floors(&self) -> Result<usize, StorageError> {
-        self.forget_floors_of(std::iter::empty())
+        let others = self.members().into_iter().filter(|group| *group != GroupId::CATALOG);
+        self.forget_floors_of(others.collect())
     }
 
-    /// The same, of these groups too if the log holds nothing of them.
-    fn forget_floors_of(&self, others: impl Iterator<Item = GroupId>) -> Result<usize, StorageError> {
+    /// The same after damage, of all groups, and of these too if the log holds nothing of them.
+    fn forget_damaged_floors(&self, others: impl Iterator<Item = GroupId>) -> Result<usize, StorageError> {
         let known = self.groups();
-        let are_members = known.iter().filter(|group| self.engine.get(group.0, CONF_STATE).is_some());
         let lost = others.filter(|group| group.0 != OWN_GROUP && !known.contains(group));
-        let concerned: BTreeSet<GroupId> = are_members.copied().chain(lost).collect();
+        self.forget_floors_of(self.members().into_iter().chain(lost).collect())
+    }
+
+    /// Groups that have a replica here.
+    fn members(&self) -> Vec<GroupId> {
+        let mut groups = self.groups();
+        groups.retain(|group| self.engine.get(group.0, CONF_STATE).is_some());
+        groups
+    }
+
+    fn forget_floors_of(&self, concerned: BTreeSet<GroupId>) -> Result<usize, StorageError> {
         let mut batch = LogBatch::default();
         for group in &concerned {
             batch.set_floor(*group, UNKNOWN_FLOOR)?;

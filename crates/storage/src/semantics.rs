@@ -2,6 +2,15 @@
 
 use diorite_base::Horizon;
 
+/// What a tablet's values are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Values {
+    /// Rows: merged and expired as `ValueSemantics` says.
+    Rows,
+    /// Bytes that are only ever replaced (the catalog's objects).
+    Plain,
+}
+
 /// What compaction does with an entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CompactionVerdict {

@@ -2,45 +2,20 @@
 //! options made from them.
 
 use crate::brief;
+use crate::counters::StorageCounters;
 use crate::error::StorageError;
 use crate::expiry::{Expiry, ExpiryFilterFactory};
 use crate::listener::{Listener, TabletEvents};
 use crate::options::StorageOptions;
 use crate::rate_limiter::RateLimiter;
-use crate::semantics::ValueSemantics;
+use crate::semantics::{ValueSemantics, Values};
 use crate::table_options::{self, LEVELS, TableOptions};
-use crate::tablet::Values;
 use rust_rocksdb::statistics::{StatsLevel, Ticker};
 use rust_rocksdb::{
     Cache, Env, LogLevel, MergeOperands, Options, ReadOptions, ReadTier, WriteBufferManager, WriteOptions,
 };
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-
-/// Counters of background work, over all tablets.
-#[derive(Debug, Default)]
-pub struct StorageCounters {
-    /// Flushes under way.
-    pub flushes_running: AtomicU64,
-    /// Compactions under way in the LOW pool (not into the last level).
-    pub compactions_running_low: AtomicU64,
-    /// Compactions under way into the last level.
-    pub compactions_running_bottom: AtomicU64,
-    /// Flushes finished.
-    pub flushes: AtomicU64,
-    /// Compactions finished.
-    pub compactions: AtomicU64,
-    /// Time that compactions took, microseconds.
-    pub compaction_us: AtomicU64,
-    /// Times RocksDB slowed writes down.
-    pub write_slowdowns: AtomicU64,
-    /// Times RocksDB stopped writes.
-    pub write_stops: AtomicU64,
-    /// Rows that scans have passed over because they are no more.
-    pub dead_rows_passed: AtomicU64,
-    /// Background errors.
-    pub background_errors: AtomicU64,
-}
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Resources of one node.
 pub struct Shared {

@@ -4,62 +4,32 @@
 //! [`AppliedState`] it leads to. Keys of the data are at least eight bytes long (they start with a token), so the one-byte
 //! [`META_KEY`] never meets one.
 
+mod maintenance;
+
 use crate::applied::AppliedState;
 use crate::brief::briefly;
 use crate::dead_rows::DeadRows;
 use crate::directory::remove_tablet;
-use crate::engine::{TabletBatch, TabletData};
+use crate::engine::{ScanRange, TabletBatch, TabletData};
 use crate::error::StorageError;
 use crate::expiry::{Expiry, Trials};
-use crate::files::{FileContents, FilesKept, TabletFiles};
+use crate::files::FilesKept;
 use crate::gaps::Gaps;
+use crate::keys::{META_KEY, is_about_the_tablet};
 use crate::listener::{BeforeFlush, TabletEvents};
-use crate::semantics::ValueSemantics;
+use crate::semantics::{ValueSemantics, Values};
 use crate::shared::Shared;
-use crate::table_options::{CompactionStyle, TableOptions};
+use crate::table_options::TableOptions;
 use parking_lot::Mutex;
 use rust_rocksdb::checkpoint::Checkpoint;
 use rust_rocksdb::{
     CompactionOptions, DB, DBPinnableSlice, DBRawIterator, ErrorKind, FlushOptions, LiveFile, ReadOptions, ReadTier,
-    Snapshot, WriteBatch, WriteBatchIteratorCf, properties,
+    Snapshot, WriteBatch, WriteBatchIteratorCf,
 };
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
-
-/// Where the applied state is kept; sorts before all data.
-pub(crate) const META_KEY: &[u8] = &[0];
-
-/// Where a tablet's members are kept, written with the applied state of the entry that changed them. Like [`META_KEY`] shorter than any key
-/// of the data; scans do not show it.
-pub const MEMBERS_KEY: &[u8] = &[0, 1];
-
-/// Where a tablet says that it was split, or that it comes from one that was. Like [`META_KEY`] shorter than any key of the data; scans do not show it.
-pub const SPLIT_KEY: &[u8] = &[0, 2];
-
-/// Where a tablet says how far it has taken in another one. Like [`META_KEY`] shorter than any key of the data; scans do not show it.
-///
-/// # Panics
-/// If there have been more than 2^40 tablets.
-pub fn absorbed_key(tablet: u64) -> [u8; 7] {
-    let [high @ .., a, b, c, d, e] = tablet.to_be_bytes();
-    assert!(high == [0; 3], "tablets are numbered from one, and no cluster has had so many");
-    [0, 3, a, b, c, d, e]
-}
-
-/// Where a tablet keeps a piece of a row that it takes in from another tablet, until the row is whole. Like [`META_KEY`] shorter than any key of the data; scans do
-/// not show it.
-pub fn staged_key(piece: u32) -> [u8; 6] {
-    let [a, b, c, d] = piece.to_be_bytes();
-    [0, 4, a, b, c, d]
-}
-
-/// Sorts after everything that a tablet keeps about itself; only rows of the least tokens come before it.
-pub const AFTER_KEYS_ABOUT_TABLETS: &[u8] = &[0, 5];
-
-/// Sorts after all data: no key goes on with this byte after its token.
-pub const AFTER_ALL_KEYS: &[u8] = &[0xFF; 9];
 
 /// Longer scans read so much of a file at a time. What is read beyond the end of a piece is read in vain, so not more.
 const SCAN_READAHEAD_BYTES: usize = 256 << 10;
@@ -68,11 +38,6 @@ const SMALL_BYTES: u64 = 256 << 20;
 
 /// Scans do not fill the cache beyond this many entries, so that they cannot push out what point reads use.
 const SCAN_FILL_ENTRIES: usize = 1_000;
-
-/// Whether the key is not one of the data.
-pub(crate) fn is_about_the_tablet(key: &[u8]) -> bool {
-    [META_KEY, MEMBERS_KEY, SPLIT_KEY].contains(&key) || matches!(key, [0, 3, _, _, _, _, _] | [0, 4, _, _, _, _])
-}
 
 /// Changes to be written as one.
 #[derive(Default)]
@@ -119,28 +84,6 @@ impl Deref for PinnedValue {
     fn deref(&self) -> &[u8] {
         &self.slice
     }
-}
-
-/// A key range to be scanned.
-#[derive(Debug, Clone, Copy)]
-pub struct ScanRange<'a> {
-    /// The first key, inclusive.
-    pub start: &'a [u8],
-    /// The end, exclusive.
-    pub end: &'a [u8],
-    /// From the end towards the start.
-    pub reverse: bool,
-    /// About how many entries will be read: long scans do not fill the cache.
-    pub expected_entries: usize,
-}
-
-/// What a tablet's values are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Values {
-    /// Rows: merged and expired as `ValueSemantics` says.
-    Rows,
-    /// Bytes that are only ever replaced (the catalog's objects).
-    Plain,
 }
 
 /// A tablet replica's data.
@@ -437,63 +380,6 @@ impl Tablet {
         }
     }
 
-    /// Reads what is stored of keys from `start` on, past the block cache, until about `most_bytes` are read. Returns how many
-    /// that was, and where to go on; `None`: this was all.
-    ///
-    /// # Errors
-    /// A block that is not what was written, or cannot be read.
-    pub fn scrub(&self, start: &[u8], most_bytes: u64) -> Result<(u64, Option<Vec<u8>>), StorageError> {
-        let mut options = ReadOptions::default();
-        options.fill_cache(false);
-        options.set_verify_checksums(true);
-        options.set_readahead_size(256 << 10);
-        options.set_iterate_lower_bound(start);
-        let mut iterator: DBRawIterator<'_> = self.db.raw_iterator_opt(options);
-        iterator.seek_to_first();
-        let mut bytes = 0;
-        while let Some((key, value)) = iterator.item() {
-            bytes += (key.len() + value.len()) as u64;
-            if bytes >= most_bytes {
-                // The next longer key.
-                return Ok((bytes, Some([key, &[0]].concat())));
-            }
-            iterator.next();
-        }
-        iterator.status()?;
-        Ok((bytes, None))
-    }
-
-    /// Compacts everything, and waits for it.
-    pub fn compact(&self) {
-        if let Err(error) = self.flushed_state() {
-            tracing::warn!(directory = %self.directory.display(), %error, "could not read the flushed state");
-        }
-        self.db.compact_range(None::<&[u8]>, None::<&[u8]>);
-    }
-
-    /// Does what is due of compactions that RocksDB does not choose, and waits for it; to be called now and then.
-    ///
-    /// # Errors
-    /// If the disk has one.
-    pub fn compact_due(&self) -> Result<(), StorageError> {
-        let style = self.options.compaction;
-        if let CompactionStyle::TimeWindow { window_s } = style {
-            return self.compact_windows(window_s);
-        }
-        if let Some((start, end)) = self.dead_rows.take_due() {
-            self.flush(true)?;
-            self.flushed_state()?;
-            if self.files_bytes() < SMALL_BYTES {
-                // Once into the last level, and once there: what was written as a part of a row is whole then.
-                self.compact();
-                self.compact();
-            } else {
-                self.db.suggest_compact_range(Some(start), Some(end))?;
-            }
-        }
-        Ok(())
-    }
-
     /// The longest time to live that compactions have met since the tablet was opened, seconds; 0: none.
     pub(crate) fn longest_ttl_s(&self) -> u32 {
         self.expiry.longest_ttl_s()
@@ -521,92 +407,6 @@ impl Tablet {
         let merged = merged?;
         let name = |path: &String| Path::new(path).file_name().map(|name| self.directory.join(name));
         Ok(merged.output_files.iter().filter_map(name).collect())
-    }
-
-    /// Sizes, for metrics. What only a flush or a compaction changes is looked at only after one.
-    pub fn statistics(&self) -> TabletStatistics {
-        let property = |name| self.db.property_int_value(name).ok().flatten().unwrap_or(0);
-        // Before it is looked at what they have changed: at worst it is looked at once more than needed.
-        let work = self.events.background_work();
-        let mut seen = self.seen.lock();
-        let files = match *seen {
-            Some((at, files)) if at == work => files,
-            _ => self.look_at_files(),
-        };
-        *seen = Some((work, files));
-        TabletStatistics {
-            keys_estimate: property(properties::ESTIMATE_NUM_KEYS),
-            compactions_pending: property(properties::COMPACTION_PENDING),
-            ..files
-        }
-    }
-
-    fn look_at_files(&self) -> TabletStatistics {
-        let property = |name| self.db.property_int_value(name).ok().flatten().unwrap_or(0);
-        let in_level = |level| {
-            let count = self.db.property_value(properties::num_files_at_level(level)).ok().flatten();
-            count.and_then(|count| count.parse::<u64>().ok()).unwrap_or(0)
-        };
-        TabletStatistics {
-            sst_bytes: property(properties::TOTAL_SST_FILES_SIZE),
-            sst_files: (0..7).map(in_level).sum(),
-            pending_compaction_bytes: property(properties::ESTIMATE_PENDING_COMPACTION_BYTES),
-            live_bytes: property(properties::ESTIMATE_LIVE_DATA_SIZE),
-            ..TabletStatistics::default()
-        }
-    }
-
-    /// Its SSTables. Looks at them only when a flush or a compaction has changed them since.
-    pub fn files(&self) -> TabletFiles {
-        // Before it is looked at what it has changed, see `statistics`.
-        let version = self.events.background_work();
-        let mut kept = self.files.lock();
-        if kept.version != Some(version) {
-            let seen = self.look_at_files();
-            let is_same =
-                kept.version.is_some() && (kept.files.files, kept.files.bytes) == (seen.sst_files, seen.sst_bytes);
-            let nothing = || (seen.sst_files == 0).then(FileContents::default);
-            let contents = if is_same { kept.files.contents } else { nothing() };
-            let files = TabletFiles { files: seen.sst_files, bytes: seen.sst_bytes, contents };
-            *kept = FilesKept { version: Some(version), files };
-        }
-        kept.files
-    }
-
-    /// Finds out how much its SSTables hold. That asks each of them, so it is not for every report; nothing happens if it is known already. Returns
-    /// whether the files were asked.
-    pub fn measure_contents(&self) -> bool {
-        if self.files().contents.is_some() {
-            return false;
-        }
-        let version = self.events.background_work();
-        let properties = self.db.property_value(properties::AGGREGATED_TABLE_PROPERTIES).ok().flatten();
-        let contents = properties.and_then(|text| FileContents::read(&text));
-        let mut kept = self.files.lock();
-        if kept.version == Some(version) {
-            kept.files.contents = contents;
-        }
-        true
-    }
-
-    /// Bytes that a copy of it would have, about: its live files, and what is still in memory.
-    pub fn size_bytes(&self) -> u64 {
-        self.files_bytes() + self.memtable_bytes()
-    }
-
-    /// Bytes of its live files.
-    pub fn files_bytes(&self) -> u64 {
-        self.db.property_int_value(properties::LIVE_SST_FILES_SIZE).ok().flatten().unwrap_or(0)
-    }
-
-    /// Memory that reading its files takes beside the block cache, estimated.
-    pub fn reader_bytes(&self) -> u64 {
-        self.db.property_int_value(properties::ESTIMATE_TABLE_READERS_MEM).ok().flatten().unwrap_or(0)
-    }
-
-    /// Bytes that are still in memory only.
-    pub fn memtable_bytes(&self) -> u64 {
-        self.db.property_int_value(properties::CUR_SIZE_ALL_MEM_TABLES).ok().flatten().unwrap_or(0)
     }
 
     /// The tablet's files are removed when the last user of it lets go.

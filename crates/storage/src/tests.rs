@@ -1,12 +1,11 @@
-//! Directories, tablets and the log against a real disk.
+//! Tablets and the log against a real disk.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use super::*;
-use diorite_base::{Clock, GroupId, Horizon, SystemClock};
+use diorite_base::{GroupId, Horizon};
 use diorite_raft::{Entry, LogPosition, LogReader};
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
-use uuid::Uuid;
 
 /// Values are little-endian counters that merge by addition; compaction drops those that are zero.
 struct Sums;
@@ -484,56 +483,6 @@ fn a_replica_that_went_away_is_remembered_and_may_come_back_from_the_first_entry
         (LogPosition::START, LogPosition::new(3, 4), LogPosition::new(10, 3))
     );
     assert_eq!(log.reader(group).entries(1, 4, u64::MAX).unwrap(), held(1..=3, 4));
-}
-
-#[test]
-fn copies_that_a_crash_has_left_go_at_the_start_but_for_what_may_be_finished_yet() {
-    let home = tempfile::tempdir().unwrap();
-    let mut directory = DataDirectory::open(home.path()).unwrap();
-    directory.claim(Uuid::from_u128(1), 1, Uuid::from_u128(2)).unwrap();
-    for name in ["7", "7.old", "7.incoming", "8.outgoing-3", "8.gone", "9.old"] {
-        std::fs::create_dir(directory.tablets().join(name)).unwrap();
-    }
-    let left = |directory: &DataDirectory| {
-        let entries = std::fs::read_dir(directory.tablets()).unwrap();
-        let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
-        names.sort();
-        names
-    };
-    let now_us = SystemClock::new().wall_us();
-    directory.tidy(now_us).unwrap();
-    assert_eq!(left(&directory), ["7", "7.incoming", "9"], "what was to be replaced is back in its place");
-    assert_eq!(directory.staged_ids("incoming").unwrap(), [7]);
-    directory.tidy(now_us + 2 * 86_400_000_000).unwrap();
-    assert_eq!(left(&directory), ["7", "9"]);
-}
-
-#[test]
-fn a_directory_is_held_by_one_process_at_a_time() {
-    let home = tempfile::tempdir().unwrap();
-    let mut first = DataDirectory::open(home.path()).unwrap();
-    first.claim(Uuid::from_u128(1), 1, Uuid::from_u128(2)).unwrap();
-    let second = DataDirectory::open(home.path()).unwrap_err();
-    assert!(matches!(second, StorageError::InUse(_)), "{second}");
-    drop(first);
-    let again = DataDirectory::open(home.path()).unwrap();
-    assert_eq!(again.identity().unwrap().cluster, Uuid::from_u128(1));
-}
-
-#[test]
-fn foreign_and_newer_directories_are_refused_by_name_and_left_alone() {
-    let home = tempfile::tempdir().unwrap();
-    std::fs::write(home.path().join("thesis.tex"), "precious").unwrap();
-    let refused = DataDirectory::open(home.path()).unwrap_err().to_string();
-    assert!(refused.contains("thesis.tex"), "{refused}");
-    assert_eq!(std::fs::read_dir(home.path()).unwrap().count(), 1);
-
-    let newer = tempfile::tempdir().unwrap();
-    std::fs::write(newer.path().join("DIORITE"), r#"{"format": 99, "anything": true}"#).unwrap();
-    let refused = DataDirectory::open(newer.path()).unwrap_err().to_string();
-    assert!(refused.contains("format 99"), "{refused}");
-    std::fs::write(newer.path().join("DIORITE"), "not json").unwrap();
-    assert!(DataDirectory::open(newer.path()).unwrap_err().to_string().contains("unreadable"));
 }
 
 /// Waits for what RocksDB's own threads tell.

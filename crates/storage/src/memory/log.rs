@@ -246,11 +246,12 @@ impl MemoryLog {
         }
     }
 
-    /// Notes of all groups that have members that the end of their logs may be lost, durably: see [`crate::RaftLog::forget_floors`].
+    /// Notes of all groups that have members, except for the catalog's, that the end of their logs may be lost, durably: see [`crate::RaftLog::forget_floors`].
     pub fn forget_floors(&self) {
         let contents = &mut *self.contents.lock();
         for groups in [&mut contents.live, &mut contents.durable] {
-            let known = groups.0.values_mut().filter(|records| !records.conf_state.voters.is_empty());
+            let others = groups.0.iter_mut().filter(|(group, _)| **group != GroupId::CATALOG);
+            let known = others.map(|(_, records)| records).filter(|records| !records.conf_state.voters.is_empty());
             known.for_each(|records| records.floor = UNKNOWN_FLOOR);
         }
     }

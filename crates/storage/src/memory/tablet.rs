@@ -1,10 +1,11 @@
 //! A tablet replica's data in memory, and the copy of it that a crash leaves.
 
 use crate::applied::AppliedState;
+use crate::engine::ScanRange;
 use crate::engine::{TabletBatch, TabletData};
 use crate::error::StorageError;
+use crate::keys::is_about_the_tablet;
 use crate::semantics::{CompactionVerdict, ValueSemantics};
-use crate::tablet::{ScanRange, is_about_the_tablet};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::ops::Bound;

@@ -3,8 +3,9 @@
 
 use super::*;
 use crate::applied::AppliedState;
+use crate::engine::ScanRange;
 use crate::engine::{Log, LogRecords, TabletBatch, TabletData};
-use crate::tablet::{MEMBERS_KEY, ScanRange};
+use crate::keys::MEMBERS_KEY;
 use crate::{
     Batch, CompactionStyle, CompactionVerdict, LogBatch, RaftLog, Shared, StorageError, StorageOptions, Tablet,
     ValueSemantics, Values,

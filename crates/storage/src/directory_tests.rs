@@ -1,0 +1,56 @@
+//! Data directories against a real disk.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use super::*;
+use diorite_base::{Clock, SystemClock};
+use uuid::Uuid;
+
+#[test]
+fn copies_that_a_crash_has_left_go_at_the_start_but_for_what_may_be_finished_yet() {
+    let home = tempfile::tempdir().unwrap();
+    let mut directory = DataDirectory::open(home.path()).unwrap();
+    directory.claim(Uuid::from_u128(1), 1, Uuid::from_u128(2)).unwrap();
+    for name in ["7", "7.old", "7.incoming", "8.outgoing-3", "8.gone", "9.old"] {
+        std::fs::create_dir(directory.tablets().join(name)).unwrap();
+    }
+    let left = |directory: &DataDirectory| {
+        let entries = std::fs::read_dir(directory.tablets()).unwrap();
+        let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    };
+    let now_us = SystemClock::new().wall_us();
+    directory.tidy(now_us).unwrap();
+    assert_eq!(left(&directory), ["7", "7.incoming", "9"], "what was to be replaced is back in its place");
+    assert_eq!(directory.staged_ids("incoming").unwrap(), [7]);
+    directory.tidy(now_us + 2 * 86_400_000_000).unwrap();
+    assert_eq!(left(&directory), ["7", "9"]);
+}
+
+#[test]
+fn a_directory_is_held_by_one_process_at_a_time() {
+    let home = tempfile::tempdir().unwrap();
+    let mut first = DataDirectory::open(home.path()).unwrap();
+    first.claim(Uuid::from_u128(1), 1, Uuid::from_u128(2)).unwrap();
+    let second = DataDirectory::open(home.path()).unwrap_err();
+    assert!(matches!(second, StorageError::InUse(_)), "{second}");
+    drop(first);
+    let again = DataDirectory::open(home.path()).unwrap();
+    assert_eq!(again.identity().unwrap().cluster, Uuid::from_u128(1));
+}
+
+#[test]
+fn foreign_and_newer_directories_are_refused_by_name_and_left_alone() {
+    let home = tempfile::tempdir().unwrap();
+    std::fs::write(home.path().join("thesis.tex"), "precious").unwrap();
+    let refused = DataDirectory::open(home.path()).unwrap_err().to_string();
+    assert!(refused.contains("thesis.tex"), "{refused}");
+    assert_eq!(std::fs::read_dir(home.path()).unwrap().count(), 1);
+
+    let newer = tempfile::tempdir().unwrap();
+    std::fs::write(newer.path().join("DIORITE"), r#"{"format": 99, "anything": true}"#).unwrap();
+    let refused = DataDirectory::open(newer.path()).unwrap_err().to_string();
+    assert!(refused.contains("format 99"), "{refused}");
+    std::fs::write(newer.path().join("DIORITE"), "not json").unwrap();
+    assert!(DataDirectory::open(newer.path()).unwrap_err().to_string().contains("unreadable"));
+}
