@@ -2,6 +2,7 @@
 
 use crate::counters::StoreCounters;
 use crate::events::{Events, TabletEventKind};
+use crate::failures::Failures;
 use crate::group::proposal::Reroute;
 use crate::group::split::SplitListener;
 use crate::log_progress::LogProgress;
@@ -11,7 +12,6 @@ use crate::planted::Planted;
 use diorite_base::{Clock, NodeId, TabletId};
 use diorite_rpc::Transport;
 use parking_lot::Mutex;
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -27,34 +27,32 @@ pub struct Context {
     pub(crate) log_position: AtomicU64,
     pub(crate) transport: Arc<dyn Transport>,
     pub(crate) liveness: Arc<Liveness>,
+    pub(crate) hooks: Hooks,
+    pub(crate) disks: DiskWatch,
+    pub(crate) failures: Failures,
+    pub(crate) planted: Planted,
+}
+
+/// Whom the cores notify of what is not theirs to do. Each is named once.
+#[derive(Default)]
+pub(crate) struct Hooks {
     /// Takes writes that cannot be proposed here; without one they are answered with `KvError::NotLeader`.
     pub(crate) reroute: OnceLock<Arc<dyn Reroute>>,
     /// Copies data to members that the log can no longer help.
     pub(crate) copies: OnceLock<Arc<dyn CopyRequests>>,
     /// Makes the children of replicas that were split.
     pub(crate) splits: OnceLock<Arc<dyn SplitListener>>,
-    /// Disks, by bit, on which something has failed that is to be looked into.
-    suspect_disks: AtomicU64,
-    /// Disks, by bit, whose log makes no progress: nobody leads there.
-    pub(crate) stalled_disks: AtomicU64,
-    /// How the logs are getting on: of each core, in order.
-    pub(crate) log_progress: Mutex<Vec<Arc<LogProgress>>>,
-    /// Replicas that have failed since somebody looked last.
-    pub(crate) failed: Mutex<Vec<Failed>>,
-    /// Tablets whose leader is sought, and who has said to lead it with that much applied.
-    pub(crate) sought: Mutex<BTreeMap<TabletId, Option<(NodeId, u64)>>>,
-    pub(crate) planted: Planted,
 }
 
-/// A replica that cannot go on.
-#[derive(Debug)]
-pub(crate) struct Failed {
-    pub(crate) tablet: TabletId,
-    pub(crate) reason: String,
-    /// What it has stored is damaged, or cannot be applied.
-    pub(crate) is_damage: bool,
-    /// A replica that has applied that much is not in the same state.
-    pub(crate) needed: u64,
+/// How the disks and their logs get on; disks by bit.
+#[derive(Default)]
+pub(crate) struct DiskWatch {
+    /// Something has failed that is to be looked into.
+    suspect: AtomicU64,
+    /// The log makes no progress: nobody leads there.
+    pub(crate) stalled: AtomicU64,
+    /// Of each core, in order.
+    pub(crate) progress: Mutex<Vec<Arc<LogProgress>>>,
 }
 
 /// Is notified of members that need a copy of the data.
@@ -82,28 +80,23 @@ impl Context {
             liveness: Arc::new(Liveness::new(incarnation, Arc::clone(&clock), Arc::clone(&transport))),
             clock,
             transport,
-            reroute: OnceLock::new(),
-            copies: OnceLock::new(),
-            splits: OnceLock::new(),
-            suspect_disks: AtomicU64::new(0),
-            stalled_disks: AtomicU64::new(0),
-            log_progress: Mutex::default(),
-            failed: Mutex::default(),
-            sought: Mutex::default(),
+            hooks: Hooks::default(),
+            disks: DiskWatch::default(),
+            failures: Failures::default(),
             planted: Planted::default(),
         }
     }
 
     /// Names who copies data to members that the log can no longer help. Once; without it they wait.
     pub fn set_copies(&self, copies: Arc<dyn CopyRequests>) {
-        if self.copies.set(copies).is_err() {
+        if self.hooks.copies.set(copies).is_err() {
             tracing::error!("copies are made by somebody already");
         }
     }
 
     /// Names who makes the children of replicas that were split. Once; without it nobody does.
     pub fn set_splits(&self, splits: Arc<dyn SplitListener>) {
-        if self.splits.set(splits).is_err() {
+        if self.hooks.splits.set(splits).is_err() {
             tracing::error!("the children of split replicas are made by somebody already");
         }
     }
@@ -122,33 +115,26 @@ impl Context {
 
     /// Something on this disk has failed: whether all of it has will be looked into.
     pub(crate) fn suspect_disk(&self, disk: usize) {
-        self.suspect_disks.fetch_or(1 << (disk % 64), Ordering::Relaxed);
+        self.disks.suspect.fetch_or(1 << (disk % 64), Ordering::Relaxed);
     }
 
     /// Whether something on this disk has failed since this was last asked.
     pub(crate) fn take_suspicion(&self, disk: usize) -> bool {
         let bit = 1 << (disk % 64);
-        self.suspect_disks.load(Ordering::Relaxed) & bit != 0
-            && self.suspect_disks.fetch_and(!bit, Ordering::Relaxed) & bit != 0
+        self.disks.suspect.load(Ordering::Relaxed) & bit != 0
+            && self.disks.suspect.fetch_and(!bit, Ordering::Relaxed) & bit != 0
     }
 
     /// How the log of another core gets on.
     pub(crate) fn watched(&self) -> Arc<LogProgress> {
         let progress = Arc::new(LogProgress::default());
-        self.log_progress.lock().push(Arc::clone(&progress));
+        self.disks.progress.lock().push(Arc::clone(&progress));
         progress
     }
 
     /// Whether the log of this disk makes no progress.
     pub(crate) fn is_stalled(&self, disk: usize) -> bool {
-        self.stalled_disks.load(Ordering::Relaxed) & (1 << (disk % 64)) != 0
-    }
-
-    /// Takes what a node has said that leads a tablet, if that is sought.
-    pub(crate) fn found_leader(&self, tablet: TabletId, leader: NodeId, applied: u64) {
-        if let Some(found) = self.sought.lock().get_mut(&tablet) {
-            *found = Some((leader, applied));
-        }
+        self.disks.stalled.load(Ordering::Relaxed) & (1 << (disk % 64)) != 0
     }
 
     /// Whether this node may vote and campaign: what it promised in a former life has lapsed.

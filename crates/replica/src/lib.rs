@@ -19,6 +19,7 @@
 mod context;
 mod counters;
 mod events;
+mod failures;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 mod group;
@@ -34,6 +35,7 @@ pub use context::{Context, CopyRequests};
 pub use counters::StoreCounters;
 pub use diorite_raft::{DRIFT_PERMILLE, LEASE_NS, LogPosition, Term};
 pub use events::{TabletEvent, TabletEventKind};
+pub use failures::FoundLeader;
 pub use group::apply::apply_alone;
 pub use group::catch_up::{LogAnswer, LogRead};
 pub use group::describe::ReplicaState;

@@ -3,6 +3,7 @@
 //! Always true: between two events nothing happens; an event's effects are events. What a paused process would do waits until it runs again,
 //! in order. All decisions come from the seed, so that the same seed is the same run.
 
+mod asides;
 mod ddl;
 mod duties;
 mod errands;
@@ -104,7 +105,7 @@ impl Event {
                     | Step::MakeChildren(_)
                     | Step::Command(_)
                     | Step::Follow
-                    | Step::Duty(Duty::Finish | Duty::Merge | Duty::GetReady)
+                    | Step::Duty(Duty::Finish | Duty::Merge | Duty::GetReady | Duty::LookAfter)
             ),
             Event::Copied(..) => true,
             _ => false,

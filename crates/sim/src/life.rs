@@ -12,7 +12,7 @@ use diorite_base::mutation::Evaluator;
 use diorite_base::write::{Completion, WriteSink};
 use diorite_base::{Clock, NodeId, TabletId};
 use diorite_cluster::catalog::{Catalog, Split};
-use diorite_control::follower::{self, Follower};
+use diorite_control::follower::{self, Follower, opening};
 use diorite_control::membership::{Admission, Readiness, Ready, Refusal};
 use diorite_control::merging::Merging as MergePolicy;
 use diorite_control::peers::{Announced, Peers};
@@ -96,6 +96,14 @@ pub fn members(Wanted { voters, learners }: Wanted) -> Members {
     Members { voters, learners }
 }
 
+/// The members that the replica of a tablet on a node is to have; none if it is not to be there.
+pub fn wanted(catalog: &Catalog, node: NodeId, tablet: TabletId) -> Option<Members> {
+    match tablet {
+        CATALOG_TABLET => Some(members(Wanted::of_catalog(catalog).unwrap_or_default())),
+        tablet => opening(catalog, node, tablet).map(|opening| members(Wanted::of(&opening.placement))),
+    }
+}
+
 /// A node's part of the control plane.
 pub struct Control {
     /// Follows the catalog.
@@ -152,6 +160,8 @@ pub struct Life {
     pub ready: Option<Ready>,
     /// The greatest version that a client had been told of when it started.
     pub told_before: u64,
+    /// Replicas that are set aside, with what whoever leads must have applied before they are made anew.
+    pub asides: BTreeMap<TabletId, u64>,
     /// Tablets whose child tablets have been prepared.
     pub prepared: BTreeSet<TabletId>,
     /// Tablets whose child tablets are being prepared.
@@ -214,6 +224,7 @@ impl Life {
             follows: false,
             ready: None,
             told_before: 0,
+            asides: BTreeMap::new(),
             prepared: BTreeSet::new(),
             preparing: BTreeSet::new(),
             to_prepare: Mutex::default(),
@@ -293,6 +304,14 @@ impl Life {
         // Fails only if the log does, which is seen there.
         let opened = self.core().open(replica);
         assert!(opened.is_ok() || self.log.has_failed(), "{tablet} cannot be opened: {opened:?}");
+    }
+
+    /// Asks who leads a tablet whose replica here is set aside; it is not wanted any more if it is not to be here.
+    pub fn seek_leader(&mut self, node: NodeId, tablet: TabletId) {
+        match wanted(&self.newest(), node, tablet) {
+            Some(members) => self.core().seek_leader(tablet, &members.voters),
+            None => drop(self.asides.remove(&tablet)),
+        }
     }
 
     /// Takes what the core wants to have read from the log; returns how many such reads that is.

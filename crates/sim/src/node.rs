@@ -6,15 +6,15 @@
 use crate::copy::CatalogCopy;
 use crate::dice::Dice;
 use crate::disk::Disk;
-use crate::life::{Life, members};
+use crate::life::{Life, wanted};
 use crate::setting::{Joined, Quirks, Setting};
-use diorite_base::{NodeId, TabletId};
+use diorite_base::{GroupId, NodeId, TabletId};
 use diorite_cluster::catalog::{CATALOG_INITIAL_VOTERS, NodeDescription};
 use diorite_control::follower::opening;
 use diorite_control::membership::Contacts;
-use diorite_control::replicas::{CATALOG_TABLET, Members as Wanted};
+use diorite_control::replicas::CATALOG_TABLET;
 use diorite_replica::{Durability, Members};
-use diorite_storage::{MemoryTablet, TabletData};
+use diorite_storage::{Log, LogRecords, MemoryRecords, MemoryTablet, TabletData};
 use std::sync::Arc;
 use uuid::Uuid;
 
@@ -116,13 +116,9 @@ impl Node {
     /// Puts a copy in the place of a tablet's data, if it is newer and the tablet is to be here. Returns whether it was.
     pub fn install(&mut self, tablet: TabletId, copy: MemoryTablet) -> bool {
         let Some(newest) = self.life.as_ref().map(Life::newest) else { return false };
-        let wanted = match tablet {
-            CATALOG_TABLET => Some(Wanted::of_catalog(&newest).unwrap_or_default()),
-            tablet => opening(&newest, self.id, tablet).map(|opening| Wanted::of(&opening.placement)),
-        };
         let index = |data: &MemoryTablet| data.applied_state().map_or(0, |state| state.index);
         let is_newer = self.disk.tablets.get(&tablet).is_some_and(|data| index(&copy) > index(data));
-        let Some(wanted) = wanted else { return false };
+        let Some(members) = wanted(&newest, self.id, tablet) else { return false };
         if !is_newer {
             if let Some(life) = &mut self.life {
                 life.core().announce_data(tablet);
@@ -132,14 +128,59 @@ impl Node {
         let Some(mut life) = self.life.take() else { return false };
         life.core().detach(tablet);
         self.disk.tablets.insert(tablet, Arc::new(copy));
-        let members = members(wanted);
+        self.open_as(&mut life, tablet, members);
+        self.life = Some(life);
+        true
+    }
+
+    fn open_as(&self, life: &mut Life, tablet: TabletId, members: Members) {
         if tablet == CATALOG_TABLET {
-            self.open_catalog(&mut life, members);
+            self.open_catalog(life, members);
         } else {
             life.open(tablet, members, &self.disk.tablets[&tablet]);
         }
+    }
+
+    /// Opens a replica that was set aside anew, empty, with what it must remember: its leader sends it the rest. Returns whether it was.
+    pub fn make_anew(&mut self, tablet: TabletId) -> bool {
+        let Some(mut life) = self.life.take() else { return false };
+        let is_anew = self.put_aside(&mut life, tablet);
+        if is_anew {
+            self.open_wanted(&mut life, tablet);
+        }
         self.life = Some(life);
-        true
+        is_anew
+    }
+
+    /// Removes what a replica holds, except for what it must remember. Returns whether that is done: the power may go meanwhile.
+    fn put_aside(&mut self, life: &mut Life, tablet: TabletId) -> bool {
+        life.asides.remove(&tablet);
+        let memory = life.core().detach_failed(tablet);
+        let Some((state, floor)) = memory else { return false };
+        life.handles.remove(&tablet);
+        let mut records = MemoryRecords::default();
+        let retired = records.retire(GroupId::from(tablet), &state, floor);
+        assert!(retired.is_ok(), "memory takes everything");
+        let is_written = life.log.write(&mut records, true).is_ok();
+        if is_written {
+            self.disk.remove(tablet);
+        }
+        is_written
+    }
+
+    fn open_wanted(&mut self, life: &mut Life, tablet: TabletId) {
+        let newest = life.newest();
+        let voters = match tablet {
+            CATALOG_TABLET => CATALOG_INITIAL_VOTERS.to_vec(),
+            tablet => {
+                opening(&newest, self.id, tablet).map_or(Vec::new(), |opening| opening.placement.initial_voters.clone())
+            }
+        };
+        if let Some(members) = wanted(&newest, self.id, tablet)
+            && self.disk.create(&life.log, tablet, &voters, None)
+        {
+            self.open_as(life, tablet, members);
+        }
     }
 
     /// Sends heartbeats to those that the control plane says; gives whom it keeps in touch with.

@@ -19,6 +19,8 @@ pub enum Duty {
     Merge,
     /// It looks whether it is ready.
     GetReady,
+    /// It sees to its replicas that are set aside.
+    LookAfter,
 }
 
 /// What a process does on its own.

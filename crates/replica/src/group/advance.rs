@@ -1,7 +1,7 @@
 //! A group's part of a turn, after its entries are durable: what is committed is applied, and what other threads may know is published.
 
-use crate::context::Failed;
 use crate::events::TabletEventKind;
+use crate::failures::Failed;
 use crate::group::apply::MembersChanged;
 use crate::group::catch_up::{LogAnswer, reads_of};
 use crate::group::memory::Memory;
@@ -113,7 +113,7 @@ impl<E: Engine> Replica<E> {
     pub(crate) fn on_split(&mut self, turn: &mut Turn<E>) {
         self.publish_lease(turn);
         let Some(mark) = self.ending.split.clone() else { return };
-        self.handle.split.store(Some(Arc::new(mark.clone())));
+        self.handle.children.split.store(Some(Arc::new(mark.clone())));
         let leads = self.group.is_leader();
         if leads {
             // The others are to know at once.
@@ -121,7 +121,7 @@ impl<E: Engine> Replica<E> {
         }
         turn.context.note(self.id(), TabletEventKind::Split { children: mark.split.children });
         turn.touch(self);
-        if let Some(splits) = turn.context.splits.get() {
+        if let Some(splits) = turn.context.hooks.splits.get() {
             splits.split(&mark, leads);
         }
     }
@@ -144,14 +144,14 @@ impl<E: Engine> Replica<E> {
         self.published = Some(inputs);
         self.note_freshness();
         if self.group.has_lacking()
-            && let Some(copies) = turn.context.copies.get()
+            && let Some(copies) = turn.context.hooks.copies.get()
         {
             for member in self.group.take_lacking() {
                 copies.lacks(self.id(), NodeId(member), &self.able());
             }
         }
         if self.group.has_fetches() {
-            let log = &turn.logs[self.handle.disk];
+            let log = &turn.logs[self.handle.disk()];
             turn.reads.extend(reads_of(self, log));
         }
         let was_active = self.visits.is_active;
@@ -181,6 +181,11 @@ impl<E: Engine> Replica<E> {
         self.fail_at(turn, error, self.applied.index);
     }
 
+    /// The leader's log contradicts what is committed here. Whoever leads is well, however little it has applied: a majority has lost what this replica holds.
+    pub(crate) fn fail_contradicted(&mut self, turn: &mut Turn<E>, error: &StorageError) {
+        self.fail_at(turn, error, 0);
+    }
+
     /// The same; another replica is well if it has applied as much as `needed`.
     fn fail_at(&mut self, turn: &mut Turn<E>, error: &StorageError, needed: u64) {
         self.release(turn, None);
@@ -189,12 +194,12 @@ impl<E: Engine> Replica<E> {
         }
         let tablet = self.id();
         let failed = Failed { tablet, reason: error.to_string(), is_damage: error.is_damage(), needed };
-        turn.context.failed.lock().push(failed);
+        turn.context.failures.note(failed);
         tracing::error!(%tablet, %error, "a tablet replica stops");
         turn.context.note(tablet, TabletEventKind::Failed { reason: error.to_string() });
         self.failure = Some(error.to_string());
         turn.context.counters.note_lease(self.handle.lease.publish(None));
-        turn.context.suspect_disk(self.handle.disk);
+        turn.context.suspect_disk(self.handle.disk());
         turn.outcomes.fail(self.writes.waiting.take_all(), &KvError::Storage(error.to_string()));
     }
 
@@ -214,8 +219,8 @@ impl<E: Engine> Replica<E> {
         }
         let replayed_bytes = self.handle.memory_bytes();
         let position = turn.context.log_position.fetch_add(replayed_bytes, Ordering::Relaxed);
-        self.handle.logged_bytes.fetch_add(replayed_bytes, Ordering::Relaxed);
-        self.handle.oldest_unflushed.fetch_min(position, Ordering::AcqRel);
+        self.handle.log.written_bytes.fetch_add(replayed_bytes, Ordering::Relaxed);
+        self.handle.log.oldest_unflushed.fetch_min(position, Ordering::AcqRel);
     }
 
     /// Asks the leader how far the log is, for somebody who wants to read from this replica.

@@ -267,7 +267,7 @@ impl<E: Engine> Applier<E> {
                     let (nth, mut is_sampled) = (self.mutations, KeySamples::wants(self.mutations));
                     let mut see = |key: &[u8]| {
                         if std::mem::take(&mut is_sampled) {
-                            replica.handle.samples.keep(nth, key);
+                            replica.handle.load.samples.keep(nth, key);
                         }
                     };
                     let bounds = Bounds::of(&mutation, state, &*replica.evaluator);
@@ -294,7 +294,7 @@ impl<E: Engine> Applier<E> {
         outcomes: &mut Outcomes,
     ) -> Result<(), StorageError> {
         let (context, bounds) = (context_of(mutation, state), Bounds::of(mutation, state, &*replica.evaluator));
-        let view = View { data: &replica.handle.data, samples: &replica.handle.samples, nth: self.mutations };
+        let view = View { data: &replica.handle.data, samples: &replica.handle.load.samples, nth: self.mutations };
         let reply = replica
             .evaluator
             .evaluate(program, context, &view, &mut Changes { batch: &mut self.batch, state: &mut *state, bounds })
@@ -388,7 +388,7 @@ impl<E: Engine> Applier<E> {
                     continue;
                 }
                 (Fate::Applied, Some(reply)) => {
-                    replica.handle.writes.fetch_add(waiting.waiters.len() as u64, Ordering::Relaxed);
+                    replica.handle.load.writes.fetch_add(waiting.waiters.len() as u64, Ordering::Relaxed);
                     Ok(reply.clone())
                 }
             };
@@ -413,7 +413,7 @@ impl<E: Engine> Applier<E> {
         written?;
         replica.applied = *state;
         replica.handle.flags.store(state.flags, Ordering::Release);
-        replica.handle.writes.fetch_add(self.written.len() as u64, Ordering::Relaxed);
+        replica.handle.load.writes.fetch_add(self.written.len() as u64, Ordering::Relaxed);
         for waiter in self.written.drain(..) {
             outcomes.push(waiter, Ok(Vec::new()));
         }

@@ -207,7 +207,7 @@ impl<E: Engine> Replica<E> {
     fn campaign_if_due(&mut self, turn: &mut Turn<E>, now_ns: u64) {
         let me = turn.context.node;
         let may_campaign = turn.context.may_vote() && !turn.fitness.is_leaving && !turn.fitness.clock_is_off;
-        if turn.context.is_stalled(self.handle.disk) {
+        if turn.context.is_stalled(self.handle.disk()) {
             return;
         }
         let is_bound = self.following.promise.is_some_and(|promise| turn.is_in_force(promise));
@@ -293,12 +293,12 @@ impl<E: Engine> Replica<E> {
         self.publish_lease(turn);
         let (me, leader, term) = (turn.context.node.0, self.group.leader(), self.group.term());
         let led_term = if self.group.is_leader() { term.0 } else { 0 };
-        self.handle.led_term.store(led_term, Ordering::Release);
+        self.handle.roles.led_term.store(led_term, Ordering::Release);
         // While two sets decide, those who come cannot do without those who go.
         let members = self.group.members();
         let (voters, coming): (&[u64], &[u64]) =
             if self.group.is_joint() { (&members.voters_outgoing, &members.voters) } else { (&members.voters, &[]) };
-        for (published, now) in [(&self.handle.voters, voters), (&self.handle.coming_voters, coming)] {
+        for (published, now) in [(&self.handle.roles.voters, voters), (&self.handle.roles.coming_voters, coming)] {
             if **published.load() != *now {
                 published.store(Arc::new(now.to_vec()));
             }
@@ -306,7 +306,7 @@ impl<E: Engine> Replica<E> {
         self.publish_committed_members();
         self.note_progress_place();
         self.handle.is_recovering.store(self.group.is_recovering(), Ordering::Release);
-        if self.handle.leader.swap(leader, Ordering::AcqRel) != leader {
+        if self.handle.roles.leader.swap(leader, Ordering::AcqRel) != leader {
             self.note_leader(turn, leader, term);
         }
         if leader != me {

@@ -43,58 +43,86 @@ enum Begun {
     Within(u64),
 }
 
-/// A tablet replica, as seen from any thread.
-pub struct TabletHandle<T = Tablet> {
-    pub(crate) tablet: TabletId,
-    pub(crate) data: Arc<T>,
-    pub(crate) worker: usize,
-    pub(crate) disk: usize,
-    pub(crate) lease: LeaseSlot,
+/// Who leads and who votes.
+#[derive(Default)]
+pub(crate) struct Roles {
     /// The replica that leads, 0 if unknown.
     pub(crate) leader: AtomicU64,
     /// The term in which this replica leads; 0: it does not.
     pub(crate) led_term: AtomicU64,
-    /// Of a follower: it holds all that was acknowledged before this monotonic time; 0 if that is not known.
-    pub(crate) fresh_ns: AtomicU64,
-    /// When the leader was last asked how far it is, for somebody who wants to read here.
-    refreshed_ns: AtomicU64,
     /// The members with a vote; while they change, those before.
     pub(crate) voters: ArcSwap<Vec<u64>>,
     /// While the voters change, those to come; otherwise none.
     pub(crate) coming_voters: ArcSwap<Vec<u64>>,
     /// Of a leader: the voters, if they are those that are wanted and no change is under way.
     pub(crate) committed_voters: ArcSwapOption<Vec<NodeId>>,
-    /// The index of the last entry that was dropped from the log.
-    pub(crate) log_start: AtomicU64,
-    pub(crate) flags: AtomicU64,
-    /// `gc_grace_seconds` of its table, as the catalog says: the leader sees to it that the log does, too.
-    pub(crate) gc_grace_s: AtomicU32,
-    /// Log bytes appended since start, of this tablet.
-    pub(crate) logged_bytes: AtomicU64,
-    /// `logged_bytes` as it was when the last flush began.
+}
+
+/// What is in the log of a replica.
+pub(crate) struct LogSizes {
+    /// The index of the last entry that was dropped.
+    pub(crate) start: AtomicU64,
+    /// Bytes appended since the process started.
+    pub(crate) written_bytes: AtomicU64,
+    /// The same as it was when the last flush began.
     pub(crate) flushed_bytes: AtomicU64,
     /// The node-wide log position at which the oldest unflushed write was appended; `u64::MAX` if all is flushed.
     pub(crate) oldest_unflushed: AtomicU64,
-    /// The log could be cut further but for members that lag.
-    pub(crate) log_held_back: AtomicBool,
-    /// It holds less than it has acknowledged.
-    pub(crate) is_recovering: AtomicBool,
-    /// The first log index that prepared children lack; `u64::MAX` if there are none.
-    pub(crate) children_from: AtomicU64,
-    /// Of a leader: the nodes that have prepared its children.
+    /// It could be cut further but for members that lag.
+    pub(crate) is_held_back: AtomicBool,
+}
+
+/// The child tablets of a tablet that is to be split, or was.
+pub(crate) struct Children {
+    /// The first log index that prepared ones lack; `u64::MAX` if there are none.
+    pub(crate) from: AtomicU64,
+    /// Of a leader: the nodes that have prepared them.
     pub(crate) prepared: Mutex<BTreeSet<NodeId>>,
-    /// How it was split.
+    /// How the tablet was split.
     pub(crate) split: ArcSwapOption<SplitMark>,
-    /// A read has failed since upkeep looked last.
+}
+
+/// What reads have found wrong with the data.
+#[derive(Default)]
+pub(crate) struct Health {
+    /// One has failed since upkeep looked last.
     pub(crate) read_failed: AtomicBool,
     /// What was read is damaged, if so.
     pub(crate) damage: OnceLock<String>,
+}
+
+/// What clients do with a tablet.
+#[derive(Default)]
+pub(crate) struct Load {
     pub(crate) reads: AtomicU64,
     pub(crate) writes: AtomicU64,
     /// Of some of both: their keys.
     pub(crate) samples: KeySamples,
+}
+
+/// A tablet replica, as seen from any thread.
+pub struct TabletHandle<T = Tablet> {
+    tablet: TabletId,
+    worker: usize,
+    disk: usize,
     node: NodeId,
     clock: Arc<dyn Clock>,
+    /// When the leader was last asked how far it is, for somebody who wants to read here.
+    refreshed_ns: AtomicU64,
+    pub(crate) data: Arc<T>,
+    pub(crate) lease: LeaseSlot,
+    pub(crate) roles: Roles,
+    /// Of a follower: it holds all that was acknowledged before this monotonic time; 0 if that is not known.
+    pub(crate) fresh_ns: AtomicU64,
+    pub(crate) flags: AtomicU64,
+    /// `gc_grace_seconds` of its table, as the catalog says: the leader sees to it that the log does, too.
+    pub(crate) gc_grace_s: AtomicU32,
+    pub(crate) log: LogSizes,
+    /// It holds less than it has acknowledged.
+    pub(crate) is_recovering: AtomicBool,
+    pub(crate) children: Children,
+    pub(crate) health: Health,
+    pub(crate) load: Load,
     pub(crate) planted: Planted,
 }
 
@@ -107,39 +135,40 @@ impl<T: TabletData> TabletHandle<T> {
         node: NodeId,
         clock: Arc<dyn Clock>,
     ) -> Self {
-        Self {
-            tablet,
-            data,
-            worker,
-            disk,
-            lease: LeaseSlot::default(),
-            leader: AtomicU64::new(0),
-            led_term: AtomicU64::new(0),
-            fresh_ns: AtomicU64::new(0),
-            refreshed_ns: AtomicU64::new(0),
-            voters: ArcSwap::default(),
-            coming_voters: ArcSwap::default(),
-            committed_voters: ArcSwapOption::default(),
-            log_start: AtomicU64::new(0),
-            flags: AtomicU64::new(flags),
-            gc_grace_s: AtomicU32::new(UNKNOWN_GRACE_S),
-            logged_bytes: AtomicU64::new(0),
+        let log = LogSizes {
+            start: AtomicU64::new(0),
+            written_bytes: AtomicU64::new(0),
             flushed_bytes: AtomicU64::new(0),
             oldest_unflushed: AtomicU64::new(u64::MAX),
-            log_held_back: AtomicBool::new(false),
-            is_recovering: AtomicBool::new(false),
-            children_from: AtomicU64::new(u64::MAX),
-            prepared: Mutex::default(),
-            split: ArcSwapOption::empty(),
-            read_failed: AtomicBool::new(false),
-            damage: OnceLock::new(),
-            reads: AtomicU64::new(0),
-            writes: AtomicU64::new(0),
-            samples: KeySamples::default(),
+            is_held_back: AtomicBool::new(false),
+        };
+        let children =
+            Children { from: AtomicU64::new(u64::MAX), prepared: Mutex::default(), split: ArcSwapOption::empty() };
+        Self {
+            tablet,
+            worker,
+            disk,
             node,
             clock,
+            refreshed_ns: AtomicU64::new(0),
+            data,
+            lease: LeaseSlot::default(),
+            roles: Roles::default(),
+            fresh_ns: AtomicU64::new(0),
+            flags: AtomicU64::new(flags),
+            gc_grace_s: AtomicU32::new(UNKNOWN_GRACE_S),
+            log,
+            is_recovering: AtomicBool::new(false),
+            children,
+            health: Health::default(),
+            load: Load::default(),
             planted: Planted::default(),
         }
+    }
+
+    /// The store thread that runs it, as an index.
+    pub(crate) fn worker(&self) -> usize {
+        self.worker
     }
 
     pub(crate) fn memory_bytes(&self) -> u64 {
@@ -174,20 +203,20 @@ impl<T: TabletData> TabletHandle<T> {
 
     /// Reads served and writes applied since start.
     pub fn operations(&self) -> (u64, u64) {
-        (self.reads.load(Ordering::Relaxed), self.writes.load(Ordering::Relaxed))
+        (self.load.reads.load(Ordering::Relaxed), self.load.writes.load(Ordering::Relaxed))
     }
 
     /// How the keys began, their first eight bytes, of some of the operations since this was last asked: one in 64, at most the newest 64. Of a leader; others apply
     /// writes as well and do not count them.
     pub fn take_samples(&self) -> Vec<[u8; 8]> {
-        self.samples.take()
+        self.load.samples.take()
     }
 
     /// Not shared by design: one relaxed add on the tablet's own line, next to the lease that was read anyway.
     #[inline]
     fn count_read(&self, key: &[u8]) {
-        let nth = self.reads.fetch_add(1, Ordering::Relaxed);
-        self.samples.offer(nth, key);
+        let nth = self.load.reads.fetch_add(1, Ordering::Relaxed);
+        self.load.samples.offer(nth, key);
     }
 
     /// Who leads the tablet.
@@ -195,7 +224,7 @@ impl<T: TabletData> TabletHandle<T> {
         if self.lease.begin(|| self.lease_clock_ns()).is_some() {
             return Leadership::Here;
         }
-        match NodeId(self.leader.load(Ordering::Acquire)) {
+        match NodeId(self.roles.leader.load(Ordering::Acquire)) {
             NodeId(0) => Leadership::Unknown,
             leader if leader == self.node => Leadership::Unknown,
             leader => Leadership::Elsewhere(leader),
@@ -205,7 +234,7 @@ impl<T: TabletData> TabletHandle<T> {
     /// Of a leader under a lease: the voters, if they are those that are wanted, with no change under way; see [`crate::Store::committed_voters`].
     pub fn committed_voters(&self) -> Option<Vec<NodeId>> {
         let term = self.begin_read().ok()?;
-        let voters = self.committed_voters.load_full()?;
+        let voters = self.roles.committed_voters.load_full()?;
         self.finish_read(term).ok()?;
         Some(voters.to_vec())
     }
@@ -217,28 +246,28 @@ impl<T: TabletData> TabletHandle<T> {
 
     /// How it was split, if it was.
     pub fn split(&self) -> Option<SplitMark> {
-        self.split.load_full().map(|mark| SplitMark::clone(&mark))
+        self.children.split.load_full().map(|mark| SplitMark::clone(&mark))
     }
 
     /// Of a leader: the other nodes that have prepared its child tablets, as far as they have said so.
     pub fn prepared_elsewhere(&self) -> BTreeSet<NodeId> {
-        self.prepared.lock().clone()
+        self.children.prepared.lock().clone()
     }
 
     /// Its child tablets are not to come: forgets who has prepared them, and keeps nothing of its log for them.
     pub fn forget_children(&self) {
         self.keep_for_children(u64::MAX);
-        self.prepared.lock().clear();
+        self.children.prepared.lock().clear();
     }
 
     /// The log is to keep what comes from this index on, as prepared children lack it; `u64::MAX`: there are none.
     pub fn keep_for_children(&self, from: u64) {
-        self.children_from.store(from, Ordering::Relaxed);
+        self.children.from.store(from, Ordering::Relaxed);
     }
 
     /// The index of the last entry that is no longer in the log.
     pub fn log_start(&self) -> u64 {
-        self.log_start.load(Ordering::Acquire)
+        self.log.start.load(Ordering::Acquire)
     }
 
     /// Begins a read on a replica that has been given a lease; whether that still holds is looked at, once for the whole read, when it ends:
@@ -298,7 +327,7 @@ impl<T: TabletData> TabletHandle<T> {
 
     #[cold]
     fn not_leader(&self) -> KvError {
-        let leader = Some(NodeId(self.leader.load(Ordering::Acquire)));
+        let leader = Some(NodeId(self.roles.leader.load(Ordering::Acquire)));
         let leader = leader.filter(|leader| leader.0 != 0 && *leader != self.node);
         KvError::NotLeader { tablet: self.tablet, leader }
     }
@@ -436,9 +465,9 @@ impl TabletHandle {
     pub(crate) fn failed_to_read(&self, error: StorageError) -> KvError {
         if error.is_damage() {
             // The first one found is as good as any.
-            let _ = self.damage.set(error.to_string());
+            let _ = self.health.damage.set(error.to_string());
         }
-        self.read_failed.store(true, Ordering::Relaxed);
+        self.health.read_failed.store(true, Ordering::Relaxed);
         storage_error(error)
     }
 }

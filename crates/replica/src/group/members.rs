@@ -215,14 +215,14 @@ impl<E: Engine> Replica<E> {
     /// Says whether the members are those that are wanted, with no change under way.
     pub(crate) fn publish_committed_members(&self) {
         let has_committed_wanted = self.has_committed_wanted();
-        let noted = self.handle.committed_voters.load();
+        let noted = self.handle.roles.committed_voters.load();
         let voters = &self.members.wanted.voters;
         match &*noted {
-            None if has_committed_wanted => self.handle.committed_voters.store(Some(Arc::new(voters.clone()))),
+            None if has_committed_wanted => self.handle.roles.committed_voters.store(Some(Arc::new(voters.clone()))),
             Some(noted) if has_committed_wanted && **noted != *voters => {
-                self.handle.committed_voters.store(Some(Arc::new(voters.clone())));
+                self.handle.roles.committed_voters.store(Some(Arc::new(voters.clone())));
             }
-            Some(_) if !has_committed_wanted => self.handle.committed_voters.store(None),
+            Some(_) if !has_committed_wanted => self.handle.roles.committed_voters.store(None),
             _ => {}
         }
     }

@@ -63,7 +63,7 @@ fn receive_message<E: Engine>(
     let had_leader = replica.group.leader();
     if let Err(error) = replica.group.step(message) {
         if matches!(error, GroupError::Diverged { .. }) {
-            replica.fail(turn, &error.into());
+            replica.fail_contradicted(turn, &error.into());
             return;
         }
         tracing::debug!(tablet = %replica.id(), from, %error, "a consensus message was not taken");
@@ -134,7 +134,7 @@ fn on_ask<E: Engine>(replica: &mut Replica<E>, turn: &mut Turn<E>, from: NodeId,
 /// A node has prepared the child tablets of this one.
 fn on_prepared<E: Engine>(replica: &Replica<E>, from: NodeId) {
     if replica.group.all_voters().any(|voter| voter == from.0) {
-        replica.handle.prepared.lock().insert(from);
+        replica.handle.children.prepared.lock().insert(from);
     }
 }
 

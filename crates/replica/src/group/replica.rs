@@ -252,7 +252,7 @@ impl<E: Engine> Replica<E> {
         let clock = Arc::clone(&context.clock);
         let mut handle = TabletHandle::new(opening.tablet, data, place, applied.flags, context.node, clock);
         handle.planted = context.planted;
-        handle.log_start.store(truncated, Ordering::Relaxed);
+        handle.log.start.store(truncated, Ordering::Relaxed);
         Ok(Self {
             handle: Arc::new(handle),
             group,
@@ -278,11 +278,11 @@ impl<E: Engine> Replica<E> {
     }
 
     pub(crate) fn id(&self) -> TabletId {
-        self.handle.tablet
+        self.handle.id()
     }
 
     pub(crate) fn group_id(&self) -> GroupId {
-        GroupId::from(self.handle.tablet)
+        GroupId::from(self.handle.id())
     }
 
     /// Asks for the memory of what it points to.

@@ -39,14 +39,16 @@ pub(crate) fn report_lost<E: Engine>(replica: &mut Replica<E>, turn: &mut Turn<E
         return;
     }
     replica.visits.pinged_ns = now_ns;
+    let is_suspect = replica.group.has_unknown_floor();
     let receivers: BTreeSet<NodeId> = match replica.leader_elsewhere(me) {
-        Some(leader) => [leader].into(),
-        None => {
+        Some(leader) if !is_suspect => [leader].into(),
+        // Whoever led may not lead any more without knowing it, as when its power was lost too.
+        _ => {
             let wanted = replica.members.wanted.voters.iter().copied();
             wanted.chain(replica.group.all_voters().map(NodeId)).filter(|node| *node != me).collect()
         }
     };
-    let report = if replica.group.has_unknown_floor() {
+    let report = if is_suspect {
         replica.following.standings.begin(now_ns);
         // What comes after that need not be what was acknowledged in that place.
         Envelope::Suspect { index: replica.group.commit_index() }

@@ -160,7 +160,7 @@ impl<E: Engine> Turn<E> {
 
     /// Posts consensus messages of a replica.
     pub(crate) fn post(&mut self, replica: &Replica<E>, messages: Vec<Message>) {
-        let is_stalled = self.context.is_stalled(replica.handle.disk);
+        let is_stalled = self.context.is_stalled(replica.handle.disk());
         self.outbox.post(replica, messages, is_stalled);
     }
 }

@@ -10,7 +10,7 @@
 //! ```
 //!
 //! Always true: a replica is made anew only once a node answers that leads the tablet under a lease and has applied more than this one could, so that replicas which all fail at one entry all stay
-//! as they are; its former files stay on the disk until it is whole again; it neither votes nor counts for a lease until it holds what it has acknowledged (`diorite_raft::Recovered::floor`).
+//! as they are (one that its leader contradicts is made anew by whatever that leader has); its former files stay on the disk until it is whole again; it neither votes nor counts for a lease until it holds what it has acknowledged (`diorite_raft::Recovered::floor`).
 //! The only replica of a tablet in which damage was found goes on serving what can be read: there is nothing to make it from. If its log is damaged, though, it serves nothing until an operator
 //! accepts the loss ([`crate::StoreOptions::accept_lost_log`]): what was acknowledged may be missing. A failed disk is another matter (`disks`).
 
@@ -23,7 +23,7 @@ use crate::lifecycle::disks::Disk;
 use crate::lifecycle::installing::wait_until_unused;
 use crate::lifecycle::replicas::NodeReplicas;
 use diorite_base::write::KvError;
-use diorite_base::{GroupId, NodeId, TabletId};
+use diorite_base::{GroupId, TabletId};
 use diorite_raft::{HardState, LogPosition};
 use diorite_storage::{LogBatch, LogRecords, StorageError};
 use std::sync::Arc;
@@ -42,13 +42,13 @@ impl NodeReplicas {
     /// Sets aside what has failed since, and does what is due about all that are. For upkeep.
     pub(crate) fn look_after_replicas(&self, copies: &Copies) {
         self.find_damage();
-        let failed = std::mem::take(&mut *self.context.failed.lock());
+        let failed = self.context.failures.take();
         for failed in failed {
             let Some(handle) = self.handle(failed.tablet) else { continue };
             // What is on a failed disk is seen to together.
-            if !self.disks[handle.disk].log.has_failed() {
+            if !self.disks[handle.disk()].log.has_failed() {
                 let cause = Cause { reason: failed.reason, is_damage: failed.is_damage, needed: failed.needed };
-                self.asides.note(failed.tablet, handle.disk, cause, None, self.context.clock.monotonic_ns());
+                self.asides.note(failed.tablet, handle.disk(), cause, None, self.context.clock.monotonic_ns());
             }
         }
         let now_ns = self.context.clock.monotonic_ns();
@@ -66,17 +66,17 @@ impl NodeReplicas {
     fn find_damage(&self) {
         for handle in self.tablets.load().values() {
             let background = || handle.data.has_failed().then(|| handle.data.background_error()).flatten();
-            let found = match handle.damage.get() {
+            let found = match handle.health.damage.get() {
                 Some(damage) => Some(damage.clone()),
                 None => background().filter(StorageError::is_damage).map(|error| error.to_string()),
             };
-            let Some(reason) = found.filter(|_| !self.asides.lock().contains_key(&handle.tablet)) else { continue };
+            let Some(reason) = found.filter(|_| !self.asides.lock().contains_key(&handle.id())) else { continue };
             if self.is_alone(handle) {
                 let cause = Cause { reason, is_damage: true, needed: 0 };
-                self.asides.note(handle.tablet, handle.disk, cause, None, self.context.clock.monotonic_ns());
-                self.asides.keep_only(handle.tablet);
+                self.asides.note(handle.id(), handle.disk(), cause, None, self.context.clock.monotonic_ns());
+                self.asides.keep_only(handle.id());
             } else {
-                self.command(handle, Command::Fail(handle.tablet, reason));
+                self.command(handle, Command::Fail(handle.id(), reason));
             }
         }
     }
@@ -101,7 +101,7 @@ impl NodeReplicas {
     fn next_for(&self, tablet: TabletId, now_ns: u64) -> Next {
         let is_wanted = self.opening(tablet).is_some();
         let is_whole = self.tablets.load().get(&tablet).is_some_and(|handle| !handle.is_recovering());
-        let found = self.context.sought.lock().get(&tablet).copied().flatten();
+        let found = self.context.failures.leader(tablet);
         let mut asides = self.asides.lock();
         let Some(aside) = asides.get_mut(&tablet) else { return Next::Nothing };
         aside.next_ns = now_ns + LOOK_NS;
@@ -111,7 +111,7 @@ impl NodeReplicas {
         if !is_wanted {
             return Next::Nothing;
         }
-        let is_led = found.is_some_and(|(_, applied)| applied >= aside.needed);
+        let is_led = found.is_some_and(|leader| leader.applied >= aside.needed);
         if aside.is_damage && !is_led {
             return Next::Seek;
         }
@@ -126,7 +126,7 @@ impl NodeReplicas {
             disk.directory.forget_aside(tablet.0).map_err(storage_error)?;
         }
         self.asides.lock().remove(&tablet);
-        self.context.sought.lock().remove(&tablet);
+        self.context.failures.forget(tablet);
         tracing::info!(event = "aside", %tablet, "a replica that was set aside is whole again");
         Ok(())
     }
@@ -134,10 +134,7 @@ impl NodeReplicas {
     /// Asks the others who leads.
     fn seek_leader(&self, tablet: TabletId) {
         let Some(opening) = self.opening(tablet) else { return };
-        self.context.sought.lock().insert(tablet, None);
-        let others: Vec<NodeId> =
-            opening.members.voters.into_iter().filter(|node| *node != self.context.node).collect();
-        self.threads.command(self.worker_of(tablet), Command::FindLeader(tablet, others));
+        self.threads.command(self.worker_of(tablet), Command::SeekLeader(tablet, opening.members.voters));
     }
 
     /// Takes a replica that has failed out of its core, and waits until nobody uses its files.
@@ -172,7 +169,7 @@ impl NodeReplicas {
         self.close(&self.installing.end(&[tablet]));
         if let (Ok(()), Some(handle)) = (&opened, is_open)
             && !handle.is_recovering()
-            && self.context.failed.lock().iter().all(|failed| failed.tablet != tablet)
+            && !self.context.failures.has(tablet)
         {
             self.forget_aside(tablet)?;
         }

@@ -34,8 +34,8 @@ pub(crate) enum Command {
     DetachFailed(TabletId, SyncSender<Option<Memory>>),
     /// What this replica has stored is damaged: it stops.
     Fail(TabletId, String),
-    /// Ask these nodes whether they lead this tablet, of which nothing may be open here.
-    FindLeader(TabletId, Vec<NodeId>),
+    /// Ask who leads this tablet, of which nothing may be open here; these are to vote.
+    SeekLeader(TabletId, Vec<NodeId>),
     /// The tablet's data is durable up to this log index: the log may be cut there; if forced, even where other members lack entries.
     Flushed { tablet: TabletId, index: u64, force: bool },
     /// The members that the catalog wants.

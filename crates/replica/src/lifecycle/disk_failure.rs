@@ -25,8 +25,10 @@ impl NodeReplicas {
     /// Looks into what has failed on disks, and opens what was on a disk that has failed as a whole on others. For upkeep.
     pub(crate) fn handle_disk_failures(&self, copies: &Copies) {
         for handle in self.tablets.load().values() {
-            if handle.read_failed.load(Ordering::Relaxed) && handle.read_failed.swap(false, Ordering::Relaxed) {
-                self.context.suspect_disk(handle.disk);
+            if handle.health.read_failed.load(Ordering::Relaxed)
+                && handle.health.read_failed.swap(false, Ordering::Relaxed)
+            {
+                self.context.suspect_disk(handle.disk());
             }
         }
         for (at, disk) in self.disks.iter().enumerate() {
@@ -45,11 +47,11 @@ impl NodeReplicas {
 
     fn give_up_disk(&self, failed: usize, copies: &Copies) {
         let path = self.disks[failed].directory.path().display();
-        let mut lost: Vec<_> = self.tablets.load().values().filter(|handle| handle.disk == failed).cloned().collect();
+        let mut lost: Vec<_> = self.tablets.load().values().filter(|handle| handle.disk() == failed).cloned().collect();
         // The catalog's first.
-        lost.sort_unstable_by_key(|handle| handle.tablet);
+        lost.sort_unstable_by_key(|handle| handle.id());
         tracing::error!(%path, replicas = lost.len(), "a disk has failed; its replicas are rebuilt on the others");
-        let is_catalog = |handle: &TabletHandle| GroupId::from(handle.tablet) == GroupId::CATALOG;
+        let is_catalog = |handle: &TabletHandle| GroupId::from(handle.id()) == GroupId::CATALOG;
         let catalog_is_lost = lost.iter().any(|handle| is_catalog(handle) && self.is_alone(handle));
         if catalog_is_lost || self.disks.working().next().is_none() {
             tracing::error!(%path, catalog_is_lost, "the node cannot do without this disk and ends; replace the node");
@@ -57,7 +59,7 @@ impl NodeReplicas {
         }
         let mut is_all_elsewhere = self.keep_memories(failed, &lost);
         for handle in lost {
-            let tablet = handle.tablet;
+            let tablet = handle.id();
             if self.is_alone(&handle) {
                 tracing::error!(%tablet, "the only replica of a tablet is on a disk that has failed: it stays closed");
                 is_all_elsewhere = false;
@@ -81,7 +83,7 @@ impl NodeReplicas {
 
     /// Opens a replica of a disk that has failed, empty, on another.
     fn rebuild(&self, handle: Arc<TabletHandle>, copies: &Copies) -> Result<(), KvError> {
-        let tablet = handle.tablet;
+        let tablet = handle.id();
         copies.cancel(&[tablet]);
         let (sender, receiver) = sync_channel(1);
         self.command(&handle, Command::DetachFailed(tablet, sender));
@@ -104,7 +106,7 @@ impl NodeReplicas {
         let Some(to) = self.disks.working().next() else { return false };
         let kept = || -> Result<(), StorageError> {
             let mut batch = LogBatch::default();
-            let is_open = |group: &GroupId| open.iter().any(|handle| GroupId::from(handle.tablet) == *group);
+            let is_open = |group: &GroupId| open.iter().any(|handle| GroupId::from(handle.id()) == *group);
             for group in log.groups().into_iter().filter(|group| !is_open(group)) {
                 if self.installing.contains(TabletId(group.0)) {
                     return Err(StorageError::Corrupt(format!("{group} is being opened")));

@@ -29,7 +29,7 @@ impl NodeReplicas {
         let mut fresh: Vec<LogBatch> = self.disks.iter().map(|_| LogBatch::default()).collect();
         let mut counts = vec![0u64; self.disks.len()];
         for handle in self.tablets.load().values() {
-            counts[handle.disk] += 1;
+            counts[handle.disk()] += 1;
         }
         let mut placed = Vec::new();
         for open in wanted {
@@ -94,10 +94,10 @@ impl NodeReplicas {
     fn show_damage_of_catalog(&self) -> Result<(), StorageError> {
         let tablet = TabletId(GroupId::CATALOG.0);
         let Some(handle) = self.handle(tablet) else { return Ok(()) };
-        let log = &self.disks[handle.disk].log;
+        let log = &self.disks[handle.disk()].log;
         let Some(reason) = log.damage(GroupId::CATALOG) else { return Ok(()) };
         if self.is_alone(&handle) && !self.options.accept_lost_log {
-            self.set_unopened_aside(tablet, handle.disk, &StorageError::Corrupt(reason));
+            self.set_unopened_aside(tablet, handle.disk(), &StorageError::Corrupt(reason));
             self.asides.keep_only(tablet);
             return Ok(());
         }
@@ -133,14 +133,14 @@ impl NodeReplicas {
         for (handle, reply) in starting {
             match reply.recv() {
                 Ok(Ok(())) => opened.push(handle),
-                Ok(Err(error)) if is_catalog(handle.tablet) => errors.push(error),
+                Ok(Err(error)) if is_catalog(handle.id()) => errors.push(error),
                 // It has said why, and upkeep sets it aside.
                 Ok(Err(_)) => opened.push(handle),
                 Err(_) => errors.push(KvError::Storage("the store is shutting down".to_owned())),
             }
         }
         self.note_stamps(&opened);
-        self.update_tablets(|tablets| tablets.extend(opened.iter().map(|handle| (handle.tablet, Arc::clone(handle)))));
+        self.update_tablets(|tablets| tablets.extend(opened.iter().map(|handle| (handle.id(), Arc::clone(handle)))));
         errors.into_iter().next().map_or(Ok(()), Err)
     }
 
@@ -220,7 +220,7 @@ impl NodeReplicas {
             match reply.recv() {
                 Ok(Ok(())) => handle.data.doom(),
                 Ok(Err(error)) => {
-                    let tablet = handle.tablet;
+                    let tablet = handle.id();
                     tracing::error!(%tablet, %error, "the data of a closed tablet stays until the next start");
                 }
                 // A worker that is shutting down: the next start sees what is to go.
@@ -284,7 +284,7 @@ impl NodeReplicas {
 
     /// A tablet is closed: nothing is done about its replica any more, and what is left of one that is not open goes.
     pub(crate) fn close_aside(&self, tablet: TabletId) {
-        self.context.sought.lock().remove(&tablet);
+        self.context.failures.forget(tablet);
         let Some(aside) = self.asides.lock().remove(&tablet) else { return };
         if self.tablets.load().contains_key(&tablet) {
             return;

@@ -35,7 +35,7 @@ pub type OnLoaded = Box<dyn FnOnce(&Tablet) -> Result<(), StorageError> + Send>;
 
 /// Knows how a tablet is opened.
 pub trait Openings: Send + Sync + 'static {
-    /// How to open the tablet; `None` if this node has no replica of it (any more).
+    /// How to open the tablet; `None` if this node has no replica of it (any more). Changes nothing: who asks need not open it.
     fn opening(&self, tablet: TabletId) -> Option<OpenTablet>;
 
     /// How to open a child of a tablet whose replica here has been split.

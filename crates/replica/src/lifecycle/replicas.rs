@@ -102,7 +102,7 @@ impl NodeReplicas {
 
     /// Sends a command to the thread that runs this replica.
     pub(crate) fn command(&self, handle: &TabletHandle, command: Command) {
-        self.threads.command(handle.worker, command);
+        self.threads.command(handle.worker(), command);
     }
 
     pub(crate) fn update_tablets(&self, change: impl Fn(&mut TabletMap)) {
@@ -115,6 +115,6 @@ impl NodeReplicas {
 
     /// Whether no other node has a vote in the tablet.
     pub(crate) fn is_alone(&self, handle: &TabletHandle) -> bool {
-        handle.voters.load().iter().all(|voter| *voter == self.context.node.0)
+        handle.roles.voters.load().iter().all(|voter| *voter == self.context.node.0)
     }
 }

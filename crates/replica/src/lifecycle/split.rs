@@ -172,7 +172,7 @@ impl NodeReplicas {
 
     /// Makes the children's data as of now, and opens it: most of what takes time is done before the tablet is split.
     fn prepare_children(&self, parent: &TabletHandle, children: &[OpenTablet]) -> Result<(), KvError> {
-        if parent.split.load().is_some() {
+        if parent.children.split.load().is_some() {
             return Ok(());
         }
         // What the children lack is to stay in the log, unless it grows too long.
@@ -183,8 +183,8 @@ impl NodeReplicas {
                 continue;
             }
             self.copy_to_child(parent, child.tablet)?;
-            let data = self.open_data(child, parent.disk).map_err(storage_error)?;
-            self.prepared.lock().insert(child.tablet, Prepared { disk: parent.disk, data });
+            let data = self.open_data(child, parent.disk()).map_err(storage_error)?;
+            self.prepared.lock().insert(child.tablet, Prepared { disk: parent.disk(), data });
         }
         Ok(())
     }
@@ -212,7 +212,7 @@ impl NodeReplicas {
             records.set_conf_state(group, &initial).map_err(storage_error)?;
         }
         if !records.is_empty() {
-            self.disks[parent.disk].log.write(&mut records, true).map_err(storage_error)?;
+            self.disks[parent.disk()].log.write(&mut records, true).map_err(storage_error)?;
         }
         let opened: Vec<TabletId> = children.iter().map(|child| child.tablet).collect();
         self.open_closed(children)?;
@@ -222,7 +222,7 @@ impl NodeReplicas {
             }
         }
         let elapsed_ms = (self.context.clock.monotonic_ns() - began_ns) / 1_000_000;
-        tracing::info!(event = "split", tablet = %parent.tablet, prepared, elapsed_ms, "the children of a tablet are here");
+        tracing::info!(event = "split", tablet = %parent.id(), prepared, elapsed_ms, "the children of a tablet are here");
         Ok(())
     }
 
@@ -235,11 +235,11 @@ impl NodeReplicas {
         records: &mut LogBatch,
     ) -> Result<bool, KvError> {
         let prepared = self.prepared.lock();
-        let data = prepared.get(&TabletId(group.0)).filter(|prepared| prepared.disk == parent.disk);
+        let data = prepared.get(&TabletId(group.0)).filter(|prepared| prepared.disk == parent.disk());
         let Some(data) = data.map(|prepared| Arc::clone(&prepared.data)) else { return Ok(false) };
         drop(prepared);
         let held = data.applied_state().map_err(storage_error)?;
-        let reader = self.disks[parent.disk].log.reader(GroupId::from(parent.tablet));
+        let reader = self.disks[parent.disk()].log.reader(GroupId::from(parent.id()));
         begin_from_log(&held, mark, &reader, group, records, self.context.planted).map_err(storage_error)
     }
 
@@ -257,7 +257,7 @@ impl NodeReplicas {
 
     fn copy_to_child(&self, parent: &TabletHandle, child: TabletId) -> Result<(), KvError> {
         self.discard_unlogged(child)?;
-        let directory = &self.disks[parent.disk].directory;
+        let directory = &self.disks[parent.disk()].directory;
         let staged = directory.staged(child.0, SPLITTING);
         copy_of(&parent.data, &staged).and_then(|()| directory.install(child.0, &staged)).map_err(storage_error)
     }

@@ -12,6 +12,7 @@
 //! group does in its part of a turn is in `group`; how replicas come and go, in `hosting.rs`.
 
 use crate::context::Context;
+use crate::failures::FoundLeader;
 use crate::group::catch_up::{LogAnswer, LogRead};
 use crate::group::merge::is_step;
 use crate::group::promise::Promise;
@@ -156,7 +157,7 @@ impl<E: Engine> Core<E> {
     pub(crate) fn receive(&mut self, from: NodeId, group: GroupId, envelope: Envelope) {
         let tablet = TabletId(group.0);
         if let Envelope::Position { index, .. } = envelope {
-            self.turn.context.found_leader(tablet, from, index);
+            self.turn.context.failures.found(tablet, FoundLeader { node: from, applied: index });
         }
         // A replica that is not here (yet, or any more) is like one that is down.
         if let Some(replica) = self.replicas.get_mut(&tablet).filter(|replica| replica.failure.is_none()) {
@@ -292,7 +293,7 @@ impl<E: Engine> Core<E> {
         if self.turn.refused.is_empty() {
             return;
         }
-        if let Some(reroute) = self.turn.context.reroute.get() {
+        if let Some(reroute) = self.turn.context.hooks.reroute.get() {
             reroute.reroute(&mut self.turn.refused);
         }
         // What nobody has taken is answered as it is.
@@ -315,7 +316,7 @@ impl<E: Engine> Core<E> {
                 continue;
             }
             let step = replica.group.ready();
-            let records = &mut self.records[replica.handle.disk];
+            let records = &mut self.records[replica.handle.disk()];
             let recorded = replica.group.take_new_floor().map_or(Ok(()), |floor| {
                 must_sync = Sync::InEveryMode;
                 records.set_floor(replica.group_id(), floor)
@@ -394,7 +395,7 @@ impl<E: Engine> Core<E> {
     /// The log of a disk could not be written: nothing of this turn may be taken as durable there, and its replicas cannot go on.
     fn fail_disk(&mut self, disk: usize, error: &StorageError) {
         tracing::error!(disk, %error, "the raft log of a disk cannot be written: its replicas stop");
-        for tablet in self.tablets_where(|replica| replica.handle.disk == disk && replica.failure.is_none()) {
+        for tablet in self.tablets_where(|replica| replica.handle.disk() == disk && replica.failure.is_none()) {
             if let Some(replica) = self.replicas.get_mut(&tablet) {
                 replica.fail(&mut self.turn, error);
             }
@@ -452,6 +453,6 @@ fn note_logged<E: Engine>(context: &Context, replica: &Replica<E>, step: &Step) 
     }
     let position = context.log_position.fetch_add(bytes, Ordering::Relaxed);
     let handle = &replica.handle;
-    handle.logged_bytes.fetch_add(bytes, Ordering::Relaxed);
-    let _ = handle.oldest_unflushed.compare_exchange(u64::MAX, position, Ordering::AcqRel, Ordering::Relaxed);
+    handle.log.written_bytes.fetch_add(bytes, Ordering::Relaxed);
+    let _ = handle.log.oldest_unflushed.compare_exchange(u64::MAX, position, Ordering::AcqRel, Ordering::Relaxed);
 }

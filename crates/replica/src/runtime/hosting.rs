@@ -1,6 +1,7 @@
 //! How replicas come to a store thread and leave it, and what else its node asks of one of them.
 
 use crate::events::TabletEventKind;
+use crate::failures::FoundLeader;
 use crate::group::describe::{ReplicaState, state_of};
 use crate::group::memory::Memory;
 use crate::group::replica::Replica;
@@ -13,6 +14,7 @@ use diorite_base::write::KvError;
 use diorite_base::{GroupId, NodeId, TabletId};
 use diorite_raft::LogPosition;
 use diorite_storage::{Engine, LogRecords, StorageError};
+use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 
 impl<E: Engine> Core<E> {
@@ -84,7 +86,7 @@ impl<E: Engine> Core<E> {
         let (state, floor) = replica.end(&mut self.turn);
         self.keep_promise(&replica);
         self.turn.context.events.forget(tablet);
-        let disk = replica.handle.disk;
+        let disk = replica.handle.disk();
         let retired = self.records[disk].retire(replica.group_id(), &state, floor);
         let failed = self.flush_logs(true);
         self.turn.outcomes.deliver();
@@ -166,15 +168,15 @@ impl<E: Engine> Core<E> {
             return;
         }
         let wanted = flushed;
-        let children_from = replica.handle.children_from.load(Ordering::Relaxed);
+        let children_from = replica.handle.children.from.load(Ordering::Relaxed);
         let kept_from = if force { u64::MAX } else { replica.keep_from().min(children_from) };
         let index = wanted.min(kept_from.saturating_sub(1));
-        replica.handle.log_held_back.store(index < wanted, Ordering::Relaxed);
+        replica.handle.log.is_held_back.store(index < wanted, Ordering::Relaxed);
         match replica.group.truncate_to(index) {
             Ok(Some(term)) => {
-                replica.handle.log_start.store(index, Ordering::Release);
+                replica.handle.log.start.store(index, Ordering::Release);
                 let is_end = replica.group.last_index() == index;
-                let written = self.records[replica.handle.disk].truncate_to(replica.group_id(), index, term, is_end);
+                let written = self.records[replica.handle.disk()].truncate_to(replica.group_id(), index, term, is_end);
                 if let Err(error) = written {
                     tracing::warn!(%tablet, %error, "could not record a log truncation");
                 }
@@ -241,13 +243,28 @@ impl<E: Engine> Core<E> {
         self.advance();
     }
 
-    /// Asks nodes how far the log is, for a tablet whose replica here cannot go on: whoever leads it answers.
-    pub(crate) fn find_leader(&mut self, tablet: TabletId, nodes: &[NodeId]) {
-        let asked_ns = self.turn.now_ns();
-        for node in nodes {
-            self.turn.outbox.post_envelope(*node, GroupId::from(tablet), &Envelope::Ask { asked_ns });
+    /// The replicas that have failed since the last call because what they hold is of no use, each with what whoever leads must have applied before it is made anew.
+    pub fn take_damaged(&mut self) -> Vec<(TabletId, u64)> {
+        let failed = self.turn.context.failures.take();
+        failed.into_iter().filter(|failed| failed.is_damage).map(|failed| (failed.tablet, failed.needed)).collect()
+    }
+
+    /// Asks who leads a tablet whose replica here cannot go on; the answer is [`Self::found_leader`]. Asked are those that are to vote, and those that vote as far as that replica
+    /// knows: one that is to leave may lead still.
+    pub fn seek_leader(&mut self, tablet: TabletId, voters: &[NodeId]) {
+        let (me, asked_ns) = (self.turn.context.node, self.turn.now_ns());
+        self.turn.context.failures.seek(tablet);
+        let known = self.replicas.get(&tablet).into_iter().flat_map(|replica| replica.group.all_voters()).map(NodeId);
+        let asked: BTreeSet<NodeId> = voters.iter().copied().chain(known).filter(|node| *node != me).collect();
+        for node in asked {
+            self.turn.outbox.post_envelope(node, GroupId::from(tablet), &Envelope::Ask { asked_ns });
         }
         self.advance();
+    }
+
+    /// Who leads a tablet, and how much it has applied, if somebody has said so since the leader was last sought.
+    pub fn found_leader(&self, tablet: TabletId) -> Option<FoundLeader> {
+        self.turn.context.failures.leader(tablet)
     }
 
     /// This node has prepared the child tablets of a tablet: its leader is notified, with the next turn.

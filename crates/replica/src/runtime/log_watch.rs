@@ -45,25 +45,25 @@ impl Watch {
 pub(crate) fn run(replicas: &NodeReplicas, watch: &Watch) {
     while watch.wait() {
         let now_ns = replicas.context.clock.monotonic_ns();
-        let workers = replicas.context.log_progress.lock().clone();
+        let workers = replicas.context.disks.progress.lock().clone();
         for (number, progress) in workers.iter().enumerate().filter(|(_, progress)| progress.is_stalled(now_ns)) {
             if !progress.has_revoked() {
                 tracing::error!(event = "disk", thread = number, "a write of the raft log hangs: others are to lead");
             }
             progress.note_revocation();
-            let_others_lead(replicas, |handle| handle.worker == number);
+            let_others_lead(replicas, |handle| handle.worker() == number);
         }
         for (at, disk) in replicas.disks.iter().enumerate() {
             let bit = 1 << (at % 64);
             if disk.sync_progress.is_stalled(now_ns) {
-                if replicas.context.stalled_disks.fetch_or(bit, Ordering::AcqRel) & bit == 0 {
+                if replicas.context.disks.stalled.fetch_or(bit, Ordering::AcqRel) & bit == 0 {
                     let path = disk.directory.path().display();
                     tracing::error!(event = "disk", %path, "a sync of the raft log hangs: others are to lead");
                 }
                 workers.iter().for_each(|progress| progress.note_revocation());
-                let_others_lead(replicas, |handle| handle.disk == at);
+                let_others_lead(replicas, |handle| handle.disk() == at);
             } else {
-                replicas.context.stalled_disks.fetch_and(!bit, Ordering::AcqRel);
+                replicas.context.disks.stalled.fetch_and(!bit, Ordering::AcqRel);
             }
         }
     }
@@ -74,8 +74,8 @@ fn let_others_lead(replicas: &NodeReplicas, is_meant: impl Fn(&TabletHandle) -> 
     let me = replicas.context.node.0;
     let mut frames: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
     for handle in replicas.tablets.load().values().filter(|handle| is_meant(handle)) {
-        let voters = handle.voters.load();
-        let term = Term(handle.led_term.load(Ordering::Acquire));
+        let voters = handle.roles.voters.load();
+        let term = Term(handle.roles.led_term.load(Ordering::Acquire));
         if term == Term(0) || voters.iter().all(|voter| *voter == me) || !handle.lease.revoke(term) {
             continue;
         }
@@ -85,7 +85,7 @@ fn let_others_lead(replicas: &NodeReplicas, is_meant: impl Fn(&TabletHandle) -> 
                 wire::begin_frame(&mut frame);
                 frame
             });
-            wire::put_envelope(frame, GroupId::from(handle.tablet), &Envelope::Released { term, candidate: 0 });
+            wire::put_envelope(frame, GroupId::from(handle.id()), &Envelope::Released { term, candidate: 0 });
         }
     }
     for (voter, frame) in frames {

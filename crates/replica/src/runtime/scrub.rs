@@ -279,7 +279,7 @@ impl Scrubber<'_> {
 
     fn scrub_log(&self, tablet: TabletId, low: u64) -> Piece<u64> {
         let Some(handle) = self.replicas.handle(tablet) else { return Piece::Gone };
-        let (group, log) = (GroupId::from(tablet), &self.replicas.disks[handle.disk].log);
+        let (group, log) = (GroupId::from(tablet), &self.replicas.disks[handle.disk()].log);
         let found = match log.recover(group) {
             Ok(found) => found,
             Err(error) => return self.damaged_log(&handle, error.to_string()),
@@ -302,7 +302,7 @@ impl Scrubber<'_> {
             Err(LogReadError::Damaged(reason)) => self.damaged_log(&handle, reason),
             Err(LogReadError::Failed(reason)) => {
                 tracing::warn!(%tablet, reason, "a scrub cannot read a tablet's raft log");
-                self.replicas.context.suspect_disk(handle.disk);
+                self.replicas.context.suspect_disk(handle.disk());
                 Piece::Gone
             }
         }
@@ -311,7 +311,7 @@ impl Scrubber<'_> {
     fn damaged_log(&self, handle: &TabletHandle, error: String) -> Piece<u64> {
         let reason = format!("its raft log: {error}");
         if !self.replicas.is_alone(handle) {
-            self.replicas.command(handle, Command::Fail(handle.tablet, reason.clone()));
+            self.replicas.command(handle, Command::Fail(handle.id(), reason.clone()));
         }
         Piece::Damaged(reason)
     }

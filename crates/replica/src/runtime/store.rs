@@ -167,7 +167,7 @@ impl Store {
 
     /// Names who takes writes that cannot be proposed here. Once, before the node serves.
     pub fn set_reroute(&self, reroute: Arc<dyn Reroute>) {
-        if self.replicas.context.reroute.set(reroute).is_err() {
+        if self.replicas.context.hooks.reroute.set(reroute).is_err() {
             tracing::error!("writes that cannot be proposed are rerouted already");
         }
     }
@@ -203,13 +203,13 @@ impl Store {
             }
             return self.queues[self.replicas.worker_of(tablet)].submit(proposal);
         };
-        let disk = &self.replicas.disks[handle.disk];
+        let disk = &self.replicas.disks[handle.disk()];
         // What frees space is taken to the end, and so is the catalog's little, without which no table could be dropped.
         let frees_space = frees_space || tablet.0 == GroupId::CATALOG.0;
         if disk.full.load(Ordering::Relaxed) && !frees_space {
             return Err(disk_full(disk, self.replicas.options.disk_reserve_bytes));
         }
-        self.queues[handle.worker].submit(proposal)
+        self.queues[handle.worker()].submit(proposal)
     }
 
     /// Takes a frame of another node on the control or the Raft lane.
@@ -247,7 +247,7 @@ impl Store {
     pub fn may_read_stale(&self, handle: &TabletHandle, staleness_ns: u64) -> bool {
         let (may, asks) = handle.freshness(staleness_ns);
         if asks {
-            self.replicas.command(handle, Command::Refresh(handle.tablet));
+            self.replicas.command(handle, Command::Refresh(handle.id()));
         }
         may
     }
@@ -291,7 +291,7 @@ impl Store {
         let mut tablets: Vec<_> = self.replicas.tablets.load().values().cloned().collect();
         // The most to replay first.
         let unflushed = |handle: &TabletHandle| {
-            handle.logged_bytes.load(Ordering::Relaxed) - handle.flushed_bytes.load(Ordering::Relaxed)
+            handle.log.written_bytes.load(Ordering::Relaxed) - handle.log.flushed_bytes.load(Ordering::Relaxed)
         };
         tablets.sort_unstable_by_key(|handle| std::cmp::Reverse(unflushed(handle)));
         for handle in &tablets {
@@ -304,7 +304,7 @@ impl Store {
                 continue;
             }
             if let Err(error) = handle.data.flush(true) {
-                tracing::warn!(tablet = %handle.tablet, %error, "could not flush at shutdown; the log will be replayed");
+                tracing::warn!(tablet = %handle.id(), %error, "could not flush at shutdown; the log will be replayed");
             }
         }
         for disk in self.replicas.disks.working() {

@@ -224,13 +224,13 @@ impl Store {
     /// The voters of a tablet, as its replica on this node knows them; while they change, those before.
     pub fn voters(&self, tablet: TabletId) -> Vec<NodeId> {
         let handle = self.handle(tablet);
-        handle.map_or_else(Vec::new, |handle| handle.voters.load().iter().copied().map(NodeId).collect())
+        handle.map_or_else(Vec::new, |handle| handle.roles.voters.load().iter().copied().map(NodeId).collect())
     }
 
     /// The sets of voters that decide in a tablet's group, a majority of each, as its replica on this node knows them: one, and while it changes two.
     pub fn voter_sets(&self, tablet: TabletId) -> Vec<Vec<NodeId>> {
         let Some(handle) = self.handle(tablet) else { return Vec::new() };
-        let sets = [handle.voters.load_full(), handle.coming_voters.load_full()];
+        let sets = [handle.roles.voters.load_full(), handle.roles.coming_voters.load_full()];
         let nodes = |set: Arc<Vec<u64>>| set.iter().copied().map(NodeId).collect();
         sets.into_iter().filter(|set| !set.is_empty()).map(nodes).collect()
     }
@@ -282,7 +282,8 @@ impl Store {
     fn is_orphan(&self, handle: &TabletHandle) -> bool {
         let me = self.replicas.context.node.0;
         let could_lead = |voter: &u64| *voter != me && self.liveness().is_up(NodeId(*voter));
-        [0, me].contains(&handle.leader.load(Ordering::Acquire)) && handle.voters.load().iter().any(could_lead)
+        [0, me].contains(&handle.roles.leader.load(Ordering::Acquire))
+            && handle.roles.voters.load().iter().any(could_lead)
     }
 
     /// Counters of the write path.

@@ -120,7 +120,7 @@ fn flush_over_limits(replicas: &NodeReplicas, rate: &mut FlushRate) {
     let tablets = replicas.tablets.load();
     let mut unflushed: Vec<(u64, &Arc<TabletHandle>)> = tablets
         .values()
-        .map(|handle| (handle.oldest_unflushed.load(Ordering::Acquire), handle))
+        .map(|handle| (handle.log.oldest_unflushed.load(Ordering::Acquire), handle))
         .filter(|(oldest, _)| *oldest != u64::MAX)
         .collect();
     for (_, handle) in unflushed.iter().filter(|(_, handle)| handle.data.wants_flush_for_reads()) {
@@ -145,26 +145,26 @@ fn pass_time(replicas: &NodeReplicas) {
         match writes::due(handle, now_s) {
             Ok(due) => {
                 if due.entry {
-                    replicas.command(handle, Command::PassTime(handle.tablet));
+                    replicas.command(handle, Command::PassTime(handle.id()));
                 }
                 if due.flush {
                     begin_flush(replicas, handle);
                 }
             }
-            Err(error) => tracing::warn!(tablet = %handle.tablet, %error, "could not read the applied state"),
+            Err(error) => tracing::warn!(tablet = %handle.id(), %error, "could not read the applied state"),
         }
     }
 }
 
 /// Starts a flush; returns about how many bytes of memory it will free.
 fn begin_flush(replicas: &NodeReplicas, handle: &TabletHandle) -> u64 {
-    let logged = handle.logged_bytes.load(Ordering::Acquire);
+    let logged = handle.log.written_bytes.load(Ordering::Acquire);
     // Writes from here on may or may not be in this flush: they count as unflushed.
-    handle.oldest_unflushed.store(u64::MAX, Ordering::Release);
-    let flushed = handle.flushed_bytes.swap(logged, Ordering::AcqRel);
+    handle.log.oldest_unflushed.store(u64::MAX, Ordering::Release);
+    let flushed = handle.log.flushed_bytes.swap(logged, Ordering::AcqRel);
     if let Err(error) = handle.data.flush(false) {
-        replicas.context.suspect_disk(handle.disk);
-        tracing::warn!(tablet = %handle.tablet, %error, "could not start a flush");
+        replicas.context.suspect_disk(handle.disk());
+        tracing::warn!(tablet = %handle.id(), %error, "could not start a flush");
     }
     logged.saturating_sub(flushed)
 }
@@ -178,20 +178,20 @@ fn truncate_flushed(replicas: &NodeReplicas, seen: &mut AHashMap<TabletId, u64>,
         let flushes = handle.data.flushes();
         // What was kept for members that lag is looked at again, and let go when the log as a whole has grown too long: they will need a
         // copy of the data then.
-        let held_back = handle.log_held_back.load(Ordering::Relaxed) && (again || crowded[handle.disk]);
-        if seen.get(&handle.tablet) == Some(&flushes) && !held_back {
+        let held_back = handle.log.is_held_back.load(Ordering::Relaxed) && (again || crowded[handle.disk()]);
+        if seen.get(&handle.id()) == Some(&flushes) && !held_back {
             continue;
         }
         cut = true;
-        seen.insert(handle.tablet, flushes);
+        seen.insert(handle.id(), flushes);
         match handle.data.flushed_state() {
             Ok(state) => {
                 // The catalog is small, and every node must be able to follow it.
-                let force = crowded[handle.disk] && GroupId::from(handle.tablet) != GroupId::CATALOG;
-                let command = Command::Flushed { tablet: handle.tablet, index: state.index, force };
+                let force = crowded[handle.disk()] && GroupId::from(handle.id()) != GroupId::CATALOG;
+                let command = Command::Flushed { tablet: handle.id(), index: state.index, force };
                 replicas.command(handle, command);
             }
-            Err(error) => tracing::warn!(tablet = %handle.tablet, %error, "could not read the flushed state"),
+            Err(error) => tracing::warn!(tablet = %handle.id(), %error, "could not read the flushed state"),
         }
     }
     seen.retain(|tablet, _| tablets.contains_key(tablet));

@@ -110,7 +110,7 @@ impl Worker {
                 let _ = reply.send(self.core.detach_failed(tablet));
             }
             Command::Fail(tablet, reason) => self.core.fail_damaged(tablet, reason),
-            Command::FindLeader(tablet, nodes) => self.core.find_leader(tablet, &nodes),
+            Command::SeekLeader(tablet, nodes) => self.core.seek_leader(tablet, &nodes),
             Command::Flushed { tablet, index, force } => self.core.truncate(tablet, index, force),
             Command::Refresh(tablet) => self.core.refresh(tablet),
             Command::AnnouncePrepared(tablet) => self.core.announce_prepared(tablet),

@@ -34,12 +34,14 @@ impl Cluster {
             Duty::Finish => rhythm.finish_ms,
             Duty::Merge => rhythm.merge_ms,
             Duty::GetReady => 20,
+            Duty::LookAfter => 100,
         };
         match duty {
             Duty::Report => self.report(id),
             Duty::Steer => self.steer(id, SteeringEvent::Tick),
             Duty::Finish => self.finish(id),
             Duty::Merge => self.look_for_merges(id),
+            Duty::LookAfter => self.look_after_replicas(id),
             Duty::GetReady => {
                 if !self.get_ready(id) {
                     return;

@@ -6,7 +6,7 @@ use crate::engine::SimEngine;
 use crate::nemesis::Fault;
 use crate::network::Parcel;
 use crate::node::Node;
-use crate::step::{Command, Step};
+use crate::step::{Command, Duty, Step};
 use crate::text;
 use diorite_base::write::WriteReply;
 use diorite_base::{NodeId, TabletId};
@@ -40,6 +40,8 @@ impl Cluster {
         }
         if self.scenario.sync_every_ms.is_some() {
             self.schedule(now_ns, id, Step::SyncLog);
+            // Otherwise nothing that was acknowledged is lost, and no replica is contradicted.
+            self.schedule(now_ns, id, Step::Duty(Duty::LookAfter));
         }
         self.after_core(id);
         self.follow_soon(id, 5);

@@ -75,7 +75,7 @@ impl Copies {
             return Err(CopyError::Busy("enough copies are being received"));
         }
         let handle = self.replicas.handle(tablet).ok_or(CopyError::NoReplica)?;
-        let directory = self.replicas.disks[handle.disk].directory.staged(tablet.0, INCOMING);
+        let directory = self.replicas.disks[handle.disk()].directory.staged(tablet.0, INCOMING);
         if !receiving.staging.insert(tablet) {
             return Err(CopyError::Busy("the last attempt is not over yet"));
         }
@@ -86,7 +86,7 @@ impl Copies {
             from,
             copy,
             tablet,
-            disk: handle.disk,
+            disk: handle.disk(),
             directory,
             staged: None,
             applied: 0,

@@ -92,9 +92,9 @@ fn next_move(replicas: &NodeReplicas, failed_ns: &AHashMap<TabletId, u64>) -> Op
     let candidates: Vec<_> = tablets
         .values()
         // One that is or was split goes soon; its children are made where it is.
-        .filter(|handle| may_move(handle.tablet) && handle.children_from.load(Ordering::Relaxed) == u64::MAX)
-        .filter(|handle| handle.split.load().is_none())
-        .map(|handle| Replica { tablet: handle.tablet, disk: handle.disk, bytes: handle.data.size_bytes() })
+        .filter(|handle| may_move(handle.id()) && handle.children.from.load(Ordering::Relaxed) == u64::MAX)
+        .filter(|handle| handle.children.split.load().is_none())
+        .map(|handle| Replica { tablet: handle.id(), disk: handle.disk(), bytes: handle.data.size_bytes() })
         .collect();
     choose(&disks, &candidates, replicas.options.disk_reserve_bytes)
 }
@@ -117,7 +117,7 @@ struct Move<'a> {
 /// Moves a replica of this node to another of its disks. Returns the bytes that were copied.
 pub(crate) fn rehome(copies: &Copies, tablet: TabletId, to: usize) -> Result<u64, CopyError> {
     let replicas = &*copies.replicas;
-    let from = replicas.handle(tablet).map(|handle| handle.disk).ok_or(CopyError::NoReplica)?;
+    let from = replicas.handle(tablet).map(|handle| handle.disk()).ok_or(CopyError::NoReplica)?;
     if from == to || copies.receiving.lock().is_staging(tablet) {
         return Err(CopyError::Busy("it is there already, or a copy is about to take its place"));
     }
@@ -161,7 +161,7 @@ pub(crate) fn renew(copies: &Copies, tablet: TabletId) -> Result<bool, CopyError
     }
     // What is left to be flushed or replayed while it does not serve is little then.
     handle.data().flush(true)?;
-    let at = handle.disk;
+    let at = handle.disk();
     drop(handle);
     let directory = PathBuf::new();
     let mut renewed = Move { copies, replicas, tablet, from: at, to: at, directory, held: BTreeMap::new(), bytes: 0 };
@@ -272,7 +272,7 @@ impl Move<'_> {
     fn step_down(&self) {
         for check in 0..STEP_DOWN_CHECKS {
             let Some(handle) = self.replicas.handle(self.tablet) else { return };
-            if handle.voters.load().len() < 2 {
+            if handle.roles.voters.load().len() < 2 {
                 return;
             }
             match handle.leadership() {
@@ -302,7 +302,7 @@ impl Move<'_> {
         self.step_down();
         self.replicas.installing.begin(&[self.tablet]);
         let here = self.replicas.handle(self.tablet);
-        let Some(handle) = here.filter(|handle| handle.disk == self.from) else {
+        let Some(handle) = here.filter(|handle| handle.disk() == self.from) else {
             self.replicas.close(&self.replicas.installing.end(&[self.tablet]));
             return Err(CopyError::NoReplica);
         };

@@ -3,7 +3,7 @@
 use super::checkpoint::{Checkpoint, CopiedFile, files_of};
 use super::copies::{ALIVE_NS, Copies, LOOK_NS, PIECE_BYTES};
 use super::error::CopyError;
-use super::sending::{Job, Outgoing, Progress};
+use super::sending::{Ended, Job, Outgoing, Progress};
 use super::staged;
 use super::wire::{Frame, Held, Listed, State};
 use crate::events::TabletEventKind;
@@ -109,7 +109,8 @@ impl Copies {
     /// A checkpoint and the log index for which it stands, which is not below `needed` if this replica has got there.
     fn checkpoint(&self, job: &Job, needed: u64) -> Result<(Checkpoint, u64), CopyError> {
         let handle = self.replicas.handle(job.tablet).ok_or(CopyError::NoReplica)?;
-        let staged = self.replicas.disks[handle.disk].directory.staged(job.tablet.0, &format!("outgoing-{}", job.copy));
+        let staged =
+            self.replicas.disks[handle.disk()].directory.staged(job.tablet.0, &format!("outgoing-{}", job.copy));
         let checkpoint = Checkpoint { directory: staged };
         let (data, directory) = (handle.data(), &checkpoint.directory);
         // States are asked for before, so that the copy holds at least that. What the log can bring is not flushed: that would cost more, and the
@@ -194,8 +195,8 @@ impl Copies {
     fn wait(&self, job: &Job, outgoing: &Outgoing, is_so: impl Fn(&Progress) -> bool) -> Result<(), CopyError> {
         loop {
             let mut progress = outgoing.progress.lock();
-            if let Some(Err(error)) = &progress.ended {
-                return Err(CopyError::Refused(error.clone()));
+            if let Some(Ended::Refused(reason)) = &progress.ended {
+                return Err(CopyError::Refused(reason.clone()));
             }
             if is_so(&progress) {
                 return Ok(());
@@ -213,8 +214,8 @@ impl Copies {
     fn keep_alive(&self, job: &Job, outgoing: &Outgoing) -> Result<(), CopyError> {
         let now_ns = self.now_ns();
         let mut progress = outgoing.progress.lock();
-        if let Some(Err(error)) = &progress.ended {
-            return Err(CopyError::Refused(error.clone()));
+        if let Some(Ended::Refused(reason)) = &progress.ended {
+            return Err(CopyError::Refused(reason.clone()));
         }
         if now_ns < progress.sent_ns + ALIVE_NS {
             return Ok(());

@@ -21,13 +21,21 @@ pub(crate) struct Job {
     pub(crate) asked_by: Option<NodeId>,
 }
 
+/// How a copy ended, as the other node says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Ended {
+    Installed,
+    /// For this reason.
+    Refused(String),
+}
+
 /// What others have said of a copy so far.
 #[derive(Default)]
 pub(crate) struct Progress {
     pub(crate) have: Option<Vec<Held>>,
     pub(crate) allowed: u64,
     pub(crate) reached: Option<u64>,
-    pub(crate) ended: Option<Result<(), String>>,
+    pub(crate) ended: Option<Ended>,
     pub(crate) received_ns: u64,
     pub(crate) sent_ns: u64,
 }
@@ -42,7 +50,7 @@ pub(crate) struct Outgoing {
 
 impl Outgoing {
     fn end(&self, failure: &str) {
-        self.progress.lock().ended = Some(Err(failure.to_owned()));
+        self.progress.lock().ended = Some(Ended::Refused(failure.to_owned()));
         self.changed.notify_all();
     }
 }
@@ -110,7 +118,8 @@ impl Sending {
             Frame::Have { files, .. } => progress.have = Some(files.clone()),
             Frame::Credit { allowed, .. } => progress.allowed = progress.allowed.max(*allowed),
             Frame::Ended { failure, .. } => {
-                progress.ended = Some(if failure.is_empty() { Ok(()) } else { Err((*failure).to_owned()) });
+                progress.ended =
+                    Some(if failure.is_empty() { Ended::Installed } else { Ended::Refused((*failure).to_owned()) });
             }
             _ => {}
         }
