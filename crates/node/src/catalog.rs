@@ -66,7 +66,7 @@ pub(crate) struct CatalogFollower {
     clock: Arc<dyn Clock>,
     node: NodeId,
     /// Another one after the replica of the catalog had to be rebuilt.
-    evaluator: ArcSwap<CatalogEvaluator>,
+    evaluator: opening::Current,
     /// Wakes the thread that follows.
     wake: SyncSender<()>,
     served: ArcSwap<Catalog>,
@@ -87,7 +87,11 @@ impl CatalogFollower {
     /// Opens the catalog's group and replays its log; [`Self::start`] then serves it. To be called on the runtime.
     pub(crate) fn open(store: &Arc<Store>, node: NodeId, clock: &Arc<dyn Clock>) -> Result<Arc<Self>, StartError> {
         let (wake, woken) = sync_channel(1);
-        let (evaluator, open) = opening::open_catalog(wake.clone(), Members::default());
+        let evaluator = opening::Current::new(ArcSwap::from_pointee(CatalogEvaluator::new(
+            Catalog::default(),
+            |_: &Arc<Catalog>| {},
+        )));
+        let open = opening::open_catalog(wake.clone(), Members::default(), Arc::clone(&evaluator));
         store.open(vec![open]).map_err(|error| StartError::Tablet {
             what: "the catalog".to_owned(),
             reason: format!(
@@ -107,7 +111,7 @@ impl CatalogFollower {
             served: ArcSwap::from_pointee(Catalog::default()),
             schema_versions: Mutex::default(),
             peers: PeerWatch::default(),
-            evaluator: ArcSwap::new(evaluator),
+            evaluator,
             wake,
             events: broadcast::Sender::new(PENDING_EVENTS),
             woken: Mutex::new(Some(woken)),
@@ -381,9 +385,7 @@ impl Openings for CatalogFollower {
         let catalog = self.current();
         if tablet == CATALOG_TABLET {
             let members = Members::of_catalog(&catalog).unwrap_or_default();
-            let (evaluator, open) = opening::open_catalog(self.wake.clone(), members);
-            self.evaluator.store(evaluator);
-            return Some(open);
+            return Some(opening::open_catalog(self.wake.clone(), members, Arc::clone(&self.evaluator)));
         }
         follower::opening(&catalog, self.node, tablet).as_ref().map(opening::open_rows)
     }

@@ -406,6 +406,8 @@ async fn start_node(
         identity: identity.clone(),
         description,
     });
+    // Before anything waits for the copy of the catalog, which may have to be made anew.
+    store.set_openings(Arc::clone(&catalog) as Arc<dyn Openings>);
     membership.open_doors(listener, joined.as_ref());
     if joined.is_none() {
         membership.look_around(applicant, &options.join).await?;
@@ -418,7 +420,6 @@ async fn start_node(
     }
     let arrivals = Arrivals { router: Arc::clone(&router), catalog: Arc::clone(&catalog) };
     store.liveness().set_listener(Arc::new(arrivals));
-    store.set_openings(Arc::clone(&catalog) as Arc<dyn Openings>);
     catalog.start(Arc::new(RoutedWriter(Arc::clone(&router))))?;
     tokio::spawn(Arc::clone(&membership).follow());
     tokio::spawn(operations.run());

@@ -1,6 +1,7 @@
 //! Decisions about replicas in the terms of the node's store: how the catalog's replica and those of tables are opened.
 
 use crate::table_options;
+use arc_swap::ArcSwap;
 use diorite_base::mutation::Evaluator;
 use diorite_cluster::catalog::{CATALOG_INITIAL_VOTERS, Catalog, CatalogEvaluator, Split as CatalogSplit, is_too_deep};
 use diorite_control::follower::Opening;
@@ -24,8 +25,13 @@ pub(super) fn split_at(split: &CatalogSplit) -> Split {
     Split { boundary, children: split.children }
 }
 
-/// How the catalog's replica is opened, and what evaluates its commands: from what is stored on, and telling `wake` of every change.
-pub(super) fn open_catalog(wake: SyncSender<()>, wanted: Wanted) -> (Arc<CatalogEvaluator>, OpenTablet) {
+/// What evaluates the catalog's commands from now on.
+pub(super) type Current = Arc<ArcSwap<CatalogEvaluator>>;
+
+/// How the catalog's replica is opened: what evaluates its commands wakes `wake` with every change, and becomes `current` once it has what is stored, not before, as the replica
+/// need not be opened.
+pub(super) fn open_catalog(wake: SyncSender<()>, wanted: Wanted, current: Current) -> OpenTablet {
+    let woken = wake.clone();
     let listener = move |_: &Arc<Catalog>| {
         // If it is full the follower is woken already; it is gone only when the node shuts down.
         let _ = wake.try_send(());
@@ -48,11 +54,14 @@ pub(super) fn open_catalog(wake: SyncSender<()>, wanted: Wanted) -> (Arc<Catalog
         if !entries.is_empty() {
             loading.reload(entries).map_err(|error| diorite_storage::StorageError::Corrupt(error.to_string()))?;
         }
+        current.store(loading);
+        // Whoever was woken by the reload may have looked too early.
+        let _ = woken.try_send(());
         Ok(())
     };
-    let open = OpenTablet {
+    OpenTablet {
         tablet: CATALOG_TABLET,
-        evaluator: Arc::clone(&evaluator) as Arc<dyn Evaluator>,
+        evaluator: evaluator as Arc<dyn Evaluator>,
         // Its objects are only ever replaced.
         gc_grace_s: UNKNOWN_GRACE_S,
         initial_voters: CATALOG_INITIAL_VOTERS.to_vec(),
@@ -61,8 +70,7 @@ pub(super) fn open_catalog(wake: SyncSender<()>, wanted: Wanted) -> (Arc<Catalog
         values: Values::Plain,
         options: TableOptions::default(),
         on_loaded: Some(Box::new(on_loaded)),
-    };
-    (evaluator, open)
+    }
 }
 
 /// How a replica of a table's tablet is opened.
