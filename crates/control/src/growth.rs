@@ -40,8 +40,12 @@ pub trait LedReplica {
     fn file_bytes(&self) -> u64;
 
     /// Bytes of its files within these tokens, or why that cannot be told.
-    fn bytes_within(&self, tokens: Tokens) -> Result<u64, String>;
+    fn bytes_within(&self, tokens: Tokens) -> Result<u64, FilesUnreadable>;
 }
+
+/// Why the size of a tablet's files cannot be found out, in words.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FilesUnreadable(pub String);
 
 /// A tablet that is led here.
 struct Led<'a, R> {
@@ -128,7 +132,7 @@ fn grown_split<R: LedReplica>(
         return None;
     }
     let found = grown(&led.replica, Tokens::of(catalog, led.tablet)?, limit).unwrap_or_else(|error| {
-        noticed.push(Noticed::Unreadable { tablet: led.tablet, error });
+        noticed.push(Noticed::Unreadable { tablet: led.tablet, error: error.0 });
         None
     });
     Some(Command::BeginSplit { tablet: led.tablet, at: found?, stays: false })
@@ -150,7 +154,7 @@ fn busy_split(tablet: TabletId, catalog: &Catalog, loads: &mut Loads, noticed: &
 }
 
 /// Where to split a tablet, if it has more than `limit` bytes.
-fn grown(replica: &impl LedReplica, tokens: Tokens, limit: u64) -> Result<Option<i64>, String> {
+fn grown(replica: &impl LedReplica, tokens: Tokens, limit: u64) -> Result<Option<i64>, FilesUnreadable> {
     if replica.file_bytes() <= limit || replica.bytes_within(tokens)? <= limit {
         return Ok(None);
     }
@@ -217,9 +221,9 @@ mod tests {
             self.held.iter().map(|(_, bytes)| bytes).sum()
         }
 
-        fn bytes_within(&self, tokens: Tokens) -> Result<u64, String> {
+        fn bytes_within(&self, tokens: Tokens) -> Result<u64, FilesUnreadable> {
             if self.held.is_empty() {
-                return Err("its files cannot be read".to_owned());
+                return Err(FilesUnreadable("its files cannot be read".to_owned()));
             }
             Ok(self.held.iter().filter(|(token, _)| tokens.contain(*token)).map(|(_, bytes)| bytes).sum())
         }

@@ -103,7 +103,7 @@ impl Connection {
         Self {
             buffers: Buffers::new(&account),
             account,
-            session: if shared.asks_passwords { Session::guarded() } else { Session::new() },
+            session: if shared.access.asks_passwords { Session::guarded() } else { Session::new() },
             shared,
             socket,
             inbound: Inbound::new(Role::Server),

@@ -98,7 +98,7 @@ impl DiskReads {
             }
         });
         begun?;
-        let ended = "a read was abandoned: the node is shutting down or the read panicked";
+        let ended = "a read did not end: the node is shutting down or the read panicked";
         answered.await.map_err(|_| KvError::Storage(ended.to_owned()))
     }
 

@@ -149,14 +149,14 @@ async fn accept(listener: &TcpListener, shared: &Arc<Shared>, connections: &mut 
                 continue;
             }
         };
-        if shared.connections.load(Ordering::Relaxed) >= shared.max_connections {
+        if shared.connections.load(Ordering::Relaxed) >= shared.limits.connections {
             shared.counters.connections_refused.fetch_add(1, Ordering::Relaxed);
             continue;
         }
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "cannot set TCP_NODELAY");
         }
-        let socket = match &shared.tls {
+        let socket = match &shared.access.tls {
             None => Socket::Plain(stream),
             Some(tls) => match Socket::tls(stream, tls.config()) {
                 Ok(socket) => socket,

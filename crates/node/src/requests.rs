@@ -146,7 +146,7 @@ impl Requests<'_> {
             _ => &self.shared.counters.executes_waiting,
         };
         counter.add(1);
-        let deadline_ns = self.arrived_ns.saturating_add(self.shared.request_timeout_ns);
+        let deadline_ns = self.arrived_ns.saturating_add(self.shared.limits.request_timeout_ns);
         let budget = Arc::new(Budget::new(Meter::new(self.account, MAX_REQUEST_MEMORY_BYTES), deadline_ns));
         // Before its body is copied.
         if let Err(error) = budget.take(envelope.body.len() + REQUEST_BYTES) {

@@ -77,18 +77,14 @@ pub(crate) struct Shared {
     pub(crate) logging: Arc<Logging>,
     pub(crate) history: History,
     pub(crate) connections: AtomicUsize,
-    pub(crate) max_connections: usize,
-    /// Clients have to log in.
-    pub(crate) asks_passwords: bool,
-    /// Clients have to speak TLS.
-    pub(crate) tls: Option<Arc<Tls>>,
+    pub(crate) limits: ConnectionLimits,
+    pub(crate) access: Access,
     /// One permit for each request that may run at a time: what a request gathers for its answer is bounded by a page, so this bounds them all.
     pub(crate) turns: Arc<Semaphore>,
     /// What requests and the buffers of connections hold.
     pub(crate) account: Arc<Account>,
     /// The part of it that one connection may have.
     pub(crate) connection_limit_bytes: usize,
-    pub(crate) request_timeout_ns: u64,
     random: Mutex<SplitMix64>,
 }
 
@@ -103,13 +99,11 @@ impl Shared {
             logging,
             history: History::default(),
             connections: AtomicUsize::new(0),
-            max_connections: limits.connections,
-            asks_passwords: access.asks_passwords,
-            tls: access.tls,
+            access,
             turns: Arc::new(Semaphore::new(limits.running)),
             connection_limit_bytes: account.limit_bytes() / 4 * 3,
             account,
-            request_timeout_ns: limits.request_timeout_ns,
+            limits,
             random: Mutex::new(SplitMix64::from_entropy()),
         }
     }

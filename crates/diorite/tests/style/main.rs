@@ -12,6 +12,7 @@ mod edges;
 mod glossary;
 mod modules;
 mod sources;
+mod types;
 mod words;
 
 use std::path::{Path, PathBuf};

@@ -58,7 +58,9 @@ impl Gate for Gatekeeper {
     fn answer(&self, from: IpAddr, question: Vec<u8>) -> BoxFuture<'static, Result<Vec<u8>, Refusal>> {
         let gatekeeper = self.clone();
         async move {
-            let question = Question::decode(&question).map_err(|why| Refusal::new(RefusalKind::Other, why))?;
+            let question = Question::decode(&question).map_err(|error| {
+                Refusal::new(RefusalKind::Other, format!("it does not understand the question: {error}"))
+            })?;
             let answer = match question {
                 Question::Join { node, replication_factor, program } => {
                     tracing::info!(%from, host = %node.host_id, program, "a node asks to join");

@@ -46,8 +46,8 @@ impl Question {
         serde_json::to_vec(self).expect("questions have string keys")
     }
 
-    pub(super) fn decode(bytes: &[u8]) -> Result<Self, String> {
-        serde_json::from_slice(bytes).map_err(|error| format!("it does not understand the question: {error}"))
+    pub(super) fn decode(bytes: &[u8]) -> Result<Self, serde_json::Error> {
+        serde_json::from_slice(bytes)
     }
 }
 
@@ -75,8 +75,8 @@ impl Answer {
         serde_json::to_vec(self).expect("answers have string keys")
     }
 
-    fn decode(bytes: &[u8]) -> Result<Self, String> {
-        serde_json::from_slice(bytes).map_err(|error| format!("its answer is not understood: {error}"))
+    fn decode(bytes: &[u8]) -> Result<Self, serde_json::Error> {
+        serde_json::from_slice(bytes)
     }
 }
 
@@ -130,7 +130,8 @@ impl Applicant {
         let caller = Caller { bind: Some(self.bind), clock, max_clock_skew: self.max_clock_skew };
         let answered = ask(address, caller, question.encode(), ANSWER_TIMEOUT).await;
         match answered {
-            Ok(answer) => Answer::decode(&answer).map_err(|why| Failure::Final(format!("{seed}: {why}"))),
+            Ok(answer) => Answer::decode(&answer)
+                .map_err(|error| Failure::Final(format!("{seed}: its answer is not understood: {error}"))),
             Err(DialError::Refused(refusal)) if refusal.kind == RefusalKind::Unknown => {
                 Err(Failure::Passing(format!("{seed}: {refusal}")))
             }
@@ -216,11 +217,11 @@ mod tests {
     fn questions_and_answers_are_read_as_written() {
         let join = Question::Join { node: description(), replication_factor: Some(3), program: "1".to_owned() };
         for question in [join, Question::Whereabouts { cluster: Uuid::nil() }] {
-            assert_eq!(Question::decode(&question.encode()), Ok(question));
+            assert_eq!(Question::decode(&question.encode()).unwrap(), question);
         }
         let members = vec![(NodeId(1), "127.0.0.1:7100".parse().unwrap())];
         let answer = Answer { cluster: Uuid::nil(), node: Some(NodeId(2)), version: 3, members };
-        assert_eq!(Answer::decode(&answer.encode()), Ok(answer));
+        assert_eq!(Answer::decode(&answer.encode()).unwrap(), answer);
         assert!(Question::decode(b"{}").is_err() && Answer::decode(b"[]").is_err());
     }
 

@@ -207,7 +207,7 @@ impl Membership {
         let mut registering = tokio::spawn(async move { membership.register_until_done(command).await });
         match timeout(REGISTER_TIMEOUT, &mut registering).await {
             Ok(Ok(registered)) => registered,
-            // Abandoned: the node stops. Or it takes its time.
+            // The operation ended: the node stops. Or it takes its time.
             Ok(Err(_)) | Err(_) => Ok(()),
         }
     }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// How long a node is given to say how its replica is.
-const PATIENCE: Duration = Duration::from_secs(3);
+const TIMEOUT: Duration = Duration::from_secs(3);
 /// Events that are shown of a tablet, of all its replicas.
 const EVENTS: usize = 100;
 
@@ -76,7 +76,7 @@ impl Operations {
         let missing = || Failure::new(FailureKind::NotFound, format!("there is no tablet {}", tablet.0));
         let status = page.tablets.into_iter().next().ok_or_else(missing)?;
         let holders = status.replicas.iter().filter(|replica| replica.is_up);
-        let asked = holders.map(|replica| self.ask_any(replica.node, Ask::Replica { tablet }, PATIENCE));
+        let asked = holders.map(|replica| self.ask_any(replica.node, Ask::Replica { tablet }, TIMEOUT));
         let answers = futures::future::join_all(asked).await;
         let mut replicas: Vec<ReplicaDetail> =
             answers.into_iter().filter_map(|answer| serde_json::from_value(answer.ok()?).ok()).collect();

@@ -2,7 +2,7 @@
 
 use diorite_base::TabletId;
 use diorite_cluster::catalog::{Catalog, Settings};
-use diorite_control::growth::{Grown, LedReplica, Noticed, next_split};
+use diorite_control::growth::{FilesUnreadable, Grown, LedReplica, Noticed, next_split};
 use diorite_control::load::Loads;
 use diorite_control::tokens::Tokens;
 use diorite_model::key::token_of;
@@ -25,9 +25,9 @@ impl LedReplica for Led {
         self.0.data().statistics().sst_bytes
     }
 
-    fn bytes_within(&self, tokens: Tokens) -> Result<u64, String> {
+    fn bytes_within(&self, tokens: Tokens) -> Result<u64, FilesUnreadable> {
         let (start, end) = tokens.keys();
-        self.0.data().bytes_within(&start, &end).map_err(|error| error.to_string())
+        self.0.data().bytes_within(&start, &end).map_err(|error| FilesUnreadable(error.to_string()))
     }
 }
 

@@ -39,6 +39,7 @@ use diorite_admin::Operator;
 use diorite_admin::api::{Activity, Ask, ClusterStatus, Failure, FailureKind, NodeQuestion};
 use diorite_base::random::{Random, SplitMix64};
 use diorite_base::{Clock, NodeId};
+use diorite_cluster::catalog::Catalog;
 use diorite_control::steering::Steering;
 use diorite_replica::{Leadership, Store};
 use diorite_rpc::{Lane, Transport};
@@ -55,7 +56,7 @@ use tokio::sync::{Semaphore, oneshot};
 use wire::Frame;
 
 /// How long the node that leads the catalog is given to answer.
-const PATIENCE: Duration = Duration::from_secs(20);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 /// How often the leader of the catalog is asked a question, and to make a change, and with which pauses: leaders change within a second, on a busy
 /// machine within a few.
 const ATTEMPTS: usize = 8;
@@ -170,7 +171,12 @@ impl Operations {
 
     /// Reports, tells the catalog of groups that are as wanted, and balances when this node leads the catalog. Runs as long as the node.
     pub(crate) async fn run(self: Arc<Self>) {
-        futures::join!(self.keep_reporting(), self.keep_finishing(), self.keep_merging(), self.keep_steering());
+        futures::join!(
+            self.keep_reporting(),
+            finish::keep_finishing(&self),
+            self.keep_merging(),
+            steer::keep_steering(&self)
+        );
     }
 
     fn local(&self) -> LocalReplicas<'_> {
@@ -263,9 +269,9 @@ impl Operations {
     async fn answer_here(&self, ask: Ask) -> Answer {
         match ask {
             Ask::Replica { tablet } => self.replica_here(tablet).await,
-            Ask::Outline => self.outline_here(),
-            Ask::ScrubHere(order) => self.scrub_here(order),
-            Ask::CompactionHere(order) => self.compaction_here(order),
+            Ask::Outline => history::outline_here(self),
+            Ask::ScrubHere(order) => scrub::here(self, order),
+            Ask::CompactionHere(order) => compaction::here(self, order),
             Ask::Node { question, .. } => self.answer_of_itself(question),
             ask => self.answer_leading(ask).await,
         }
@@ -279,8 +285,8 @@ impl Operations {
         match ask {
             Ask::Change(change) => self.carry_out(change).await,
             Ask::Tablet { tablet } => self.tablet_everywhere(tablet).await,
-            Ask::Scrub(order) => self.scrub_everywhere(order).await,
-            Ask::Compaction(order) => self.compaction_everywhere(order).await,
+            Ask::Scrub(order) => scrub::everywhere(self, order).await,
+            Ask::Compaction(order) => compaction::everywhere(self, order).await,
             question => self.look_up(question).await,
         }
     }
@@ -296,7 +302,7 @@ impl Operations {
         if self.catalog.current().node(node).is_none() {
             return Err(Failure::new(FailureKind::NotFound, format!("there is no node {node}")));
         }
-        self.ask_node(node, &Ask::Node { node: Some(node), question }, PATIENCE).await
+        self.ask_node(node, &Ask::Node { node: Some(node), question }, ANSWER_TIMEOUT).await
     }
 
     /// The answer of the node that leads the catalog. Asked again while that node is being found; a change only if it was certainly not begun.
@@ -323,28 +329,34 @@ impl Operations {
     async fn ask_as_leader(&self, leader: Option<NodeId>, ask: Ask) -> Answer {
         match leader {
             Some(leader) if leader == self.node => self.answer_here(ask).await,
-            Some(leader) => self.ask_node(leader, &ask, PATIENCE).await,
+            Some(leader) => self.ask_node(leader, &ask, ANSWER_TIMEOUT).await,
             None => Err(not_begun("nobody leads the catalog at the moment: ask again")),
         }
     }
 
+    /// What is known now.
+    fn known(&self, catalog: &Catalog) -> Known {
+        let is_up = |node| self.is_up(node);
+        self.steering.lock().known(catalog, self.clock.monotonic_ns(), &is_up)
+    }
+
     /// Asks a node, which may be this one, about itself.
-    async fn ask_any(&self, node: NodeId, ask: Ask, patience: Duration) -> Answer {
+    async fn ask_any(&self, node: NodeId, ask: Ask, timeout: Duration) -> Answer {
         if node == self.node {
             // Boxed: some of what a node answers for itself it puts together from others' answers.
             return Box::pin(self.answer_here(ask)).await;
         }
-        self.ask_node(node, &ask, patience).await
+        self.ask_node(node, &ask, timeout).await
     }
 
-    async fn ask_node(&self, node: NodeId, ask: &Ask, patience: Duration) -> Answer {
+    async fn ask_node(&self, node: NodeId, ask: &Ask, timeout: Duration) -> Answer {
         let id = self.next_question.fetch_add(1, Ordering::Relaxed);
         let question = serde_json::to_vec(ask).expect("questions have string keys");
         let frame = Frame::Ask { incarnation: self.incarnation, id, question: &question }.encode();
         let (sender, answer) = oneshot::channel();
         self.asked.lock().insert(id, sender);
         let answer = match self.transport.send(node, Lane::Operations, &frame) {
-            Ok(()) => tokio::time::timeout(patience, answer).await,
+            Ok(()) => tokio::time::timeout(timeout, answer).await,
             Err(error) => {
                 self.asked.lock().remove(&id);
                 return Err(not_begun(format!("node {node} cannot be asked: {error}")));
@@ -387,7 +399,7 @@ impl Operator for AnyNode {
         Box::pin(async move {
             match ask {
                 Ask::Node { node, question } => operations.ask_about(node, question).await,
-                Ask::History => operations.cluster_history().await,
+                Ask::History => history::cluster_history(&operations).await,
                 ask => operations.ask_leader(ask).await,
             }
         })

@@ -53,7 +53,7 @@ impl Router {
             until.step()?;
             handle.get(Permit::Lease, &key)
         };
-        match self.disk.read(disk, read).await? {
+        match self.threads.disk.read(disk, read).await? {
             Ok(found) => {
                 RouteCounters::add(&self.counters.local, 1);
                 Ok(Some(found))
@@ -101,14 +101,14 @@ impl Router {
                 read::Outcome::Long => {
                     RouteCounters::add(&self.counters.long_reads, 1);
                     let work = move || fetch_anywhere(&handle, permit, fetch, &look, &self.folding);
-                    return self.aside.compute(work).await;
+                    return self.threads.aside.compute(work).await;
                 }
                 read::Outcome::NotInMemory => {}
             }
         }
         let (fetch, folding) = (fetch.clone(), Arc::clone(&self.folding));
         let disk = handle.disk();
-        self.disk.read(disk, move || fetch_anywhere(&handle, permit, &fetch, &look, &folding)).await?
+        self.threads.disk.read(disk, move || fetch_anywhere(&handle, permit, &fetch, &look, &folding)).await?
     }
 
     /// A look on disk that ends at `deadline_ns`, if that is given.

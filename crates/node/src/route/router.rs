@@ -40,6 +40,22 @@ pub(crate) struct RouterParts {
     pub(crate) aside: Arc<Aside>,
 }
 
+/// Threads that take work from those that serve.
+pub(super) struct Threads {
+    pub(super) disk: Arc<DiskReads>,
+    pub(super) aside: Arc<Aside>,
+}
+
+/// What is exchanged with the other nodes.
+pub(super) struct Nodes {
+    /// Those that are asked.
+    pub(super) peers: ArcSwap<AHashMap<NodeId, Arc<Peer>>>,
+    pub(super) serving: Arc<Serving>,
+    /// Those that ask.
+    pub(super) served: ArcSwap<AHashMap<NodeId, Arc<Served>>>,
+    pub(super) gathering: Arc<Gathering>,
+}
+
 /// See the top of [this folder](super).
 pub(crate) struct Router {
     pub(super) me: Weak<Router>,
@@ -52,14 +68,10 @@ pub(crate) struct Router {
     pub(super) options: RouteOptions,
     /// Tells this run of the process from others.
     incarnation: u64,
-    pub(super) disk: Arc<DiskReads>,
-    pub(super) aside: Arc<Aside>,
+    pub(super) threads: Threads,
     /// Who leads, and the requests that wait for a leader. Held for one decision, never while a request is sent, carried out or ended.
     pub(super) routing: RwLock<Routing<Work>>,
-    pub(super) peers: ArcSwap<AHashMap<NodeId, Arc<Peer>>>,
-    pub(super) serving: Arc<Serving>,
-    pub(super) served: ArcSwap<AHashMap<NodeId, Arc<Served>>>,
-    pub(super) gathering: Arc<Gathering>,
+    pub(super) nodes: Nodes,
     /// The timer runs.
     is_armed: AtomicBool,
     arm: Notify,
@@ -87,14 +99,15 @@ impl Router {
             catalogs,
             clock,
             incarnation: SplitMix64::from_entropy().next_u64(),
-            disk,
-            aside,
+            threads: Threads { disk, aside },
             routing: RwLock::new(Routing::new(node, options.limits.of_requests(), options.timeouts)),
             options,
-            peers: ArcSwap::default(),
-            serving: Arc::new(serving),
-            served: ArcSwap::default(),
-            gathering: Arc::default(),
+            nodes: Nodes {
+                peers: ArcSwap::default(),
+                serving: Arc::new(serving),
+                served: ArcSwap::default(),
+                gathering: Arc::default(),
+            },
             is_armed: AtomicBool::new(false),
             arm: Notify::new(),
             counters,
@@ -113,12 +126,12 @@ impl Router {
 
     /// What the threads that wait for disks are doing.
     pub(crate) fn disk_reads(&self) -> DiskReadState {
-        self.disk.state()
+        self.threads.disk.state()
     }
 
     /// Requests of this node that wait for another's answer, and those that wait for a leader.
     pub(crate) fn waiting(&self) -> (usize, usize) {
-        (self.peers.load().values().map(|peer| peer.pending()).sum(), self.routing.read().parked())
+        (self.nodes.peers.load().values().map(|peer| peer.pending()).sum(), self.routing.read().parked())
     }
 
     /// What routing asks about this node.
@@ -160,17 +173,17 @@ impl Router {
     }
 
     pub(super) fn peer(&self, node: NodeId) -> Arc<Peer> {
-        if let Some(peer) = self.peers.load().get(&node) {
+        if let Some(peer) = self.nodes.peers.load().get(&node) {
             return Arc::clone(peer);
         }
         let fresh = Arc::new(Peer::new(node, self.incarnation, self.options.limits));
-        self.peers.rcu(|peers| {
+        self.nodes.peers.rcu(|peers| {
             let mut peers = AHashMap::clone(peers);
             peers.entry(node).or_insert_with(|| Arc::clone(&fresh));
             peers
         });
         // Nothing is ever removed, and it was just put there if it was not before.
-        self.peers.load().get(&node).map_or(fresh, Arc::clone)
+        self.nodes.peers.load().get(&node).map_or(fresh, Arc::clone)
     }
 
     /// Sends on its way all that was submitted. Cheap if there is nothing.
@@ -181,10 +194,10 @@ impl Router {
 
     /// Sends the requests and answers for other nodes that have been gathered, those for one node together. If there are none it costs one load.
     pub(crate) fn send_gathered(&self) {
-        if !self.gathering.take() {
+        if !self.nodes.gathering.take() {
             return;
         }
-        let (peers, served) = (self.peers.load(), self.served.load());
+        let (peers, served) = (self.nodes.peers.load(), self.nodes.served.load());
         for peer in peers.values() {
             self.flush(peer, served.get(&peer.node).map(|served| &**served));
         }
@@ -196,7 +209,7 @@ impl Router {
 
     /// What has been gathered leaves once every task that can run has run, together with what these gather.
     pub(crate) fn send_soon(&self) {
-        self.gathering.leave_soon();
+        self.nodes.gathering.leave_soon();
     }
 
     /// Never ready; has sent what was gathered whenever it is polled. As the last branch of a `select!` it sees what the others have gathered.
@@ -211,7 +224,7 @@ impl Router {
     /// Sends what [`Router::send_soon`] was called for, for as long as the runtime runs: to be spawned.
     pub(crate) async fn run_sender(self: Arc<Self>) {
         loop {
-            self.gathering.leave().await;
+            self.nodes.gathering.leave().await;
             tokio::task::yield_now().await;
             self.send_gathered();
         }

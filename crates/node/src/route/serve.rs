@@ -41,12 +41,12 @@ struct ReceivedWrite<'a> {
 
 impl Router {
     fn served(&self, from: NodeId, incarnation: u64) -> Arc<Served> {
-        if let Some(served) = self.served.load().get(&from).filter(|served| served.incarnation == incarnation) {
+        if let Some(served) = self.nodes.served.load().get(&from).filter(|served| served.incarnation == incarnation) {
             return Arc::clone(served);
         }
-        let fresh = Arc::new(Served::new(from, incarnation, Arc::clone(&self.serving)));
+        let fresh = Arc::new(Served::new(from, incarnation, Arc::clone(&self.nodes.serving)));
         // Frames of one node arrive one after the other, so nobody else makes another for it now.
-        self.served.rcu(|served| {
+        self.nodes.served.rcu(|served| {
             let mut served = AHashMap::clone(served);
             served.insert(from, Arc::clone(&fresh));
             served
@@ -56,7 +56,7 @@ impl Router {
 
     /// Whether the outcome of a write goes to another node.
     pub(super) fn is_of_other_node(&self, sink: &Arc<dyn WriteSink>) -> bool {
-        self.served.load().values().any(|served| std::ptr::addr_eq(Arc::as_ptr(served), Arc::as_ptr(sink)))
+        self.nodes.served.load().values().any(|served| std::ptr::addr_eq(Arc::as_ptr(served), Arc::as_ptr(sink)))
     }
 
     /// Takes a frame of requests.
@@ -90,7 +90,7 @@ impl Router {
         }
         if !frame.is_empty() {
             served.gather(frame);
-            self.gathering.added();
+            self.nodes.gathering.added();
             self.send_soon();
         }
         RouteCounters::add(&self.counters().received, count);
@@ -136,16 +136,16 @@ impl Router {
         let look = self.look_until(Some(self.clock.monotonic_ns().saturating_add(left_ns)));
         let fetch = fetch.to_fetch();
         let tag = served.begin(request.id, expected_bytes(&fetch)).ok_or(KvError::Overloaded(""))?;
-        let (served, gathering) = (Arc::clone(served), Arc::clone(&self.gathering));
+        let (served, gathering) = (Arc::clone(served), Arc::clone(&self.nodes.gathering));
         let disk_read = DiskRead { served, gathering, folding: Arc::clone(&self.folding), tag: Some(tag) };
         let disk = handle.disk();
         let work = move || disk_read.answer(&handle, &FetchRef::from(&fetch), &look);
         if is_long {
             RouteCounters::add(&self.counters().long_reads, 1);
-            drop(self.aside.begin(work));
+            drop(self.threads.aside.begin(work));
             return Ok(());
         }
-        self.disk.begin(disk, work)
+        self.threads.disk.begin(disk, work)
     }
 
     fn serve_write(

@@ -64,7 +64,7 @@ impl Router {
     fn send(&self, node: NodeId, request: Request) -> Result<(), Request> {
         let peer = self.peer(node);
         let is_large = peer.add(request)?;
-        self.gathering.added();
+        self.nodes.gathering.added();
         if is_large {
             self.flush(&peer, None);
         }
@@ -92,7 +92,7 @@ impl Router {
             // Without a router the node has stopped, and nobody waits.
             let Some(router) = self.me.upgrade() else { return };
             // A request that finds no place here is dropped, and whoever asked is told that it was: a read changes nothing.
-            if self.disk.begin(handle.disk(), move || router.carry_out_fetch(&handle, request)).is_err() {
+            if self.threads.disk.begin(handle.disk(), move || router.carry_out_fetch(&handle, request)).is_err() {
                 RouteCounters::add(&self.counters.overloaded, 1);
             }
             return;
@@ -139,7 +139,7 @@ impl Router {
 
     /// Takes a frame of answers.
     pub(super) fn take_answers(&self, from: NodeId, incarnation: u64, mut items: Reader<'_>) -> Result<(), Malformed> {
-        let Some(peer) = self.peers.load().get(&from).cloned() else { return Ok(()) };
+        let Some(peer) = self.nodes.peers.load().get(&from).cloned() else { return Ok(()) };
         let mut answered = Vec::new();
         let decoded = peer.answered(incarnation, &mut items, &mut answered);
         let mut outcomes = Outcomes::default();
@@ -182,7 +182,7 @@ impl Router {
     /// A node is down: what it was asked and others may answer is sent to them, without waiting for the next tick.
     pub(crate) fn node_down(&self, node: NodeId) {
         self.routing.write().node_down(node);
-        let peer = self.peers.load().get(&node).cloned();
+        let peer = self.nodes.peers.load().get(&node).cloned();
         let mut outcomes = Outcomes::default();
         self.again(peer.map(|peer| peer.take_reads()).unwrap_or_default(), &mut outcomes);
         outcomes.deliver();
@@ -203,7 +203,7 @@ impl Router {
     pub(crate) fn tick(&self) {
         self.kick();
         let now_ns = self.clock.monotonic_ns();
-        let peers: Vec<Arc<Peer>> = self.peers.load().values().cloned().collect();
+        let peers: Vec<Arc<Peer>> = self.nodes.peers.load().values().cloned().collect();
         let mut outcomes = Outcomes::default();
         for peer in peers {
             let due = peer.take_due(now_ns);
