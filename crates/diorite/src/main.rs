@@ -6,7 +6,7 @@ mod plan;
 use clap::{Parser, Subcommand};
 use diorite_admin::command::AdminArguments;
 use diorite_local::LocalArguments;
-use diorite_node::StartOptions;
+use diorite_node::{Program, StartOptions};
 use diorite_workload::{BenchArguments, WorkloadArguments, WorkloadError};
 use std::path::Path;
 use std::process::ExitCode;
@@ -34,6 +34,9 @@ enum Command {
     Workload(WorkloadArguments),
     /// Run a benchmark scenario, on a node of its own or on a running cluster, and write a report.
     Bench(BenchArguments),
+    /// Notify the other nodes when the node that has started this process has ended.
+    #[command(hide = true)]
+    Guard,
     /// What a cluster needs and does, and how long it takes to change it.
     Plan(plan::PlanArguments),
 }
@@ -44,10 +47,12 @@ fn main() -> ExitCode {
         return ExitCode::FAILURE;
     }
     match CommandLine::parse().command {
-        Command::Start(options) => match diorite_node::run(options, allocator::ALLOCATOR) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => fail(&error, 1),
-        },
+        Command::Start(options) => {
+            match diorite_node::run(options, Program { allocator: allocator::ALLOCATOR, guard: guard() }) {
+                Ok(()) => ExitCode::SUCCESS,
+                Err(error) => fail(&error, 1),
+            }
+        }
         Command::Local(arguments) => with_executable(|executable| {
             let command = async { diorite_local::run(arguments, executable).await.map(|()| ExitCode::SUCCESS) };
             client(command, |_| 1)
@@ -60,11 +65,22 @@ fn main() -> ExitCode {
         Command::Bench(arguments) => with_executable(|executable| {
             client(diorite_workload::bench::run(arguments, executable), WorkloadError::exit_code)
         }),
+        Command::Guard => match diorite_node::guard() {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => fail(&error, 1),
+        },
         Command::Plan(arguments) => match plan::run(&arguments) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => fail(&error, 2),
         },
     }
+}
+
+/// Runs this very binary as a guard, also if its file is replaced meanwhile.
+fn guard() -> std::process::Command {
+    let mut command = std::process::Command::new("/proc/self/exe");
+    command.arg("guard");
+    command
 }
 
 /// For commands that start nodes: they run this very binary.

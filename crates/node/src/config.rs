@@ -300,6 +300,10 @@ pub struct StartOptions {
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=1024))]
     pub disk_read_threads: u64,
 
+    /// Run a second, small process that notifies the other nodes when this one has ended, so that they do not wait for its leases to lapse.
+    #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
+    pub guard: bool,
+
     /// Read data files past the system's page cache, where the file system can. Data is cached once, in what --memory-limit gives the block cache.
     #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
     pub direct_reads: bool,

@@ -15,9 +15,11 @@ mod disk_reads;
 mod error;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
+mod guard;
 mod http;
 mod inbox;
 mod kv;
+mod life_key;
 mod listener;
 mod logging;
 mod login;
@@ -34,11 +36,13 @@ mod semantics;
 mod server;
 mod shared;
 mod socket;
+mod stop;
 mod table_options;
 mod timing;
 mod tls;
 
 pub use config::{DurabilityOption, NodeAddress, Size, SlowQueryOption, StartOptions};
 pub use error::{StartError, TlsError};
+pub use guard::{GuardError, guard};
 pub use observe::Allocator;
-pub use server::run;
+pub use server::{Program, run};

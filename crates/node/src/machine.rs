@@ -83,6 +83,16 @@ fn group_limit_bytes(root: &Path, membership: &str) -> Option<u64> {
     limits.min()
 }
 
+/// Tablets hold files open: take as many descriptors as the system gives.
+pub(crate) fn raise_file_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    if let Err(error) = setrlimit(Resource::Nofile, raised) {
+        tracing::warn!(%error, "could not raise the limit of open files");
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -6,11 +6,15 @@ use crate::catalog::CatalogFollower;
 use crate::config::{DurabilityOption, StartOptions};
 use crate::disk_reads::DiskReads;
 use crate::error::StartError;
+use crate::guard::Guard;
 use crate::kv::NodeKv;
+use crate::life_key::LifeKey;
 use crate::listener::{self, Door};
 use crate::logging::Logging;
 use crate::machine::MachineClock;
-use crate::membership::{self, Admission, Applicant, Arrivals, JOIN_TIMEOUT, Joined, Membership, RoutedWriter};
+use crate::membership::{
+    self, Admission, Applicant, Arrivals, JOIN_TIMEOUT, Joined, Membership, RoutedWriter, end_notice,
+};
 use crate::metrics::NodeMetrics;
 use crate::observe::Allocator;
 use crate::observe::own::Observed;
@@ -19,6 +23,7 @@ use crate::operate::{AnyNode, Operations, ReportOptions};
 use crate::route::{CatalogSource, RouteOptions, Router, RouterParts};
 use crate::semantics::RowSemantics;
 use crate::shared::{Access, ConnectionLimits, Shared as Connections, SharedParts};
+use crate::stop::StopSignals;
 use crate::tls::Tls;
 use crate::{http, login, machine};
 use diorite_admin::NodeView;
@@ -38,11 +43,11 @@ use diorite_rpc::tcp::{Observer, TcpOptions, TcpTransport};
 use diorite_storage::{DataDirectory, Identity, Shared, StorageError, StorageOptions, companions};
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::runtime::Handle;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use uuid::Uuid;
 
@@ -71,18 +76,31 @@ const SUCCESSOR_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long tablets are flushed when the node is told to stop.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// What the program that runs a node brings along.
+#[derive(Debug)]
+pub struct Program {
+    /// Its allocator.
+    pub allocator: Allocator,
+    /// Runs [`crate::guard`].
+    pub guard: Command,
+}
+
 /// Runs a node until SIGTERM or SIGINT; then ends the process.
-pub fn run(options: StartOptions, allocator: Allocator) -> Result<(), StartError> {
+pub fn run(options: StartOptions, program: Program) -> Result<(), StartError> {
     let logging = Logging::install(&options);
-    raise_file_limit();
+    machine::raise_file_limit();
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     runtime.enable_all().thread_name("cql").max_blocking_threads(128).worker_threads(options.serving_threads());
     runtime.event_interval(TURNS_PER_LOOK);
     let runtime = runtime.build().map_err(|error| StartError::System("cannot start the runtime", error))?;
-    runtime.block_on(serve(options, logging, allocator))
+    runtime.block_on(serve(options, logging, program))
 }
 
-async fn serve(options: StartOptions, logging: Arc<Logging>, allocator: Allocator) -> Result<(), StartError> {
+async fn serve(
+    options: StartOptions,
+    logging: Arc<Logging>,
+    Program { allocator, guard }: Program,
+) -> Result<(), StartError> {
     // Before anything else: a signal that arrives during the start must stop the node in order as well, not kill it.
     let mut signals = StopSignals::listen()?;
     let tls = Tls::open(&options)?;
@@ -105,7 +123,7 @@ async fn serve(options: StartOptions, logging: Arc<Logging>, allocator: Allocato
     };
     companions::enroll(&directories.iter().collect::<Vec<_>>(), random_uuid)?;
     let node = tokio::select! {
-        node = start_node(&options, directories, belonging, nodes, &clock) => node?,
+        node = start_node(&options, directories, belonging, nodes, &clock, guard) => node?,
         () = signals.arrived() => end(),
     };
     let Running { kv, membership } = node;
@@ -371,15 +389,14 @@ async fn start_node(
     belonging: Belonging,
     listener: TcpListener,
     clock: &Arc<dyn Clock>,
+    guard: Command,
 ) -> Result<Running, StartError> {
     let Belonging { identity, description, applicant, joined } = belonging;
     let node = NodeId(identity.node);
     let admission = Arc::new(Admission::default());
-    let observer = Arc::clone(&admission) as Arc<dyn Observer>;
-    let transport = tcp_options(options, &identity, &description, clock);
-    let transport = Arc::new(TcpTransport::new(transport, observer, Handle::current()));
+    let Outside { life, transport, guard } = reach_out(options, &identity, &description, &admission, clock, guard)?;
     let sending = Arc::clone(&transport) as Arc<dyn Transport>;
-    let store = Arc::new(start_store(options, directories, &identity, clock, &sending)?);
+    let store = Arc::new(start_store(options, directories, (node, life), clock, &sending)?);
     store.set_scrub_days(options.scrub_days);
     let catalog = CatalogFollower::open(&store, node, clock)?;
     check_replication_factor(&catalog.current(), options.rf)?;
@@ -397,6 +414,7 @@ async fn start_node(
     );
     let membership = Arc::new(Membership {
         transport,
+        guard,
         admission,
         operations: Arc::clone(&operations),
         store: Arc::clone(&store),
@@ -463,13 +481,14 @@ fn tcp_options(
     identity: &Identity,
     description: &NodeDescription,
     clock: &Arc<dyn Clock>,
+    incarnation: u64,
 ) -> TcpOptions {
     let mut random = SplitMix64::from_entropy();
     TcpOptions {
         cluster: identity.cluster,
         node: NodeId(identity.node),
         host: identity.host,
-        incarnation: random.next_u64(),
+        incarnation,
         bind: Some(options.listen),
         advertise: description.node_address(),
         max_clock_skew: Duration::from_millis(options.max_clock_skew),
@@ -478,6 +497,34 @@ fn tcp_options(
         clock: Arc::clone(clock),
         seed: random.next_u64(),
     }
+}
+
+/// What connects a life of a node with the other nodes.
+struct Outside {
+    life: u64,
+    transport: Arc<TcpTransport>,
+    guard: Guard,
+}
+
+fn reach_out(
+    options: &StartOptions,
+    identity: &Identity,
+    description: &NodeDescription,
+    admission: &Arc<Admission>,
+    clock: &Arc<dyn Clock>,
+    guard: Command,
+) -> Result<Outside, StartError> {
+    let key = LifeKey::random().map_err(|error| StartError::System("cannot make a key", error))?;
+    let life = clock.wall_us().unsigned_abs();
+    let transport = tcp_options(options, identity, description, clock, key.incarnation(life));
+    let observer = Arc::clone(admission) as Arc<dyn Observer>;
+    let transport = Arc::new(TcpTransport::new(transport, observer, Handle::current()));
+    let notice = String::from_utf8(end_notice(NodeId(identity.node), life, key)).expect("questions are text");
+    let guard = match options.guard {
+        true => Guard::start(guard, notice, options.listen, options.max_clock_skew),
+        false => Guard::default(),
+    };
+    Ok(Outside { life, transport, guard })
 }
 
 fn random_uuid() -> Uuid {
@@ -489,7 +536,7 @@ fn random_uuid() -> Uuid {
 fn start_store(
     options: &StartOptions,
     directories: Vec<DataDirectory>,
-    identity: &Identity,
+    (node, life): (NodeId, u64),
     clock: &Arc<dyn Clock>,
     transport: &Arc<dyn Transport>,
 ) -> Result<Store, StartError> {
@@ -510,7 +557,8 @@ fn start_store(
         ..for_memory
     };
     let store = StoreOptions {
-        node: identity.node,
+        incarnation: life,
+        node: node.0,
         workers: options.writing_threads(),
         durability: match options.durability {
             DurabilityOption::Fsync => Durability::Fsync,
@@ -549,39 +597,5 @@ fn node_info(options: &StartOptions, identity: &Identity) -> NodeInfo {
         data_center: options.data_center.clone(),
         rack: options.zone.clone(),
         tokens: vec![i64::MIN],
-    }
-}
-
-/// The signals that stop a node.
-struct StopSignals {
-    terminate: Signal,
-    interrupt: Signal,
-}
-
-impl StopSignals {
-    /// From here on the signals no longer end the process by themselves.
-    fn listen() -> Result<Self, StartError> {
-        let system = |error| StartError::System("cannot wait for signals", error);
-        Ok(Self {
-            terminate: signal(SignalKind::terminate()).map_err(system)?,
-            interrupt: signal(SignalKind::interrupt()).map_err(system)?,
-        })
-    }
-
-    async fn arrived(&mut self) {
-        tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
-        }
-    }
-}
-
-/// Tablets hold files open: take as many descriptors as the system gives.
-fn raise_file_limit() {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let limit = getrlimit(Resource::Nofile);
-    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
-    if let Err(error) = setrlimit(Resource::Nofile, raised) {
-        tracing::warn!(%error, "could not raise the limit of open files");
     }
 }

@@ -117,6 +117,8 @@ pub struct SupportTable {
     started_ns: u64,
     next_epoch: u64,
     given: BTreeMap<u64, Given>,
+    /// Of each peer the life that has ended last, as far as is known.
+    ended: BTreeMap<u64, u64>,
     /// The latest heartbeat of each peer.
     heartbeats: BTreeMap<u64, Heartbeat>,
     received: BTreeMap<u64, Arc<Supporter>>,
@@ -132,6 +134,7 @@ impl SupportTable {
             started_ns,
             next_epoch: incarnation | 1,
             given: BTreeMap::new(),
+            ended: BTreeMap::new(),
             heartbeats: BTreeMap::new(),
             received: BTreeMap::new(),
             void_before_ns: 0,
@@ -157,6 +160,10 @@ impl SupportTable {
         self.heartbeats.insert(peer, heartbeat);
         if self.withdraw_if_lapsed(peer, now_ns) {
             changes.push(SupportChange::Withdrawn(peer));
+        }
+        if self.ended.get(&peer) == Some(&heartbeat.incarnation) {
+            // It was sent before the end.
+            return (None, changes);
         }
         let incarnation = self.incarnation;
         let is_recent = |ours: Heartbeat| ours.incarnation == incarnation && now_ns < ours.sent_ns + SUPPORT_NS;
@@ -212,6 +219,16 @@ impl SupportTable {
         let peers: Vec<u64> = self.given.keys().copied().collect();
         let lapsed = peers.into_iter().filter(|&peer| self.withdraw_if_lapsed(peer, now_ns));
         lapsed.map(SupportChange::Withdrawn).collect()
+    }
+
+    /// A life of `peer` has certainly ended: nothing is led in it any more, so that support of it need not lapse. Support of another life stays.
+    pub fn ended(&mut self, peer: u64, incarnation: u64) -> Option<SupportChange> {
+        self.ended.insert(peer, incarnation);
+        let given = self.given.get_mut(&peer).filter(|given| given.active && given.incarnation == incarnation)?;
+        given.active = false;
+        self.next_epoch += 1;
+        given.epoch = Epoch(self.next_epoch);
+        Some(SupportChange::Withdrawn(peer))
     }
 
     /// When the next given support lapses, if any is active.
@@ -297,6 +314,30 @@ mod tests {
         assert_ne!(second.expect("answered").epoch, first.epoch);
         assert_eq!(a.supported(2, second.expect("answered")), Some(SupportChange::Received(2)));
         assert!(a.supporter(2, first.epoch).is_none(), "the old epoch counts no more");
+    }
+
+    #[test]
+    fn support_of_a_life_that_has_ended_is_withdrawn_at_once_and_only_of_that_life() {
+        let (a, mut b) = (SupportTable::new(10, 0), SupportTable::new(20, 0));
+        let first = b.on_heartbeat(1, beat(&a, &b, 0, 0), 0).0.expect("answered");
+        assert_eq!(b.ended(1, 9), None, "an earlier life has ended, or another process");
+        assert_eq!(b.given_epoch(1), Some(first.epoch));
+        assert_eq!(b.ended(1, 10), Some(SupportChange::Withdrawn(1)));
+        assert_eq!((b.ended(1, 10), b.given_epoch(1), b.next_lapse_ns()), (None, None, None));
+        assert_eq!(b.on_heartbeat(1, beat(&a, &b, MS, 0), 2 * MS), (None, vec![]), "it was sent before the end");
+        let again = SupportTable::new(11, 3 * MS);
+        let (second, changes) = b.on_heartbeat(1, beat(&again, &b, 4 * MS, 2 * MS), 5 * MS);
+        assert_eq!(changes, [SupportChange::Given(1)], "the next life does not wait for the former's support to lapse");
+        assert!(second.expect("answered").epoch > first.epoch);
+        assert_eq!(b.ended(1, 10), None, "the notice came twice, and late");
+        assert_eq!(b.given_epoch(1), second.map(|support| support.epoch));
+    }
+
+    #[test]
+    fn a_life_that_ends_before_its_first_heartbeat_is_taken_gets_no_support() {
+        let (a, mut b) = (SupportTable::new(10, 0), SupportTable::new(20, 0));
+        assert_eq!(b.ended(1, 10), None);
+        assert_eq!(b.on_heartbeat(1, beat(&a, &b, 0, 0), MS), (None, vec![]));
     }
 
     #[test]

@@ -12,6 +12,8 @@ pub enum Durability {
 /// What the node decides about its store.
 #[derive(Debug, Clone)]
 pub struct StoreOptions {
+    /// Differs with each life of the node, and grows with them: microseconds since 1970 at its start.
+    pub incarnation: u64,
     /// This node's id in the groups it is a member of.
     pub node: u64,
     /// Store threads.

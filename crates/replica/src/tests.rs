@@ -156,6 +156,8 @@ fn start_accepting(home: &Path) -> Store {
 
 fn options(limit: u64, node: u64, durability: Durability) -> StoreOptions {
     StoreOptions {
+        // Each start has its own, see `start_options`.
+        incarnation: 0,
         node,
         workers: 2,
         durability,
@@ -173,6 +175,7 @@ fn start_options(
     transport: Arc<dyn Transport>,
     options: StoreOptions,
 ) -> Store {
+    let options = StoreOptions { incarnation: clock.wall_us().unsigned_abs(), ..options };
     let node = options.node;
     let storage = StorageOptions { log_bytes: LOG_BYTES, ..StorageOptions::for_memory(256 << 20, 2) };
     let shared = Shared::new(storage, Arc::new(Sums)).unwrap();

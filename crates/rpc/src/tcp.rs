@@ -21,6 +21,7 @@ pub use options::{Gate, LaneStatistics, Observer, TcpOptions};
 use crate::{Lane, MAX_FRAME_BYTES, Receiver, SendError, Transport};
 use ahash::AHashMap;
 use diorite_base::NodeId;
+pub use peers::Incarnations;
 use peers::{Peers, ReceivedMap};
 use std::fmt;
 use std::net::SocketAddr;
@@ -34,6 +35,7 @@ use tokio::sync::watch;
 pub struct TcpTransport {
     peers: Arc<Peers>,
     received: Arc<ReceivedMap>,
+    incarnations: Arc<Incarnations>,
     stop: watch::Sender<bool>,
 }
 
@@ -47,13 +49,19 @@ impl TcpTransport {
     /// A transport without peers; its tasks run on `runtime`.
     pub fn new(options: TcpOptions, observer: Arc<dyn Observer>, runtime: Handle) -> Self {
         let peers = Peers::new(Arc::new(options), observer, runtime);
-        Self { peers: Arc::new(peers), received: Arc::default(), stop: watch::Sender::new(false) }
+        Self {
+            peers: Arc::new(peers),
+            received: Arc::default(),
+            incarnations: Arc::default(),
+            stop: watch::Sender::new(false),
+        }
     }
 
     /// Accepts connections from now on and hands what they bring to `receiver`. Who is let in is dialled as well.
     pub fn listen(&self, listener: TcpListener, receiver: Arc<dyn Receiver>, gate: Arc<dyn Gate>) {
         let (peers, received) = (Arc::clone(&self.peers), Arc::clone(&self.received));
-        let listening = accept::Listening::new(Arc::clone(&peers.options), receiver, gate, peers, received);
+        let incarnations = Arc::clone(&self.incarnations);
+        let listening = accept::Listening::new(receiver, gate, peers, received, incarnations);
         self.peers.runtime.spawn(accept::run(listener, Arc::new(listening), self.stop.subscribe()));
     }
 
@@ -66,6 +74,11 @@ impl TcpTransport {
     /// Dials `node` at `address`, which is newer than what [`TcpTransport::set_peers`] was given.
     pub fn suggest(&self, node: NodeId, address: SocketAddr) {
         self.peers.suggest(node, address);
+    }
+
+    /// Which incarnations of the other nodes were accepted last.
+    pub fn incarnations(&self) -> &Arc<Incarnations> {
+        &self.incarnations
     }
 
     /// Whether `lane` to `to` can be sent on.

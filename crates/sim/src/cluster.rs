@@ -6,6 +6,7 @@
 mod asides;
 mod ddl;
 mod duties;
+mod ends;
 mod errands;
 mod faults;
 mod follow;
@@ -23,6 +24,7 @@ use crate::clock::TrueTime;
 use crate::dice::Dice;
 use crate::drives::Drives;
 use crate::errands::{ErrandEvent, Errands};
+use crate::guards::{EndNotice, Guards};
 use crate::joins::JoinEvent;
 use crate::nemesis::{Fault, Nemesis};
 use crate::network::{Network, Parcel};
@@ -68,6 +70,8 @@ pub enum Event {
     Copied(NodeId, TabletId, Arc<MemoryTablet>),
     /// A node's report comes to another.
     Report(NodeId, NodeId, Box<Report>),
+    /// A node is notified that the process of another has ended.
+    Ended(EndNotice),
     /// Something happens to a write of a node's own.
     Errand(ErrandEvent),
     /// Something happens to a client that changes the schema.
@@ -91,6 +95,7 @@ impl Event {
             Event::Arrive(parcel) => Some(parcel.link.1),
             Event::Process(node, ..) | Event::Copied(node, ..) | Event::Report(_, node, _) => Some(*node),
             Event::Request(asked) => Some(asked.node),
+            Event::Ended(notice) => Some(notice.to),
             Event::Row(event) => event.place(),
             _ => None,
         }
@@ -142,6 +147,8 @@ pub struct Cluster {
     pub queue: EventQueue<Event>,
     /// What operators do.
     pub operators: Operators,
+    /// What the guards of nodes do.
+    pub(crate) guards: Guards,
     /// What nodes write of their own.
     pub errands: Errands,
     /// Where such writes have been submitted.
@@ -215,6 +222,7 @@ impl Cluster {
             trace: Trace::new(options.print),
             queue: EventQueue::default(),
             operators: Operators::new(&scenario, Dice::new(seed, 4)),
+            guards: Guards::new(Dice::new(seed, 8), options.bug == Some(Planting::BelieveAnyEnd)),
             errands: Errands::default(),
             errand_places: BTreeMap::new(),
             drives: Drives::new(Dice::new(seed, 5), options.bug == Some(Planting::NeverClose)),
@@ -315,6 +323,7 @@ impl Cluster {
             Event::Row(event) => self.row_event(event),
             Event::Copied(node, tablet, copy) => self.copied(node, tablet, &copy),
             Event::Report(from, node, report) => self.learn_report(from, node, *report),
+            Event::Ended(notice) => self.learn_end(notice),
             Event::Errand(event) => self.errand_event(event),
             Event::Ddl(event) => self.ddl_event(event),
             Event::Join(event) => self.join_event(event),

@@ -20,6 +20,7 @@ mod drives;
 mod engine;
 mod errands;
 mod faults;
+mod guards;
 mod joins;
 mod life;
 mod nemesis;

@@ -126,6 +126,8 @@ pub struct Control {
 pub struct Life {
     /// Counts the lives of the node.
     pub number: u64,
+    /// The life, as heartbeats name it.
+    pub incarnation: u64,
     /// Its clocks.
     pub clock: Arc<NodeClock>,
     /// Its replicas, as other threads see them.
@@ -207,6 +209,7 @@ impl Life {
         };
         let life = Self {
             number,
+            incarnation,
             clock,
             handles: BTreeMap::new(),
             thread: CoreThread::new(core, place),
@@ -361,7 +364,8 @@ impl Life {
         self.liveness().next_lapse_ns().map(|local_ns| self.clock.true_ns(local_ns))
     }
 
-    fn change(&mut self, changes: Vec<SupportChange>) -> bool {
+    /// Takes changes of support; returns whether the core has something to do with them.
+    pub fn change(&mut self, changes: Vec<SupportChange>) -> bool {
         let is_concerned = !changes.is_empty();
         self.input.changes.extend(changes);
         is_concerned

@@ -37,11 +37,13 @@ pub enum Planting {
     ServeStaleCatalog,
     /// A node that was removed keeps its vote in the catalog's group.
     KeepRetiredVoter,
+    /// The end of an earlier life of a node is taken for the end of its current one.
+    BelieveAnyEnd,
 }
 
 impl Planting {
     /// All of them, with the names by which they are asked for.
-    pub const ALL: [(&'static str, Planting); 15] = [
+    pub const ALL: [(&'static str, Planting); 16] = [
         ("skip-fsync", Planting::SkipFsync),
         ("ignore-restart-wait", Planting::IgnoreRestartWait),
         ("apply-twice", Planting::ApplyTwice),
@@ -57,6 +59,7 @@ impl Planting {
         ("place-twice", Planting::PlaceTwice),
         ("serve-stale-catalog", Planting::ServeStaleCatalog),
         ("keep-retired-voter", Planting::KeepRetiredVoter),
+        ("believe-any-end", Planting::BelieveAnyEnd),
     ];
 
     pub(crate) fn in_the_control_plane(self) -> ControlPlanted {

@@ -172,6 +172,11 @@ fn a_node_that_is_removed_and_keeps_its_vote_is_found() {
 }
 
 #[test]
+fn the_end_of_an_earlier_life_that_is_taken_for_that_of_the_current_one_is_found() {
+    expect_found_within(Planting::BelieveAnyEnd, CONTROL_SEEDS, None);
+}
+
+#[test]
 fn this_binary_has_the_switches_of_planted_bugs_and_can_be_told_by_it() {
     // Put together here, so that the test itself does not hold it.
     let mark = ["diorite-with", "planted-bugs"].join("-");

@@ -249,6 +249,11 @@ impl<W: Work> Routing<W> {
         Step::TimedOut(sent.into_work(), KvError::Timeout(Waited::in_vain(after_ms)))
     }
 
+    /// A request whose node has ended was not answered, and will not be: whether it was carried out is not known.
+    pub fn lost(sent: Sent<W>) -> Step<W> {
+        Step::TimedOut(sent.into_work(), KvError::Timeout(Waited::default()))
+    }
+
     /// Ends parked requests whose time is over.
     pub fn expire(&mut self, now_ns: u64) -> Vec<Step<W>> {
         let expired = self.parked.take_expired(now_ns).into_iter();

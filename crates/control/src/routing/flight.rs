@@ -108,6 +108,11 @@ impl<W: Work> InFlight<W> {
         self.take_all(|sent| sent.asked().work.is_read()).into_iter().filter_map(|sent| sent.repeated().ok()).collect()
     }
 
+    /// Takes all: the process that was asked has ended, and nothing is known of what it has not answered.
+    pub fn take_lost(&mut self) -> Vec<Sent<W>> {
+        self.take_all(|_| true)
+    }
+
     /// Takes those that `is_wanted` says, in the order in which they were added.
     fn take_all(&mut self, is_wanted: impl Fn(&Sent<W>) -> bool) -> Vec<Sent<W>> {
         if self.pending.is_empty() {

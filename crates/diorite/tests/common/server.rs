@@ -48,7 +48,12 @@ impl Server {
     }
 
     pub fn start_on(address: &str, data: &Path, more: &[&str]) -> Self {
-        let process = command(address, data, more).stderr(Stdio::inherit()).spawn().unwrap();
+        Self::start_logging(address, data, more, Stdio::inherit())
+    }
+
+    /// What it logs goes to `log`.
+    pub fn start_logging(address: &str, data: &Path, more: &[&str], log: Stdio) -> Self {
+        let process = command(address, data, more).stderr(log).spawn().unwrap();
         let mut server = Self { address: address.to_owned(), process };
         let start = Instant::now();
         // The HTTP port answers once the node is ready.
@@ -59,6 +64,10 @@ impl Server {
             std::thread::sleep(Duration::from_millis(5));
         }
         server
+    }
+
+    pub fn process_id(&self) -> u32 {
+        self.process.id()
     }
 
     /// `kill -9`

@@ -14,6 +14,7 @@ mod disk_moves;
 mod disks;
 mod failing_disk;
 mod filled_disk;
+mod guard;
 mod hostile;
 mod joining;
 mod kill;

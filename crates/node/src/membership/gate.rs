@@ -3,6 +3,7 @@
 use super::join::{Answer, Question};
 use crate::catalog::CatalogFollower;
 use crate::error::StartError;
+use crate::life_key::LifeKey;
 use crate::operate::Operations;
 use crate::pause::pause;
 use crate::route::Router;
@@ -13,7 +14,7 @@ use diorite_control::membership::{
 };
 use diorite_replica::Store;
 use diorite_rpc::hello::{Hello, Refusal, RefusalKind};
-use diorite_rpc::tcp::Gate;
+use diorite_rpc::tcp::{Gate, Incarnations};
 use diorite_rpc::{Lane, Receiver};
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -48,6 +49,9 @@ pub(crate) struct Gatekeeper {
     pub(crate) node: NodeId,
     pub(crate) store: Arc<Store>,
     pub(crate) catalog: Arc<CatalogFollower>,
+    pub(crate) router: Arc<Router>,
+    /// Of the processes of the other nodes that have connected last.
+    pub(crate) incarnations: Arc<Incarnations>,
 }
 
 impl Gate for Gatekeeper {
@@ -68,6 +72,10 @@ impl Gate for Gatekeeper {
                 }
                 Question::Whereabouts { cluster } => {
                     whereabouts(&gatekeeper.catalog.current(), cluster).map_err(refusal)?.into()
+                }
+                Question::Ended { node, life, key } => {
+                    gatekeeper.note_end(node, life, &key);
+                    return Ok(Vec::new());
                 }
             };
             Ok(answer.encode())
@@ -92,6 +100,15 @@ fn not_yet(why: impl std::fmt::Display) -> Refusal {
 }
 
 impl Gatekeeper {
+    /// The guard of a node says that a life of the node has ended, and shows the key that proves that it is the guard: with the life's number it hashes to the incarnation in
+    /// the handshakes of the process that has connected last. Support is of a life, by its heartbeats, so that a notice that is late or comes twice changes nothing.
+    fn note_end(&self, node: NodeId, life: u64, key: &LifeKey) {
+        if self.incarnations.of(node) == Some(key.incarnation(life)) && self.store.node_ended(node, life) {
+            tracing::warn!(event = "node", %node, "the process of a node has ended, says its guard");
+            self.router.node_ended(node);
+        }
+    }
+
     async fn let_join(&self, node: NodeDescription, replication_factor: Option<u32>) -> Result<Answer, Refusal> {
         let (catalog, host) = (self.catalog.current(), node.host_id);
         let command = self.joining(&catalog, node, replication_factor)?;

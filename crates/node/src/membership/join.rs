@@ -5,6 +5,7 @@
 use super::address::resolve;
 use crate::config::NodeAddress;
 use crate::error::StartError;
+use crate::life_key::LifeKey;
 use crate::pause::pause;
 use diorite_base::{Clock, NodeId};
 use diorite_cluster::catalog::NodeDescription;
@@ -39,10 +40,19 @@ pub(super) enum Question {
         /// The cluster meant.
         cluster: Uuid,
     },
+    /// Nothing: the process of a node has ended, says its guard.
+    Ended {
+        /// The node.
+        node: NodeId,
+        /// Which life of it, as its heartbeats say.
+        life: u64,
+        /// What nobody else knows.
+        key: LifeKey,
+    },
 }
 
 impl Question {
-    fn encode(&self) -> Vec<u8> {
+    pub(super) fn encode(&self) -> Vec<u8> {
         serde_json::to_vec(self).expect("questions have string keys")
     }
 
@@ -216,7 +226,8 @@ mod tests {
     #[test]
     fn questions_and_answers_are_read_as_written() {
         let join = Question::Join { node: description(), replication_factor: Some(3), program: "1".to_owned() };
-        for question in [join, Question::Whereabouts { cluster: Uuid::nil() }] {
+        let ended = Question::Ended { node: NodeId(3), life: 7, key: LifeKey::random().unwrap() };
+        for question in [join, Question::Whereabouts { cluster: Uuid::nil() }, ended] {
             assert_eq!(Question::decode(&question.encode()).unwrap(), question);
         }
         let members = vec![(NodeId(1), "127.0.0.1:7100".parse().unwrap())];

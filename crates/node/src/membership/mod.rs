@@ -25,6 +25,8 @@ pub(crate) use join::{Applicant, JOIN_TIMEOUT, Joined, join};
 use crate::catalog::{CATALOG_TABLET, CatalogFollower, CatalogWriter, as_mutation};
 use crate::config::{NodeAddress, StartOptions};
 use crate::error::StartError;
+use crate::guard::Guard;
+use crate::life_key::LifeKey;
 use crate::operate::Operations;
 use crate::pause::pause;
 use crate::route::Router;
@@ -76,6 +78,11 @@ pub(crate) async fn describe(options: &StartOptions, host: uuid::Uuid) -> Result
     })
 }
 
+/// What the guard of a node says to the members once the node's process has ended.
+pub(crate) fn end_notice(node: NodeId, life: u64, key: LifeKey) -> Vec<u8> {
+    join::Question::Ended { node, life, key }.encode()
+}
+
 /// Writes to the catalog wherever it is led.
 pub(crate) struct RoutedWriter(pub(crate) Arc<Router>);
 
@@ -109,6 +116,7 @@ impl PeerListener for Arrivals {
 /// What a running member needs of the others.
 pub(crate) struct Membership {
     pub(crate) transport: Arc<TcpTransport>,
+    pub(crate) guard: Guard,
     pub(crate) admission: Arc<Admission>,
     pub(crate) store: Arc<Store>,
     pub(crate) router: Arc<Router>,
@@ -132,7 +140,13 @@ impl Membership {
             router: Arc::clone(&self.router),
             operations: Arc::clone(&self.operations),
         };
-        let gate = Gatekeeper { node: self.node(), store: Arc::clone(&self.store), catalog: Arc::clone(&self.catalog) };
+        let gate = Gatekeeper {
+            node: self.node(),
+            store: Arc::clone(&self.store),
+            catalog: Arc::clone(&self.catalog),
+            router: Arc::clone(&self.router),
+            incarnations: Arc::clone(self.transport.incarnations()),
+        };
         self.transport.listen(listener, Arc::new(inbox), Arc::new(gate));
         self.keep_in_touch(&joined.iter().flat_map(|joined| joined.members()).collect());
     }
@@ -143,6 +157,8 @@ impl Membership {
         let contacts = Contacts::new(self.node(), &self.catalog.current(), named, &met, Planted::default());
         self.store.set_peers(contacts.heartbeats);
         if let Some(dialled) = contacts.dialled {
+            self.guard
+                .set_members(dialled.values().copied().filter(|address| *address != self.description.node_address()));
             self.transport.set_peers(&dialled.into_iter().collect::<AHashMap<_, _>>());
         }
     }

@@ -10,42 +10,44 @@ use std::time::Duration;
 /// How long a node is given to answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Does what was ordered on this node.
-pub(super) fn here(operations: &Operations, order: CompactionOrder) -> Answer {
-    match order {
-        CompactionOrder::Look => {}
-        CompactionOrder::Begin => operations.store.compact(),
-        CompactionOrder::Limit { rate_bytes } => operations.store.shared().set_compaction_rate(rate_bytes),
+impl Operations {
+    /// Does what was ordered on this node.
+    pub(super) fn compaction_here(&self, order: CompactionOrder) -> Answer {
+        match order {
+            CompactionOrder::Look => {}
+            CompactionOrder::Begin => self.store.compact(),
+            CompactionOrder::Limit { rate_bytes } => self.store.shared().set_compaction_rate(rate_bytes),
+        }
+        let status = self.store.compaction_status();
+        let found = NodeCompaction {
+            node: self.node,
+            is_running: status.is_running,
+            tablets_done: status.tablets_done,
+            tablets: status.tablets,
+            rate_bytes: self.store.shared().compaction_rate(),
+            failure: None,
+        };
+        serde_json::to_value(found).map_err(|error| unavailable(error.to_string()))
     }
-    let status = operations.store.compaction_status();
-    let found = NodeCompaction {
-        node: operations.node,
-        is_running: status.is_running,
-        tablets_done: status.tablets_done,
-        tablets: status.tablets,
-        rate_bytes: operations.store.shared().compaction_rate(),
-        failure: None,
-    };
-    serde_json::to_value(found).map_err(|error| unavailable(error.to_string()))
-}
 
-/// Does it on all nodes.
-pub(super) async fn everywhere(operations: &Operations, order: CompactionOrder) -> Answer {
-    let nodes: Vec<NodeId> = operations.catalog.current().nodes().map(|node| node.id).collect();
-    let asked = nodes.iter().map(|node| operations.ask_any(*node, Ask::CompactionHere(order), ANSWER_TIMEOUT));
-    let answers = futures::future::join_all(asked).await;
-    let found = answers.into_iter().zip(nodes).map(|(answer, node)| {
-        let parsed = answer
-            .map_err(|failure| failure.message)
-            .and_then(|value| serde_json::from_value::<NodeCompaction>(value).map_err(|error| error.to_string()));
-        parsed.unwrap_or_else(|reason| NodeCompaction {
-            node,
-            is_running: false,
-            tablets_done: 0,
-            tablets: 0,
-            rate_bytes: 0,
-            failure: Some(reason),
-        })
-    });
-    serde_json::to_value(found.collect::<Vec<_>>()).map_err(|error| unavailable(error.to_string()))
+    /// Does it on all nodes.
+    pub(super) async fn compaction_everywhere(&self, order: CompactionOrder) -> Answer {
+        let nodes: Vec<NodeId> = self.catalog.current().nodes().map(|node| node.id).collect();
+        let asked = nodes.iter().map(|node| self.ask_any(*node, Ask::CompactionHere(order), ANSWER_TIMEOUT));
+        let answers = futures::future::join_all(asked).await;
+        let found = answers.into_iter().zip(nodes).map(|(answer, node)| {
+            let parsed = answer
+                .map_err(|failure| failure.message)
+                .and_then(|value| serde_json::from_value::<NodeCompaction>(value).map_err(|error| error.to_string()));
+            parsed.unwrap_or_else(|reason| NodeCompaction {
+                node,
+                is_running: false,
+                tablets_done: 0,
+                tablets: 0,
+                rate_bytes: 0,
+                failure: Some(reason),
+            })
+        });
+        serde_json::to_value(found.collect::<Vec<_>>()).map_err(|error| unavailable(error.to_string()))
+    }
 }

@@ -12,60 +12,61 @@ use std::sync::Arc;
 /// Every how many looks sizes and loads are looked at.
 const GROWTH_ROUNDS: u64 = 8;
 
-pub(super) async fn keep_finishing(operations: &Operations) {
-    let mut loads = Loads::default();
-    for round in 0u64.. {
-        if round % GROWTH_ROUNDS == 0 {
-            loads = split_grown(operations, loads).await;
+impl Operations {
+    pub(super) async fn keep_finishing(&self) {
+        let mut loads = Loads::default();
+        for round in 0u64.. {
+            if round % GROWTH_ROUNDS == 0 {
+                loads = self.split_grown(loads).await;
+            }
+            let catalog = Arc::clone(&self.catalog);
+            let look = move || {
+                catalog.advance_splits();
+                catalog.finished_tablets()
+            };
+            let finished = self.runtime.spawn_blocking(look).await.unwrap_or_else(|error| {
+                tracing::error!(%error, "splitting a tablet panicked");
+                None
+            });
+            if let Some(command) = finished {
+                self.tell_finished(&command).await;
+            }
+            pause(INTERVAL).await;
         }
-        let catalog = Arc::clone(&operations.catalog);
+    }
+
+    async fn tell_finished(&self, command: &Command) {
+        let Command::FinishMoves { tablets } = command else { return };
+        match self.catalog.propose(command).await {
+            Ok(_) => tablets.iter().for_each(|finished| {
+                tracing::info!(event = "move", tablet = %finished.tablet, voters = ?finished.voters, "replicas are in place");
+            }),
+            Err(error) => {
+                tracing::info!(%error, "could not tell the catalog that replicas have arrived; trying again");
+            }
+        }
+    }
+
+    /// Asks for a tablet that has grown too large, or has too much to do, to be split. Returns what is known of loads now.
+    async fn split_grown(&self, mut loads: Loads) -> Loads {
+        let settings = self.catalog.served().identity().settings.clone();
+        if settings.balancing_is_paused {
+            return Loads::default();
+        }
+        let (store, served, now_ns) = (Arc::clone(&self.store), self.catalog.served(), self.clock.monotonic_ns());
         let look = move || {
-            catalog.advance_splits();
-            catalog.finished_tablets()
+            let command = growth::look(&store, &served, &settings, &mut loads, now_ns).command;
+            (command, loads)
         };
-        let finished = operations.runtime.spawn_blocking(look).await.unwrap_or_else(|error| {
-            tracing::error!(%error, "splitting a tablet panicked");
-            None
+        let (command, loads) = self.runtime.spawn_blocking(look).await.unwrap_or_else(|error| {
+            tracing::error!(%error, "looking for tablets to split panicked");
+            Default::default()
         });
-        if let Some(command) = finished {
-            tell_finished(operations, &command).await;
+        if let Some(command) = command
+            && let Err(error) = self.catalog.propose(&command).await
+        {
+            tracing::info!(%error, ?command, "could not ask for a split; trying again");
         }
-        pause(INTERVAL).await;
+        loads
     }
-}
-
-async fn tell_finished(operations: &Operations, command: &Command) {
-    let Command::FinishMoves { tablets } = command else { return };
-    match operations.catalog.propose(command).await {
-        Ok(_) => tablets.iter().for_each(|finished| {
-            tracing::info!(event = "move", tablet = %finished.tablet, voters = ?finished.voters, "replicas are in place");
-        }),
-        Err(error) => {
-            tracing::info!(%error, "could not tell the catalog that replicas have arrived; trying again");
-        }
-    }
-}
-
-/// Asks for a tablet that has grown too large, or has too much to do, to be split. Returns what is known of loads now.
-async fn split_grown(operations: &Operations, mut loads: Loads) -> Loads {
-    let settings = operations.catalog.served().identity().settings.clone();
-    if settings.balancing_is_paused {
-        return Loads::default();
-    }
-    let (store, served, now_ns) =
-        (Arc::clone(&operations.store), operations.catalog.served(), operations.clock.monotonic_ns());
-    let look = move || {
-        let command = growth::look(&store, &served, &settings, &mut loads, now_ns).command;
-        (command, loads)
-    };
-    let (command, loads) = operations.runtime.spawn_blocking(look).await.unwrap_or_else(|error| {
-        tracing::error!(%error, "looking for tablets to split panicked");
-        Default::default()
-    });
-    if let Some(command) = command
-        && let Err(error) = operations.catalog.propose(&command).await
-    {
-        tracing::info!(%error, ?command, "could not ask for a split; trying again");
-    }
-    loads
 }

@@ -34,33 +34,35 @@ fn kept_ns(nodes: usize) -> u64 {
     (5_000 + 50 * nodes as u64) * 1_000_000
 }
 
-/// See the top of this module.
-pub(super) async fn cluster_history(operations: &Operations) -> Answer {
-    // Whoever comes meanwhile waits and finds what was put together.
-    let mut kept = operations.history.lock().await;
-    let catalog = operations.catalog.current();
-    let nodes: Vec<NodeId> = catalog.nodes().map(|node| node.id).filter(|node| operations.is_up(*node)).collect();
-    let now_ns = operations.clock.monotonic_ns();
-    if let Some((made_ns, history)) = &*kept
-        && now_ns < made_ns + kept_ns(nodes.len())
-    {
-        return Ok(history.clone());
+impl Operations {
+    /// See the top of this module.
+    pub(super) async fn cluster_history(&self) -> Answer {
+        // Whoever comes meanwhile waits and finds what was put together.
+        let mut kept = self.history.lock().await;
+        let catalog = self.catalog.current();
+        let nodes: Vec<NodeId> = catalog.nodes().map(|node| node.id).filter(|node| self.is_up(*node)).collect();
+        let now_ns = self.clock.monotonic_ns();
+        if let Some((made_ns, history)) = &*kept
+            && now_ns < made_ns + kept_ns(nodes.len())
+        {
+            return Ok(history.clone());
+        }
+        let asked = nodes.into_iter().map(|node| self.ask_any(node, Ask::Outline, TIMEOUT));
+        let answers: Vec<Answer> = futures::stream::iter(asked).buffer_unordered(AT_A_TIME).collect().await;
+        let outlines: Vec<History> =
+            answers.into_iter().filter_map(|answer| serde_json::from_value(answer.ok()?).ok()).collect();
+        let history = serde_json::to_value(merged(&outlines)).map_err(|error| unavailable(error.to_string()))?;
+        *kept = Some((now_ns, history.clone()));
+        Ok(history)
     }
-    let asked = nodes.into_iter().map(|node| operations.ask_any(node, Ask::Outline, TIMEOUT));
-    let answers: Vec<Answer> = futures::stream::iter(asked).buffer_unordered(AT_A_TIME).collect().await;
-    let outlines: Vec<History> =
-        answers.into_iter().filter_map(|answer| serde_json::from_value(answer.ok()?).ok()).collect();
-    let history = serde_json::to_value(merged(&outlines)).map_err(|error| unavailable(error.to_string()))?;
-    *kept = Some((now_ns, history.clone()));
-    Ok(history)
-}
 
-/// What this node sends of its last hour to whoever puts the cluster's together.
-pub(super) fn outline_here(operations: &Operations) -> Answer {
-    let strange = |error: serde_json::Error| unavailable(error.to_string());
-    let history: History =
-        serde_json::from_value(operations.answer_of_itself(NodeQuestion::History)?).map_err(strange)?;
-    serde_json::to_value(outline(&history)).map_err(strange)
+    /// What this node sends of its last hour to whoever puts the cluster's together.
+    pub(super) fn outline_here(&self) -> Answer {
+        let strange = |error: serde_json::Error| unavailable(error.to_string());
+        let history: History =
+            serde_json::from_value(self.answer_of_itself(NodeQuestion::History)?).map_err(strange)?;
+        serde_json::to_value(outline(&history)).map_err(strange)
+    }
 }
 
 /// Of some values that are known: the mean of rates, the largest of latencies.

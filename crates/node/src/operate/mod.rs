@@ -39,7 +39,6 @@ use diorite_admin::Operator;
 use diorite_admin::api::{Activity, Ask, ClusterStatus, Failure, FailureKind, NodeQuestion};
 use diorite_base::random::{Random, SplitMix64};
 use diorite_base::{Clock, NodeId};
-use diorite_cluster::catalog::Catalog;
 use diorite_control::steering::Steering;
 use diorite_replica::{Leadership, Store};
 use diorite_rpc::{Lane, Transport};
@@ -171,12 +170,7 @@ impl Operations {
 
     /// Reports, tells the catalog of groups that are as wanted, and balances when this node leads the catalog. Runs as long as the node.
     pub(crate) async fn run(self: Arc<Self>) {
-        futures::join!(
-            self.keep_reporting(),
-            finish::keep_finishing(&self),
-            self.keep_merging(),
-            steer::keep_steering(&self)
-        );
+        futures::join!(self.keep_reporting(), self.keep_finishing(), self.keep_merging(), self.keep_steering());
     }
 
     fn local(&self) -> LocalReplicas<'_> {
@@ -269,9 +263,9 @@ impl Operations {
     async fn answer_here(&self, ask: Ask) -> Answer {
         match ask {
             Ask::Replica { tablet } => self.replica_here(tablet).await,
-            Ask::Outline => history::outline_here(self),
-            Ask::ScrubHere(order) => scrub::here(self, order),
-            Ask::CompactionHere(order) => compaction::here(self, order),
+            Ask::Outline => self.outline_here(),
+            Ask::ScrubHere(order) => self.scrub_here(order),
+            Ask::CompactionHere(order) => self.compaction_here(order),
             Ask::Node { question, .. } => self.answer_of_itself(question),
             ask => self.answer_leading(ask).await,
         }
@@ -285,8 +279,8 @@ impl Operations {
         match ask {
             Ask::Change(change) => self.carry_out(change).await,
             Ask::Tablet { tablet } => self.tablet_everywhere(tablet).await,
-            Ask::Scrub(order) => scrub::everywhere(self, order).await,
-            Ask::Compaction(order) => compaction::everywhere(self, order).await,
+            Ask::Scrub(order) => self.scrub_everywhere(order).await,
+            Ask::Compaction(order) => self.compaction_everywhere(order).await,
             question => self.look_up(question).await,
         }
     }
@@ -332,12 +326,6 @@ impl Operations {
             Some(leader) => self.ask_node(leader, &ask, ANSWER_TIMEOUT).await,
             None => Err(not_begun("nobody leads the catalog at the moment: ask again")),
         }
-    }
-
-    /// What is known now.
-    fn known(&self, catalog: &Catalog) -> Known {
-        let is_up = |node| self.is_up(node);
-        self.steering.lock().known(catalog, self.clock.monotonic_ns(), &is_up)
     }
 
     /// Asks a node, which may be this one, about itself.
@@ -399,7 +387,7 @@ impl Operator for AnyNode {
         Box::pin(async move {
             match ask {
                 Ask::Node { node, question } => operations.ask_about(node, question).await,
-                Ask::History => history::cluster_history(&operations).await,
+                Ask::History => operations.cluster_history().await,
                 ask => operations.ask_leader(ask).await,
             }
         })

@@ -116,6 +116,11 @@ impl Peer {
         self.state.lock().in_flight.take_reads()
     }
 
+    /// Takes all that waits: nobody answers it any more.
+    pub(super) fn take_lost(&self) -> Vec<Sent> {
+        self.state.lock().in_flight.take_lost()
+    }
+
     /// Requests that wait for an answer.
     pub(super) fn pending(&self) -> usize {
         self.state.lock().in_flight.len()

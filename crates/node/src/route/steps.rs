@@ -189,6 +189,16 @@ impl Router {
         self.send_gathered();
     }
 
+    /// The process of a node has ended: what it was asked and only it could answer is not waited for. To be called once the node is down.
+    pub(crate) fn node_ended(&self, node: NodeId) {
+        let peer = self.nodes.peers.load().get(&node).cloned();
+        let mut outcomes = Outcomes::default();
+        for sent in peer.map(|peer| peer.take_lost()).unwrap_or_default() {
+            self.perform(Routing::lost(sent), &mut outcomes);
+        }
+        outcomes.deliver();
+    }
+
     /// A node is up (again): what waits for a leader may find it there.
     pub(crate) fn node_up(&self, _node: NodeId) {
         if self.routing.read().parked() > 0 {

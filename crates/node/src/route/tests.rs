@@ -156,6 +156,7 @@ fn start_store(home: &std::path::Path, node: u64, transport: Arc<dyn Transport>)
     let mut directory = DataDirectory::open(home).unwrap();
     directory.claim(Uuid::from_u128(9), node, Uuid::from_u128(u128::from(node))).unwrap();
     let options = StoreOptions {
+        incarnation: clock.wall_us().unsigned_abs(),
         node,
         workers: 1,
         durability: Durability::Fsync,

@@ -102,6 +102,13 @@ impl Liveness {
         changes
     }
 
+    /// A life of a node has certainly ended: nobody waits for the support of it to lapse.
+    pub fn ended(&self, node: NodeId, incarnation: u64) -> Vec<SupportChange> {
+        let ((), changes) = self.change(|table| ((), table.ended(node.0, incarnation).into_iter().collect()));
+        self.tell(&changes);
+        changes
+    }
+
     /// When [`Self::expire`] has something to do next; `None` while nobody is supported.
     pub fn next_lapse_ns(&self) -> Option<u64> {
         self.table.lock().next_lapse_ns()

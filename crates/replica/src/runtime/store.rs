@@ -68,8 +68,7 @@ impl Store {
         let limits = QueueLimits { proposals: options.queue_proposals, bytes: options.queue_bytes };
         let queues = Arc::new(Queues::new(options.workers, limits));
         // The time of the start tells this life of the node from its earlier ones.
-        let incarnation = clock.wall_us().unsigned_abs();
-        let context = Context::new(NodeId(options.node), incarnation, options.durability, clock, transport);
+        let context = Context::new(NodeId(options.node), options.incarnation, options.durability, clock, transport);
         let threads: Arc<dyn StoreThreads> = Arc::clone(&queues) as _;
         let replicas = Arc::new(NodeReplicas::new(options, Arc::new(context), shared, disks, threads));
         let store = Self {
@@ -223,6 +222,13 @@ impl Store {
             Lane::Bulk => self.copies.receive(from, frame),
             Lane::Requests | Lane::Operations => {}
         }
+    }
+
+    /// A life of another node, as its heartbeats name it, has certainly ended: what it has led, others lead without waiting for its leases. Returns whether it was supported.
+    pub fn node_ended(&self, node: NodeId, incarnation: u64) -> bool {
+        let changes = self.replicas.context.liveness.ended(node, incarnation);
+        self.queues.change(&changes);
+        !changes.is_empty()
     }
 
     fn distribute(&self, from: NodeId, envelopes: Vec<(GroupId, Envelope)>, bytes: usize) {

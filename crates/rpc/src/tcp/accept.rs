@@ -5,7 +5,7 @@
 
 use super::handshakes::{Handshakes, Place};
 use super::options::{Gate, TcpOptions, prepare};
-use super::peers::{Peers, Received, ReceivedMap};
+use super::peers::{Incarnations, Peers, Received, ReceivedMap};
 use crate::frame::{Incoming, put_frame};
 use crate::hello::{
     self, Hello, MAGIC, MAX_OPENING_BYTES, Opening, PREAMBLE_BYTES, PROTOCOL_VERSION, Refusal, RefusalKind,
@@ -69,20 +69,21 @@ pub(crate) struct Listening {
     gate: Arc<dyn Gate>,
     peers: Arc<Peers>,
     received: Arc<ReceivedMap>,
+    incarnations: Arc<Incarnations>,
     inbound: Mutex<AHashMap<NodeId, InboundOfNode>>,
     handshakes: Arc<Mutex<Handshakes>>,
 }
 
 impl Listening {
     pub(crate) fn new(
-        options: Arc<TcpOptions>,
         receiver: Arc<dyn Receiver>,
         gate: Arc<dyn Gate>,
         peers: Arc<Peers>,
         received: Arc<ReceivedMap>,
+        incarnations: Arc<Incarnations>,
     ) -> Self {
-        let (inbound, handshakes) = (Mutex::default(), Arc::default());
-        Self { options, receiver, gate, peers, received, inbound, handshakes }
+        let (inbound, handshakes, options) = (Mutex::default(), Arc::default(), Arc::clone(&peers.options));
+        Self { options, receiver, gate, peers, received, incarnations, inbound, handshakes }
     }
 
     /// Begins the handshake of a connection.
@@ -249,6 +250,8 @@ async fn accept(listening: &Arc<Listening>, mut stream: TcpStream, incoming: Inc
             inbound.close(lane).await;
         }
         inbound.incarnation = hello.incarnation;
+        // No frame of the former one is handed on after this, and none of this one was before.
+        listening.incarnations.set(hello.from, hello.incarnation);
     }
     inbound.close(hello.lane).await;
     answer(&mut stream, &Ok(Vec::new())).await?;

@@ -26,6 +26,21 @@ pub(crate) struct Received {
 
 pub(crate) type ReceivedMap = Mutex<AHashMap<(NodeId, Lane), Arc<Received>>>;
 
+/// The incarnation of each node whose connections were accepted last. What arrives from a node is of that incarnation, or of an earlier one.
+#[derive(Debug, Default)]
+pub struct Incarnations(Mutex<AHashMap<NodeId, u64>>);
+
+impl Incarnations {
+    /// That of a node; `None` if none of its connections was accepted yet.
+    pub fn of(&self, node: NodeId) -> Option<u64> {
+        self.0.lock().get(&node).copied()
+    }
+
+    pub(crate) fn set(&self, node: NodeId, incarnation: u64) {
+        self.0.lock().insert(node, incarnation);
+    }
+}
+
 /// Another node, as dialled.
 pub(crate) struct Peer {
     /// The last address that it was given by [`Peers::set`].

@@ -67,8 +67,13 @@ impl Cluster {
         if let Some(life) = node.life.as_ref().filter(|_| power_loss && surviving < unsynced) {
             self.losses.note(life.synced_ns, now_ns);
         }
+        let incarnation = node.life.as_ref().map(|life| life.incarnation);
         node.end(surviving);
         self.setting.network.end(id);
+        // The machine goes on, and the guard with it.
+        if let Some(incarnation) = incarnation.filter(|_| !power_loss) {
+            self.notify_end(id, incarnation);
+        }
         self.backlog.remove(&id);
         self.queued.remove(&id);
         self.copying.retain(|(_, member)| *member != id);

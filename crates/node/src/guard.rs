@@ -1,0 +1,274 @@
+//! The guard of a node: a small process beside it, which notifies the other nodes as soon as the node's process has ended, so that they do not wait for its leases to lapse.
+//!
+//! ```text
+//! node ──stdin: key, members──▶ guard        guard ──question: node, key──▶ members, once the kernel says that the process has ended
+//! node ──hello: incarnation, a hash of the key──▶ members
+//! ```
+//!
+//! Always true: when the guard speaks, no thread of the process runs, so nothing is answered under its leases any more; only the process and its guard know the key, so nobody else can say
+//! that it has ended; and a key is good for one incarnation. A guard that cannot be started, or that ends, is missed only in that the others wait. Left out: machines that fail as a whole,
+//! with their guards.
+
+use crate::pause::pause;
+use diorite_base::{Clock, SystemClock};
+use diorite_rpc::tcp::{Caller, DialError, ask};
+use parking_lot::{Condvar, Mutex};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, getppid, pidfd_open};
+use serde::{Deserialize, Serialize};
+use std::io::{self, Write};
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+use tokio::runtime::Runtime;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+/// How long a member may take to answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
+/// How often a member is dialled that cannot be reached. After that its own clock says that the leases have lapsed.
+const ATTEMPTS: u32 = 5;
+/// How long until it is dialled again.
+const RETRY: Duration = Duration::from_millis(50);
+/// The most that is read of one line; members are a few dozen bytes each.
+const MAX_LINE_BYTES: usize = 4 << 20;
+
+/// What a guard has to know; each line that it reads is one, the last counts.
+#[derive(Clone, Serialize, Deserialize)]
+struct Charge {
+    process: i32,
+    /// What the members are to be told.
+    notice: String,
+    /// The address that connections come from.
+    bind: IpAddr,
+    max_clock_skew_ms: u64,
+    members: Vec<SocketAddr>,
+}
+
+/// The node's end of its guard.
+#[derive(Default)]
+pub(crate) struct Guard(Option<Arc<Instructions>>);
+
+/// What the guard is to be told, until the thread that does so has.
+struct Instructions {
+    charge: Mutex<Charge>,
+    line: Mutex<Option<Vec<u8>>>,
+    is_new: Condvar,
+}
+
+impl Guard {
+    /// Starts the process that `command` names.
+    pub(crate) fn start(command: Command, notice: String, bind: IpAddr, max_clock_skew_ms: u64) -> Self {
+        let process = rustix::process::getpid().as_raw_nonzero().get();
+        let charge = Charge { process, notice, bind, max_clock_skew_ms, members: Vec::new() };
+        let instructions = Instructions { charge: Mutex::new(charge), line: Mutex::new(None), is_new: Condvar::new() };
+        let instructions = Arc::new(instructions);
+        match spawn(command, &instructions) {
+            Ok(()) => Self(Some(instructions)),
+            Err(error) => {
+                tracing::warn!(%error, "the guard cannot be started: other nodes will wait for leases to lapse if this process is killed");
+                Self(None)
+            }
+        }
+    }
+
+    /// Whom the guard is to notify from now on.
+    pub(crate) fn set_members(&self, members: impl Iterator<Item = SocketAddr>) {
+        let Some(instructions) = &self.0 else { return };
+        let mut charge = instructions.charge.lock();
+        let mut members: Vec<SocketAddr> = members.collect();
+        members.sort_unstable();
+        if members == charge.members {
+            return;
+        }
+        charge.members = members;
+        let mut line = serde_json::to_vec(&*charge).expect("a charge has string keys");
+        line.push(b'\n');
+        // Only the last one counts.
+        *instructions.line.lock() = Some(line);
+        instructions.is_new.notify_one();
+    }
+}
+
+/// The guard, and two threads of the node: one waits for its end, the other until it has taken what it is told.
+fn spawn(mut command: Command, instructions: &Arc<Instructions>) -> io::Result<()> {
+    // In a group of its own: what ends the node from a terminal does not end the guard before it has spoken.
+    command.arg0("diorite").stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
+    let mut child = command.spawn()?;
+    let input = child.stdin.take().ok_or_else(|| io::Error::other("it has no standard input"))?;
+    let instructions = Arc::clone(instructions);
+    begin("guard-input", move || instruct(input, &instructions))?;
+    begin("guard-end", move || missed(child))
+}
+
+fn begin(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    #[allow(clippy::disallowed_methods, reason = "it waits for the other process as long as this one runs")]
+    thread::Builder::new().name(name.to_owned()).spawn(work).map(drop)
+}
+
+fn instruct(mut input: ChildStdin, instructions: &Instructions) {
+    loop {
+        let line = {
+            let mut line = instructions.line.lock();
+            loop {
+                if let Some(line) = line.take() {
+                    break line;
+                }
+                instructions.is_new.wait(&mut line);
+            }
+        };
+        // If the guard is gone, the other thread says so.
+        if input.write_all(&line).is_err() {
+            return;
+        }
+    }
+}
+
+fn missed(mut child: Child) {
+    let status = child.wait().map_or_else(|error| error.to_string(), |status| status.to_string());
+    tracing::warn!(status, "the guard has ended: other nodes will wait for leases to lapse if this process is killed");
+}
+
+/// Why a guard has nothing to do.
+#[derive(Debug, thiserror::Error)]
+pub enum GuardError {
+    /// It was not started by a node.
+    #[error("this command is run by a node, which says on standard input what to do: {0}")]
+    NoCharge(String),
+    /// The process of the node cannot be watched.
+    #[error("the process of the node cannot be watched: {0}")]
+    Process(#[from] io::Error),
+}
+
+/// Waits until the process that has started this one has ended, and notifies the members.
+///
+/// # Errors
+/// If it was not started by a node, or if processes cannot be watched here.
+pub fn guard() -> Result<(), GuardError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let _signals = ignore_signals(&runtime)?;
+    leave_the_rest()?;
+    let mut input = Input::default();
+    let first = input.first()?;
+    let process = Pid::from_raw(first.process).ok_or_else(|| GuardError::NoCharge("no process is named".to_owned()))?;
+    let watched = pidfd_open(process, PidfdFlags::empty()).map_err(io::Error::from)?;
+    // Now it stands for the parent if that lives still, and not for another process that has got its number.
+    if getppid() != Some(process) {
+        return Err(GuardError::NoCharge("the process that has started it is not the one that it names".to_owned()));
+    }
+    let charge = input.follow(first, &watched)?;
+    if getppid() == Some(process) {
+        return Err(GuardError::Process(io::Error::other(
+            "it is said to have ended, and is still the parent of this one",
+        )));
+    }
+    runtime.block_on(notify(&charge));
+    Ok(())
+}
+
+/// Whoever stops all processes of a node stops the node's own first, and this one ends by itself soon afterwards.
+fn ignore_signals(runtime: &Runtime) -> io::Result<[Signal; 3]> {
+    let _within = runtime.enter();
+    Ok([signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?, signal(SignalKind::hangup())?])
+}
+
+/// Holds on to no file system: it may be unmounted once the node has ended.
+fn leave_the_rest() -> io::Result<()> {
+    std::env::set_current_dir("/")
+}
+
+/// What the node says on standard input, read without the buffer that the library has for it, as it is waited for beside the end of the process.
+#[derive(Default)]
+struct Input {
+    buffer: Vec<u8>,
+}
+
+impl Input {
+    fn first(&mut self) -> Result<Charge, GuardError> {
+        loop {
+            if let Some(line) = self.take_line() {
+                return charge(&line).map_err(|error| GuardError::NoCharge(error.to_string()));
+            }
+            if !self.read()? {
+                return Err(GuardError::NoCharge("it is empty".to_owned()));
+            }
+        }
+    }
+
+    /// Returns the last charge once the process has ended.
+    fn follow(&mut self, first: Charge, watched: &OwnedFd) -> io::Result<Charge> {
+        let (mut last, mut is_open) = (first, true);
+        let stdin = io::stdin();
+        loop {
+            while let Some(line) = self.take_line() {
+                // One that is malformed changes nothing.
+                last = charge(&line).unwrap_or(last);
+            }
+            let mut waiting = vec![PollFd::new(watched, PollFlags::IN)];
+            if is_open {
+                waiting.push(PollFd::new(&stdin, PollFlags::IN));
+            }
+            match poll(&mut waiting, None) {
+                Ok(_) => {}
+                Err(Errno::INTR) => continue,
+                Err(error) => return Err(error.into()),
+            }
+            let mut is_ready = waiting.iter().map(|waiting| waiting.revents());
+            // Nothing but this says that all threads of the process have ended.
+            let has_ended = is_ready.next().is_some_and(|events| events.contains(PollFlags::IN));
+            let has_input = is_ready.next().is_some_and(|events| !events.is_empty());
+            if has_input {
+                is_open = self.read()?;
+            } else if has_ended {
+                return Ok(last);
+            }
+        }
+    }
+
+    /// Reads what is there, or waits for something; returns whether there may be more.
+    fn read(&mut self) -> io::Result<bool> {
+        let mut bytes = [0; 4096];
+        let read = loop {
+            match rustix::io::read(io::stdin(), &mut bytes) {
+                Err(Errno::INTR) => {}
+                read => break read?,
+            }
+        };
+        self.buffer.extend_from_slice(bytes.get(..read).unwrap_or_default());
+        if self.buffer.len() > MAX_LINE_BYTES {
+            return Err(io::Error::other("a line is too long"));
+        }
+        Ok(read > 0)
+    }
+
+    fn take_line(&mut self) -> Option<Vec<u8>> {
+        let end = self.buffer.iter().position(|byte| *byte == b'\n')?;
+        Some(self.buffer.drain(..=end).collect())
+    }
+}
+
+fn charge(line: &[u8]) -> Result<Charge, serde_json::Error> {
+    serde_json::from_slice(line)
+}
+
+async fn notify(charge: &Charge) {
+    let clock = SystemClock::new();
+    let notices = charge.members.iter().map(|member| notify_one(charge, *member, &clock));
+    futures::future::join_all(notices).await;
+}
+
+async fn notify_one(charge: &Charge, member: SocketAddr, clock: &dyn Clock) {
+    let Charge { notice, bind, max_clock_skew_ms, .. } = charge;
+    let caller = Caller { bind: Some(*bind), clock, max_clock_skew: Duration::from_millis(*max_clock_skew_ms) };
+    for _ in 0..ATTEMPTS {
+        match ask(member, caller, notice.clone().into_bytes(), ANSWER_TIMEOUT).await {
+            Err(DialError::Unreachable(_)) => pause(RETRY).await,
+            // A member that refuses has a reason that will not pass in time.
+            Ok(_) | Err(DialError::Refused(_)) => return,
+        }
+    }
+}
