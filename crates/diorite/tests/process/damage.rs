@@ -12,9 +12,6 @@ use tempfile::tempdir;
 
 const ROWS: i64 = 300;
 
-/// The tablet that holds the catalog.
-const CATALOG: u64 = 1;
-
 /// Inserts rows, each until it is acknowledged: leaders may be about to change.
 fn insert(client: &mut Client, numbers: std::ops::Range<i64>) {
     let value = "x".repeat(500);
@@ -114,31 +111,6 @@ fn a_node_with_damaged_replicas_starts_serves_the_others_and_gets_them_back() {
     one.kill();
     insert(&mut client, 2 * ROWS..3 * ROWS);
     assert_eq!(count(&mut client, "ks.t"), 3 * ROWS);
-}
-
-#[test]
-fn a_node_whose_copy_of_the_catalog_is_made_anew_follows_it_again() {
-    let home = tempdir().unwrap();
-    let addresses = fresh_addresses(3);
-    let data: Vec<PathBuf> = (1..=3).map(|node| home.path().join(node.to_string())).collect();
-    let one = Server::start_on(&addresses[0], &data[0], &["--rf", "3"]);
-    let _two = Server::start_on(&addresses[1], &data[1], &["--join", &addresses[0]]);
-    let three = Server::start_on(&addresses[2], &data[2], &["--join", &addresses[0]]);
-    let mut client = Client::connect(&one.address).unwrap();
-    client.run("CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 3}");
-    // A stop in order has written the catalog to files.
-    assert!(three.stop().success());
-    let three = Server::start_on(&addresses[2], &data[2], &["--join", &addresses[0]]);
-    damage_blocks(&data[2], CATALOG);
-    let aside = data[2].join(format!("tablets/{CATALOG}.aside"));
-    assert!(matches!(admin(&three, &["scrub", "--wait"]).0, Some(0 | 2)));
-    wait_for("the copy of the catalog is made anew", || aside.exists());
-    wait_for("it is whole", || !aside.exists() && metric(&three, "diorite_tablets_set_aside") == 0);
-
-    client.run("CREATE TABLE ks.t (k bigint PRIMARY KEY, v text) WITH tablets = 4");
-    let mut client = Client::connect(&three.address).unwrap();
-    insert(&mut client, 0..ROWS);
-    assert_eq!(count(&mut client, "ks.t"), ROWS, "the node serves what was created since");
 }
 
 #[test]

@@ -87,3 +87,19 @@ pub(super) fn open_rows(Opening { tablet, placement, table }: &Opening) -> OpenT
         on_loaded: None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::sync_channel;
+
+    #[test]
+    fn whoever_asks_how_the_catalog_is_opened_changes_nothing_that_is_followed() {
+        let (wake, _woken) = sync_channel(1);
+        let followed = CatalogEvaluator::new(Catalog::default(), |_: &Arc<Catalog>| {});
+        let current: Current = Arc::new(ArcSwap::from_pointee(followed));
+        let before = current.load_full();
+        drop(open_catalog(wake, Wanted::default(), Arc::clone(&current)));
+        assert!(Arc::ptr_eq(&before, &current.load_full()));
+    }
+}
