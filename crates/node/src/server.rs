@@ -81,7 +81,7 @@ const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 pub struct Program {
     /// Its allocator.
     pub allocator: Allocator,
-    /// Runs [`crate::guard`].
+    /// Runs [`crate::guard()`].
     pub guard: Command,
 }
 
