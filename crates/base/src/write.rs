@@ -24,7 +24,7 @@ pub enum KvError {
     #[error("overloaded: {0}")]
     Overloaded(&'static str),
     /// The outcome is not known.
-    #[error("timed out after {} ms", .0.after_ms)]
+    #[error("{}", how_it_ended(.0))]
     Timeout(Waited),
     /// The tablet does not exist (any more): plan again with the current catalog.
     #[error("{0} does not exist")]
@@ -70,6 +70,14 @@ pub struct Waited {
     pub received: u32,
     /// Replicas that must; 0 if whoever waited does not know.
     pub required: u32,
+}
+
+/// Not waited for at all is what nobody is left to answer.
+fn how_it_ended(waited: &Waited) -> String {
+    match waited.after_ms {
+        0 => "the replica or the node that was asked has ended".to_owned(),
+        after_ms => format!("timed out after {after_ms} ms"),
+    }
 }
 
 impl Waited {

@@ -37,9 +37,9 @@ const RETRY: Duration = Duration::from_millis(50);
 /// The most that is read of one line; members are a few dozen bytes each.
 const MAX_LINE_BYTES: usize = 4 << 20;
 
-/// What a guard has to know; each line that it reads is one, the last counts.
+/// Whose end a guard waits for, and whom it notifies; each line that it reads is one, the last counts.
 #[derive(Clone, Serialize, Deserialize)]
-struct Charge {
+struct Duty {
     process: i32,
     /// What the members are to be told.
     notice: String,
@@ -55,7 +55,7 @@ pub(crate) struct Guard(Option<Arc<Instructions>>);
 
 /// What the guard is to be told, until the thread that does so has.
 struct Instructions {
-    charge: Mutex<Charge>,
+    duty: Mutex<Duty>,
     line: Mutex<Option<Vec<u8>>>,
     is_new: Condvar,
 }
@@ -64,8 +64,8 @@ impl Guard {
     /// Starts the process that `command` names.
     pub(crate) fn start(command: Command, notice: String, bind: IpAddr, max_clock_skew_ms: u64) -> Self {
         let process = rustix::process::getpid().as_raw_nonzero().get();
-        let charge = Charge { process, notice, bind, max_clock_skew_ms, members: Vec::new() };
-        let instructions = Instructions { charge: Mutex::new(charge), line: Mutex::new(None), is_new: Condvar::new() };
+        let duty = Duty { process, notice, bind, max_clock_skew_ms, members: Vec::new() };
+        let instructions = Instructions { duty: Mutex::new(duty), line: Mutex::new(None), is_new: Condvar::new() };
         let instructions = Arc::new(instructions);
         match spawn(command, &instructions) {
             Ok(()) => Self(Some(instructions)),
@@ -79,14 +79,14 @@ impl Guard {
     /// Whom the guard is to notify from now on.
     pub(crate) fn set_members(&self, members: impl Iterator<Item = SocketAddr>) {
         let Some(instructions) = &self.0 else { return };
-        let mut charge = instructions.charge.lock();
+        let mut duty = instructions.duty.lock();
         let mut members: Vec<SocketAddr> = members.collect();
         members.sort_unstable();
-        if members == charge.members {
+        if members == duty.members {
             return;
         }
-        charge.members = members;
-        let mut line = serde_json::to_vec(&*charge).expect("a charge has string keys");
+        duty.members = members;
+        let mut line = serde_json::to_vec(&*duty).expect("a duty has string keys");
         line.push(b'\n');
         // Only the last one counts.
         *instructions.line.lock() = Some(line);
@@ -138,7 +138,7 @@ fn missed(mut child: Child) {
 pub enum GuardError {
     /// It was not started by a node.
     #[error("this command is run by a node, which says on standard input what to do: {0}")]
-    NoCharge(String),
+    NoInput(String),
     /// The process of the node cannot be watched.
     #[error("the process of the node cannot be watched: {0}")]
     Process(#[from] io::Error),
@@ -149,24 +149,24 @@ pub enum GuardError {
 /// # Errors
 /// If it was not started by a node, or if processes cannot be watched here.
 pub fn guard() -> Result<(), GuardError> {
+    leave_the_rest()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let _signals = ignore_signals(&runtime)?;
-    leave_the_rest()?;
     let mut input = Input::default();
     let first = input.first()?;
-    let process = Pid::from_raw(first.process).ok_or_else(|| GuardError::NoCharge("no process is named".to_owned()))?;
+    let process = Pid::from_raw(first.process).ok_or_else(|| GuardError::NoInput("no process is named".to_owned()))?;
     let watched = pidfd_open(process, PidfdFlags::empty()).map_err(io::Error::from)?;
     // Now it stands for the parent if that lives still, and not for another process that has got its number.
     if getppid() != Some(process) {
-        return Err(GuardError::NoCharge("the process that has started it is not the one that it names".to_owned()));
+        return Err(GuardError::NoInput("the process that has started it is not the one that it names".to_owned()));
     }
-    let charge = input.follow(first, &watched)?;
+    let duty = input.follow(first, &watched)?;
     if getppid() == Some(process) {
         return Err(GuardError::Process(io::Error::other(
             "it is said to have ended, and is still the parent of this one",
         )));
     }
-    runtime.block_on(notify(&charge));
+    runtime.block_on(notify(&duty));
     Ok(())
 }
 
@@ -176,8 +176,11 @@ fn ignore_signals(runtime: &Runtime) -> io::Result<[Signal; 3]> {
     Ok([signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?, signal(SignalKind::hangup())?])
 }
 
-/// Holds on to no file system: it may be unmounted once the node has ended.
+/// Keeps nothing of what the node's process was started with: a lock file that whoever started it holds open is to be free once the node has ended, and a file system to be unmounted.
 fn leave_the_rest() -> io::Result<()> {
+    // SAFETY: this process has just begun, with one thread, and has opened nothing itself: nobody in it owns a descriptor beyond the three standard ones.
+    // Kernels before 5.9 do not know the call: the descriptors stay open then.
+    unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, 0) };
     std::env::set_current_dir("/")
 }
 
@@ -188,25 +191,25 @@ struct Input {
 }
 
 impl Input {
-    fn first(&mut self) -> Result<Charge, GuardError> {
+    fn first(&mut self) -> Result<Duty, GuardError> {
         loop {
             if let Some(line) = self.take_line() {
-                return charge(&line).map_err(|error| GuardError::NoCharge(error.to_string()));
+                return duty(&line).map_err(|error| GuardError::NoInput(error.to_string()));
             }
             if !self.read()? {
-                return Err(GuardError::NoCharge("it is empty".to_owned()));
+                return Err(GuardError::NoInput("it is empty".to_owned()));
             }
         }
     }
 
-    /// Returns the last charge once the process has ended.
-    fn follow(&mut self, first: Charge, watched: &OwnedFd) -> io::Result<Charge> {
+    /// Returns the last duty once the process has ended.
+    fn follow(&mut self, first: Duty, watched: &OwnedFd) -> io::Result<Duty> {
         let (mut last, mut is_open) = (first, true);
         let stdin = io::stdin();
         loop {
             while let Some(line) = self.take_line() {
                 // One that is malformed changes nothing.
-                last = charge(&line).unwrap_or(last);
+                last = duty(&line).unwrap_or(last);
             }
             let mut waiting = vec![PollFd::new(watched, PollFlags::IN)];
             if is_open {
@@ -251,18 +254,18 @@ impl Input {
     }
 }
 
-fn charge(line: &[u8]) -> Result<Charge, serde_json::Error> {
+fn duty(line: &[u8]) -> Result<Duty, serde_json::Error> {
     serde_json::from_slice(line)
 }
 
-async fn notify(charge: &Charge) {
+async fn notify(duty: &Duty) {
     let clock = SystemClock::new();
-    let notices = charge.members.iter().map(|member| notify_one(charge, *member, &clock));
+    let notices = duty.members.iter().map(|member| notify_one(duty, *member, &clock));
     futures::future::join_all(notices).await;
 }
 
-async fn notify_one(charge: &Charge, member: SocketAddr, clock: &dyn Clock) {
-    let Charge { notice, bind, max_clock_skew_ms, .. } = charge;
+async fn notify_one(duty: &Duty, member: SocketAddr, clock: &dyn Clock) {
+    let Duty { notice, bind, max_clock_skew_ms, .. } = duty;
     let caller = Caller { bind: Some(*bind), clock, max_clock_skew: Duration::from_millis(*max_clock_skew_ms) };
     for _ in 0..ATTEMPTS {
         match ask(member, caller, notice.clone().into_bytes(), ANSWER_TIMEOUT).await {

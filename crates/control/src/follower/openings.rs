@@ -55,7 +55,15 @@ pub fn child_opening(
     }
     let as_placed =
         || opening(newest, node, child).map_or(ChildOpening::Never, |opening| ChildOpening::As(Box::new(opening)));
-    let Some(placement) = served.placement(parent) else { return as_placed() };
+    let Some(placement) = served.placement(parent) else {
+        // The parent tablet may be a child itself, which the node knows only as one that is to come: it learns later where that one's children are.
+        let is_to_come =
+            |(_, other): (TabletId, &Arc<Placement>)| other.split.is_some_and(|split| split.children.contains(&parent));
+        return match as_placed() {
+            ChildOpening::Never if served.tablets().any(is_to_come) => ChildOpening::NotYet,
+            opening => opening,
+        };
+    };
     if served.placement(child).is_some() {
         // It may have moved away already, if its sibling is what still needs the parent tablet.
         return as_placed();

@@ -206,6 +206,10 @@ fn a_child_is_opened_by_its_parents_replica_or_never() {
     assert_eq!(child(&Catalog::default()), ChildOpening::NotYet);
     assert_eq!(child(&before), ChildOpening::NotYet, "it is not numbered yet, as far as this node knows");
     assert!(matches!(child(&catalog), ChildOpening::As(_)));
+    // A child that is split before the node knows more of it than that it is to come.
+    let of_child = |served: &Catalog| child_opening(served, served, A, children[0], TabletId(children[1].0 + 1));
+    assert_eq!(of_child(&catalog), ChildOpening::NotYet);
+    assert_eq!(of_child(&before), ChildOpening::Never, "a tablet that the node does not know is dropped");
     let mut cancelled = catalog.clone();
     apply(&mut cancelled, Command::CancelSplit { tablet });
     assert_eq!(child(&cancelled), ChildOpening::Never);

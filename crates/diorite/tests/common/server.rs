@@ -25,6 +25,15 @@ pub fn fresh_addresses(count: usize) -> Vec<String> {
     (first..first + count as u32).map(address).collect()
 }
 
+/// Looks again and again until it is so.
+pub fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < TIMEOUT, "{what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
 /// A running server; killed when dropped.
 pub struct Server {
     pub address: String,

@@ -2,7 +2,7 @@
 //! alone serves what can be read, and says what is wrong.
 
 use crate::client::{Client, count};
-use crate::server::{Server, TIMEOUT, fresh_addresses};
+use crate::server::{Server, TIMEOUT, fresh_addresses, wait_for};
 use serde_json::Value as Json;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -21,14 +21,6 @@ fn insert(client: &mut Client, numbers: std::ops::Range<i64>) {
             assert!(start.elapsed() < TIMEOUT, "row {number}");
             std::thread::sleep(Duration::from_millis(20));
         }
-    }
-}
-
-fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !is_so() {
-        assert!(start.elapsed() < TIMEOUT, "{what}");
-        std::thread::sleep(Duration::from_millis(50));
     }
 }
 

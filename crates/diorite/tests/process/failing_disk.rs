@@ -2,7 +2,7 @@
 
 use crate::client::{Client, count};
 use crate::disks::skip;
-use crate::server::{Server, TIMEOUT, fresh_address, fresh_addresses, refusal};
+use crate::server::{Server, TIMEOUT, fresh_address, fresh_addresses, refusal, wait_for};
 use diorite_cql::protocol::Value;
 use diorite_cql::protocol::client::ClientResponse;
 use serde_json::Value as Json;
@@ -72,14 +72,6 @@ fn insert(client: &mut Client, numbers: std::ops::Range<u64>) {
 }
 
 /// Asks until the answer is as it should be.
-fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !is_so() {
-        assert!(start.elapsed() < TIMEOUT, "{what}");
-        std::thread::sleep(Duration::from_millis(50));
-    }
-}
-
 /// Whether the other replicas of every tablet hold all that its leader knows to be committed. A directory of a tablet says less: it is there before its data is.
 fn are_whole(server: &Server) -> bool {
     let ask = |path: &str| server.get(path).and_then(|answer| serde_json::from_str::<Json>(&answer).ok());

@@ -3,14 +3,14 @@
 
 use crate::client::{Client, count};
 use crate::disks::{Medium, skip};
-use crate::server::{Server, command, fresh_addresses, get};
+use crate::server::{Server, command, fresh_addresses, get, wait_for};
 use diorite_base::random::{Random, SplitMix64};
 use diorite_cql::protocol::Value;
 use diorite_cql::protocol::client::ClientResponse;
 use std::io::Write;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How long anything is waited for. Not a measurement.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -85,14 +85,6 @@ fn insert(client: &mut Client, numbers: std::ops::Range<u64>) -> Vec<u64> {
 fn status(address: &str) -> Option<i32> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_diorite"));
     command.args(["admin", "--host", address, "status"]).output().unwrap().status.code()
-}
-
-fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !is_so() {
-        assert!(start.elapsed() < TIMEOUT, "{what}");
-        std::thread::sleep(Duration::from_millis(100));
-    }
 }
 
 #[test]

@@ -1,22 +1,13 @@
 //! The guard of a node whose process was killed notifies the other nodes, which do not wait for its leases.
 
 use crate::client::{Client, count};
-use crate::server::{Server, TIMEOUT, fresh_addresses};
+use crate::server::{Server, fresh_addresses, wait_for};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 use tempfile::tempdir;
 
 const NOTICE: &str = "has ended, says its guard";
-
-fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !is_so() {
-        assert!(start.elapsed() < TIMEOUT, "{what}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
 
 /// Parent, state and name of a process; none if it is gone.
 fn describe(process: u32) -> Option<(u32, char, String)> {
