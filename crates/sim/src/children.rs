@@ -80,7 +80,7 @@ impl Node {
                 }
             };
             self.disk.tablets.insert(*tablet, data);
-            let voters = placement.initial_voters.iter().map(|node| node.0).collect();
+            let voters = self.disk.initial_voters(placement).iter().map(|node| node.0).collect();
             let noted = records.set_conf_state(group, &ConfState { voters, ..ConfState::default() });
             assert!(noted.is_ok(), "memory takes everything");
         }
@@ -105,7 +105,10 @@ impl Node {
         let floor = placement.origin.map(|origin| LogPosition::new(origin.index, origin.term));
         if life.handles.contains_key(&tablet) {
             life.core().set_members(tablet, wanted);
-        } else if self.disk.create(&life.log, tablet, &placement.initial_voters, floor) {
+            return;
+        }
+        let voters = self.disk.initial_voters(placement);
+        if self.disk.create(&life.log, tablet, voters, floor) {
             life.open(tablet, wanted, &self.disk.tablets[&tablet]);
         }
     }

@@ -11,6 +11,7 @@ mod follow;
 mod joins;
 mod merging;
 mod operators;
+mod overlaps;
 mod process;
 mod requests;
 
@@ -30,6 +31,7 @@ use crate::operators::{OperatorEvent, Operators, plain_tables};
 use crate::options::{Options, Planting};
 use crate::queue::EventQueue;
 use crate::ranges::{KeyRange, Ranges};
+use crate::reached::Reached;
 use crate::rows::{RowClients, RowEvent, RowWorld};
 use crate::scenario::{CALM, Scenario};
 use crate::schema::{DdlEvent, Schema};
@@ -157,6 +159,8 @@ pub struct Cluster {
     pub rows: Option<RowClients>,
     /// Decisions of everything that has no dice of its own.
     pub dice: Dice,
+    /// The same, of what has been added later.
+    pub latest: Dice,
     /// What the clients do.
     pub phase: Phase,
     /// Of the inspecting clients: what is to be read still.
@@ -175,6 +179,8 @@ pub struct Cluster {
     /// What losses of power may have taken that was acknowledged.
     pub(crate) losses: Losses,
     pub(crate) clients_only: bool,
+    /// How often what the run is for has happened.
+    pub reached: Reached,
 }
 
 impl Cluster {
@@ -182,7 +188,8 @@ impl Cluster {
     pub fn new(seed: u64, options: &Options) -> Self {
         let mut dice = Dice::new(seed, 1);
         let mut more = Dice::new(seed, 6);
-        let mut scenario = Scenario::new(&mut dice, &mut more, options);
+        let mut latest = Dice::new(seed, 8);
+        let mut scenario = Scenario::new(&mut dice, &mut more, &mut latest, options);
         let time = TrueTime::default();
         let rows = scenario
             .row_tablets
@@ -197,8 +204,10 @@ impl Cluster {
             ranges: Ranges::default(),
             planted: options.bug.map_or_else(Default::default, Planting::in_the_core),
             control: options.bug.map_or_else(Default::default, Planting::in_the_control_plane),
+            begin_as_wanted: options.bug == Some(Planting::BeginAsWanted),
             durability,
             said: rows.as_ref().map(|rows| rows.world.said()),
+            semantics: rows.as_ref().map(|_| RowWorld::semantics(options.bug == Some(Planting::CompactEarly))),
             network,
             time: time.clone(),
             timing: Timing { idle_ticks: 2, grace_ns: 400_000_000, ..Timing::default() },
@@ -206,6 +215,8 @@ impl Cluster {
         let is_fast = options.bug == Some(Planting::FastClock);
         let rate_error_ppm = if is_fast { 400_000 } else { scenario.rate_error_ppm };
         let clients = Clients::new(scenario.clients + scenario.tablets.len() as u32, time);
+        let visible = rows.as_ref().map(|rows| rows.world.visible());
+        let replicas = Replicas::new(scenario.sync_every_ms.is_some(), visible);
         let mut cluster = Self {
             nodes: BTreeMap::new(),
             setting,
@@ -222,6 +233,7 @@ impl Cluster {
             rate_error_ppm,
             rows,
             dice,
+            latest,
             phase: Phase::Chaos,
             to_read: BTreeMap::new(),
             recovered: Vec::new(),
@@ -229,7 +241,8 @@ impl Cluster {
             copying: BTreeSet::new(),
             backlog: BTreeMap::new(),
             queued: BTreeMap::new(),
-            replicas: Replicas::new(scenario.sync_every_ms.is_some()),
+            replicas,
+            reached: Reached::default(),
             losses: Losses::default(),
             clients_only: options.clients_only,
             scenario,

@@ -2,6 +2,7 @@
 
 use crate::engine::{SimEngine, SimLog};
 use diorite_base::{GroupId, NodeId, TabletId};
+use diorite_cluster::catalog::Placement;
 use diorite_control::replicas::CATALOG_TABLET;
 use diorite_raft::{ConfState, LogPosition};
 use diorite_replica::Planted;
@@ -22,9 +23,16 @@ pub struct Disk {
     pub prepared: BTreeMap<TabletId, (u64, Arc<MemoryTablet>)>,
     /// Bugs to be planted.
     pub planted: Planted,
+    /// A bug: new replicas take those for their first members that are wanted now.
+    pub begins_as_wanted: bool,
 }
 
 impl Disk {
+    /// The first members of a replica that is new.
+    pub fn initial_voters<'a>(&self, placement: &'a Placement) -> &'a [NodeId] {
+        if self.begins_as_wanted { &placement.replicas } else { &placement.initial_voters }
+    }
+
     /// Whether the log says anything of a tablet. What there is of a child tablet otherwise is not finished, and counts for nothing.
     pub fn is_logged(&self, tablet: TabletId) -> bool {
         self.log.groups().contains(&GroupId::from(tablet))

@@ -37,11 +37,15 @@ pub enum Planting {
     ServeStaleCatalog,
     /// A node that was removed keeps its vote in the catalog's group.
     KeepRetiredVoter,
+    /// Compactions remove what expires soon.
+    CompactEarly,
+    /// A replica that is new takes those for its first members that are wanted now.
+    BeginAsWanted,
 }
 
 impl Planting {
     /// All of them, with the names by which they are asked for.
-    pub const ALL: [(&'static str, Planting); 15] = [
+    pub const ALL: [(&'static str, Planting); 17] = [
         ("skip-fsync", Planting::SkipFsync),
         ("ignore-restart-wait", Planting::IgnoreRestartWait),
         ("apply-twice", Planting::ApplyTwice),
@@ -57,6 +61,8 @@ impl Planting {
         ("place-twice", Planting::PlaceTwice),
         ("serve-stale-catalog", Planting::ServeStaleCatalog),
         ("keep-retired-voter", Planting::KeepRetiredVoter),
+        ("compact-early", Planting::CompactEarly),
+        ("begin-as-wanted", Planting::BeginAsWanted),
     ];
 
     pub(crate) fn in_the_control_plane(self) -> ControlPlanted {

@@ -9,6 +9,7 @@ use diorite_cluster::catalog::Catalog;
 use diorite_control::planted::Planted as ControlPlanted;
 use diorite_control::steering::Timing;
 use diorite_replica::{Durability, Planted};
+use diorite_storage::ValueSemantics;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -34,8 +35,12 @@ pub struct Setting {
     pub planted: Planted,
     /// Bugs to be planted in the control plane.
     pub control: ControlPlanted,
+    /// A bug: new replicas take those for their first members that are wanted now.
+    pub begin_as_wanted: bool,
     /// If tablets hold real rows: what their programs have answered.
     pub said: Option<Arc<Said>>,
+    /// If tablets hold real rows: what their values mean.
+    pub semantics: Option<Arc<dyn ValueSemantics>>,
     /// When what is acknowledged is durable.
     pub durability: Durability,
     /// The network.

@@ -1,6 +1,6 @@
 //! Many seeds pass, a seed is one run, and bugs that are planted are found. A test that fails names the seed: `diorite-sim --seed` shows it.
 
-use crate::{FaultKind, Options, Planting, Report, run};
+use crate::{FaultKind, Options, Planting, Reached, Report, run};
 
 /// How many seeds `make test` runs, in two halves.
 const SEEDS: u64 = 1_000;
@@ -13,6 +13,7 @@ const CONTROL_SEEDS: u64 = 1_000;
 
 fn passes(seeds: std::ops::Range<u64>) {
     let (mut reads, mut writes, mut faults) = (0, 0, 0);
+    let mut reached = Reached::default();
     let count = seeds.end - seeds.start;
     for seed in seeds {
         let report = run(seed, &Options::default());
@@ -24,9 +25,13 @@ fn passes(seeds: std::ops::Range<u64>) {
         reads += report.tally.reads;
         writes += report.tally.writes;
         faults += report.faults;
+        reached += report.reached;
     }
     // A cluster that does nothing does nothing wrong.
     assert!(reads > 100 * count && writes > 150 * count && faults > 3 * count, "{reads} {writes} {faults}");
+    let Reached { rows, compactions, sleeps, moves_refused, moves_beside, steps_in_moves } = reached;
+    assert!(rows > count / 20 && compactions > count && sleeps > count / 20, "{reached:?}");
+    assert!(moves_refused > count / 20 && moves_beside > 0 && steps_in_moves > 0, "{reached:?}");
 }
 
 #[test]
@@ -169,6 +174,16 @@ fn a_change_of_the_catalog_that_is_answered_before_it_is_served_is_found() {
 #[test]
 fn a_node_that_is_removed_and_keeps_its_vote_is_found() {
     expect_found_within(Planting::KeepRetiredVoter, CONTROL_SEEDS, Some("recovery"));
+}
+
+#[test]
+fn a_compaction_that_removes_what_expires_soon_is_found() {
+    expect_found(Planting::CompactEarly, false, Some("replicas"));
+}
+
+#[test]
+fn a_replica_that_begins_with_the_members_that_are_wanted_now_is_found() {
+    expect_found_within(Planting::BeginAsWanted, CONTROL_SEEDS, None);
 }
 
 #[test]

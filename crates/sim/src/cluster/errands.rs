@@ -177,6 +177,7 @@ impl Cluster {
         match purpose {
             Purpose::Nothing => {}
             Purpose::SetUp => self.operators.set_up(outcome(&ended).is_some()),
+            Purpose::Move(tablet) => self.move_decided(tablet, outcome(&ended)),
             Purpose::Steering => self.proposed(node, outcome(&ended)),
             Purpose::Ask => {
                 if matches!(outcome(&ended), Some(Outcome::Rejected { rejection: Rejection::NoSuchNode, .. })) {

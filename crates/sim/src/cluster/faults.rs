@@ -58,6 +58,19 @@ impl Cluster {
         }
     }
 
+    /// A machine sleeps: of its connections some have ended when it wakes up.
+    fn sleep(&mut self, node: NodeId, nodes: &[NodeId], lasting_ns: u64) {
+        if self.life(node).is_some() {
+            self.reached.sleeps += 1;
+        }
+        for other in nodes.iter().filter(|other| **other != node) {
+            if self.latest.chance(500) {
+                self.setting.network.cut(node, *other);
+            }
+        }
+        self.pause(node, lasting_ns);
+    }
+
     fn commit(&mut self, kind: FaultKind) {
         let now_ns = self.now_ns();
         let nodes = self.present();
@@ -83,6 +96,7 @@ impl Cluster {
                     node.pauses_in_read = Some((self.nemesis.dice.chance(500), lasting_ns));
                 }
             }
+            FaultKind::Sleep => self.sleep(node, &nodes, lasting_ns),
             FaultKind::Suspend => {
                 if let Some(life) = self.life(node) {
                     life.clock.suspend();

@@ -5,7 +5,6 @@ use crate::disk::Disk;
 use crate::errands::Purpose;
 use crate::joins::JoinEvent;
 use crate::node::{Node, describe};
-use crate::rows::RowWorld;
 use crate::setting::{Joined, Quirks};
 use diorite_base::NodeId;
 use diorite_cluster::catalog::Outcome;
@@ -76,8 +75,9 @@ impl Cluster {
         let now_ns = self.now_ns();
         self.trace.event(now_ns, id.0, "member", &host.to_le_bytes(), || format!("host {host}, {joined:?}"));
         let disk = Disk {
-            semantics: self.rows.is_some().then(RowWorld::semantics),
+            semantics: self.setting.semantics.clone(),
             planted: self.setting.planted,
+            begins_as_wanted: self.setting.begin_as_wanted,
             ..Disk::default()
         };
         self.nodes.insert(id, Node::new(id, describe(host), joined, quirks, disk));

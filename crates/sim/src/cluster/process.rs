@@ -48,6 +48,7 @@ impl Cluster {
     pub(crate) fn make_children(&mut self, id: NodeId, mark: SplitMark) {
         let now_ns = self.now_ns();
         self.trace.event(now_ns, id.0, "make", &mark.index.to_le_bytes(), || format!("children of {}", mark.parent));
+        self.note_reshaping(mark.parent);
         let Some(node) = self.nodes.get_mut(&id) else { return };
         if node.make_children(&self.setting, &mark) {
             let at_ns = self.now_ns() + 20_000 * US;
@@ -327,10 +328,30 @@ impl Cluster {
         if is_flushed {
             handle.data().flush();
         }
-        let flushed = handle.data().flushed_state().index;
-        let applied = handle.data().applied_state().map_or(0, |state| state.index);
+        let data = Arc::clone(handle.data());
+        let flushed = data.flushed_state().index;
+        let applied = data.applied_state().map_or(0, |state| state.index);
+        self.compact(node, tablet, &data);
         assert!(flushed <= applied, "{tablet}: entry {flushed} is durable, and only {applied} is applied");
         self.command(node, Command::Truncate(tablet, flushed, hard));
+    }
+
+    /// Now and then compacts what is flushed of some keys, as RocksDB does with files whenever it likes: no reader may see a difference.
+    fn compact(&mut self, node: NodeId, tablet: TabletId, data: &MemoryTablet) {
+        if self.rows.is_none() || tablet == CATALOG_TABLET || !self.latest.chance(self.scenario.compactions) {
+            return;
+        }
+        let now_ns = self.now_ns();
+        self.trace.event(now_ns, node.0, "compact", &tablet.0.to_le_bytes(), || format!("{tablet}"));
+        let share = *self.latest.pick(&[200, 700, 1_000]);
+        let compacted = data.compact(&mut |_| self.latest.chance(share));
+        assert!(compacted.is_ok(), "what programs have written is whole: {compacted:?}");
+        self.reached.compactions += 1;
+        if !self.clients_only
+            && let Err(finding) = self.replicas.compacted(now_ns, node, tablet, data)
+        {
+            self.found = self.found.take().or(Some(finding));
+        }
     }
 
     /// Begins a copy of a tablet's data for a member that the log can no longer help, unless one is under way.
