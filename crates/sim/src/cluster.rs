@@ -4,6 +4,7 @@
 //! in order. All decisions come from the seed, so that the same seed is the same run.
 
 mod ddl;
+mod disks;
 mod duties;
 mod errands;
 mod faults;
@@ -106,6 +107,7 @@ impl Event {
                     | Step::MakeChildren(_)
                     | Step::Command(_)
                     | Step::Follow
+                    | Step::GiveUpDisk(_)
                     | Step::Duty(Duty::Finish | Duty::Merge | Duty::GetReady)
             ),
             Event::Copied(..) => true,
@@ -204,7 +206,7 @@ impl Cluster {
             ranges: Ranges::default(),
             planted: options.bug.map_or_else(Default::default, Planting::in_the_core),
             control: options.bug.map_or_else(Default::default, Planting::in_the_control_plane),
-            begin_as_wanted: options.bug == Some(Planting::BeginAsWanted),
+            planting: options.bug,
             durability,
             said: rows.as_ref().map(|rows| rows.world.said()),
             semantics: rows.as_ref().map(|_| RowWorld::semantics(options.bug == Some(Planting::CompactEarly))),

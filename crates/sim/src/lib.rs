@@ -31,6 +31,7 @@ mod program;
 mod queue;
 mod ranges;
 mod reached;
+mod rebuild;
 mod rows;
 mod run;
 mod scenario;

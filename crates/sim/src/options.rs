@@ -41,11 +41,15 @@ pub enum Planting {
     CompactEarly,
     /// A replica that is new takes those for its first members that are wanted now.
     BeginAsWanted,
+    /// Of a log that makes no progress the followers are freed, and the lease is not taken away.
+    FreeWithoutRevoking,
+    /// A replica that is opened on another disk, as its own has failed, remembers nothing.
+    ForgetWithDisk,
 }
 
 impl Planting {
     /// All of them, with the names by which they are asked for.
-    pub const ALL: [(&'static str, Planting); 17] = [
+    pub const ALL: [(&'static str, Planting); 19] = [
         ("skip-fsync", Planting::SkipFsync),
         ("ignore-restart-wait", Planting::IgnoreRestartWait),
         ("apply-twice", Planting::ApplyTwice),
@@ -63,6 +67,8 @@ impl Planting {
         ("keep-retired-voter", Planting::KeepRetiredVoter),
         ("compact-early", Planting::CompactEarly),
         ("begin-as-wanted", Planting::BeginAsWanted),
+        ("free-without-revoking", Planting::FreeWithoutRevoking),
+        ("forget-with-disk", Planting::ForgetWithDisk),
     ];
 
     pub(crate) fn in_the_control_plane(self) -> ControlPlanted {
@@ -86,6 +92,7 @@ impl Planting {
             keep_lease_when_split: self == Planting::KeepLeaseWhenSplit,
             forget_parents_log: self == Planting::ForgetParentsLog,
             keep_own_in_memory: self == Planting::KeepOwnInMemory,
+            free_without_revoking: self == Planting::FreeWithoutRevoking,
         }
     }
 }

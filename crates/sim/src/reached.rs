@@ -11,6 +11,10 @@ pub struct Reached {
     pub compactions: u64,
     /// Machines that slept.
     pub sleeps: u64,
+    /// Disks that failed.
+    pub failed_disks: u64,
+    /// Replicas that were opened on another disk, empty.
+    pub rebuilt: u64,
     /// Moves that were refused, as the tablet was split or merged, or had been placed elsewhere.
     pub moves_refused: u64,
     /// Moves that began while a split or merge of a related tablet was under way.
@@ -24,6 +28,8 @@ impl AddAssign for Reached {
         self.rows += other.rows;
         self.compactions += other.compactions;
         self.sleeps += other.sleeps;
+        self.failed_disks += other.failed_disks;
+        self.rebuilt += other.rebuilt;
         self.moves_refused += other.moves_refused;
         self.moves_beside += other.moves_beside;
         self.steps_in_moves += other.steps_in_moves;

@@ -81,6 +81,8 @@ pub struct Scenario {
     pub sync_us: u64,
     /// Tablets hold real rows: so many of each of two tables.
     pub row_tablets: Option<u32>,
+    /// How many data disks a node has.
+    pub disks: usize,
     /// In this many of 1,000 flushes of a tablet of rows it is compacted.
     pub compactions: u64,
     /// Logs are synced this often and not before writes are acknowledged, milliseconds (`--durability interval`). `None`: they are synced first.
@@ -110,6 +112,10 @@ impl Scenario {
         if latest.chance(SLEEPS) && !options.interval {
             kinds.push(FaultKind::Sleep);
         }
+        let disks = if options.interval { 1 } else { *latest.pick(&[1, 1, 2, 3]) };
+        if disks > 1 && latest.chance(600) {
+            kinds.push(FaultKind::DiskFailure);
+        }
         Self {
             nodes: (1..=nodes).map(NodeId).collect(),
             tablets: (0..tablets).map(|n| TabletId(FIRST_TABLET + n)).collect(),
@@ -135,6 +141,7 @@ impl Scenario {
             rate_error_ppm: (DRIFT_PERMILLE * 1_000 / 2) as i64,
             sync_us: *dice.pick(&[50, 500, 3_000]),
             row_tablets: has_rows.then(|| more.range(1, 4) as u32),
+            disks,
             compactions: *latest.pick(&[0, 200, 700]),
             sync_every_ms: options.interval.then(|| *more.pick(&[10, 100, 1_000])),
             hard_cuts: *dice.pick(&[0, 0, 20, 300]),

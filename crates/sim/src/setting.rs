@@ -2,6 +2,7 @@
 
 use crate::clock::TrueTime;
 use crate::network::Network;
+use crate::options::Planting;
 use crate::ranges::Ranges;
 use crate::rows::Said;
 use diorite_base::NodeId;
@@ -23,6 +24,8 @@ pub struct Quirks {
     pub wall_error_us: i64,
     /// The longest usual sync, microseconds.
     pub sync_us: u64,
+    /// How many data disks it has.
+    pub disks: usize,
 }
 
 /// What all nodes of a cluster are made with, and what is known of all of it.
@@ -35,8 +38,8 @@ pub struct Setting {
     pub planted: Planted,
     /// Bugs to be planted in the control plane.
     pub control: ControlPlanted,
-    /// A bug: new replicas take those for their first members that are wanted now.
-    pub begin_as_wanted: bool,
+    /// A bug that is planted in what the simulation does itself.
+    pub planting: Option<Planting>,
     /// If tablets hold real rows: what their programs have answered.
     pub said: Option<Arc<Said>>,
     /// If tablets hold real rows: what their values mean.

@@ -54,10 +54,14 @@ pub enum Step {
     Command(Command),
     /// The disk for which the core waits is ready.
     Synced,
-    /// The log is to be synced, by a thread of its own.
-    SyncLog,
-    /// What was in the log at this position, when it was this (true) time, is durable.
-    LogSynced(u64, u64),
+    /// The log of a disk is to be synced, by a thread of its own.
+    SyncLog(usize),
+    /// What was in the log of a disk at this position, when it was this (true) time, is durable.
+    LogSynced(usize, u64, u64),
+    /// It is looked how the disks get on.
+    WatchDisks,
+    /// What was on a disk that has failed is opened on others.
+    GiveUpDisk(usize),
 }
 
 /// What a core is told beside what its turns bring.

@@ -29,8 +29,10 @@ fn passes(seeds: std::ops::Range<u64>) {
     }
     // A cluster that does nothing does nothing wrong.
     assert!(reads > 100 * count && writes > 150 * count && faults > 3 * count, "{reads} {writes} {faults}");
-    let Reached { rows, compactions, sleeps, moves_refused, moves_beside, steps_in_moves } = reached;
+    let Reached { rows, compactions, sleeps, failed_disks, rebuilt, moves_refused, moves_beside, steps_in_moves } =
+        reached;
     assert!(rows > count / 20 && compactions > count && sleeps > count / 20, "{reached:?}");
+    assert!(failed_disks > count / 20 && rebuilt > count / 20, "{reached:?}");
     assert!(moves_refused > count / 20 && moves_beside > 0 && steps_in_moves > 0, "{reached:?}");
 }
 
@@ -184,6 +186,16 @@ fn a_compaction_that_removes_what_expires_soon_is_found() {
 #[test]
 fn a_replica_that_begins_with_the_members_that_are_wanted_now_is_found() {
     expect_found_within(Planting::BeginAsWanted, CONTROL_SEEDS, None);
+}
+
+#[test]
+fn followers_that_are_freed_of_a_lease_that_is_in_force_are_found() {
+    expect_found(Planting::FreeWithoutRevoking, false, Some("leaseholder"));
+}
+
+#[test]
+fn a_replica_that_forgets_with_its_disk_is_found() {
+    expect_found(Planting::ForgetWithDisk, false, None);
 }
 
 #[test]

@@ -66,7 +66,13 @@ impl Replicas {
     }
 
     /// Compares a replica that was compacted with what it and others were at its applied index.
-    pub fn compacted(&mut self, at_ns: u64, node: NodeId, tablet: TabletId, data: &MemoryTablet) -> Result<(), Finding> {
+    pub fn compacted(
+        &mut self,
+        at_ns: u64,
+        node: NodeId,
+        tablet: TabletId,
+        data: &MemoryTablet,
+    ) -> Result<(), Finding> {
         if self.may_lose { Ok(()) } else { self.compare(at_ns, node, tablet, data) }
     }
 

@@ -7,7 +7,7 @@ use crate::node::describe;
 use crate::operators::OperatorEvent;
 use crate::ranges::{CUTS, token};
 use diorite_base::{Clock, NodeId, TabletId};
-use diorite_cluster::catalog::{CancelledMerge, Catalog, Command, NodeState, Placement};
+use diorite_cluster::catalog::{CancelledMerge, Catalog, Command, NodeState};
 use diorite_control::changes::{Judge, Request};
 use diorite_control::replicas::CATALOG_TABLET;
 use diorite_replica::Permit;
@@ -224,21 +224,12 @@ impl Cluster {
 
     /// Loses a machine with its disk for ever, if all that it held can be made anew.
     pub fn lose(&mut self, node: NodeId) {
-        let newest = Arc::clone(&self.setting.newest);
-        let running = |id: &&NodeId| **id != node && self.running(**id).is_some_and(|life| life.has_started);
-        let can_do_without = |placement: &Placement| {
-            let others = placement.replicas.iter().filter(running).count();
-            !placement.is_moving() && !placement.is_reshaping() && others > placement.replicas.len() / 2
-        };
-        let voters = newest.catalog_members().voters;
-        let is_safe = newest.tablets_on(node).all(|(_, placement)| can_do_without(placement))
-            && voters.iter().filter(running).count() > voters.len() / 2
+        let is_safe = self.can_do_without(node)
             && self.operators.lost.is_none()
-            && newest.node(node).is_some()
+            && self.setting.newest.node(node).is_some()
             && self.scenario.sync_every_ms.is_none()
             // A table may be created before the node counts as dead; its only replica would be lost with it.
-            && self.scenario.replicas > 1
-            && self.are_groups_at_rest();
+            && self.scenario.replicas > 1;
         if !is_safe {
             return;
         }
@@ -254,7 +245,7 @@ impl Cluster {
     }
 
     /// Whether the leaders of all tablets have brought about what the catalog wants: no replica is on its way.
-    fn are_groups_at_rest(&self) -> bool {
+    pub fn are_groups_at_rest(&self) -> bool {
         let is_settled = |tablet: TabletId| {
             let mut lives = self.nodes.values().filter_map(|node| node.life.as_ref());
             lives.any(|life| life.handles.get(&tablet).is_some_and(|handle| handle.committed_voters().is_some()))

@@ -61,9 +61,8 @@ impl Cluster {
     /// Whether replicas of a tablet are not where the newest catalog wants them, and only there.
     fn is_move_open(&self, tablet: TabletId) -> bool {
         let Some(placement) = self.setting.newest.placement(tablet) else { return false };
-        let holds = |node: &crate::node::Node| {
-            node.life.as_ref().is_some_and(|life| life.handles.contains_key(&tablet))
-        };
+        let holds =
+            |node: &crate::node::Node| node.life.as_ref().is_some_and(|life| life.handles.contains_key(&tablet));
         placement.is_moving() || self.nodes.values().any(|node| holds(node) && !placement.is_held_by(node.id))
     }
 
@@ -78,11 +77,11 @@ impl Cluster {
             found.extend(split.into_iter().flat_map(|split| split.children).filter(|child| *child != tablet));
         }
         found.extend(placement.split.into_iter().flat_map(|split| split.children));
-        found.extend(placement.merge.map(|Merge::Into(other) | Merge::Of(other)| other));
+        found.extend(placement.merge.map(|Merge::Into(other)| Merge::Of(other) | other));
         // A sibling that needs the parent tablet still.
-        let siblings = newest.tablets().filter(|(_, other)| {
-            other.split.is_some_and(|split| split.is_served && split.children.contains(&tablet))
-        });
+        let siblings = newest
+            .tablets()
+            .filter(|(_, other)| other.split.is_some_and(|split| split.is_served && split.children.contains(&tablet)));
         found.extend(siblings.flat_map(|(parent, other)| {
             std::iter::once(parent).chain(other.split.into_iter().flat_map(|split| split.children))
         }));

@@ -39,8 +39,9 @@ impl Cluster {
             self.schedule(now_ns + after_ns, id, Step::Flush(tablet));
         }
         if self.scenario.sync_every_ms.is_some() {
-            self.schedule(now_ns, id, Step::SyncLog);
+            (0..self.scenario.disks).for_each(|disk| self.schedule(now_ns, id, Step::SyncLog(disk)));
         }
+        self.schedule(now_ns, id, Step::WatchDisks);
         self.after_core(id);
         self.follow_soon(id, 5);
     }
@@ -62,18 +63,22 @@ impl Cluster {
         let now_ns = self.now_ns();
         let Some(node) = self.nodes.get_mut(&id).filter(|node| node.life.is_some()) else { return };
         let unsynced = node.unsynced_batches();
-        let surviving = if power_loss { self.dice.range(0, unsynced as u64 + 1) as usize } else { unsynced };
-        if let Some(life) = node.life.as_ref().filter(|_| power_loss && surviving < unsynced) {
-            self.losses.note(life.synced_ns, now_ns);
+        let mut surviving = unsynced.clone();
+        if power_loss {
+            surviving.iter_mut().for_each(|batches| *batches = self.dice.range(0, *batches as u64 + 1) as usize);
         }
-        node.end(surviving);
+        if let Some(life) = node.life.as_ref().filter(|_| surviving != unsynced) {
+            let synced_ns = life.synced_ns.iter().copied().min();
+            self.losses.note(synced_ns.unwrap_or(0), now_ns);
+        }
+        node.end(&surviving);
         self.setting.network.end(id);
         self.backlog.remove(&id);
         self.queued.remove(&id);
         self.copying.retain(|(_, member)| *member != id);
         self.replicas.forget(id);
-        self.trace.event(now_ns, id.0, "end", &[u8::from(power_loss), surviving as u8], || {
-            format!("power lost: {power_loss}, {surviving} of {unsynced} unsynced batches survive")
+        self.trace.event(now_ns, id.0, "end", &[u8::from(power_loss), surviving[0] as u8], || {
+            format!("power lost: {power_loss}, {surviving:?} of {unsynced:?} unsynced batches survive")
         });
     }
 
@@ -123,7 +128,7 @@ impl Cluster {
         let after_ns = self.dice.range(1, 50) * US;
         let Some(life) = self.life(node).filter(|life| !life.is_woken) else { return };
         life.is_woken = true;
-        let at_ns = (now_ns + after_ns).max(life.log.busy_until_ns());
+        let at_ns = (now_ns + after_ns).max(life.busy_until_ns());
         self.schedule(at_ns, node, Step::Turn);
     }
 
@@ -173,16 +178,18 @@ impl Cluster {
             }
             Step::Duty(duty) => self.duty(node, duty),
             Step::MakeChildren(mark) => self.make_children(node, mark),
-            Step::SyncLog => self.sync_log(node),
-            Step::LogSynced(position, since_ns) => {
+            Step::SyncLog(disk) => self.sync_log(node, disk),
+            Step::LogSynced(disk, position, since_ns) => {
                 let Some(life) = self.life(node) else { return };
-                life.log.sync_to(position);
-                life.synced_ns = since_ns;
+                life.logs[disk].sync_to(position);
+                life.synced_ns[disk] = since_ns;
             }
+            Step::WatchDisks => self.watch_disks(node),
+            Step::GiveUpDisk(disk) => self.give_up_disk(node, disk),
             Step::Command(command) => self.begin(node, move |core| command.carry_out(core)),
             Step::Synced => {
                 let Some(life) = self.life(node).filter(|life| life.thread.waits()) else { return };
-                if life.log.has_failed() {
+                if life.has_lost_power() {
                     return self.lose_power(node);
                 }
                 let until_ns = life.thread.go_on();
@@ -192,12 +199,12 @@ impl Cluster {
     }
 
     /// Begins to sync the log while others write to it; again and again.
-    fn sync_log(&mut self, node: NodeId) {
+    fn sync_log(&mut self, node: NodeId, disk: usize) {
         let (now_ns, every_ms) = (self.now_ns(), self.scenario.sync_every_ms.unwrap_or(1));
         let Some(life) = self.life(node) else { return };
-        let (position, until_ns) = life.log.begin_sync();
-        self.schedule(until_ns, node, Step::LogSynced(position, now_ns));
-        self.schedule(until_ns.max(now_ns + every_ms * 1_000 * US), node, Step::SyncLog);
+        let (position, until_ns) = life.logs[disk].begin_sync();
+        self.schedule(until_ns, node, Step::LogSynced(disk, position, now_ns));
+        self.schedule(until_ns.max(now_ns + every_ms * 1_000 * US), node, Step::SyncLog(disk));
     }
 
     /// Lets a node's core do something that may take a while.
@@ -257,7 +264,7 @@ impl Cluster {
         let now_ns = self.now_ns();
         let Some(life) = self.life(node) else { return };
         life.is_woken = false;
-        if life.log.busy_until_ns() > now_ns {
+        if life.busy_until_ns() > now_ns {
             self.wake(node);
             return;
         }
@@ -276,10 +283,10 @@ impl Cluster {
     pub fn after_core(&mut self, node: NodeId) {
         let now_ns = self.now_ns();
         let Some(life) = self.life(node) else { return };
-        if life.log.has_failed() && !life.thread.waits() {
+        if life.has_lost_power() && !life.thread.waits() {
             return self.lose_power(node);
         }
-        let leaves_ns = now_ns.max(life.log.busy_until_ns());
+        let leaves_ns = now_ns.max(life.busy_until_ns());
         let (outcomes, lacking, split) = (life.take_outcomes(), life.take_lacking(), life.take_split());
         let waits = life.thread.waits();
         let reads = if waits { 0 } else { life.take_reads() };
@@ -322,7 +329,7 @@ impl Cluster {
         let Some(handle) = life.handles.get(&tablet) else { return };
         if syncs_late {
             // What is flushed does not go further than the log does after a loss of power.
-            found.disk.log.sync();
+            found.disks.all.iter().for_each(|disk| disk.log.sync());
         }
         // A log may be truncated without a flush before, by what was durable already.
         if is_flushed {
