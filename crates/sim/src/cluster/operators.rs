@@ -305,7 +305,8 @@ impl Cluster {
         self.relocate_one(tablet, is_rash, Purpose::Nothing);
     }
 
-    fn relocate_one(&mut self, tablet: TabletId, is_rash: bool, purpose: Purpose) {
+    /// Wants replicas of this tablet on other nodes.
+    pub fn relocate_one(&mut self, tablet: TabletId, is_rash: bool, purpose: Purpose) {
         let Some(catalog) = self.some_snapshot() else { return };
         let Some(placement) = catalog.placement(tablet).filter(|placement| is_rash || !placement.is_moving()) else {
             return;

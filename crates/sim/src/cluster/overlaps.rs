@@ -77,7 +77,9 @@ impl Cluster {
             found.extend(split.into_iter().flat_map(|split| split.children).filter(|child| *child != tablet));
         }
         found.extend(placement.split.into_iter().flat_map(|split| split.children));
-        found.extend(placement.merge.map(|Merge::Into(other)| Merge::Of(other) | other));
+        found.extend(placement.merge.map(|merge| match merge {
+            Merge::Into(other) | Merge::Of(other) => other,
+        }));
         // A sibling that needs the parent tablet still.
         let siblings = newest
             .tablets()
