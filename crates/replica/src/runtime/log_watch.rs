@@ -70,7 +70,10 @@ pub(crate) fn run(replicas: &NodeReplicas, watch: &Watch) {
 
 /// Looks at each core of a node whether a write to its log hangs, and if so lets others lead what it leads of these tablets. To be called about ten times a second, on a thread that waits for
 /// no disk.
-pub fn watch_writes<'a, D: TabletData>(context: &Context, tablets: impl Iterator<Item = &'a TabletHandle<D>> + Clone) {
+pub fn watch_writes<'a, D: TabletData + 'a>(
+    context: &Context,
+    tablets: impl Iterator<Item = &'a TabletHandle<D>> + Clone,
+) {
     let now_ns = context.clock.monotonic_ns();
     let workers = context.log_progress.lock().clone();
     for (number, progress) in workers.iter().enumerate().filter(|(_, progress)| progress.is_stalled(now_ns)) {
@@ -83,7 +86,7 @@ pub fn watch_writes<'a, D: TabletData>(context: &Context, tablets: impl Iterator
 }
 
 /// Takes the leases of some tablets that are led here, and frees their followers.
-fn let_others_lead<'a, D: TabletData>(context: &Context, tablets: impl Iterator<Item = &'a TabletHandle<D>>) {
+fn let_others_lead<'a, D: TabletData + 'a>(context: &Context, tablets: impl Iterator<Item = &'a TabletHandle<D>>) {
     let me = context.node.0;
     let mut frames: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
     for handle in tablets {

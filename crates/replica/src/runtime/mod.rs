@@ -7,7 +7,7 @@ pub(crate) mod flush_rate;
 pub(crate) mod heartbeats;
 pub(crate) mod hosting;
 pub(crate) mod log_reads;
-pub mod log_watch;
+pub(crate) mod log_watch;
 pub(crate) mod memory_gate;
 pub(crate) mod queue;
 pub(crate) mod scrub;

@@ -29,8 +29,8 @@ impl Cluster {
         life.watch_writes();
         let failed = (0..life.logs.len()).filter(|disk| !life.logs[*disk].works());
         let new: Vec<usize> = failed.filter(|disk| !life.given_up.contains(disk)).collect();
+        life.given_up.extend(&new);
         for disk in new {
-            life.given_up.insert(disk);
             self.schedule(now_ns, id, Step::GiveUpDisk(disk));
         }
         self.schedule(now_ns + WATCH_NS, id, Step::WatchDisks);
@@ -50,8 +50,8 @@ impl Cluster {
         if let Some(life) = self.life(id) {
             life.logs[disk].give_up();
         }
-        if self.latest.chance(400) {
-            let after_ns = self.latest.milliseconds(0, 4_000);
+        let after_ns = self.latest.milliseconds(0, 4_000);
+        if self.latest.chance(400) && now_ns + after_ns < self.scenario.chaos_ns {
             self.later(after_ns, Event::Fault(Fault::End(id)));
         }
     }
