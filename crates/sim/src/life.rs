@@ -7,6 +7,7 @@ use crate::dice::Dice;
 use crate::disk::{Disk, Disks};
 use crate::engine::{SimEngine, SimLog};
 use crate::program::Programs;
+use crate::routing::{LIMITS, NodeView, TIMEOUTS, Work};
 use crate::rows::{Said, SameAnswers};
 use crate::setting::{Quirks, Setting};
 use diorite_base::mutation::Evaluator;
@@ -18,6 +19,7 @@ use diorite_control::membership::{Admission, Readiness, Ready, Refusal};
 use diorite_control::merging::Merging as MergePolicy;
 use diorite_control::peers::{Announced, Peers};
 use diorite_control::replicas::{CATALOG_TABLET, Members as Wanted, Replicas, SplitEntry};
+use diorite_control::routing::Machine;
 use diorite_control::splitting::Splitting;
 use diorite_control::steering::Steering;
 use diorite_raft::SupportChange;
@@ -119,6 +121,10 @@ pub struct Control {
 pub struct Life {
     /// Counts the lives of the node.
     pub number: u64,
+    /// Its router.
+    pub router: Machine<Work>,
+    /// Whether the next look at what waits in its router is scheduled.
+    pub router_ticks: bool,
     /// Its clocks.
     pub clock: Arc<NodeClock>,
     /// Its replicas, as other threads see them.
@@ -202,8 +208,12 @@ impl Life {
             admission: Admission::default(),
             readiness: None,
         };
+        let mut router = Machine::new(id, LIMITS, TIMEOUTS);
+        router.plant(setting.control);
         let life = Self {
             number,
+            router,
+            router_ticks: false,
             clock,
             handles: BTreeMap::new(),
             thread: CoreThread::new(core, place),
@@ -305,6 +315,17 @@ impl Life {
     /// Lets others lead what it leads if a write to its log hangs: what a thread of its own does in production.
     pub fn watch_writes(&self) {
         diorite_replica::watch_writes(&self.context, self.handles.values().map(|handle| &**handle));
+    }
+
+    /// Lets its router do something, by what the node knows now.
+    pub fn route(&mut self, act: impl FnOnce(&mut Machine<Work>, &NodeView<'_>, u64)) {
+        let view = NodeView {
+            handles: &self.handles,
+            liveness: self.context.liveness(),
+            served: self.control.follower.served(),
+        };
+        let now_ns = self.clock.monotonic_ns();
+        act(&mut self.router, &view, now_ns);
     }
 
     /// Opens a replica, whose data is on this disk.

@@ -45,11 +45,13 @@ pub enum Planting {
     FreeWithoutRevoking,
     /// A replica that is opened on another disk, as its own has failed, remembers nothing.
     ForgetWithDisk,
+    /// A router sends a write again of which nobody knows whether it was carried out.
+    ResendUnknown,
 }
 
 impl Planting {
     /// All of them, with the names by which they are asked for.
-    pub const ALL: [(&'static str, Planting); 19] = [
+    pub const ALL: [(&'static str, Planting); 20] = [
         ("skip-fsync", Planting::SkipFsync),
         ("ignore-restart-wait", Planting::IgnoreRestartWait),
         ("apply-twice", Planting::ApplyTwice),
@@ -69,6 +71,7 @@ impl Planting {
         ("begin-as-wanted", Planting::BeginAsWanted),
         ("free-without-revoking", Planting::FreeWithoutRevoking),
         ("forget-with-disk", Planting::ForgetWithDisk),
+        ("resend-unknown", Planting::ResendUnknown),
     ];
 
     pub(crate) fn in_the_control_plane(self) -> ControlPlanted {
@@ -78,6 +81,7 @@ impl Planting {
             place_twice: self == Planting::PlaceTwice,
             serve_stale_catalog: self == Planting::ServeStaleCatalog,
             keep_retired_voter: self == Planting::KeepRetiredVoter,
+            resend_unknown: self == Planting::ResendUnknown,
             ..ControlPlanted::default()
         }
     }

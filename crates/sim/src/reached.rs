@@ -15,6 +15,8 @@ pub struct Reached {
     pub failed_disks: u64,
     /// Replicas that were opened on another disk, empty.
     pub rebuilt: u64,
+    /// Batches that were planned for several tablets of a table.
+    pub divided_batches: u64,
     /// Moves that were refused, as the tablet was split or merged, or had been placed elsewhere.
     pub moves_refused: u64,
     /// Moves that began while a split or merge of a related tablet was under way.
@@ -30,6 +32,7 @@ impl AddAssign for Reached {
         self.sleeps += other.sleeps;
         self.failed_disks += other.failed_disks;
         self.rebuilt += other.rebuilt;
+        self.divided_batches += other.divided_batches;
         self.moves_refused += other.moves_refused;
         self.moves_beside += other.moves_beside;
         self.steps_in_moves += other.steps_in_moves;

@@ -1,8 +1,7 @@
 //! What nodes' processes do on their own, each in its event.
 
-use crate::client::Asked;
 use crate::engine::SimEngine;
-use crate::program;
+use crate::routing::{Ended, Given};
 use diorite_base::{NodeId, TabletId};
 use diorite_replica::{Core, Split, SplitMark, Term};
 
@@ -33,9 +32,13 @@ pub enum Step {
     /// The core is to look at what is due.
     Tick,
     /// A read that has begun takes its value.
-    ReadValue(Asked, Term),
+    ReadValue(u64, Term),
     /// A read ends.
-    ReadEnd(Asked, Term, program::Value),
+    ReadEnd(u64, Term, Given),
+    /// The outcome of what a replica has carried out leaves it.
+    Served(u64, Ended),
+    /// The router looks at what waits.
+    RouterTick,
     /// What a member lacks is read from the log.
     ReadLog,
     /// A tablet is flushed, and its log cut.

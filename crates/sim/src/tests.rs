@@ -29,10 +29,20 @@ fn passes(seeds: std::ops::Range<u64>) {
     }
     // A cluster that does nothing does nothing wrong.
     assert!(reads > 100 * count && writes > 150 * count && faults > 3 * count, "{reads} {writes} {faults}");
-    let Reached { rows, compactions, sleeps, failed_disks, rebuilt, moves_refused, moves_beside, steps_in_moves } =
-        reached;
+    let Reached {
+        rows,
+        compactions,
+        sleeps,
+        failed_disks,
+        rebuilt,
+        divided_batches,
+        moves_refused,
+        moves_beside,
+        steps_in_moves,
+    } = reached;
     assert!(rows > count / 20 && compactions > count && sleeps > count / 20, "{reached:?}");
     assert!(failed_disks > count / 20 && rebuilt > count / 20, "{reached:?}");
+    assert!(divided_batches > count, "{reached:?}");
     assert!(moves_refused > count / 20 && moves_beside > 0 && steps_in_moves > 0, "{reached:?}");
 }
 
@@ -196,6 +206,11 @@ fn followers_that_are_freed_of_a_lease_that_is_in_force_are_found() {
 #[test]
 fn a_replica_that_forgets_with_its_disk_is_found() {
     expect_found(Planting::ForgetWithDisk, false, None);
+}
+
+#[test]
+fn a_write_that_a_router_sends_again_though_it_may_have_been_carried_out_is_found() {
+    expect_found(Planting::ResendUnknown, true, None);
 }
 
 #[test]

@@ -206,6 +206,9 @@ impl Cluster {
                 PeerChange::Live(is_live) => life.control.peers.set_live(other, is_live),
                 PeerChange::Announced(announced) => life.control.peers.set_announced(other, announced),
             };
+            if let PeerChange::Live(is_live) = change {
+                self.router_learns(id, other, is_live);
+            }
             if notice == Notice::Watch {
                 let at_ns = self.now_ns() + DOWN_AFTER.as_nanos() as u64;
                 self.schedule(at_ns, id, Step::StillDown(other));

@@ -77,6 +77,7 @@ impl Cluster {
         self.queued.remove(&id);
         self.copying.retain(|(_, member)| *member != id);
         self.replicas.forget(id);
+        self.routed.forget(id);
         self.trace.event(now_ns, id.0, "end", &[u8::from(power_loss), surviving[0] as u8], || {
             format!("power lost: {power_loss}, {surviving:?} of {unsynced:?} unsynced batches survive")
         });
@@ -111,7 +112,7 @@ impl Cluster {
         detail.extend_from_slice(&parcel.frame);
         self.trace.event(now_ns, node.0, "frame", &detail, || text::frame(from, lane, &parcel.frame));
         if lane == Lane::Requests {
-            return self.request_frame(node, &parcel.frame);
+            return self.request_frame(from, node, &parcel.frame);
         }
         let Some(life) = self.life(node) else { return };
         if life.receive(from, lane, &parcel.frame) {
@@ -153,8 +154,10 @@ impl Cluster {
                 (life.will_tick, life.must_tick) = (false, true);
                 self.wake(node);
             }
-            Step::ReadValue(asked, term) => self.read_value(asked, term),
-            Step::ReadEnd(asked, term, value) => self.read_end(asked, term, value),
+            Step::ReadValue(token, term) => self.read_value(token, term),
+            Step::ReadEnd(token, term, given) => self.read_end(token, term, given),
+            Step::Served(token, ended) => self.served_later(token, ended),
+            Step::RouterTick => self.router_tick(node),
             Step::ReadLog => {
                 let Some(life) = self.life(node) else { return };
                 life.read_log();
