@@ -2,6 +2,7 @@
 //!
 //! Always true: nothing that is allowed here takes away a quorum; a refusal says what would have to be done first.
 
+use crate::replicas::Members;
 use crate::tokens::Tokens;
 use diorite_base::{NodeId, TabletId};
 use diorite_cluster::catalog::{CancelledMerge, Catalog, Command, Node, NodeState};
@@ -219,7 +220,9 @@ impl Judge<'_> {
             let others = voters.iter().filter(|voter| is_there(**voter));
             voters.contains(&node) && others.count() <= voters.len() / 2
         };
-        if self.catalog_voters.iter().any(is_needed) {
+        // The voters may be on their way to those that are wanted.
+        let wanted = Members::of_catalog(catalog).map(|members| members.voters);
+        if self.catalog_voters.iter().chain(&wanted).any(is_needed) {
             return Err(refused(format!(
                 "node {node} votes about the catalog, and without it too few do: drain it, and wait until another votes in its place"
             )));

@@ -96,11 +96,7 @@ pub fn run(options: StartOptions, program: Program) -> Result<(), StartError> {
     runtime.block_on(serve(options, logging, program))
 }
 
-async fn serve(
-    options: StartOptions,
-    logging: Arc<Logging>,
-    Program { allocator, guard }: Program,
-) -> Result<(), StartError> {
+async fn serve(options: StartOptions, logging: Arc<Logging>, program: Program) -> Result<(), StartError> {
     // Before anything else: a signal that arrives during the start must stop the node in order as well, not kill it.
     let mut signals = StopSignals::listen()?;
     let tls = Tls::open(&options)?;
@@ -123,7 +119,7 @@ async fn serve(
     };
     companions::enroll(&directories.iter().collect::<Vec<_>>(), random_uuid)?;
     let node = tokio::select! {
-        node = start_node(&options, directories, belonging, nodes, &clock, guard) => node?,
+        node = start_node(&options, directories, belonging, nodes, &clock, program.guard) => node?,
         () = signals.arrived() => end(),
     };
     let Running { kv, membership } = node;
@@ -137,11 +133,11 @@ async fn serve(
     let access = Access { asks_passwords: options.auth, tls: tls.clone() };
     let connections = Arc::new(Connections::new(SharedParts { kv, engine, account, limits, access, logging }));
     tokio::spawn(end_expired(Arc::clone(&connections)));
-    tokio::spawn(give_memory_back(Arc::clone(&connections), allocator));
+    tokio::spawn(give_memory_back(Arc::clone(&connections), program.allocator));
     if let Some(tls) = tls {
         tokio::spawn(tls.follow(stopped.clone()));
     }
-    let view = show(&options, &connections, &membership, allocator);
+    let view = show(&options, &connections, &membership, program.allocator);
     serves.send_replace(Some(diorite_admin::router(view)));
     let serving_cql = tokio::spawn(listener::run(cql, Arc::clone(&connections), stopped));
     tracing::info!(cql = %cql_address, http = %http_address, durability = %options.durability, "ready");
