@@ -15,6 +15,8 @@ pub struct Planted {
     pub keep_retired_voter: bool,
     /// Parked requests stay parked when a leader is known.
     pub parked_never_woken: bool,
+    /// A write of which nobody knows whether it was carried out is sent again.
+    pub resend_unknown: bool,
 }
 
 impl Planted {

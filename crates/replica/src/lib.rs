@@ -59,6 +59,7 @@ pub use peers::liveness::{LEAVING, Liveness, PeerListener};
 pub use planted::Planted;
 pub use runtime::compaction::CompactionStatus;
 pub use runtime::core::{Core, Input, TICK_NS};
+pub use runtime::log_watch::watch_writes;
 pub use runtime::scrub::ScrubStatus;
 pub use runtime::store::Store;
 

@@ -19,6 +19,8 @@ pub struct Planted {
     pub forget_parents_log: bool,
     /// The log of a child that began as a copy is truncated by what is durable of its parent.
     pub keep_own_in_memory: bool,
+    /// Of a log that makes no progress the followers are freed, and the lease is not taken away.
+    pub free_without_revoking: bool,
 }
 
 impl Planted {

@@ -40,9 +40,11 @@ impl Node {
         {
             handle.keep_for_children(held.index + 1);
             for child in children.into_iter().map(|opening| opening.tablet) {
-                let is_prepared = self.disk.prepared.get(&child).is_some_and(|(life, _)| *life == self.lives);
-                if !self.disk.is_logged(child) && !is_prepared {
-                    self.disk.prepared.insert(child, (self.lives, Arc::new(handle.data().checkpoint())));
+                let is_logged = self.disks.is_logged(&life.logs, child);
+                let disk = &mut self.disks.all[handle.disk()];
+                let is_prepared = disk.prepared.get(&child).is_some_and(|(life, _)| *life == self.lives);
+                if !is_logged && !is_prepared {
+                    disk.prepared.insert(child, (self.lives, Arc::new(handle.data().checkpoint())));
                 }
             }
         }
@@ -57,17 +59,20 @@ impl Node {
         let Some(life) = &self.life else { return false };
         let Some(handle) = life.handles.get(&mark.parent).cloned() else { return false };
         let Some(children) = self.child_openings(mark.parent, mark.split.children) else { return true };
+        // Children are made where their parent tablet is.
+        let log = Arc::clone(&life.logs[handle.disk()]);
         handle.keep_for_children(u64::MAX);
         let mut records = MemoryRecords::default();
         for Opening { tablet, placement, .. } in &children {
-            if self.disk.is_logged(*tablet) {
+            if self.disks.is_logged(&life.logs, *tablet) {
                 continue;
             }
             let group = GroupId::from(*tablet);
-            let usable = self.disk.prepared.remove(tablet).filter(|(number, _)| *number == self.lives);
+            let disk = &mut self.disks.all[handle.disk()];
+            let usable = disk.prepared.remove(tablet).filter(|(number, _)| *number == self.lives);
             let added = usable.filter(|(_, data)| {
                 let held = data.applied_state().unwrap_or_default();
-                let reader = life.log.reader(GroupId::from(mark.parent));
+                let reader = log.reader(GroupId::from(mark.parent));
                 let begun = begin_from_log(&held, mark, &reader, group, &mut records, setting.planted);
                 begun.expect("memory takes everything")
             });
@@ -79,12 +84,12 @@ impl Node {
                     Arc::new(handle.data().checkpoint())
                 }
             };
-            self.disk.tablets.insert(*tablet, data);
-            let voters = placement.initial_voters.iter().map(|node| node.0).collect();
+            disk.tablets.insert(*tablet, data);
+            let voters = self.disks.initial_voters(placement).iter().map(|node| node.0).collect();
             let noted = records.set_conf_state(group, &ConfState { voters, ..ConfState::default() });
             assert!(noted.is_ok(), "memory takes everything");
         }
-        if !records.is_empty() && life.log.write(&mut records, true).is_err() {
+        if !records.is_empty() && log.write(&mut records, true).is_err() {
             return false;
         }
         for opening in children {
@@ -105,21 +110,26 @@ impl Node {
         let floor = placement.origin.map(|origin| LogPosition::new(origin.index, origin.term));
         if life.handles.contains_key(&tablet) {
             life.core().set_members(tablet, wanted);
-        } else if self.disk.create(&life.log, tablet, &placement.initial_voters, floor) {
-            life.open(tablet, wanted, &self.disk.tablets[&tablet]);
+            return;
+        }
+        let voters = self.disks.initial_voters(placement).to_vec();
+        if let Some(at) = self.disks.create(&life.logs, tablet, &voters, floor) {
+            life.open(tablet, wanted, &self.disks.all[at].tablets[&tablet], at);
         }
     }
 
     /// Closes a replica and removes its data. Returns whether it was open.
     pub fn close(&mut self, tablet: TabletId) -> bool {
         let Some(life) = &mut self.life else { return false };
-        if life.handles.remove(&tablet).is_none() {
-            self.disk.prepared.remove(&tablet);
+        let Some(handle) = life.handles.remove(&tablet) else {
+            self.disks.all.iter_mut().for_each(|disk| {
+                disk.prepared.remove(&tablet);
+            });
             return false;
-        }
+        };
         // Otherwise the power is gone, and the next start sees to it.
         if life.core().close(tablet).is_ok() {
-            self.disk.remove(tablet);
+            self.disks.all[handle.disk()].remove(tablet);
         }
         true
     }

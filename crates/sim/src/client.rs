@@ -43,6 +43,13 @@ pub enum Ask {
     Increment,
     /// Write a key that nobody else writes.
     Insert(u64, u64),
+    /// Write keys that nobody else writes, which may be of several tablets.
+    Batch(u64),
+}
+
+/// What a batch of this number writes: keys and values.
+pub fn batch_entries(value: u64) -> [(u64, u64); 2] {
+    [INSERTS + value, INSERTS + SECOND_INSERTS + value].map(|key| (key, value))
 }
 
 impl Ask {
@@ -55,6 +62,7 @@ impl Ask {
             | Ask::CompareAndSet(key, ..)
             | Ask::Insert(key, _) => key,
             Ask::Increment => COUNTER,
+            Ask::Batch(value) => batch_entries(value)[0].0,
         }
     }
 
@@ -66,6 +74,7 @@ impl Ask {
             Ask::Delete(key) => program::delete(key),
             Ask::CompareAndSet(key, expected, new) => program::compare_and_set(key, expected, new),
             Ask::Increment => program::increment(COUNTER),
+            Ask::Batch(value) => program::put_all(&batch_entries(value)),
         })
     }
 }
@@ -175,6 +184,7 @@ impl Clients {
             60..63 => Ask::Delete(register),
             63..80 => Ask::CompareAndSet(register, known, if dice.chance(50) { None } else { Some(value) }),
             80..90 => Ask::Increment,
+            90..94 => Ask::Batch(value),
             _ => self.insert(),
         }
     }
@@ -230,7 +240,7 @@ impl Clients {
             Ask::Write(key, value) => (key, Request::Write(Some(value))),
             Ask::Delete(key) => (key, Request::Write(None)),
             Ask::CompareAndSet(key, expected, new) => (key, Request::CompareAndSet { expected, new }),
-            Ask::Increment | Ask::Insert(..) => return None,
+            Ask::Increment | Ask::Insert(..) | Ask::Batch(_) => return None,
         };
         let begun = self.recorder.begin(client, tablet.0 * TABLET_KEYS + key, request);
         assert!(begun.is_ok(), "a run is short");
@@ -313,6 +323,11 @@ impl Clients {
             Ask::Insert(key, value) => {
                 let insert = (self.time.now_ns(), Insert { key, value, acknowledged: known });
                 self.inserts.entry(open.tablet).or_default().push(insert);
+            }
+            Ask::Batch(value) => {
+                let inserts = batch_entries(value)
+                    .map(|(key, value)| (self.time.now_ns(), Insert { key, value, acknowledged: known }));
+                self.inserts.entry(open.tablet).or_default().extend(inserts);
             }
             Ask::Increment => {
                 self.counters.entry(open.tablet).or_default().push((self.time.now_ns(), known));

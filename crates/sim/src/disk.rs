@@ -1,27 +1,44 @@
-//! What outlasts the lives of a simulated node: its log and the data of its tablets.
+//! What outlasts the lives of a simulated node: its data disks, each with a log and the data of tablets.
+//!
+//! A tablet is on one disk, and with it what its log says. It is on two only after a disk had failed and is back: then it is opened where more was acknowledged, as in
+//! `diorite_replica`'s `lifecycle::disks`, of which this is the counterpart.
 
 use crate::engine::{SimEngine, SimLog};
 use diorite_base::{GroupId, NodeId, TabletId};
+use diorite_cluster::catalog::Placement;
 use diorite_control::replicas::CATALOG_TABLET;
-use diorite_raft::{ConfState, LogPosition};
+use diorite_raft::{ConfState, HardState, LogPosition};
 use diorite_replica::Planted;
 use diorite_storage::{Log, LogRecords, MemoryLog, MemoryRecords, MemoryTablet, ValueSemantics};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// See the top of this module.
+/// One data disk.
 #[derive(Default)]
 pub struct Disk {
-    /// What values of tables mean; without, they are plain.
-    pub semantics: Option<Arc<dyn ValueSemantics>>,
     /// The log.
     pub log: MemoryLog,
     /// The data.
     pub tablets: BTreeMap<TabletId, Arc<MemoryTablet>>,
     /// What was made of child tablets before their parent tablets were split, and in which life: it counts in that one only.
     pub prepared: BTreeMap<TabletId, (u64, Arc<MemoryTablet>)>,
+    /// All that was on it is on others: the node starts without it, and with an empty one in its place.
+    pub is_let_go: bool,
+}
+
+/// The data disks of a node.
+#[derive(Default)]
+pub struct Disks {
+    /// All of them.
+    pub all: Vec<Disk>,
+    /// What values of tables mean; without, they are plain.
+    pub semantics: Option<Arc<dyn ValueSemantics>>,
     /// Bugs to be planted.
     pub planted: Planted,
+    /// A bug: new replicas take those for their first members that are wanted now.
+    pub begins_as_wanted: bool,
+    /// A bug: a replica that is opened on another disk, as its own has failed, remembers nothing.
+    pub forgets_with_disk: bool,
 }
 
 impl Disk {
@@ -30,52 +47,22 @@ impl Disk {
         self.log.groups().contains(&GroupId::from(tablet))
     }
 
-    /// Whether there are files of a tablet that count.
-    pub fn has_files(&self, tablet: TabletId) -> bool {
-        self.has_any_files(tablet) && self.is_logged(tablet)
-    }
-
     fn has_any_files(&self, tablet: TabletId) -> bool {
         self.tablets.contains_key(&tablet) || self.prepared.contains_key(&tablet)
     }
 
-    /// Makes a tablet that is not there, and writes its first members to the log, and what a child tablet must hold before it votes. Returns whether they are
-    /// there: the power may go meanwhile.
-    pub fn create(&mut self, log: &SimLog, tablet: TabletId, voters: &[NodeId], floor: Option<LogPosition>) -> bool {
-        if floor.is_some() && !self.is_logged(tablet) {
-            self.prepared.remove(&tablet);
-            self.tablets.remove(&tablet);
-        }
-        let is_new = !self.has_any_files(tablet);
-        if let Some((_, prepared)) = self.prepared.remove(&tablet).filter(|_| !self.is_logged(tablet)) {
-            self.tablets.insert(tablet, prepared);
-        }
-        let semantics = self.semantics.clone().filter(|_| tablet != CATALOG_TABLET);
-        let data = self.tablets.entry(tablet).or_insert_with(|| Arc::new(MemoryTablet::new(semantics)));
-        keep_own(tablet, data, self.planted);
-        let group = GroupId::from(tablet);
-        let Ok(recovered) = log.recover(group) else { return false };
-        let mut records = MemoryRecords::default();
-        let held = recovered.last_acknowledged();
-        if let Some(floor) = floor.filter(|floor| is_new && *floor > held) {
-            let retired = records.retire(group, &recovered.hard_state, floor);
-            assert!(retired.is_ok(), "memory takes everything");
-        }
-        if recovered.conf_state.voters.is_empty() {
-            let voters = voters.iter().map(|node| node.0).collect();
-            let noted = records.set_conf_state(group, &ConfState { voters, ..ConfState::default() });
-            assert!(noted.is_ok(), "memory takes everything");
-        }
-        records.is_empty() || log.write(&mut records, true).is_ok()
+    /// Removes a tablet's data, and what was prepared of it.
+    pub fn remove(&mut self, tablet: TabletId) {
+        self.tablets.remove(&tablet);
+        self.prepared.remove(&tablet);
     }
 
-    /// Removes what is left of tablets that were dropped, and of replicas that were moved away while the node was down. Returns whether it is gone: the power may go
-    /// meanwhile.
-    pub fn remove_leftovers(
+    /// Removes what is left of tablets that were dropped, and of replicas that were moved away. Returns whether it is gone.
+    fn remove_leftovers(
         &mut self,
         log: &SimLog,
-        was_dropped: impl Fn(TabletId) -> bool,
-        has_moved: impl Fn(TabletId) -> bool,
+        was_dropped: &impl Fn(TabletId) -> bool,
+        has_moved: &impl Fn(TabletId) -> bool,
     ) -> bool {
         let mut records = MemoryRecords::default();
         for group in self.log.groups() {
@@ -99,11 +86,155 @@ impl Disk {
         self.prepared.retain(|tablet, _| !was_dropped(*tablet) && !has_moved(*tablet));
         true
     }
+}
 
-    /// Removes a tablet's data, and what was prepared of it.
-    pub fn remove(&mut self, tablet: TabletId) {
-        self.tablets.remove(&tablet);
-        self.prepared.remove(&tablet);
+impl Disks {
+    /// The first members of a replica that is new.
+    pub fn initial_voters<'a>(&self, placement: &'a Placement) -> &'a [NodeId] {
+        if self.begins_as_wanted { &placement.replicas } else { &placement.initial_voters }
+    }
+
+    /// Whether the log of a disk that works says anything of a tablet.
+    pub fn is_logged(&self, logs: &[Arc<SimLog>], tablet: TabletId) -> bool {
+        self.all.iter().zip(logs).any(|(disk, log)| log.works() && disk.is_logged(tablet))
+    }
+
+    /// Whether there are files of a tablet that count.
+    pub fn has_files(&self, tablet: TabletId) -> bool {
+        self.all.iter().any(|disk| disk.has_any_files(tablet) && disk.is_logged(tablet))
+    }
+
+    /// The disk that holds the tablet, of several the one on which more was acknowledged; otherwise the one with the fewest tablets. None: no disk works.
+    fn place(&self, logs: &[Arc<SimLog>], tablet: TabletId) -> Option<usize> {
+        let working = (0..self.all.len()).filter(|at| logs[*at].works());
+        let holding = working.clone().filter(|at| self.all[*at].has_any_files(tablet));
+        let mut best = None;
+        for at in holding {
+            let Ok(recovered) = self.all[at].log.recover(GroupId::from(tablet)) else { continue };
+            let rank = [recovered.last_acknowledged(), recovered.last];
+            if best.is_none_or(|(most, _)| rank > most) {
+                best = Some((rank, at));
+            }
+        }
+        best.map(|(_, at)| at).or_else(|| working.min_by_key(|at| (self.all[*at].tablets.len(), *at)))
+    }
+
+    /// Makes a tablet that is not there, and writes its first members to the log, and what it must hold before it votes: as a child tablet, or as it was on another disk. Returns the
+    /// disk that it is on. None: the power has gone meanwhile, or no disk works.
+    pub fn create(
+        &mut self,
+        logs: &[Arc<SimLog>],
+        tablet: TabletId,
+        voters: &[NodeId],
+        floor: Option<LogPosition>,
+    ) -> Option<usize> {
+        if floor.is_some() && !self.is_logged(logs, tablet) {
+            self.all.iter_mut().for_each(|disk| disk.remove(tablet));
+        }
+        let at = self.place(logs, tablet)?;
+        let (semantics, planted) = (self.semantics.clone().filter(|_| tablet != CATALOG_TABLET), self.planted);
+        let former = self.former(logs, tablet, at);
+        let disk = &mut self.all[at];
+        let is_new = !disk.has_any_files(tablet);
+        if let Some((_, prepared)) = disk.prepared.remove(&tablet).filter(|_| !disk.is_logged(tablet)) {
+            disk.tablets.insert(tablet, prepared);
+        }
+        let data = disk.tablets.entry(tablet).or_insert_with(|| Arc::new(MemoryTablet::new(semantics)));
+        keep_own(tablet, data, planted);
+        let group = GroupId::from(tablet);
+        let recovered = logs[at].recover(group).ok()?;
+        let mut records = MemoryRecords::default();
+        let own = (recovered.hard_state.clone(), recovered.last_acknowledged());
+        let (hard_state, held) = former.filter(|(_, held)| *held > own.1).unwrap_or_else(|| own.clone());
+        let floor = floor.filter(|floor| is_new && *floor > held).unwrap_or(held);
+        if floor > own.1 {
+            let retired = records.retire(group, &hard_state, floor);
+            assert!(retired.is_ok(), "memory takes everything");
+        }
+        if recovered.conf_state.voters.is_empty() {
+            let voters = voters.iter().map(|node| node.0).collect();
+            let noted = records.set_conf_state(group, &ConfState { voters, ..ConfState::default() });
+            assert!(noted.is_ok(), "memory takes everything");
+        }
+        let is_written = records.is_empty() || logs[at].write(&mut records, true).is_ok();
+        (is_written && self.forget_elsewhere(logs, tablet, at)).then_some(at)
+    }
+
+    /// What the logs of other disks remember of a tablet.
+    fn former(&self, logs: &[Arc<SimLog>], tablet: TabletId, at: usize) -> Option<(HardState, LogPosition)> {
+        let others = (0..self.all.len()).filter(|other| *other != at && logs[*other].works());
+        let recovered = others.filter_map(|other| self.all[other].log.recover(GroupId::from(tablet)).ok());
+        recovered.map(|found| (found.hard_state.clone(), found.last_acknowledged())).max_by_key(|(_, held)| *held)
+    }
+
+    /// Removes what other disks remember and hold of a tablet that is opened on one: that is durable there now.
+    fn forget_elsewhere(&mut self, logs: &[Arc<SimLog>], tablet: TabletId, at: usize) -> bool {
+        let others = self.all.iter_mut().zip(logs).enumerate().filter(|(other, (_, log))| *other != at && log.works());
+        others.map(|(_, other)| other).all(|(disk, log)| {
+            disk.remove(tablet);
+            let mut records = MemoryRecords::default();
+            if disk.is_logged(tablet) {
+                records.remove(GroupId::from(tablet));
+            }
+            records.is_empty() || log.write(&mut records, true).is_ok()
+        })
+    }
+
+    /// Removes what is left of tablets that were dropped, and of replicas that were moved away while the node was down. Returns whether it is gone: the power may go
+    /// meanwhile.
+    pub fn remove_leftovers(
+        &mut self,
+        logs: &[Arc<SimLog>],
+        was_dropped: impl Fn(TabletId) -> bool,
+        has_moved: impl Fn(TabletId) -> bool,
+    ) -> bool {
+        let mut working = self.all.iter_mut().zip(logs).filter(|(_, log)| log.works());
+        working.all(|(disk, log)| disk.remove_leftovers(log, &was_dropped, &has_moved))
+    }
+
+    /// Has what was there when a process ended, as it is found then. `surviving`: of each log's batches that were not synced, so many are found.
+    pub fn crash(&mut self, surviving: &[usize]) {
+        for (disk, surviving) in self.all.iter_mut().zip(surviving) {
+            if disk.is_let_go {
+                *disk = Disk::default();
+                continue;
+            }
+            disk.log = disk.log.crash(*surviving);
+            for data in disk.tablets.values_mut() {
+                *data = Arc::new(data.crash());
+            }
+        }
+    }
+
+    /// Takes what must be remembered of replicas that are not open, and that only the log of a disk says that has failed, to another disk. Returns whether all of it is there now.
+    pub fn keep_memories(&self, logs: &[Arc<SimLog>], failed: usize, is_open: impl Fn(TabletId) -> bool) -> bool {
+        let Some(to) = (0..self.all.len()).find(|at| logs[*at].works()) else { return false };
+        let mut records = MemoryRecords::default();
+        let closed = self.all[failed].log.groups().into_iter().filter(|group| !is_open(TabletId(group.0)));
+        for group in closed {
+            let (Ok(found), Ok(known)) = (self.all[failed].log.recover(group), self.all[to].log.recover(group)) else {
+                return false;
+            };
+            let floor = found.last_acknowledged();
+            let holds = |(disk, log): (&Disk, &Arc<SimLog>)| log.works() && disk.has_any_files(TabletId(group.0));
+            if !self.all.iter().zip(logs).any(holds) && floor > known.last_acknowledged() {
+                let kept = records.retire(group, &found.hard_state, floor);
+                assert!(kept.is_ok(), "memory takes everything");
+            }
+        }
+        records.is_empty() || logs[to].write(&mut records, true).is_ok()
+    }
+
+    /// Notes durably on a working disk what a replica must remember that is opened again, empty. Returns whether it is there.
+    pub fn remember(&self, logs: &[Arc<SimLog>], tablet: TabletId, state: &HardState, floor: LogPosition) -> bool {
+        let Some(to) = self.place(logs, tablet) else { return false };
+        if self.forgets_with_disk {
+            return true;
+        }
+        let mut records = MemoryRecords::default();
+        let retired = records.retire(GroupId::from(tablet), state, floor);
+        assert!(retired.is_ok(), "memory takes everything");
+        logs[to].write(&mut records, true).is_ok()
     }
 }
 

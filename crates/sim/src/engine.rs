@@ -26,7 +26,7 @@ impl Engine for SimEngine {
     type Log = SimLog;
 }
 
-/// The log of a simulated node during one life.
+/// The log of one disk of a simulated node during one life.
 pub struct SimLog {
     memory: MemoryLog,
     time: TrueTime,
@@ -38,6 +38,7 @@ pub struct SimLog {
     hangs_until_ns: AtomicU64,
     busy_until_ns: AtomicU64,
     has_failed: AtomicBool,
+    is_given_up: AtomicBool,
 }
 
 impl SimLog {
@@ -60,6 +61,7 @@ impl SimLog {
             hangs_until_ns: AtomicU64::new(0),
             busy_until_ns: AtomicU64::new(0),
             has_failed: AtomicBool::new(false),
+            is_given_up: AtomicBool::new(false),
         }
     }
 
@@ -95,6 +97,16 @@ impl SimLog {
         (self.time.now_ns() + took_ns).max(self.hangs_until_ns.load(Ordering::Relaxed))
     }
 
+    /// The disk fails: nothing is written to it any more, and of what is being written nobody knows.
+    pub fn give_up(&self) {
+        self.is_given_up.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the disk has not failed.
+    pub fn works(&self) -> bool {
+        !self.is_given_up.load(Ordering::Relaxed)
+    }
+
     /// Whether a write has failed: the power is gone.
     pub fn has_failed(&self) -> bool {
         self.has_failed.load(Ordering::Relaxed)
@@ -106,6 +118,10 @@ impl Log for SimLog {
     type Reader = MemoryReader;
 
     fn write(&self, records: &mut MemoryRecords, sync: bool) -> Result<usize, StorageError> {
+        let failed = || StorageError::Log("its disk has failed".to_owned());
+        if !self.works() {
+            return Err(failed());
+        }
         let begun = self.memory.begin_write(records);
         if begun.is_err() {
             self.has_failed.store(true, Ordering::Relaxed);
@@ -117,6 +133,9 @@ impl Log for SimLog {
                 self.busy_until_ns.store(until_ns, Ordering::Relaxed);
                 self.port.hold_until(until_ns);
             }
+        }
+        if !self.works() {
+            return Err(failed());
         }
         let size_bytes = begun?;
         self.memory.end_write(sync);

@@ -30,6 +30,8 @@ pub enum Purpose {
     Ask,
     /// A client's change of the schema.
     Ddl(u32),
+    /// This tablet is wanted elsewhere.
+    Move(TabletId),
     /// A node is to become a member.
     Join(u64),
     /// A step of a merge, or its end.

@@ -11,6 +11,8 @@ pub enum FaultKind {
     Blackout,
     /// A process does not run for a while, and then goes on.
     Pause,
+    /// A machine sleeps for a while: its processes do not run, its monotonic clock goes on (as `CLOCK_BOOTTIME` does), its connections may break.
+    Sleep,
     /// A machine is suspended for a while: its processes do not run, and its monotonic clock stops.
     Suspend,
     /// Nothing, or nothing in one direction, passes between some nodes for a while.
@@ -21,6 +23,8 @@ pub enum FaultKind {
     SlowDisk,
     /// A disk syncs nothing for seconds, and then goes on.
     Hang,
+    /// A disk fails: what is written to it is not there, until the node is started again.
+    DiskFailure,
     /// A wall clock jumps, by hours at most.
     WallJump,
     /// A wall clock jumps by days.
@@ -43,8 +47,10 @@ pub enum FaultKind {
     Stop,
 }
 
-/// Kinds that are in no seed unless they are asked for: the faults that they show are not mended yet.
-pub const FURTHER_KINDS: [(&str, FaultKind); 2] = [("suspend", FaultKind::Suspend), ("day-jump", FaultKind::DayJump)];
+/// Kinds that can be asked for in every seed. Machines sleep in a share of the seeds; the others are in none: no lease is safe where a monotonic clock stops, and what days of difference between wall clocks show is
+/// not mended yet.
+pub const FURTHER_KINDS: [(&str, FaultKind); 3] =
+    [("sleep", FaultKind::Sleep), ("suspend", FaultKind::Suspend), ("day-jump", FaultKind::DayJump)];
 
 /// The kinds of the usual mix.
 pub const KINDS: [FaultKind; 17] = [

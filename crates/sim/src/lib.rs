@@ -4,9 +4,10 @@
 //! What runs is the production code of `raft`, `replica`, `cluster` and `control` down to the storage engine's traits: whole nodes with the catalog's group,
 //! each of which follows the catalog, reports, balances, splits, merges and becomes ready as in production. The disk, the network, the clocks and the
 //! threads are simulated. Always true: the same seed is the same run, event by event, and [`Report::hash`] says so; a run reads no clock, no
-//! entropy and no order of a hash table. Left out: the router (`errands` and clients take its place), and the transport of copies of whole replicas (they arrive, sooner
+//! entropy and no order of a hash table. Requests of clients go through the nodes' routers; what nodes write of their own goes the way of `errands`. Left out: the transport of copies of whole replicas (they arrive, sooner
 //! or later). `children` is the store's thread that makes child tablets (what it writes to the log, and removes from the data, is the store's own).
 
+mod batches;
 pub mod checkers;
 mod children;
 mod client;
@@ -31,6 +32,9 @@ mod options;
 mod program;
 mod queue;
 mod ranges;
+mod reached;
+mod rebuild;
+mod routing;
 mod rows;
 mod run;
 mod scenario;
@@ -45,4 +49,5 @@ mod trace;
 pub use client::Tally;
 pub use faults::{FURTHER_KINDS, FaultKind};
 pub use options::{Options, Planting};
+pub use reached::Reached;
 pub use run::{Report, run};

@@ -4,8 +4,10 @@ use crate::clock::NodeClock;
 use crate::copy::{CatalogCopy, Changed};
 use crate::core_thread::{CoreThread, WaitingPlace};
 use crate::dice::Dice;
+use crate::disk::{Disk, Disks};
 use crate::engine::{SimEngine, SimLog};
 use crate::program::Programs;
+use crate::routing::{LIMITS, NodeView, TIMEOUTS, Work};
 use crate::rows::{Said, SameAnswers};
 use crate::setting::{Quirks, Setting};
 use diorite_base::mutation::Evaluator;
@@ -17,6 +19,7 @@ use diorite_control::membership::{Admission, Readiness, Ready, Refusal};
 use diorite_control::merging::Merging as MergePolicy;
 use diorite_control::peers::{Announced, Peers};
 use diorite_control::replicas::{CATALOG_TABLET, Members as Wanted, Replicas, SplitEntry};
+use diorite_control::routing::Machine;
 use diorite_control::splitting::Splitting;
 use diorite_control::steering::Steering;
 use diorite_raft::SupportChange;
@@ -25,7 +28,7 @@ use diorite_replica::{
     PeerListener, Replica, SplitListener, SplitMark, TabletHandle, envelopes,
 };
 use diorite_rpc::{Lane, Transport};
-use diorite_storage::{MemoryLog, MemoryReader, MemoryTablet};
+use diorite_storage::{MemoryReader, MemoryTablet};
 use parking_lot::Mutex;
 use std::cell::RefMut;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -128,6 +131,10 @@ pub struct Life {
     pub number: u64,
     /// The life, as heartbeats name it.
     pub incarnation: u64,
+    /// Its router.
+    pub router: Machine<Work>,
+    /// Whether the next look at what waits in its router is scheduled.
+    pub router_ticks: bool,
     /// Its clocks.
     pub clock: Arc<NodeClock>,
     /// Its replicas, as other threads see them.
@@ -136,16 +143,18 @@ pub struct Life {
     pub thread: CoreThread,
     /// What waits for the core's next turn.
     pub input: Input,
-    /// Its log.
-    pub log: Arc<SimLog>,
+    /// Its logs, one per disk.
+    pub logs: Vec<Arc<SimLog>>,
+    /// Disks that have failed, and of which what was on them was seen to.
+    pub given_up: BTreeSet<usize>,
     /// Whether the core's next turn is scheduled.
     pub is_woken: bool,
     /// Whether the core's next look at what is due is scheduled.
     pub will_tick: bool,
     /// Whether the core is to look at what is due.
     pub must_tick: bool,
-    /// What was written before this true time is durable.
-    pub synced_ns: u64,
+    /// What was written before these true times is durable, of each log.
+    pub synced_ns: Vec<u64>,
     /// The true time at which lapsed support is looked for next.
     pub expires_ns: Option<u64>,
     /// Its copy of the catalog.
@@ -183,20 +192,24 @@ pub struct Life {
 
 impl Life {
     /// A process that starts now, without a replica.
-    pub fn new(id: NodeId, number: u64, quirks: Quirks, disk: MemoryLog, setting: &Setting, dice: &mut Dice) -> Self {
+    pub fn new(id: NodeId, number: u64, quirks: Quirks, disks: &Disks, setting: &Setting, dice: &mut Dice) -> Self {
         let (time, port) = (setting.time.clone(), setting.network.port(id));
-        let Quirks { rate_error_ppm, wall_error_us, sync_us } = quirks;
+        let Quirks { rate_error_ppm, wall_error_us, sync_us, .. } = quirks;
         let local_ns = dice.milliseconds(0, 10_000);
         let clock = Arc::new(NodeClock::new(time.clone(), local_ns, rate_error_ppm, wall_error_us));
-        let disk_dice = Dice::new(dice.bits(), id.0);
+        let disk_bits = dice.bits();
         let place: Arc<WaitingPlace> = Arc::default();
-        let ways = (Arc::clone(&port), Arc::clone(&place));
-        let log = Arc::new(SimLog::new(disk, time, disk_dice, ways, sync_us));
+        let log = |(number, disk): (usize, &Disk)| {
+            let dice = Dice::new(disk_bits, id.0 + 1_000 * number as u64);
+            let ways = (Arc::clone(&port), Arc::clone(&place));
+            Arc::new(SimLog::new(disk.log.clone(), time.clone(), dice, ways, sync_us))
+        };
+        let logs: Vec<Arc<SimLog>> = disks.all.iter().enumerate().map(log).collect();
         let own_clock = Arc::clone(&clock) as Arc<dyn Clock>;
         let incarnation = dice.range(1, INCARNATIONS);
         let context = Context::new(id, incarnation, setting.durability, own_clock, port as Arc<dyn Transport>);
         let context = Arc::new(context.plant(setting.planted));
-        let core = Core::new(Arc::clone(&context), vec![Arc::clone(&log)]);
+        let core = Core::new(Arc::clone(&context), logs.clone());
         let copy_changed = Changed::default();
         let control = Control {
             follower: Follower::new(id, setting.control),
@@ -207,18 +220,23 @@ impl Life {
             admission: Admission::default(),
             readiness: None,
         };
+        let mut router = Machine::new(id, LIMITS, TIMEOUTS);
+        router.plant(setting.control);
         let life = Self {
             number,
             incarnation,
+            router,
+            router_ticks: false,
             clock,
             handles: BTreeMap::new(),
             thread: CoreThread::new(core, place),
             input: Input::default(),
-            log,
+            synced_ns: vec![setting.time.now_ns(); logs.len()],
+            logs,
+            given_up: BTreeSet::new(),
             is_woken: false,
             will_tick: false,
             must_tick: false,
-            synced_ns: setting.time.now_ns(),
             expires_ns: None,
             copy: CatalogCopy::new(&copy_changed),
             copy_changed,
@@ -288,25 +306,64 @@ impl Life {
         decide(&mut self.control, &local)
     }
 
-    /// Opens a replica.
-    pub fn open(&mut self, tablet: TabletId, members: Members, data: &Arc<MemoryTablet>) {
+    /// Whether the power is gone.
+    pub fn has_lost_power(&self) -> bool {
+        self.logs.iter().any(|log| log.has_failed())
+    }
+
+    /// Whether all of its disks work.
+    pub fn do_disks_work(&self) -> bool {
+        self.logs.iter().all(|log| log.works())
+    }
+
+    /// The true time until which it waits for its disks after writes outside of the core's thread.
+    pub fn busy_until_ns(&self) -> u64 {
+        self.logs.iter().map(|log| log.busy_until_ns()).max().unwrap_or(0)
+    }
+
+    /// The disk of a replica that is open, if that disk works.
+    pub fn place(&self, tablet: TabletId) -> Option<usize> {
+        self.handles.get(&tablet).map(|handle| handle.disk()).filter(|at| self.logs[*at].works())
+    }
+
+    /// Lets others lead what it leads if a write to its log hangs: what a thread of its own does in production.
+    pub fn watch_writes(&self) {
+        diorite_replica::watch_writes(&self.context, self.handles.values().map(|handle| &**handle));
+    }
+
+    /// Lets its router do something, by what the node knows now.
+    pub fn route(&mut self, act: impl FnOnce(&mut Machine<Work>, &NodeView<'_>, u64)) {
+        let view = NodeView {
+            handles: &self.handles,
+            liveness: self.context.liveness(),
+            served: self.control.follower.served(),
+        };
+        let now_ns = self.clock.monotonic_ns();
+        act(&mut self.router, &view, now_ns);
+    }
+
+    /// Opens a replica, whose data is on this disk.
+    pub fn open(&mut self, tablet: TabletId, members: Members, data: &Arc<MemoryTablet>, disk: usize) {
         let evaluator: Arc<dyn Evaluator> = match &self.said {
             _ if tablet == CATALOG_TABLET => self.copy.evaluator(),
             Some(said) => Arc::new(Merging(SameAnswers::new(tablet, Arc::clone(said)))),
             None => Arc::new(Merging(Programs)),
         };
         let opening = Opening { tablet, members, evaluator };
-        let replica = Replica::recover(&self.context, opening, Arc::clone(data), &*self.log, (0, 0));
+        let replica = Replica::recover(&self.context, opening, Arc::clone(data), &*self.logs[disk], (0, disk));
         let replica = match replica {
             Ok(replica) => replica,
             // The power went while it was opened.
-            Err(_) if self.log.has_failed() => return,
+            Err(_) if self.has_lost_power() => return,
             Err(error) => panic!("{tablet} cannot be recovered: {error}"),
         };
         self.handles.insert(tablet, Arc::clone(replica.handle()));
         // Fails only if the log does, which is seen there.
         let opened = self.core().open(replica);
-        assert!(opened.is_ok() || self.log.has_failed(), "{tablet} cannot be opened: {opened:?}");
+        assert!(
+            opened.is_ok() || self.has_lost_power() || !self.logs[disk].works(),
+            "{tablet} cannot be opened: {opened:?}"
+        );
     }
 
     /// Asks who leads a tablet whose replica here is set aside; it is not wanted any more if it is not to be here.

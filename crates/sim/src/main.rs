@@ -1,7 +1,7 @@
 //! Runs seeds of the simulation and says what came of them.
 
 use clap::Parser;
-use diorite_sim::{FURTHER_KINDS, FaultKind, Options, Planting, Report, run};
+use diorite_sim::{FURTHER_KINDS, FaultKind, Options, Planting, Reached, Report, run};
 use std::process::ExitCode;
 
 /// Simulates clusters. Each seed is one run, and always the same one; its trace's hash says so.
@@ -38,7 +38,7 @@ struct Arguments {
     /// Have real rows in every seed.
     #[arg(long)]
     rows: bool,
-    /// Have this kind of fault in every seed: suspend or day-jump.
+    /// Have this kind of fault in every seed: sleep, suspend or day-jump.
     #[arg(long, value_parser = further)]
     further: Option<FaultKind>,
     /// Plant a bug, which must be found.
@@ -92,14 +92,17 @@ fn main() -> ExitCode {
         further: arguments.further,
     };
     let mut failed = 0u64;
+    let mut reached = Reached::default();
     for seed in first..first.saturating_add(count) {
         let report = run(seed, &options);
         show(&report);
+        reached += report.reached;
         failed += u64::from(report.finding.is_some());
         if failed > 0 && !arguments.keep_going {
             break;
         }
     }
+    println!("{reached:?}");
     println!("{failed} of {count} seeds failed");
     if failed > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }

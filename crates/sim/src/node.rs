@@ -1,11 +1,11 @@
-//! A simulated node: a process, while it lives, and the disk that outlasts its lives.
+//! A simulated node: a process, while it lives, and the disks that outlast its lives.
 //!
 //! In production a core has a thread of its own, heartbeats another, and the control plane a few; here all are turns that the simulation gives, so
 //! that what happens between two of them, and while a core waits for its disk, is the simulation's to decide.
 
 use crate::copy::CatalogCopy;
 use crate::dice::Dice;
-use crate::disk::Disk;
+use crate::disk::Disks;
 use crate::life::{Life, wanted};
 use crate::setting::{Joined, Quirks, Setting};
 use diorite_base::{GroupId, NodeId, TabletId};
@@ -39,7 +39,7 @@ pub struct Node {
     /// What is wrong with it.
     pub quirks: Quirks,
     /// What it holds.
-    pub disk: Disk,
+    pub disks: Disks,
     /// Counts its lives.
     pub lives: u64,
 }
@@ -59,8 +59,8 @@ pub fn describe(number: u64) -> NodeDescription {
 }
 
 impl Node {
-    /// A node that was never started, with an empty disk.
-    pub fn new(id: NodeId, description: NodeDescription, joined: Joined, quirks: Quirks, disk: Disk) -> Self {
+    /// A node that was never started, with empty disks.
+    pub fn new(id: NodeId, description: NodeDescription, joined: Joined, quirks: Quirks, disks: Disks) -> Self {
         Self {
             id,
             description,
@@ -71,7 +71,7 @@ impl Node {
             is_paused: false,
             pauses_in_read: None,
             quirks,
-            disk,
+            disks,
             lives: 0,
         }
     }
@@ -86,39 +86,38 @@ impl Node {
         assert!(self.life.is_none() && !self.is_gone, "a node has one process");
         self.lives += 1;
         if std::mem::take(&mut self.has_lost_power) && setting.durability != Durability::Fsync {
-            self.disk.log.forget_floors();
+            self.disks.all.iter().for_each(|disk| disk.log.forget_floors());
         }
-        let mut life = Life::new(self.id, self.lives, self.quirks, self.disk.log.clone(), setting, dice);
-        if self.disk.create(&life.log, CATALOG_TABLET, &CATALOG_INITIAL_VOTERS, None) {
-            self.open_catalog(&mut life, Members::default());
+        let mut life = Life::new(self.id, self.lives, self.quirks, &self.disks, setting, dice);
+        if let Some(at) = self.disks.create(&life.logs, CATALOG_TABLET, &CATALOG_INITIAL_VOTERS, None) {
+            self.open_catalog(&mut life, Members::default(), at);
         }
         self.life = Some(life);
     }
 
-    fn open_catalog(&self, life: &mut Life, members: Members) {
-        let data = &self.disk.tablets[&CATALOG_TABLET];
+    pub fn open_catalog(&self, life: &mut Life, members: Members, disk: usize) {
+        let data = &self.disks.all[disk].tablets[&CATALOG_TABLET];
         life.copy = CatalogCopy::load(data, &life.copy_changed);
-        life.open(CATALOG_TABLET, members, data);
+        life.open(CATALOG_TABLET, members, data, disk);
     }
 
-    /// Ends the process. `surviving`: how many of the log's batches that were not synced are found afterwards.
-    pub fn end(&mut self, surviving: usize) {
+    /// Ends the process. `surviving`: how many of each log's batches that were not synced are found afterwards.
+    pub fn end(&mut self, surviving: &[usize]) {
         self.life = None;
         self.is_paused = false;
         self.pauses_in_read = None;
-        self.has_lost_power |= surviving < self.unsynced_batches();
-        self.disk.log = self.disk.log.crash(surviving);
-        for data in self.disk.tablets.values_mut() {
-            *data = Arc::new(data.crash());
-        }
+        self.has_lost_power |= surviving.iter().zip(self.unsynced_batches()).any(|(kept, all)| *kept < all);
+        self.disks.crash(surviving);
     }
 
     /// Puts a copy in the place of a tablet's data, if it is newer and the tablet is to be here. Returns whether it was.
     pub fn install(&mut self, tablet: TabletId, copy: MemoryTablet) -> bool {
         let Some(newest) = self.life.as_ref().map(Life::newest) else { return false };
         let index = |data: &MemoryTablet| data.applied_state().map_or(0, |state| state.index);
-        let is_newer = self.disk.tablets.get(&tablet).is_some_and(|data| index(&copy) > index(data));
-        let Some(members) = wanted(&newest, self.id, tablet) else { return false };
+        let at = self.life.as_ref().and_then(|life| life.place(tablet));
+        let data = at.and_then(|at| self.disks.all[at].tablets.get(&tablet));
+        let is_newer = data.is_some_and(|data| index(&copy) > index(data));
+        let (Some(members), Some(at)) = (wanted(&newest, self.id, tablet), at) else { return false };
         if !is_newer {
             if let Some(life) = &mut self.life {
                 life.core().announce_data(tablet);
@@ -127,17 +126,17 @@ impl Node {
         }
         let Some(mut life) = self.life.take() else { return false };
         life.core().detach(tablet);
-        self.disk.tablets.insert(tablet, Arc::new(copy));
-        self.open_as(&mut life, tablet, members);
+        self.disks.all[at].tablets.insert(tablet, Arc::new(copy));
+        self.open_as(&mut life, tablet, members, at);
         self.life = Some(life);
         true
     }
 
-    fn open_as(&self, life: &mut Life, tablet: TabletId, members: Members) {
+    fn open_as(&self, life: &mut Life, tablet: TabletId, members: Members, at: usize) {
         if tablet == CATALOG_TABLET {
-            self.open_catalog(life, members);
+            self.open_catalog(life, members, at);
         } else {
-            life.open(tablet, members, &self.disk.tablets[&tablet]);
+            life.open(tablet, members, &self.disks.all[at].tablets[&tablet], at);
         }
     }
 
@@ -155,15 +154,15 @@ impl Node {
     /// Removes what a replica holds, except for what it must remember. Returns whether that is done: the power may go meanwhile.
     fn put_aside(&mut self, life: &mut Life, tablet: TabletId) -> bool {
         life.asides.remove(&tablet);
-        let memory = life.core().detach_failed(tablet);
-        let Some((state, floor)) = memory else { return false };
+        let (memory, at) = (life.core().detach_failed(tablet), life.place(tablet));
+        let (Some((state, floor)), Some(at)) = (memory, at) else { return false };
         life.handles.remove(&tablet);
         let mut records = MemoryRecords::default();
         let retired = records.retire(GroupId::from(tablet), &state, floor);
         assert!(retired.is_ok(), "memory takes everything");
-        let is_written = life.log.write(&mut records, true).is_ok();
+        let is_written = life.logs[at].write(&mut records, true).is_ok();
         if is_written {
-            self.disk.remove(tablet);
+            self.disks.all[at].remove(tablet);
         }
         is_written
     }
@@ -173,13 +172,14 @@ impl Node {
         let voters = match tablet {
             CATALOG_TABLET => CATALOG_INITIAL_VOTERS.to_vec(),
             tablet => {
-                opening(&newest, self.id, tablet).map_or(Vec::new(), |opening| opening.placement.initial_voters.clone())
+                let opening = opening(&newest, self.id, tablet);
+                opening.map_or(Vec::new(), |opening| self.disks.initial_voters(&opening.placement).to_vec())
             }
         };
         if let Some(members) = wanted(&newest, self.id, tablet)
-            && self.disk.create(&life.log, tablet, &voters, None)
+            && let Some(at) = self.disks.create(&life.logs, tablet, &voters, None)
         {
-            self.open_as(life, tablet, members);
+            self.open_as(life, tablet, members, at);
         }
     }
 
@@ -192,13 +192,13 @@ impl Node {
         Some(contacts)
     }
 
-    /// How many of the log's batches a loss of power now could take.
-    pub fn unsynced_batches(&self) -> usize {
-        self.disk.log.unsynced_batches()
+    /// How many batches of each log a loss of power now could take.
+    pub fn unsynced_batches(&self) -> Vec<usize> {
+        self.disks.all.iter().map(|disk| disk.log.unsynced_batches()).collect()
     }
 
-    /// Lets the power go during the write after the next `writes`, or not (`None`).
-    pub fn fail_after(&self, writes: Option<u64>) {
-        self.disk.log.fail_after(writes);
+    /// Lets the power go during the write after the next `writes` to this disk's log, or not (`None`).
+    pub fn fail_after(&self, disk: usize, writes: Option<u64>) {
+        self.disks.all[disk].log.fail_after(writes);
     }
 }

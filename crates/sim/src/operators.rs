@@ -7,7 +7,7 @@ use crate::dice::Dice;
 use crate::node::describe;
 use crate::scenario::Scenario;
 use crate::schema::{create_keyspace, table};
-use diorite_base::NodeId;
+use diorite_base::{NodeId, TabletId};
 use diorite_cluster::catalog::{Command, Setting};
 use std::collections::VecDeque;
 use uuid::Uuid;
@@ -21,6 +21,8 @@ pub enum OperatorEvent {
     Split,
     /// Two tablets are to be merged.
     Merge,
+    /// This tablet, or one that a split or merge of it concerns, is wanted elsewhere.
+    Move(TabletId),
     /// A command is proposed.
     Propose(Command),
     /// A node is to be emptied and removed.

@@ -39,11 +39,21 @@ pub enum Planting {
     KeepRetiredVoter,
     /// The end of an earlier life of a node is taken for the end of its current one.
     BelieveAnyEnd,
+    /// Compactions remove what expires soon.
+    CompactEarly,
+    /// A replica that is new takes those for its first members that are wanted now.
+    BeginAsWanted,
+    /// Of a log that makes no progress the followers are freed, and the lease is not taken away.
+    FreeWithoutRevoking,
+    /// A replica that is opened on another disk, as its own has failed, remembers nothing.
+    ForgetWithDisk,
+    /// A router sends a write again of which nobody knows whether it was carried out.
+    ResendUnknown,
 }
 
 impl Planting {
     /// All of them, with the names by which they are asked for.
-    pub const ALL: [(&'static str, Planting); 16] = [
+    pub const ALL: [(&'static str, Planting); 21] = [
         ("skip-fsync", Planting::SkipFsync),
         ("ignore-restart-wait", Planting::IgnoreRestartWait),
         ("apply-twice", Planting::ApplyTwice),
@@ -60,6 +70,11 @@ impl Planting {
         ("serve-stale-catalog", Planting::ServeStaleCatalog),
         ("keep-retired-voter", Planting::KeepRetiredVoter),
         ("believe-any-end", Planting::BelieveAnyEnd),
+        ("compact-early", Planting::CompactEarly),
+        ("begin-as-wanted", Planting::BeginAsWanted),
+        ("free-without-revoking", Planting::FreeWithoutRevoking),
+        ("forget-with-disk", Planting::ForgetWithDisk),
+        ("resend-unknown", Planting::ResendUnknown),
     ];
 
     pub(crate) fn in_the_control_plane(self) -> ControlPlanted {
@@ -69,6 +84,7 @@ impl Planting {
             place_twice: self == Planting::PlaceTwice,
             serve_stale_catalog: self == Planting::ServeStaleCatalog,
             keep_retired_voter: self == Planting::KeepRetiredVoter,
+            resend_unknown: self == Planting::ResendUnknown,
             ..ControlPlanted::default()
         }
     }
@@ -83,6 +99,7 @@ impl Planting {
             keep_lease_when_split: self == Planting::KeepLeaseWhenSplit,
             forget_parents_log: self == Planting::ForgetParentsLog,
             keep_own_in_memory: self == Planting::KeepOwnInMemory,
+            free_without_revoking: self == Planting::FreeWithoutRevoking,
         }
     }
 }

@@ -48,6 +48,15 @@ pub fn put(number: u64, value: u64) -> Mutation {
     mutation
 }
 
+/// Replaces the values of several keys without reading them.
+pub fn put_all(entries: &[(u64, u64)]) -> Mutation {
+    let mut mutation = Mutation::blind(None);
+    for (number, value) in entries {
+        mutation.push(OperationKind::Overwrite, false, &key(*number), &value.to_le_bytes());
+    }
+    mutation
+}
+
 /// Sets `number` to `new` if it holds `expected`.
 pub fn compare_and_set(number: u64, expected: Value, new: Value) -> Mutation {
     evaluated(&Program::CompareAndSet(number, expected, new))

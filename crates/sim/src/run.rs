@@ -6,6 +6,7 @@ use crate::client::{REGISTERS, Tally};
 use crate::cluster::{Cluster, Event, Phase};
 use crate::options::Options;
 use crate::program;
+use crate::reached::Reached;
 use diorite_base::{NodeId, TabletId};
 use diorite_control::replicas::{CATALOG_TABLET, Members};
 use diorite_replica::Permit;
@@ -38,6 +39,8 @@ pub struct Report {
     pub faults: u64,
     /// How many requests ended how.
     pub tally: Tally,
+    /// How often what the run is for has happened.
+    pub reached: Reached,
     /// How long after the last fault the cluster had recovered, nanoseconds of true time.
     pub recovery_ns: Option<u64>,
     /// What is wrong, if anything.
@@ -59,6 +62,7 @@ pub fn run(seed: u64, options: &Options) -> Report {
         events: cluster.trace.events(),
         faults: cluster.nemesis.faults,
         tally: cluster.clients.tally,
+        reached: Reached { rows: u64::from(cluster.rows.is_some()), ..cluster.reached },
         recovery_ns,
         finding,
     }

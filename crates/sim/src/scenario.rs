@@ -20,6 +20,12 @@ const SPLITS: u64 = 400;
 /// Of how many of those they are merged as well.
 const MERGES: u64 = 600;
 
+/// Of how many of 1,000 seeds tablets hold real rows.
+const ROWS: u64 = 150;
+
+/// In how many of 1,000 seeds machines sleep.
+const SLEEPS: u64 = 200;
+
 /// Good weather.
 pub const CALM: Weather = Weather { usual_us: 400, slow_permille: 0, slow_us: 0, breaks: 0 };
 
@@ -55,6 +61,8 @@ pub struct Scenario {
     pub splits: bool,
     /// Whether they are merged.
     pub merges: bool,
+    /// Whether operators move tablets, or try to, while these are split and merged.
+    pub moves_reshaping: bool,
     /// How often nodes do what they do now and then.
     pub rhythm: Rhythm,
     /// Whether the balancer moves what need not be moved.
@@ -73,6 +81,10 @@ pub struct Scenario {
     pub sync_us: u64,
     /// Tablets hold real rows: so many of each of two tables.
     pub row_tablets: Option<u32>,
+    /// How many data disks a node has.
+    pub disks: usize,
+    /// In this many of 1,000 flushes of a tablet of rows it is compacted.
+    pub compactions: u64,
     /// Logs are synced this often and not before writes are acknowledged, milliseconds (`--durability interval`). `None`: they are synced first.
     pub sync_every_ms: Option<u64>,
     /// In this many of 1,000 flushes the log is cut whatever other members may need, so that these need copies of the data.
@@ -82,8 +94,8 @@ pub struct Scenario {
 }
 
 impl Scenario {
-    /// The scenario of a seed. What has been added later comes from `more`, so that it does not change the rest.
-    pub fn new(dice: &mut Dice, more: &mut Dice, options: &Options) -> Self {
+    /// The scenario of a seed. What has been added later comes from `more`, and then `latest`, so that it does not change the rest.
+    pub fn new(dice: &mut Dice, more: &mut Dice, latest: &mut Dice, options: &Options) -> Self {
         let nodes = *dice.pick(&[3, 3, 3, 3, 4, 4, 5, 5]);
         let replicas = if nodes > 3 && dice.chance(700) { 3 } else { *dice.pick(&[nodes, nodes, nodes, 1]) };
         let tablets = dice.range(1, 4);
@@ -96,21 +108,30 @@ impl Scenario {
             kinds.push(FaultKind::Move);
         }
         kinds.extend(options.further);
+        let has_rows = latest.chance(ROWS) && !options.interval || options.rows;
+        if latest.chance(SLEEPS) && !options.interval {
+            kinds.push(FaultKind::Sleep);
+        }
+        let disks = if options.interval { 1 } else { *latest.pick(&[1, 1, 2, 3]) };
+        if disks > 1 && latest.chance(600) {
+            kinds.push(FaultKind::DiskFailure);
+        }
         Self {
             nodes: (1..=nodes).map(NodeId).collect(),
             tablets: (0..tablets).map(|n| TabletId(FIRST_TABLET + n)).collect(),
             replicas: replicas as usize,
             clients: dice.range(2, 6) as u32,
             think_ns: dice.milliseconds(2, 30),
-            ddl_clients: if options.rows { 0 } else { *more.pick(&[0, 1, 1, 2]) },
-            splits: more.chance(SPLITS) && !options.without_splits && !options.rows,
-            merges: more.chance(MERGES) && !options.without_splits && !options.without_merges && !options.rows,
+            ddl_clients: if has_rows { 0 } else { *more.pick(&[0, 1, 1, 2]) },
+            splits: more.chance(SPLITS) && !options.without_splits && !has_rows,
+            merges: more.chance(MERGES) && !options.without_splits && !options.without_merges && !has_rows,
             rhythm: Rhythm {
                 report_ms: *more.pick(&[100, 300]),
                 steer_ms: *more.pick(&[100, 250]),
                 finish_ms: *more.pick(&[60, 250]),
                 merge_ms: *more.pick(&[60, 250]),
             },
+            moves_reshaping: latest.chance(500) && !options.interval,
             balances: more.chance(500),
             chaos_ns: dice.range(3 * SECOND, 7 * SECOND),
             weather: weather(dice),
@@ -119,7 +140,9 @@ impl Scenario {
             // Two clocks may differ by the stated drift, so each is off by half of that at most.
             rate_error_ppm: (DRIFT_PERMILLE * 1_000 / 2) as i64,
             sync_us: *dice.pick(&[50, 500, 3_000]),
-            row_tablets: options.rows.then(|| more.range(1, 4) as u32),
+            row_tablets: has_rows.then(|| more.range(1, 4) as u32),
+            disks,
+            compactions: *latest.pick(&[0, 200, 700]),
             sync_every_ms: options.interval.then(|| *more.pick(&[10, 100, 1_000])),
             hard_cuts: *dice.pick(&[0, 0, 20, 300]),
             flush_every_ns: dice.milliseconds(20, 1_000),

@@ -112,7 +112,7 @@ impl Schema {
             let is_to_come = placement.origin.is_some() || children.contains(tablet);
             placement.replicas.contains(&node) && !is_to_come && !life.handles.contains_key(tablet)
         });
-        match missing.filter(|_| !life.log.has_failed()) {
+        match missing.filter(|_| !life.has_lost_power() && life.do_disks_work()) {
             Some((tablet, _)) => finding(at_ns, format!("{node} serves version {} without {tablet}", served.version())),
             None => Ok(()),
         }

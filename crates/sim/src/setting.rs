@@ -2,6 +2,7 @@
 
 use crate::clock::TrueTime;
 use crate::network::Network;
+use crate::options::Planting;
 use crate::ranges::Ranges;
 use crate::rows::Said;
 use diorite_base::NodeId;
@@ -9,6 +10,7 @@ use diorite_cluster::catalog::Catalog;
 use diorite_control::planted::Planted as ControlPlanted;
 use diorite_control::steering::Timing;
 use diorite_replica::{Durability, Planted};
+use diorite_storage::ValueSemantics;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -22,6 +24,8 @@ pub struct Quirks {
     pub wall_error_us: i64,
     /// The longest usual sync, microseconds.
     pub sync_us: u64,
+    /// How many data disks it has.
+    pub disks: usize,
 }
 
 /// What all nodes of a cluster are made with, and what is known of all of it.
@@ -34,8 +38,12 @@ pub struct Setting {
     pub planted: Planted,
     /// Bugs to be planted in the control plane.
     pub control: ControlPlanted,
+    /// A bug that is planted in what the simulation does itself.
+    pub planting: Option<Planting>,
     /// If tablets hold real rows: what their programs have answered.
     pub said: Option<Arc<Said>>,
+    /// If tablets hold real rows: what their values mean.
+    pub semantics: Option<Arc<dyn ValueSemantics>>,
     /// When what is acknowledged is durable.
     pub durability: Durability,
     /// The network.

@@ -1,8 +1,7 @@
 //! What nodes' processes do on their own, each in its event.
 
-use crate::client::Asked;
 use crate::engine::SimEngine;
-use crate::program;
+use crate::routing::{Ended, Given};
 use diorite_base::{NodeId, TabletId};
 use diorite_replica::{Core, Split, SplitMark, Term};
 
@@ -35,9 +34,13 @@ pub enum Step {
     /// The core is to look at what is due.
     Tick,
     /// A read that has begun takes its value.
-    ReadValue(Asked, Term),
+    ReadValue(u64, Term),
     /// A read ends.
-    ReadEnd(Asked, Term, program::Value),
+    ReadEnd(u64, Term, Given),
+    /// The outcome of what a replica has carried out leaves it.
+    Served(u64, Ended),
+    /// The router looks at what waits.
+    RouterTick,
     /// What a member lacks is read from the log.
     ReadLog,
     /// A tablet is flushed, and its log cut.
@@ -56,10 +59,14 @@ pub enum Step {
     Command(Command),
     /// The disk for which the core waits is ready.
     Synced,
-    /// The log is to be synced, by a thread of its own.
-    SyncLog,
-    /// What was in the log at this position, when it was this (true) time, is durable.
-    LogSynced(u64, u64),
+    /// The log of a disk is to be synced, by a thread of its own.
+    SyncLog(usize),
+    /// What was in the log of a disk at this position, when it was this (true) time, is durable.
+    LogSynced(usize, u64, u64),
+    /// It is looked how the disks get on.
+    WatchDisks,
+    /// What was on a disk that has failed is opened on others.
+    GiveUpDisk(usize),
 }
 
 /// What a core is told beside what its turns bring.

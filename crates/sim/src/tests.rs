@@ -1,6 +1,6 @@
 //! Many seeds pass, a seed is one run, and bugs that are planted are found. A test that fails names the seed: `diorite-sim --seed` shows it.
 
-use crate::{FaultKind, Options, Planting, Report, run};
+use crate::{FaultKind, Options, Planting, Reached, Report, run};
 
 /// How many seeds `make test` runs, in two halves.
 const SEEDS: u64 = 1_000;
@@ -13,6 +13,7 @@ const CONTROL_SEEDS: u64 = 1_000;
 
 fn passes(seeds: std::ops::Range<u64>) {
     let (mut reads, mut writes, mut faults) = (0, 0, 0);
+    let mut reached = Reached::default();
     let count = seeds.end - seeds.start;
     for seed in seeds {
         let report = run(seed, &Options::default());
@@ -24,9 +25,25 @@ fn passes(seeds: std::ops::Range<u64>) {
         reads += report.tally.reads;
         writes += report.tally.writes;
         faults += report.faults;
+        reached += report.reached;
     }
     // A cluster that does nothing does nothing wrong.
     assert!(reads > 100 * count && writes > 150 * count && faults > 3 * count, "{reads} {writes} {faults}");
+    let Reached {
+        rows,
+        compactions,
+        sleeps,
+        failed_disks,
+        rebuilt,
+        divided_batches,
+        moves_refused,
+        moves_beside,
+        steps_in_moves,
+    } = reached;
+    assert!(rows > count / 20 && compactions > count && sleeps > count / 20, "{reached:?}");
+    assert!(failed_disks > count / 20 && rebuilt > count / 20, "{reached:?}");
+    assert!(divided_batches > count, "{reached:?}");
+    assert!(moves_refused > count / 20 && moves_beside > 0 && steps_in_moves > 0, "{reached:?}");
 }
 
 #[test]
@@ -174,6 +191,31 @@ fn a_node_that_is_removed_and_keeps_its_vote_is_found() {
 #[test]
 fn the_end_of_an_earlier_life_that_is_taken_for_that_of_the_current_one_is_found() {
     expect_found_within(Planting::BelieveAnyEnd, CONTROL_SEEDS, None);
+}
+
+#[test]
+fn a_compaction_that_removes_what_expires_soon_is_found() {
+    expect_found(Planting::CompactEarly, false, Some("replicas"));
+}
+
+#[test]
+fn a_replica_that_begins_with_the_members_that_are_wanted_now_is_found() {
+    expect_found_within(Planting::BeginAsWanted, CONTROL_SEEDS, None);
+}
+
+#[test]
+fn followers_that_are_freed_of_a_lease_that_is_in_force_are_found() {
+    expect_found(Planting::FreeWithoutRevoking, false, Some("leaseholder"));
+}
+
+#[test]
+fn a_replica_that_forgets_with_its_disk_is_found() {
+    expect_found(Planting::ForgetWithDisk, false, None);
+}
+
+#[test]
+fn a_write_that_a_router_sends_again_though_it_may_have_been_carried_out_is_found() {
+    expect_found(Planting::ResendUnknown, true, None);
 }
 
 #[test]

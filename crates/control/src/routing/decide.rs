@@ -202,6 +202,9 @@ impl<W: Work> Routing<W> {
             }
             // Its leader lost the leadership before the entry was committed, and the log proves that it never will be.
             KvError::Unavailable(_) => None,
+            KvError::Timeout(_) if self.planted.resend_unknown => {
+                return self.again(sent.never_left(), None, view, now_ns);
+            }
             error => return Step::Fail(sent.into_work(), error),
         };
         let mut request = match sent.refused(from, &error) {

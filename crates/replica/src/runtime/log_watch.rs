@@ -4,12 +4,14 @@
 //! of their promise; the thread finds that out before it sends anything else. Only what has a leader elsewhere to be elected is let go. Left out: writes that wait in the thread
 //! itself; whoever sent them receives no outcome before it goes on.
 
+use crate::context::Context;
 use crate::group::handle::TabletHandle;
 use crate::group::wire::{self, Envelope};
 use crate::lifecycle::replicas::NodeReplicas;
 use diorite_base::{GroupId, NodeId};
 use diorite_raft::Term;
 use diorite_rpc::Lane;
+use diorite_storage::TabletData;
 use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -44,39 +46,55 @@ impl Watch {
 /// Runs until the store closes. Must not touch a disk.
 pub(crate) fn run(replicas: &NodeReplicas, watch: &Watch) {
     while watch.wait() {
-        let now_ns = replicas.context.clock.monotonic_ns();
-        let workers = replicas.context.disks.progress.lock().clone();
-        for (number, progress) in workers.iter().enumerate().filter(|(_, progress)| progress.is_stalled(now_ns)) {
-            if !progress.has_revoked() {
-                tracing::error!(event = "disk", thread = number, "a write of the raft log hangs: others are to lead");
-            }
-            progress.note_revocation();
-            let_others_lead(replicas, |handle| handle.worker() == number);
-        }
+        let context = &replicas.context;
+        let tablets = replicas.tablets.load();
+        watch_writes(context, tablets.values().map(|handle| &**handle));
+        let now_ns = context.clock.monotonic_ns();
+        let workers = context.disks.progress.lock().clone();
         for (at, disk) in replicas.disks.iter().enumerate() {
             let bit = 1 << (at % 64);
             if disk.sync_progress.is_stalled(now_ns) {
-                if replicas.context.disks.stalled.fetch_or(bit, Ordering::AcqRel) & bit == 0 {
+                if context.disks.stalled.fetch_or(bit, Ordering::AcqRel) & bit == 0 {
                     let path = disk.directory.path().display();
                     tracing::error!(event = "disk", %path, "a sync of the raft log hangs: others are to lead");
                 }
                 workers.iter().for_each(|progress| progress.note_revocation());
-                let_others_lead(replicas, |handle| handle.disk() == at);
+                let meant = tablets.values().filter(|handle| handle.disk() == at);
+                let_others_lead(context, meant.map(|handle| &**handle));
             } else {
-                replicas.context.disks.stalled.fetch_and(!bit, Ordering::AcqRel);
+                context.disks.stalled.fetch_and(!bit, Ordering::AcqRel);
             }
         }
     }
 }
 
+/// Looks at each core of a node whether a write to its log hangs, and if so lets others lead what it leads of these tablets. To be called about ten times a second, on a thread that waits for
+/// no disk.
+pub fn watch_writes<'a, D: TabletData + 'a>(
+    context: &Context,
+    tablets: impl Iterator<Item = &'a TabletHandle<D>> + Clone,
+) {
+    let now_ns = context.clock.monotonic_ns();
+    let workers = context.disks.progress.lock().clone();
+    for (number, progress) in workers.iter().enumerate().filter(|(_, progress)| progress.is_stalled(now_ns)) {
+        if !progress.has_revoked() {
+            tracing::error!(event = "disk", thread = number, "a write of the raft log hangs: others are to lead");
+        }
+        progress.note_revocation();
+        let_others_lead(context, tablets.clone().filter(|handle| handle.worker() == number));
+    }
+}
+
 /// Takes the leases of some tablets that are led here, and frees their followers.
-fn let_others_lead(replicas: &NodeReplicas, is_meant: impl Fn(&TabletHandle) -> bool) {
-    let me = replicas.context.node.0;
+fn let_others_lead<'a, D: TabletData + 'a>(context: &Context, tablets: impl Iterator<Item = &'a TabletHandle<D>>) {
+    let me = context.node.0;
     let mut frames: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
-    for handle in replicas.tablets.load().values().filter(|handle| is_meant(handle)) {
+    for handle in tablets {
         let voters = handle.roles.voters.load();
         let term = Term(handle.roles.led_term.load(Ordering::Acquire));
-        if term == Term(0) || voters.iter().all(|voter| *voter == me) || !handle.lease.revoke(term) {
+        let is_alone = voters.iter().all(|voter| *voter == me);
+        // A bug, if it is planted: the followers are freed of a lease that is in force.
+        if term == Term(0) || is_alone || (!context.planted.free_without_revoking && !handle.lease.revoke(term)) {
             continue;
         }
         for voter in voters.iter().filter(|voter| **voter != me) {
@@ -90,6 +108,6 @@ fn let_others_lead(replicas: &NodeReplicas, is_meant: impl Fn(&TabletHandle) -> 
     }
     for (voter, frame) in frames {
         // Whoever does not receive it waits until the support lapses, as for a node that is down.
-        let _ = replicas.context.transport.send(NodeId(voter), Lane::Raft, &frame);
+        let _ = context.transport.send(NodeId(voter), Lane::Raft, &frame);
     }
 }

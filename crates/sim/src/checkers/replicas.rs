@@ -1,7 +1,9 @@
-//! Replicas of a tablet are byte for byte the same at equal applied index.
+//! Replicas of a tablet are the same at equal applied index: byte for byte, and where they hold rows as a reader sees them.
 
 use super::Finding;
+use crate::rows::VisibleRows;
 use diorite_base::{NodeId, TabletId};
+use diorite_control::replicas::CATALOG_TABLET;
 use diorite_storage::{AppliedState, MemoryTablet, ScanRange, TabletData};
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -21,14 +23,16 @@ struct Seen {
 pub struct Replicas {
     /// What was applied may be lost with the power everywhere, and its index be used again: replicas are compared in the end only.
     may_lose: bool,
+    /// Tablets hold rows, which this reads.
+    rows: Option<VisibleRows>,
     seen: BTreeMap<(TabletId, u64), Seen>,
     last: BTreeMap<(NodeId, TabletId), u64>,
 }
 
 impl Replicas {
     /// Nothing was seen yet.
-    pub fn new(may_lose: bool) -> Self {
-        Self { may_lose, ..Self::default() }
+    pub fn new(may_lose: bool, rows: Option<VisibleRows>) -> Self {
+        Self { may_lose, rows, ..Self::default() }
     }
 
     /// The replica may have gone back to an earlier applied index: its node has crashed.
@@ -61,11 +65,25 @@ impl Replicas {
         self.compare(at_ns, node, tablet, data)
     }
 
+    /// Compares a replica that was compacted with what it and others were at its applied index.
+    pub fn compacted(
+        &mut self,
+        at_ns: u64,
+        node: NodeId,
+        tablet: TabletId,
+        data: &MemoryTablet,
+    ) -> Result<(), Finding> {
+        if self.may_lose { Ok(()) } else { self.compare(at_ns, node, tablet, data) }
+    }
+
     /// Compares a replica with what others were at its applied index.
     pub fn compare(&mut self, at_ns: u64, node: NodeId, tablet: TabletId, data: &MemoryTablet) -> Result<(), Finding> {
         let finding = |message| Err(Finding { checker: "replicas", at_ns, message });
         let state = data.applied_state().expect("memory can be read");
-        let (hash, entries) = contents(data);
+        let (hash, entries) = match self.rows.as_ref().filter(|_| tablet != CATALOG_TABLET) {
+            Some(rows) => rows.contents(data, state.horizon.now_s),
+            None => contents(data),
+        };
         let seen = self.seen.entry((tablet, state.index)).or_insert(Seen { node, state, hash, entries });
         if (seen.state, seen.hash) == (state, hash) {
             return Ok(());

@@ -127,6 +127,7 @@ impl Cluster {
         for step in steps {
             match step {
                 SplitStep::TellPrepared(tablet) => {
+                    self.note_reshaping(tablet);
                     if let Some(life) = self.life(id) {
                         life.core().announce_prepared(tablet);
                         // The turn that follows a command sends what it has posted.
@@ -140,6 +141,7 @@ impl Cluster {
                 SplitStep::Split(tablet, split) => {
                     let now_ns = self.now_ns();
                     self.trace.event(now_ns, id.0, "split", &tablet.0.to_le_bytes(), || format!("{tablet} {split:?}"));
+                    self.note_reshaping(tablet);
                     let boundary = crate::program::key(crate::ranges::key(split.at)).to_vec();
                     let split = Split { boundary, children: split.children };
                     self.command(id, CoreCommand::Split(tablet, split));

@@ -4,6 +4,7 @@ use crate::client::Answer;
 use crate::cluster::{Cluster, Event};
 use crate::errands::{Ended, Errand, ErrandEvent, Purpose, TIMEOUT_MS, outcome};
 use crate::joins::JoinEvent;
+use crate::routing::{ANSWERS, REQUESTS};
 use crate::schema::DdlEvent;
 use diorite_base::mutation::Mutation;
 use diorite_base::program::ProvenProgram;
@@ -101,7 +102,10 @@ impl Cluster {
     }
 
     /// A frame of requests has come to a node.
-    pub fn request_frame(&mut self, at: NodeId, frame: &[u8]) {
+    pub fn request_frame(&mut self, from: NodeId, at: NodeId, frame: &[u8]) {
+        if matches!(frame[0], REQUESTS | ANSWERS) {
+            return self.router_frame(from, at, frame);
+        }
         let id = u64::from_le_bytes(frame[1..9].try_into().expect("frames of requests have nine bytes"));
         match frame[0] {
             0 => self.take_errand(id, at),
@@ -177,6 +181,7 @@ impl Cluster {
         match purpose {
             Purpose::Nothing => {}
             Purpose::SetUp => self.operators.set_up(outcome(&ended).is_some()),
+            Purpose::Move(tablet) => self.move_decided(tablet, outcome(&ended)),
             Purpose::Steering => self.proposed(node, outcome(&ended)),
             Purpose::Ask => {
                 if matches!(outcome(&ended), Some(Outcome::Rejected { rejection: Rejection::NoSuchNode, .. })) {

@@ -44,7 +44,7 @@ impl Cluster {
             Fault::DiskMended(node) => {
                 let sync_us = self.nemesis.sync_us;
                 if let Some(life) = self.life(node) {
-                    life.log.set_sync_us(sync_us);
+                    life.logs.iter().for_each(|log| log.set_sync_us(sync_us));
                 }
             }
         }
@@ -53,9 +53,23 @@ impl Cluster {
     /// A disk stops to sync for a while.
     fn hang(&mut self, node: NodeId) {
         let until_ns = (self.now_ns() + self.nemesis.dice.milliseconds(500, 5_000)).min(self.scenario.chaos_ns);
+        let disk = self.some_disk();
         if let Some(life) = self.life(node) {
-            life.log.hang(until_ns);
+            life.logs[disk].hang(until_ns);
         }
+    }
+
+    /// A machine sleeps: of its connections some have ended when it wakes up.
+    fn sleep(&mut self, node: NodeId, nodes: &[NodeId], lasting_ns: u64) {
+        if self.life(node).is_some() {
+            self.reached.sleeps += 1;
+        }
+        for other in nodes.iter().filter(|other| **other != node) {
+            if self.latest.chance(500) {
+                self.setting.network.cut(node, *other);
+            }
+        }
+        self.pause(node, lasting_ns);
     }
 
     fn commit(&mut self, kind: FaultKind) {
@@ -72,7 +86,8 @@ impl Cluster {
             FaultKind::TornWrite => {
                 let writes = self.nemesis.dice.range(0, 4);
                 if self.life(node).is_some() {
-                    self.nodes[&node].fail_after(Some(writes));
+                    let disk = self.some_disk();
+                    self.nodes[&node].fail_after(disk, Some(writes));
                 }
             }
             FaultKind::Blackout => nodes.iter().for_each(|node| self.crash(*node, true)),
@@ -83,6 +98,7 @@ impl Cluster {
                     node.pauses_in_read = Some((self.nemesis.dice.chance(500), lasting_ns));
                 }
             }
+            FaultKind::Sleep => self.sleep(node, &nodes, lasting_ns),
             FaultKind::Suspend => {
                 if let Some(life) = self.life(node) {
                     life.clock.suspend();
@@ -96,6 +112,7 @@ impl Cluster {
             }
             FaultKind::SlowDisk => self.slow_down(node, lasting_ns),
             FaultKind::Hang => self.hang(node),
+            FaultKind::DiskFailure => self.fail_disk(node),
             FaultKind::WallJump => {
                 let most = 10i64.pow(self.nemesis.dice.range(3, 11) as u32);
                 self.jump(node, most);
@@ -163,8 +180,9 @@ impl Cluster {
 
     fn slow_down(&mut self, node: NodeId, lasting_ns: u64) {
         let sync_us = self.nemesis.dice.range(5_000, 400_000);
+        let disk = self.some_disk();
         if let Some(life) = self.life(node) {
-            life.log.set_sync_us(sync_us);
+            life.logs[disk].set_sync_us(sync_us);
         }
         self.later(lasting_ns, Event::Fault(Fault::DiskMended(node)));
     }
@@ -198,7 +216,8 @@ impl Cluster {
         self.nemesis.is_calm = true;
         self.setting.network.set_weather(CALM);
         for node in self.present() {
-            self.nodes[&node].fail_after(None);
+            (0..self.scenario.disks).for_each(|disk| self.nodes[&node].fail_after(disk, None));
+            self.replace_disks(node);
             self.start(node);
             self.resume(node);
             self.fault(Fault::DiskMended(node));

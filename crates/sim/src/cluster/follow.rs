@@ -55,15 +55,15 @@ impl Cluster {
         let Some(life) = node.life.as_mut() else { return };
         let catalog = life.newest();
         let leftovers = Leftovers::new(&catalog, id);
-        let removed = node.disk.remove_leftovers(
-            &life.log,
+        let removed = node.disks.remove_leftovers(
+            &life.logs,
             |tablet| leftovers.was_dropped(tablet),
             |tablet| leftovers.has_moved(tablet),
         );
         if !removed {
             return;
         }
-        for opening in openings_at_start(&catalog, id, |tablet| node.disk.has_files(tablet)) {
+        for opening in openings_at_start(&catalog, id, |tablet| node.disks.has_files(tablet)) {
             node.open(&opening);
         }
         let now_ns = self.setting.time.now_ns();
@@ -93,7 +93,7 @@ impl Cluster {
         match action {
             Action::PersistCatalog => {
                 if syncs_late {
-                    node.disk.log.sync();
+                    node.disks.all.iter().for_each(|disk| disk.log.sync());
                 }
                 let handle = life.handles.get(&CATALOG_TABLET);
                 if let Some(handle) = handle {
@@ -206,6 +206,9 @@ impl Cluster {
                 PeerChange::Live(is_live) => life.control.peers.set_live(other, is_live),
                 PeerChange::Announced(announced) => life.control.peers.set_announced(other, announced),
             };
+            if let PeerChange::Live(is_live) = change {
+                self.router_learns(id, other, is_live);
+            }
             if notice == Notice::Watch {
                 let at_ns = self.now_ns() + DOWN_AFTER.as_nanos() as u64;
                 self.schedule(at_ns, id, Step::StillDown(other));

@@ -1,11 +1,11 @@
 //! Nodes that become members: they ask one that is, which asks the catalog, and start when they have their number.
 
 use crate::cluster::{Cluster, Event};
-use crate::disk::Disk;
+use crate::disk::{Disk, Disks};
 use crate::errands::Purpose;
 use crate::joins::JoinEvent;
 use crate::node::{Node, describe};
-use crate::rows::RowWorld;
+use crate::options::Planting;
 use crate::setting::{Joined, Quirks};
 use diorite_base::NodeId;
 use diorite_cluster::catalog::Outcome;
@@ -72,15 +72,18 @@ impl Cluster {
             rate_error_ppm: self.dice.range(0, 2 * self.rate_error_ppm as u64 + 1) as i64 - self.rate_error_ppm,
             wall_error_us: self.dice.range(0, 1_000_000) as i64 - 500_000,
             sync_us: self.scenario.sync_us,
+            disks: self.scenario.disks,
         };
         let now_ns = self.now_ns();
         self.trace.event(now_ns, id.0, "member", &host.to_le_bytes(), || format!("host {host}, {joined:?}"));
-        let disk = Disk {
-            semantics: self.rows.is_some().then(RowWorld::semantics),
+        let disks = Disks {
+            all: (0..quirks.disks).map(|_| Disk::default()).collect(),
+            semantics: self.setting.semantics.clone(),
             planted: self.setting.planted,
-            ..Disk::default()
+            begins_as_wanted: self.setting.planting == Some(Planting::BeginAsWanted),
+            forgets_with_disk: self.setting.planting == Some(Planting::ForgetWithDisk),
         };
-        self.nodes.insert(id, Node::new(id, describe(host), joined, quirks, disk));
+        self.nodes.insert(id, Node::new(id, describe(host), joined, quirks, disks));
     }
 
     /// Whether every member that runs exchanges heartbeats with all others that do, and no node runs that is no member.

@@ -47,6 +47,7 @@ impl Cluster {
     }
 
     fn undo_merge(&mut self, id: NodeId, merge: Asked) {
+        self.note_reshaping(merge.tablet);
         let Some(life) = self.life(id) else { return };
         let Some(handle) = life.handles.get(&merge.tablet).cloned() else { return };
         let has_given_up = has_given_up(merge.tablet, merge.number, handle.data()).expect("memory can be read");
@@ -113,6 +114,7 @@ impl Cluster {
         let Some(drive) = self.drives.under_way.get(&id) else { return };
         let (now_ns, node) = (self.setting.time.now_ns(), drive.node);
         self.trace.event(now_ns, node.0, "step", &id.to_le_bytes(), || format!("{id}: {tablet} {step:?}"));
+        self.note_reshaping(tablet);
         let mutation = step.mutation().expect("the rows here are small");
         // Now and then one comes twice.
         if self.drives.dice.chance(50) {

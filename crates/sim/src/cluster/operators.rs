@@ -7,7 +7,7 @@ use crate::node::describe;
 use crate::operators::OperatorEvent;
 use crate::ranges::{CUTS, token};
 use diorite_base::{Clock, NodeId, TabletId};
-use diorite_cluster::catalog::{CancelledMerge, Catalog, Command, NodeState, Placement};
+use diorite_cluster::catalog::{CancelledMerge, Catalog, Command, NodeState};
 use diorite_control::changes::{Judge, Request};
 use diorite_control::replicas::CATALOG_TABLET;
 use diorite_replica::Permit;
@@ -54,6 +54,8 @@ impl Cluster {
                 let after_ns = self.operators.dice.milliseconds(100, 1_500);
                 self.later(after_ns, Event::Operator(OperatorEvent::Merge));
             }
+            OperatorEvent::Move(_) if self.phase != Phase::Chaos => {}
+            OperatorEvent::Move(tablet) => self.move_reshaping(tablet),
             OperatorEvent::Propose(command) => self.propose_anywhere(&command),
             OperatorEvent::Retire(node) => self.retire_on(node),
             OperatorEvent::Replace(node) => self.replace_on(node),
@@ -99,10 +101,14 @@ impl Cluster {
 
     /// Proposes through some node that runs.
     pub fn propose_anywhere(&mut self, command: &Command) {
+        self.propose_for(command, Purpose::Nothing);
+    }
+
+    fn propose_for(&mut self, command: &Command, purpose: Purpose) {
         let running: Vec<NodeId> = self.present().into_iter().filter(|id| self.running(*id).is_some()).collect();
         if !running.is_empty() {
             let node = *self.operators.dice.pick(&running);
-            self.propose(node, command, Purpose::Nothing);
+            self.propose(node, command, purpose);
         }
     }
 
@@ -129,6 +135,7 @@ impl Cluster {
         let at = token(*self.operators.dice.pick(&cuts));
         let stays = self.operators.dice.chance(500);
         self.propose_anywhere(&Command::BeginSplit { tablet, at, stays });
+        self.will_move(&[tablet]);
         if self.operators.dice.chance(100) {
             let after_ns = self.operators.dice.milliseconds(0, 500);
             self.later(after_ns, Event::Operator(OperatorEvent::Propose(Command::CancelSplit { tablet })));
@@ -147,6 +154,7 @@ impl Cluster {
         let [left, right] = *self.operators.dice.pick(&pairs);
         let (tablet, into) = if self.operators.dice.chance(500) { (left, right) } else { (right, left) };
         self.propose_anywhere(&Command::BeginMerge { tablet, into });
+        self.will_move(&[tablet, into]);
         if self.operators.dice.chance(150) {
             let cancelled = CancelledMerge { reason: "an operator has cancelled it".to_owned(), unix_ms: 0 };
             let cancel = Command::CancelMerge { tablet, number: None, cancelled };
@@ -216,21 +224,12 @@ impl Cluster {
 
     /// Loses a machine with its disk for ever, if all that it held can be made anew.
     pub fn lose(&mut self, node: NodeId) {
-        let newest = Arc::clone(&self.setting.newest);
-        let running = |id: &&NodeId| **id != node && self.running(**id).is_some_and(|life| life.has_started);
-        let can_do_without = |placement: &Placement| {
-            let others = placement.replicas.iter().filter(running).count();
-            !placement.is_moving() && !placement.is_reshaping() && others > placement.replicas.len() / 2
-        };
-        let voters = newest.catalog_members().voters;
-        let is_safe = newest.tablets_on(node).all(|(_, placement)| can_do_without(placement))
-            && voters.iter().filter(running).count() > voters.len() / 2
+        let is_safe = self.can_do_without(node)
             && self.operators.lost.is_none()
-            && newest.node(node).is_some()
+            && self.setting.newest.node(node).is_some()
             && self.scenario.sync_every_ms.is_none()
             // A table may be created before the node counts as dead; its only replica would be lost with it.
-            && self.scenario.replicas > 1
-            && self.are_groups_at_rest();
+            && self.scenario.replicas > 1;
         if !is_safe {
             return;
         }
@@ -246,7 +245,7 @@ impl Cluster {
     }
 
     /// Whether the leaders of all tablets have brought about what the catalog wants: no replica is on its way.
-    fn are_groups_at_rest(&self) -> bool {
+    pub fn are_groups_at_rest(&self) -> bool {
         let is_settled = |tablet: TabletId| {
             let mut lives = self.nodes.values().filter_map(|node| node.life.as_ref());
             lives.any(|life| life.handles.get(&tablet).is_some_and(|handle| handle.committed_voters().is_some()))
@@ -303,6 +302,11 @@ impl Cluster {
         let tablets = self.client_tablets();
         let tablet = *self.operators.dice.pick(&tablets);
         let is_rash = self.operators.dice.chance(200);
+        self.relocate_one(tablet, is_rash, Purpose::Nothing);
+    }
+
+    /// Wants replicas of this tablet on other nodes.
+    pub fn relocate_one(&mut self, tablet: TabletId, is_rash: bool, purpose: Purpose) {
         let Some(catalog) = self.some_snapshot() else { return };
         let Some(placement) = catalog.placement(tablet).filter(|placement| is_rash || !placement.is_moving()) else {
             return;
@@ -311,6 +315,6 @@ impl Cluster {
             catalog.nodes().map(|node| node.id).filter(|id| Some(*id) != self.operators.lost).collect();
         let expected = placement.replicas.clone();
         let replicas = self.operators.other_voters(&expected, &nodes);
-        self.propose_anywhere(&Command::Place { tablet, expected, replicas });
+        self.propose_for(&Command::Place { tablet, expected, replicas }, purpose);
     }
 }

@@ -39,10 +39,11 @@ impl Cluster {
             self.schedule(now_ns + after_ns, id, Step::Flush(tablet));
         }
         if self.scenario.sync_every_ms.is_some() {
-            self.schedule(now_ns, id, Step::SyncLog);
+            (0..self.scenario.disks).for_each(|disk| self.schedule(now_ns, id, Step::SyncLog(disk)));
             // Otherwise nothing that was acknowledged is lost, and no replica is contradicted.
             self.schedule(now_ns, id, Step::Duty(Duty::LookAfter));
         }
+        self.schedule(now_ns, id, Step::WatchDisks);
         self.after_core(id);
         self.follow_soon(id, 5);
     }
@@ -50,6 +51,7 @@ impl Cluster {
     pub(crate) fn make_children(&mut self, id: NodeId, mark: SplitMark) {
         let now_ns = self.now_ns();
         self.trace.event(now_ns, id.0, "make", &mark.index.to_le_bytes(), || format!("children of {}", mark.parent));
+        self.note_reshaping(mark.parent);
         let Some(node) = self.nodes.get_mut(&id) else { return };
         if node.make_children(&self.setting, &mark) {
             let at_ns = self.now_ns() + 20_000 * US;
@@ -63,12 +65,16 @@ impl Cluster {
         let now_ns = self.now_ns();
         let Some(node) = self.nodes.get_mut(&id).filter(|node| node.life.is_some()) else { return };
         let unsynced = node.unsynced_batches();
-        let surviving = if power_loss { self.dice.range(0, unsynced as u64 + 1) as usize } else { unsynced };
-        if let Some(life) = node.life.as_ref().filter(|_| power_loss && surviving < unsynced) {
-            self.losses.note(life.synced_ns, now_ns);
+        let mut surviving = unsynced.clone();
+        if power_loss {
+            surviving.iter_mut().for_each(|batches| *batches = self.dice.range(0, *batches as u64 + 1) as usize);
         }
         let incarnation = node.life.as_ref().map(|life| life.incarnation);
-        node.end(surviving);
+        if let Some(life) = node.life.as_ref().filter(|_| surviving != unsynced) {
+            let synced_ns = life.synced_ns.iter().copied().min();
+            self.losses.note(synced_ns.unwrap_or(0), now_ns);
+        }
+        node.end(&surviving);
         self.setting.network.end(id);
         // The machine goes on, and the guard with it.
         if let Some(incarnation) = incarnation.filter(|_| !power_loss) {
@@ -78,8 +84,9 @@ impl Cluster {
         self.queued.remove(&id);
         self.copying.retain(|(_, member)| *member != id);
         self.replicas.forget(id);
-        self.trace.event(now_ns, id.0, "end", &[u8::from(power_loss), surviving as u8], || {
-            format!("power lost: {power_loss}, {surviving} of {unsynced} unsynced batches survive")
+        self.routed.forget(id);
+        self.trace.event(now_ns, id.0, "end", &[u8::from(power_loss), surviving[0] as u8], || {
+            format!("power lost: {power_loss}, {surviving:?} of {unsynced:?} unsynced batches survive")
         });
     }
 
@@ -112,7 +119,7 @@ impl Cluster {
         detail.extend_from_slice(&parcel.frame);
         self.trace.event(now_ns, node.0, "frame", &detail, || text::frame(from, lane, &parcel.frame));
         if lane == Lane::Requests {
-            return self.request_frame(node, &parcel.frame);
+            return self.request_frame(from, node, &parcel.frame);
         }
         let Some(life) = self.life(node) else { return };
         if life.receive(from, lane, &parcel.frame) {
@@ -129,7 +136,7 @@ impl Cluster {
         let after_ns = self.dice.range(1, 50) * US;
         let Some(life) = self.life(node).filter(|life| !life.is_woken) else { return };
         life.is_woken = true;
-        let at_ns = (now_ns + after_ns).max(life.log.busy_until_ns());
+        let at_ns = (now_ns + after_ns).max(life.busy_until_ns());
         self.schedule(at_ns, node, Step::Turn);
     }
 
@@ -154,8 +161,10 @@ impl Cluster {
                 (life.will_tick, life.must_tick) = (false, true);
                 self.wake(node);
             }
-            Step::ReadValue(asked, term) => self.read_value(asked, term),
-            Step::ReadEnd(asked, term, value) => self.read_end(asked, term, value),
+            Step::ReadValue(token, term) => self.read_value(token, term),
+            Step::ReadEnd(token, term, given) => self.read_end(token, term, given),
+            Step::Served(token, ended) => self.served_later(token, ended),
+            Step::RouterTick => self.router_tick(node),
             Step::ReadLog => {
                 let Some(life) = self.life(node) else { return };
                 life.read_log();
@@ -179,16 +188,18 @@ impl Cluster {
             }
             Step::Duty(duty) => self.duty(node, duty),
             Step::MakeChildren(mark) => self.make_children(node, mark),
-            Step::SyncLog => self.sync_log(node),
-            Step::LogSynced(position, since_ns) => {
+            Step::SyncLog(disk) => self.sync_log(node, disk),
+            Step::LogSynced(disk, position, since_ns) => {
                 let Some(life) = self.life(node) else { return };
-                life.log.sync_to(position);
-                life.synced_ns = since_ns;
+                life.logs[disk].sync_to(position);
+                life.synced_ns[disk] = since_ns;
             }
+            Step::WatchDisks => self.watch_disks(node),
+            Step::GiveUpDisk(disk) => self.give_up_disk(node, disk),
             Step::Command(command) => self.begin(node, move |core| command.carry_out(core)),
             Step::Synced => {
                 let Some(life) = self.life(node).filter(|life| life.thread.waits()) else { return };
-                if life.log.has_failed() {
+                if life.has_lost_power() {
                     return self.lose_power(node);
                 }
                 let until_ns = life.thread.go_on();
@@ -198,12 +209,12 @@ impl Cluster {
     }
 
     /// Begins to sync the log while others write to it; again and again.
-    fn sync_log(&mut self, node: NodeId) {
+    fn sync_log(&mut self, node: NodeId, disk: usize) {
         let (now_ns, every_ms) = (self.now_ns(), self.scenario.sync_every_ms.unwrap_or(1));
         let Some(life) = self.life(node) else { return };
-        let (position, until_ns) = life.log.begin_sync();
-        self.schedule(until_ns, node, Step::LogSynced(position, now_ns));
-        self.schedule(until_ns.max(now_ns + every_ms * 1_000 * US), node, Step::SyncLog);
+        let (position, until_ns) = life.logs[disk].begin_sync();
+        self.schedule(until_ns, node, Step::LogSynced(disk, position, now_ns));
+        self.schedule(until_ns.max(now_ns + every_ms * 1_000 * US), node, Step::SyncLog(disk));
     }
 
     /// Lets a node's core do something that may take a while.
@@ -263,7 +274,7 @@ impl Cluster {
         let now_ns = self.now_ns();
         let Some(life) = self.life(node) else { return };
         life.is_woken = false;
-        if life.log.busy_until_ns() > now_ns {
+        if life.busy_until_ns() > now_ns {
             self.wake(node);
             return;
         }
@@ -282,10 +293,10 @@ impl Cluster {
     pub fn after_core(&mut self, node: NodeId) {
         let now_ns = self.now_ns();
         let Some(life) = self.life(node) else { return };
-        if life.log.has_failed() && !life.thread.waits() {
+        if life.has_lost_power() && !life.thread.waits() {
             return self.lose_power(node);
         }
-        let leaves_ns = now_ns.max(life.log.busy_until_ns());
+        let leaves_ns = now_ns.max(life.busy_until_ns());
         let (outcomes, lacking, split) = (life.take_outcomes(), life.take_lacking(), life.take_split());
         let waits = life.thread.waits();
         let reads = if waits { 0 } else { life.take_reads() };
@@ -328,16 +339,36 @@ impl Cluster {
         let Some(handle) = life.handles.get(&tablet) else { return };
         if syncs_late {
             // What is flushed does not go further than the log does after a loss of power.
-            found.disk.log.sync();
+            found.disks.all.iter().for_each(|disk| disk.log.sync());
         }
         // A log may be truncated without a flush before, by what was durable already.
         if is_flushed {
             handle.data().flush();
         }
-        let flushed = handle.data().flushed_state().index;
-        let applied = handle.data().applied_state().map_or(0, |state| state.index);
+        let data = Arc::clone(handle.data());
+        let flushed = data.flushed_state().index;
+        let applied = data.applied_state().map_or(0, |state| state.index);
+        self.compact(node, tablet, &data);
         assert!(flushed <= applied, "{tablet}: entry {flushed} is durable, and only {applied} is applied");
         self.command(node, Command::Truncate(tablet, flushed, hard));
+    }
+
+    /// Now and then compacts what is flushed of some keys, as RocksDB does with files whenever it likes: no reader may see a difference.
+    fn compact(&mut self, node: NodeId, tablet: TabletId, data: &MemoryTablet) {
+        if self.rows.is_none() || tablet == CATALOG_TABLET || !self.latest.chance(self.scenario.compactions) {
+            return;
+        }
+        let now_ns = self.now_ns();
+        self.trace.event(now_ns, node.0, "compact", &tablet.0.to_le_bytes(), || format!("{tablet}"));
+        let share = *self.latest.pick(&[200, 700, 1_000]);
+        let compacted = data.compact(&mut |_| self.latest.chance(share));
+        assert!(compacted.is_ok(), "what programs have written is whole: {compacted:?}");
+        self.reached.compactions += 1;
+        if !self.clients_only
+            && let Err(finding) = self.replicas.compacted(now_ns, node, tablet, data)
+        {
+            self.found = self.found.take().or(Some(finding));
+        }
     }
 
     /// Begins a copy of a tablet's data for a member that the log can no longer help, unless one is under way.

@@ -1,16 +1,15 @@
 //! Requests of clients, and their answers.
 
-use crate::client::{Answer, Ask, Asked};
+use crate::batches::FIRST_PART;
+use crate::client::{Answer, Ask, Asked, batch_entries};
 use crate::cluster::{Cluster, Event, Phase};
 use crate::errands::FIRST_ERRAND;
 use crate::nemesis::Fault;
-use crate::program;
+use crate::ranges::token;
+use crate::routing::{Ended, FIRST_SERVED, Given, Question, Work};
 use crate::rows::{FIRST_ROW_TOKEN, RowEvent};
 use crate::step::Step;
-use diorite_base::write::KvError;
 use diorite_base::{NodeId, TabletId};
-use diorite_replica::Term;
-use diorite_storage::TabletData;
 
 const US: u64 = 1_000;
 
@@ -36,7 +35,7 @@ impl Cluster {
             },
             _ => return,
         };
-        let target = self.route(tablet, ask.key());
+        let target = self.expected(tablet, ask.key());
         let asked = self.clients.ask(client, (tablet, target), ask, &nodes, &mut self.dice);
         self.trace.event(now_ns, 0, "ask", &asked.request.to_le_bytes(), || format!("{asked:?}"));
         let arrives_ns = now_ns + self.dice.range(20, 500) * US;
@@ -71,37 +70,40 @@ impl Cluster {
         }
     }
 
-    /// Where a client sends what concerns a key: usually where the newest catalog says, sometimes where another did, or will.
-    pub fn route(&mut self, root: TabletId, key: u64) -> TabletId {
+    /// The tablet that a node takes for a key's: by the catalog that it serves, or by another, as a statement was planned before or is planned anew.
+    pub fn planned(&mut self, node: NodeId, root: TabletId, key: u64) -> TabletId {
         let all = self.setting.ranges.holding(root, key);
         if all.len() > 1 && self.phase == Phase::Chaos && self.dice.chance(100) {
             return *self.dice.pick(&all);
         }
+        let Some(life) = self.nodes[&node].life.as_ref() else { return root };
+        let ranges = &self.setting.ranges;
+        let entry = life.served().tables().find(|entry| ranges.root_of(entry.table.id) == Some(root));
+        entry.map_or(root, |entry| entry.tablet_of(token(key)))
+    }
+
+    /// Where a client expects a key: where the newest catalog says.
+    fn expected(&self, root: TabletId, key: u64) -> TabletId {
         let served = self.served_of(root);
+        let all = self.setting.ranges.holding(root, key);
         all.into_iter().find(|tablet| served.contains(tablet)).unwrap_or(root)
     }
 
     pub(crate) fn request(&mut self, asked: Asked) {
         let now_ns = self.now_ns();
-        let Some(life) = self.life(asked.node) else {
+        // Before it is ready a node takes no clients.
+        if self.life(asked.node).is_none_or(|life| !life.is_ready()) {
             self.send_answer(now_ns, asked, Answer::Refused);
             return;
-        };
-        match asked.ask.mutation() {
-            Some(mutation) => {
-                life.submit(asked.target, mutation, asked.request);
-                self.waiting.insert(asked.request, asked);
-                self.wake(asked.node);
-            }
-            None => match begin_read(life, asked.target) {
-                Ok(term) => {
-                    let at_ns = now_ns + self.read_pause_ns();
-                    self.schedule(at_ns, asked.node, Step::ReadValue(asked, term));
-                    self.pause_in_read(asked.node, false);
-                }
-                Err(error) => self.send_answer(now_ns, asked, Answer::Failed(error)),
-            },
         }
+        if let Ask::Batch(value) = asked.ask {
+            return self.begin_batch(asked, batch_entries(value).to_vec());
+        }
+        let root = self.setting.ranges.of(asked.target).root;
+        let tablet = self.planned(asked.node, root, asked.ask.key());
+        let question = asked.ask.mutation().map_or(Question::Read(asked.ask.key()), Question::Write);
+        self.waiting.insert(asked.request, asked);
+        self.ask_router(asked.node, tablet, Work { token: asked.request, question });
     }
 
     /// Pauses the process now if it is to be paused in a read, before or after that has taken its value.
@@ -129,45 +131,44 @@ impl Cluster {
         if self.dice.chance(50) { self.dice.milliseconds(0, 5) } else { 0 }
     }
 
-    pub(crate) fn read_value(&mut self, asked: Asked, term: Term) {
-        let Some(life) = self.life(asked.node) else { return };
-        let Ask::Read(key) = asked.ask else { return };
-        // A replica that was closed meanwhile says nothing more.
-        let Some(handle) = life.handles.get(&asked.target) else { return };
-        let found = handle.data().get(&program::key(key));
-        let found = found.unwrap_or_else(|error| panic!("memory cannot be read: {error}"));
-        let value = found.and_then(|bytes| program::decode(&bytes));
-        let at_ns = self.now_ns() + self.read_pause_ns();
-        self.schedule(at_ns, asked.node, Step::ReadEnd(asked, term, value));
-        self.pause_in_read(asked.node, true);
-    }
-
-    pub(crate) fn read_end(&mut self, asked: Asked, term: Term, value: program::Value) {
-        let now_ns = self.now_ns();
-        let Some(life) = self.life(asked.node) else { return };
-        let answer = match life.handles.get(&asked.target).map(|handle| handle.finish_read(term)) {
-            Some(Ok(())) => Answer::Found(value),
-            Some(Err(error)) => Answer::Failed(error),
-            None => Answer::Failed(KvError::NoSuchTablet(asked.target)),
-        };
-        self.send_answer(now_ns, asked, answer);
-    }
-
     pub(crate) fn reply(&mut self, leaves_ns: u64, token: u64, answer: Answer) {
-        if token >= FIRST_ROW_TOKEN {
-            let outcome = match answer {
-                Answer::Written(reply) => Ok(reply),
+        if token >= FIRST_SERVED {
+            let ended = match answer {
+                Answer::Written(reply) => Ok(Given::Written(reply)),
                 Answer::Failed(error) => Err(error),
                 Answer::Found(_) | Answer::Refused => return,
             };
-            return self.row_written(leaves_ns, token, outcome);
+            return self.leave(leaves_ns, token, ended);
         }
         if token >= FIRST_ERRAND {
-            return self.errand_done(token, answer);
+            self.errand_done(token, answer);
         }
-        if let Some(asked) = self.waiting.remove(&token) {
-            self.send_answer(leaves_ns, asked, answer);
+    }
+
+    /// What a replica has carried out leaves it, once its disk is ready.
+    fn leave(&mut self, leaves_ns: u64, token: u64, ended: Ended) {
+        match self.routed.serving.get(&token).map(|serving| serving.node) {
+            Some(node) if leaves_ns > self.now_ns() => self.schedule(leaves_ns, node, Step::Served(token, ended)),
+            _ => self.served_later(token, ended),
         }
+    }
+
+    /// A request of a client has ended at the node that it was sent to.
+    pub(crate) fn request_ended(&mut self, leaves_ns: u64, token: u64, ended: Ended) {
+        if token >= FIRST_PART {
+            return self.part_ended(leaves_ns, token, ended);
+        }
+        if token >= FIRST_ROW_TOKEN {
+            return self.call_ended(leaves_ns, token, ended);
+        }
+        let Some(asked) = self.waiting.remove(&token) else { return };
+        let answer = match ended {
+            Ok(Given::Value(value)) => Answer::Found(value),
+            Ok(Given::Written(reply)) => Answer::Written(reply),
+            Ok(Given::Fetched(_)) => return,
+            Err(error) => Answer::Failed(error),
+        };
+        self.send_answer(leaves_ns, asked, answer);
     }
 
     pub(crate) fn send_answer(&mut self, leaves_ns: u64, asked: Asked, answer: Answer) {
@@ -205,8 +206,4 @@ impl Cluster {
         };
         self.queue.schedule(now_ns + think_ns, Event::Act(client));
     }
-}
-
-fn begin_read(life: &crate::life::Life, tablet: TabletId) -> Result<Term, KvError> {
-    life.handles.get(&tablet).ok_or(KvError::NoSuchTablet(tablet))?.begin_read()
 }

@@ -10,7 +10,7 @@ use diorite_history::{Append, Ended, Several};
 use std::collections::BTreeMap;
 
 /// Rows of batches have numbers from here on.
-const FIRST_NUMBER: u64 = 1_000;
+pub const FIRST_NUMBER: u64 = 1_000;
 
 /// A statement of which something must be true in the end.
 #[derive(Clone, Copy, Debug)]
@@ -31,6 +31,8 @@ pub struct Open {
     pub running: Running,
     /// What it does.
     pub meaning: Meaning,
+    /// The node that carries it out.
+    pub node: NodeId,
     /// When it was sent, nanoseconds of true time.
     pub sent_ns: u64,
 }
@@ -45,8 +47,6 @@ pub struct Call {
     pub tablet: TabletId,
     /// What.
     pub asked: super::kv::Asked,
-    /// It was sent to a node that has not answered: it may be done still.
-    pub may_be_done: bool,
 }
 
 /// All clients of real rows.
@@ -57,8 +57,8 @@ pub struct RowClients {
     pub open: BTreeMap<u32, Open>,
     /// By attempt: what was sent to nodes under this token.
     pub calls: BTreeMap<u64, Call>,
-    /// Where each tablet was led last.
-    pub leaders: BTreeMap<TabletId, NodeId>,
+    /// The node that each client is connected to.
+    pub nodes: BTreeMap<u32, NodeId>,
     /// Everything that must be true in the end.
     pub said: Vec<Said>,
     /// Decisions of these clients.
@@ -75,7 +75,7 @@ impl RowClients {
             world,
             open: BTreeMap::new(),
             calls: BTreeMap::new(),
-            leaders: BTreeMap::new(),
+            nodes: BTreeMap::new(),
             said: Vec::new(),
             dice,
             next_token: super::FIRST_ROW_TOKEN,
@@ -100,6 +100,7 @@ impl RowClients {
             }
             10..20 => (statements::append(partitions[0], value), Meaning::Append(value)),
             20..32 => (statements::insert_into(&partitions, value), Meaning::Several(value)),
+            32..40 => (statements::scan(&partitions, self.dice.chance(500)), Meaning::Scan),
             _ => (statements::anything(&mut self.dice, value), Meaning::Anything),
         }
     }
@@ -149,6 +150,18 @@ impl RowClients {
     pub fn batches(&self) -> Vec<Several> {
         let batch = |said: Said| match said.meaning {
             Meaning::Several(number) => Some(Several { number, ended: said.ended }),
+            _ => None,
+        };
+        self.all().filter_map(batch).collect()
+    }
+
+    /// The same, as a statement may see it that was sent then: of what was not answered before nobody knows.
+    pub fn batches_before(&self, sent_ns: u64) -> Vec<Several> {
+        let batch = |said: Said| match said.meaning {
+            Meaning::Several(number) => {
+                let is_known = said.ended != Ended::Done || said.answered_ns <= sent_ns;
+                Some(Several { number, ended: if is_known { said.ended } else { Ended::Unknown } })
+            }
             _ => None,
         };
         self.all().filter_map(batch).collect()

@@ -1,6 +1,6 @@
 //! What must be true of real rows in the end.
 
-use super::clients::RowClients;
+use super::clients::{FIRST_NUMBER, RowClients};
 use super::kv::{Asked, Given, read};
 use super::schema::{poll, response};
 use super::statements::{COUNTERS, LIST_ROW};
@@ -11,6 +11,7 @@ use diorite_history::{check_appended, check_counter, check_several};
 use std::collections::BTreeMap;
 use std::task::Poll;
 
+/// The values of a row.
 type Row = Vec<Option<Vec<u8>>>;
 
 impl Cluster {
@@ -43,6 +44,24 @@ impl Cluster {
             }
         }
         check_several(&rows.batches(), &found, partitions.len()).or_else(|violation| finding(violation.to_string()))
+    }
+
+    /// Judges what a statement over several tablets has read that was sent then: keys of partitions, and numbers.
+    pub fn judge_scan(&self, sent_ns: u64, read: &[Row]) -> Result<(), Finding> {
+        let Some(rows) = self.rows.as_ref().filter(|_| !self.losses.are_any()) else { return Ok(()) };
+        let partitions = rows.partitions();
+        let mut found = BTreeMap::new();
+        for row in read {
+            let [Some(partition), Some(number)] = row.as_slice() else { continue };
+            if partitions.contains(&int(partition)) && int(number) >= FIRST_NUMBER {
+                *found.entry(int(number)).or_insert(0) += 1;
+            }
+        }
+        check_several(&rows.batches_before(sent_ns), &found, partitions.len()).map_err(|violation| Finding {
+            checker: "rows",
+            at_ns: self.now_ns(),
+            message: format!("read by a statement of {} ms: {violation}", sent_ns / 1_000_000),
+        })
     }
 
     /// Carries a statement out at once, on the data of whoever leads.

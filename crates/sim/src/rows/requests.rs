@@ -1,15 +1,17 @@
-//! Statements on their way through the cluster: what each asks of tablets goes to the node that is thought to lead, and elsewhere if that says no.
+//! Statements on their way through the cluster: a node carries each out, and what it asks of tablets goes through that node's router.
 
 use super::clients::{Call, Open, Said, ended};
 use super::event::RowEvent;
-use super::kv::{Answered, Asked, Given, read};
+use super::kv::{Answered, Asked, Given};
 use super::schema::{poll, response};
 use super::statements::Meaning;
 use crate::cluster::{Cluster, Event, Phase};
+use crate::routing::{self, Question, Work};
 use diorite_base::write::{KvError, Waited};
 use diorite_base::{NodeId, TabletId};
+use diorite_cql::protocol::client::ClientResponse;
 use diorite_history::Ended;
-use diorite_replica::Term;
+use std::sync::Arc;
 use std::task::Poll;
 
 const US: u64 = 1_000;
@@ -20,17 +22,12 @@ impl Cluster {
         match event {
             RowEvent::Act(client) => self.say(client),
             RowEvent::Arrive(token, node) => self.take_call(token, node),
-            RowEvent::Read(token, node, term) => self.end_read_of_rows(token, node, term),
             RowEvent::Answer(token, answer) => self.heard_of_call(token, answer),
-            RowEvent::Again(token) => self.send_call(token),
             RowEvent::GiveUp(token) => {
                 let Some(rows) = &mut self.rows else { return };
                 let Some(call) = rows.calls.remove(&token) else { return };
-                let error = match call.may_be_done {
-                    true => KvError::Timeout(Waited::in_vain(2_000)),
-                    false => KvError::Unavailable(call.tablet),
-                };
-                self.answer_call(&call, Err(error));
+                // The router answers in time, unless its process has ended: then nobody knows.
+                self.answer_call(&call, Err(KvError::Timeout(Waited::in_vain(2_000))));
             }
         }
     }
@@ -41,7 +38,7 @@ impl Cluster {
 
     /// A client sends its next statement; in the phase of recovery those of tablets (after the usual ones) write to theirs.
     fn say(&mut self, client: u32) {
-        let now_ns = self.now_ns();
+        let (now_ns, present) = (self.now_ns(), self.present());
         let own = client.checked_sub(self.scenario.clients).map(|at| self.scenario.tablets[at as usize]);
         let Some(rows) = &mut self.rows else { return };
         if rows.open.contains_key(&client) {
@@ -61,7 +58,10 @@ impl Cluster {
         };
         self.trace.event(now_ns, 0, "say", statement.as_bytes(), || format!("client {client}: {statement}"));
         let running = rows.world.begin(&statement);
-        rows.open.insert(client, Open { running, meaning, sent_ns: now_ns });
+        let known = rows.nodes.get(&client).copied().filter(|node| present.contains(node) && rows.dice.chance(980));
+        let node = known.unwrap_or_else(|| *rows.dice.pick(&present));
+        rows.nodes.insert(client, node);
+        rows.open.insert(client, Open { running, meaning, node, sent_ns: now_ns });
         self.go_on_with(client);
     }
 
@@ -70,18 +70,18 @@ impl Cluster {
         let now_ns = self.now_ns();
         let Some(rows) = &mut self.rows else { return };
         let Some(open) = rows.open.get_mut(&client) else { return };
-        let polled = poll(&mut open.running);
+        let (polled, node) = (poll(&mut open.running), open.node);
         let mut tokens = Vec::new();
         for (number, tablet, asked) in rows.world.kv.take_new() {
             let until_ns = now_ns + rows.dice.milliseconds(300, 2_500);
             let token = rows.next_token;
             rows.next_token += 1;
-            rows.calls.insert(token, Call { client, number, tablet, asked, may_be_done: false });
-            tokens.push((token, until_ns));
+            rows.calls.insert(token, Call { client, number, tablet, asked });
+            tokens.push((token, until_ns, now_ns + rows.dice.range(1, 50) * US));
         }
-        for (token, until_ns) in tokens {
+        for (token, until_ns, arrives_ns) in tokens {
             self.row_later(until_ns, RowEvent::GiveUp(token));
-            self.send_call(token);
+            self.row_later(arrives_ns, RowEvent::Arrive(token, node));
         }
         if let Poll::Ready(answered) = polled {
             self.said(client, answered);
@@ -95,11 +95,25 @@ impl Cluster {
         let Some(open) = rows.open.remove(&client) else { return };
         let outcome = response(answered);
         let ended = outcome.as_ref().map_or_else(ended, |_| Ended::Done);
-        rows.said.push(Said { meaning: open.meaning, ended, sent_ns: open.sent_ns, answered_ns: now_ns });
+        let is_scan = open.meaning == Meaning::Scan;
+        if !is_scan {
+            rows.said.push(Said { meaning: open.meaning, ended, sent_ns: open.sent_ns, answered_ns: now_ns });
+        }
+        if ended != Ended::Done {
+            // It tries another node.
+            rows.nodes.remove(&client);
+        }
         let told = format!("{outcome:?}");
         self.trace.event(now_ns, 0, "told", told.as_bytes(), || format!("client {client}: {told}"));
+        if let Ok(ClientResponse::Rows(read)) = &outcome
+            && is_scan
+            && let Err(finding) = self.judge_scan(open.sent_ns, &read.rows)
+        {
+            self.found = self.found.take().or(Some(finding));
+        }
         let tally = &mut self.clients.tally;
         *(match ended {
+            Ended::Done if is_scan => &mut tally.reads,
             Ended::Done => &mut tally.writes,
             Ended::NotDone => &mut tally.refused,
             Ended::Unknown => &mut tally.unknown,
@@ -114,54 +128,19 @@ impl Cluster {
         self.row_later(now_ns + think_ns, RowEvent::Act(client));
     }
 
-    /// Sends what is asked of a tablet to where it is thought to be led.
-    fn send_call(&mut self, token: u64) {
-        let (now_ns, present) = (self.now_ns(), self.present());
-        let Some(rows) = &mut self.rows else { return };
-        let Some(call) = rows.calls.get(&token) else { return };
-        let known = rows.leaders.get(&call.tablet).copied().filter(|_| rows.dice.chance(950));
-        let node = known.unwrap_or_else(|| *rows.dice.pick(&present));
-        let arrives_ns = now_ns + rows.dice.range(20, 500) * US;
-        self.row_later(arrives_ns, RowEvent::Arrive(token, node));
-    }
-
+    /// What is asked of a tablet comes to the router of the node that carries the statement out.
     fn take_call(&mut self, token: u64, node: NodeId) {
         let now_ns = self.now_ns();
         let Some(call) = self.rows.as_ref().and_then(|rows| rows.calls.get(&token)) else { return };
         let (tablet, asked) = (call.tablet, call.asked.clone());
-        let Some(life) = self.life(node) else {
-            let refused = KvError::NotLeader { tablet, leader: None };
-            return self.answer_later(now_ns, token, Err(refused));
-        };
-        match asked {
-            Asked::Write(mutation) => {
-                life.submit(tablet, mutation, token);
-                if let Some(call) = self.rows.as_mut().and_then(|rows| rows.calls.get_mut(&token)) {
-                    call.may_be_done = true;
-                }
-                self.wake(node);
-            }
-            Asked::Fetch(_) => {
-                let begun = match life.handles.get(&tablet) {
-                    Some(handle) => handle.begin_read(),
-                    None => Err(KvError::NoSuchTablet(tablet)),
-                };
-                match begun {
-                    Ok(term) => self.row_later(now_ns, RowEvent::Read(token, node, term)),
-                    Err(error) => self.answer_later(now_ns, token, Err(error)),
-                }
-            }
+        if self.life(node).is_none_or(|life| !life.is_ready()) {
+            return self.answer_later(now_ns, token, Err(KvError::Unavailable(tablet)));
         }
-    }
-
-    fn end_read_of_rows(&mut self, token: u64, node: NodeId, term: Term) {
-        let now_ns = self.now_ns();
-        let Some(call) = self.rows.as_ref().and_then(|rows| rows.calls.get(&token)) else { return };
-        let (tablet, Asked::Fetch(fetch)) = (call.tablet, call.asked.clone()) else { return };
-        let Some(handle) = self.life(node).and_then(|life| life.handles.get(&tablet)) else { return };
-        let fetched = read(handle.data(), handle.flags(), &fetch);
-        let answer = handle.finish_read(term).map(|()| Given::Fetched(fetched));
-        self.answer_later(now_ns, token, answer);
+        let question = match asked {
+            Asked::Write(mutation) => Question::Write(mutation),
+            Asked::Fetch(fetch) => Question::Fetch(Arc::new(fetch)),
+        };
+        self.ask_router(node, tablet, Work { token, question });
     }
 
     fn answer_later(&mut self, leaves_ns: u64, token: u64, answer: Answered) {
@@ -169,26 +148,19 @@ impl Cluster {
         self.row_later(arrives_ns, RowEvent::Answer(token, answer));
     }
 
-    /// A write of a statement has had an outcome at its node.
-    pub fn row_written(&mut self, leaves_ns: u64, token: u64, outcome: Result<Vec<u8>, KvError>) {
-        self.answer_later(leaves_ns, token, outcome.map(Given::Written));
+    /// The router has ended what was asked of a tablet.
+    pub fn call_ended(&mut self, leaves_ns: u64, token: u64, ended: routing::Ended) {
+        let answer = match ended {
+            Ok(routing::Given::Written(reply)) => Ok(Given::Written(reply)),
+            Ok(routing::Given::Fetched(fetched)) => Ok(Given::Fetched(fetched)),
+            Ok(routing::Given::Value(_)) => return,
+            Err(error) => Err(error),
+        };
+        self.answer_later(leaves_ns, token, answer);
     }
 
     fn heard_of_call(&mut self, token: u64, answer: Answered) {
-        let now_ns = self.now_ns();
         let Some(rows) = &mut self.rows else { return };
-        let Some(call) = rows.calls.get_mut(&token) else { return };
-        if let Err(KvError::NotLeader { .. } | KvError::Unavailable(_) | KvError::NoSuchTablet(_)) = &answer {
-            // Certainly not done there. The number stays with the next attempt: nothing of this one can come any more.
-            call.may_be_done = false;
-            let tablet = call.tablet;
-            match answer {
-                Err(KvError::NotLeader { leader: Some(leader), .. }) => rows.leaders.insert(tablet, leader),
-                _ => rows.leaders.remove(&tablet),
-            };
-            let at_ns = now_ns + rows.dice.milliseconds(0, 60);
-            return self.row_later(at_ns, RowEvent::Again(token));
-        }
         if let Some(call) = rows.calls.remove(&token) {
             self.answer_call(&call, answer);
         }

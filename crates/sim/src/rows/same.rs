@@ -1,5 +1,6 @@
-//! A program answers the same wherever and whenever it is applied: on each replica, and again in each replay.
+//! A program answers the same wherever and whenever it is applied, as far as a reader can tell: on each replica, and again in each replay.
 
+use super::seen::VisibleReply;
 use diorite_base::mutation::{EvaluationContext, EvaluationFailed, Evaluator, TabletChanges, TabletView};
 use diorite_base::{Horizon, TabletId};
 use diorite_query::program::TabletEvaluator;
@@ -12,7 +13,7 @@ type Application = (TabletId, i64, Vec<u8>);
 
 /// What programs have answered.
 #[derive(Default)]
-pub struct Said(Mutex<BTreeMap<Application, Vec<u8>>>);
+pub struct Said(Mutex<BTreeMap<Application, VisibleReply>>);
 
 /// The server's evaluator, which is looked at.
 pub struct SameAnswers {
@@ -37,11 +38,12 @@ impl Evaluator for SameAnswers {
     ) -> Result<Vec<u8>, EvaluationFailed> {
         let reply = TabletEvaluator.evaluate(program, context, view, changes)?;
         let key = (self.tablet, context.stamp_us, program.to_vec());
+        let visible = VisibleReply::of(&reply);
         let mut said = self.said.0.lock();
-        let known = said.entry(key).or_insert_with(|| reply.clone());
+        let known = said.entry(key).or_insert_with(|| visible.clone());
         assert!(
-            *known == reply,
-            "a program of {} with stamp {} answers {reply:?}, and has answered {known:?}",
+            *known == visible,
+            "a program of {} with stamp {} answers {visible:?}, and has answered {known:?}",
             self.tablet,
             context.stamp_us
         );

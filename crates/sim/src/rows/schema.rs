@@ -2,6 +2,7 @@
 
 use super::kv::SimKv;
 use super::same::Said;
+use super::seen::VisibleRows;
 use crate::clock::TrueTime;
 use crate::dice::Dice;
 use diorite_base::account::Meter;
@@ -16,6 +17,7 @@ use diorite_cql::protocol::{CqlError, Envelope, Opcode, Version};
 use diorite_model::entry;
 use diorite_query::budget::Budget;
 use diorite_query::engine::{Answered, EngineConfig, OwnedRequest};
+use diorite_query::kv::Kv as _;
 use diorite_query::{QueryEngine, Session};
 use diorite_storage::{CompactionVerdict, ValueSemantics};
 use std::collections::BTreeMap;
@@ -126,9 +128,15 @@ impl RowWorld {
         Arc::clone(&self.said)
     }
 
-    /// What values mean.
-    pub fn semantics() -> Arc<dyn ValueSemantics> {
-        Arc::new(Rows)
+    /// What values mean. `is_early`, a bug: compactions remove what expires soon.
+    pub fn semantics(is_early: bool) -> Arc<dyn ValueSemantics> {
+        Arc::new(Rows { is_early })
+    }
+
+    /// What reads tablets of both tables: the partition keys of the second are like those of the first.
+    pub fn visible(&self) -> VisibleRows {
+        let catalog = self.kv.catalog();
+        VisibleRows::new(&catalog.table("ks", "t").expect("it was created").table)
     }
 }
 
@@ -152,8 +160,13 @@ pub fn response(answered: Answered) -> Result<ClientResponse, CqlError> {
     Ok(decoded.response)
 }
 
+/// By how much compactions are early that are, seconds.
+const EARLY_S: u32 = 2;
+
 /// The node's own semantics do the same.
-struct Rows;
+struct Rows {
+    is_early: bool,
+}
 
 impl ValueSemantics for Rows {
     fn fold<'a>(&self, existing: Option<&'a [u8]>, operands: &mut dyn Iterator<Item = &'a [u8]>) -> Option<Vec<u8>> {
@@ -170,7 +183,8 @@ impl ValueSemantics for Rows {
     }
 
     fn compact(&self, _: &[u8], value: &[u8], horizon: &Horizon) -> CompactionVerdict {
-        match entry::compact(value, *horizon) {
+        let early_s = if self.is_early { EARLY_S } else { 0 };
+        match entry::compact(value, Horizon { now_s: horizon.now_s + early_s, ..*horizon }) {
             entry::Compaction::Keep => CompactionVerdict::Keep,
             entry::Compaction::Remove => CompactionVerdict::Remove,
             entry::Compaction::Replace(value) => CompactionVerdict::Replace(value),

@@ -14,6 +14,8 @@ pub enum Meaning {
     Append(u64),
     /// Inserts rows of this number into partitions of several tablets.
     Several(u64),
+    /// Reads all that was inserted so, in one statement over several tablets.
+    Scan,
 }
 
 /// The row whose list is appended to.
@@ -119,4 +121,13 @@ pub fn insert_into(partitions: &[u64], number: u64) -> String {
     let insert = |partition: &u64| format!("INSERT INTO t (k, c, v) VALUES ({partition}, {number}, {number}); ");
     let inserts: String = partitions.iter().map(insert).collect();
     format!("BEGIN UNLOGGED BATCH {inserts}APPLY BATCH")
+}
+
+/// Reads what was inserted into each of these partitions: by their keys, or all that the table holds.
+pub fn scan(partitions: &[u64], is_whole: bool) -> String {
+    if is_whole {
+        return "SELECT k, c FROM t".to_owned();
+    }
+    let keys: Vec<String> = partitions.iter().map(u64::to_string).collect();
+    format!("SELECT k, c FROM t WHERE k IN ({})", keys.join(", "))
 }

@@ -1,0 +1,33 @@
+//! Batches of plain writes that are under way.
+
+use crate::client::Asked;
+use diorite_base::write::KvError;
+use std::collections::BTreeMap;
+
+/// Parts of batches have tokens from here on.
+pub const FIRST_PART: u64 = 1 << 54;
+
+/// A batch that is under way.
+pub struct Batch {
+    /// The client's request.
+    pub asked: Asked,
+    /// Parts that have no outcome yet.
+    pub open: usize,
+    /// How often a part was planned again.
+    pub plans: u32,
+    /// Whether a part was carried out, or may have been.
+    pub may_be_done: bool,
+    /// Why the last part failed that did.
+    pub failure: Option<KvError>,
+}
+
+/// All batches.
+#[derive(Default)]
+pub struct Batches {
+    /// By request.
+    pub under_way: BTreeMap<u64, Batch>,
+    /// By the token of a part: its batch, and its entries.
+    pub parts: BTreeMap<u64, (u64, Vec<(u64, u64)>)>,
+    /// Counts parts.
+    pub next: u64,
+}

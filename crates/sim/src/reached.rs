@@ -1,0 +1,40 @@
+//! How often what a run is for has happened: a cluster in which nothing happens does nothing wrong.
+
+use std::ops::AddAssign;
+
+/// See the top of this module.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reached {
+    /// Runs whose tablets hold real rows.
+    pub rows: u64,
+    /// Compactions of a tablet of rows on a node.
+    pub compactions: u64,
+    /// Machines that slept.
+    pub sleeps: u64,
+    /// Disks that failed.
+    pub failed_disks: u64,
+    /// Replicas that were opened on another disk, empty.
+    pub rebuilt: u64,
+    /// Batches that were planned for several tablets of a table.
+    pub divided_batches: u64,
+    /// Moves that were refused, as the tablet was split or merged, or had been placed elsewhere.
+    pub moves_refused: u64,
+    /// Moves that began while a split or merge of a related tablet was under way.
+    pub moves_beside: u64,
+    /// Steps of a split or merge while a tablet that it concerns was moved.
+    pub steps_in_moves: u64,
+}
+
+impl AddAssign for Reached {
+    fn add_assign(&mut self, other: Self) {
+        self.rows += other.rows;
+        self.compactions += other.compactions;
+        self.sleeps += other.sleeps;
+        self.failed_disks += other.failed_disks;
+        self.rebuilt += other.rebuilt;
+        self.divided_batches += other.divided_batches;
+        self.moves_refused += other.moves_refused;
+        self.moves_beside += other.moves_beside;
+        self.steps_in_moves += other.steps_in_moves;
+    }
+}

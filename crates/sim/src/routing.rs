@@ -1,0 +1,195 @@
+//! Requests of clients on their way through the nodes' routers, which are `diorite_control::routing`'s: what is asked, what a node knows, and what is on its way.
+//!
+//! Always true: a node that a client asks keeps the request until it ends; what a node carries out for another is answered to that one, and never passed on.
+
+use crate::program::{self, Value};
+use diorite_base::mutation::{Body, Mutation, MutationRef};
+use diorite_base::write::{KvError, WriteReply};
+use diorite_base::{NodeId, TabletId};
+use diorite_cluster::catalog::Catalog;
+use diorite_control::replicas::CATALOG_TABLET;
+use diorite_control::routing::{self, Limits, Local, Timeouts, View};
+use diorite_model::key::token_of;
+use diorite_query::kv::{Fetch, Fetched};
+use diorite_replica::{Leadership, Liveness, TabletHandle};
+use diorite_storage::MemoryTablet;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What nodes carry out has tokens from here on.
+pub const FIRST_SERVED: u64 = 1 << 56;
+
+/// Frames of requests begin with this byte.
+pub const REQUESTS: u8 = 2;
+
+/// Frames of answers begin with this byte.
+pub const ANSWERS: u8 = 3;
+
+/// How often requests that wait are looked at, nanoseconds.
+pub const TICK_NS: u64 = 25_000_000;
+
+/// How long requests wait: as in production.
+pub const TIMEOUTS: Timeouts =
+    Timeouts { read: Duration::from_secs(5), write: Duration::from_secs(2), missing: Duration::from_secs(1) };
+
+/// What may wait for one node, or for leaders.
+pub const LIMITS: Limits = Limits { requests: 32 << 10, bytes: 64 << 20 };
+
+/// What is asked of a tablet.
+#[derive(Clone, Debug)]
+pub enum Question {
+    /// What does a key hold?
+    Read(u64),
+    /// A read of rows.
+    Fetch(Arc<Fetch>),
+    /// A write.
+    Write(Mutation),
+}
+
+/// A request, and who waits for it.
+#[derive(Clone, Debug)]
+pub struct Work {
+    /// Names it among all of the run.
+    pub token: u64,
+    /// What is asked.
+    pub question: Question,
+}
+
+impl routing::Work for Work {
+    fn is_read(&self) -> bool {
+        !matches!(self.question, Question::Write(_))
+    }
+
+    fn size_bytes(&self) -> usize {
+        match &self.question {
+            Question::Read(_) => program::key(0).len(),
+            Question::Fetch(_) => 64,
+            Question::Write(mutation) => mutation.size_bytes(),
+        }
+    }
+}
+
+/// What a tablet gives.
+#[derive(Clone, Debug)]
+pub enum Given {
+    /// What a key holds.
+    Value(Value),
+    /// Rows.
+    Fetched(Fetched),
+    /// The answer to a write.
+    Written(WriteReply),
+}
+
+/// What becomes of a request.
+pub type Ended = Result<Given, KvError>;
+
+/// Who waits for what a replica carries out.
+#[derive(Clone, Debug)]
+pub enum Waits {
+    /// A request of this node's clients, which ends then, on the monotonic clock, if that is given.
+    Here(Work, Option<u64>),
+    /// A process of another node, which has given it this number.
+    There(NodeId, u64, u64),
+}
+
+/// What a replica carries out.
+#[derive(Clone, Debug)]
+pub struct Serving {
+    /// Where.
+    pub node: NodeId,
+    /// Of which tablet.
+    pub tablet: TabletId,
+    /// What.
+    pub question: Question,
+    /// For whom.
+    pub waits: Waits,
+}
+
+/// A request between two nodes: who asks, in which process, who is asked, and its number.
+pub type Hop = (NodeId, u64, NodeId, u64);
+
+/// What is on its way between nodes, and what they carry out. Frames name it; they may be lost.
+pub struct Routed {
+    /// Requests.
+    pub requests: BTreeMap<Hop, (TabletId, Work)>,
+    /// Answers.
+    pub answers: BTreeMap<Hop, Ended>,
+    /// What is carried out, by token.
+    pub serving: BTreeMap<u64, Serving>,
+    /// The next token.
+    pub next: u64,
+}
+
+impl Default for Routed {
+    fn default() -> Self {
+        let (requests, answers, serving) = Default::default();
+        Self { requests, answers, serving, next: FIRST_SERVED }
+    }
+}
+
+impl Routed {
+    /// A process has ended: nobody waits for what it has asked, and what it carried out is not answered.
+    pub fn forget(&mut self, node: NodeId) {
+        self.requests.retain(|hop, _| hop.0 != node);
+        self.answers.retain(|hop, _| hop.0 != node);
+        self.serving.retain(|_, serving| serving.node != node);
+    }
+}
+
+/// What routing asks about a node.
+pub struct NodeView<'a> {
+    /// Its replicas.
+    pub handles: &'a BTreeMap<TabletId, Arc<TabletHandle<MemoryTablet>>>,
+    /// Its side of the heartbeats.
+    pub liveness: &'a Liveness,
+    /// The snapshot that it serves.
+    pub served: &'a Catalog,
+}
+
+impl View<Work> for NodeView<'_> {
+    fn local(&self, tablet: TabletId) -> Local {
+        match self.handles.get(&tablet).map(|handle| handle.leadership()) {
+            None => Local::Absent,
+            Some(Leadership::Here) => Local::Leads,
+            Some(Leadership::Elsewhere(node)) => Local::Follows(Some(node)),
+            Some(Leadership::Unknown) => Local::Follows(None),
+        }
+    }
+
+    fn is_up(&self, node: NodeId) -> bool {
+        self.liveness.is_up(node)
+    }
+
+    fn holders(&self, tablet: TabletId) -> Option<Vec<NodeId>> {
+        match self.served.placement(tablet) {
+            Some(placement) => Some(placement.holders().collect()),
+            None if tablet == CATALOG_TABLET => Some(self.served.nodes().map(|node| node.id).collect()),
+            None => None,
+        }
+    }
+
+    fn is_split(&self, tablet: TabletId) -> bool {
+        self.served.placement(tablet).is_some_and(|placement| placement.split.is_some_and(|split| split.is_served))
+    }
+
+    fn is_new_child(&self, tablet: TabletId) -> bool {
+        self.served.placement(tablet).is_some_and(|placement| placement.origin.is_some())
+    }
+
+    /// By the tokens of what is written, if they are all of one tablet, as in production.
+    fn successor(&self, tablet: TabletId, work: &Work) -> Option<TabletId> {
+        let Question::Write(mutation) = &work.question else { return None };
+        let entry = self.served.table_of(tablet)?;
+        let read = MutationRef::decode(mutation.as_bytes()).ok()?;
+        let Body::Blind(operations) = read.body() else { return None };
+        let mut successor = None;
+        for operation in operations {
+            let at = entry.tablet_of(token_of(operation.ok()?.key).ok()?);
+            if successor.replace(at).is_some_and(|before| before != at) {
+                return None;
+            }
+        }
+        successor
+    }
+}
