@@ -41,8 +41,8 @@ fn passes(seeds: std::ops::Range<u64>) {
         steps_in_moves,
     } = reached;
     assert!(rows > count / 20 && compactions > count && sleeps > count / 20, "{reached:?}");
-    assert!(failed_disks > count / 20 && rebuilt > count / 20, "{reached:?}");
-    assert!(divided_batches > count, "{reached:?}");
+    assert!(failed_disks > count / 30 && rebuilt > count / 30, "{reached:?}");
+    assert!(divided_batches > count / 5, "{reached:?}");
     assert!(moves_refused > count / 20 && moves_beside > 0 && steps_in_moves > 0, "{reached:?}");
 }
 
