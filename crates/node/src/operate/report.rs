@@ -7,7 +7,7 @@ use crate::catalog::CATALOG_TABLET;
 use crate::machine;
 use crate::observe::process;
 use diorite_admin::api::Activity;
-use diorite_base::{NodeId, TabletId};
+use diorite_base::NodeId;
 use diorite_cluster::catalog::Catalog;
 use diorite_control::report::{CopyReport, DiskReport, Files, TabletReport};
 use diorite_replica::{CopyStatus, Leadership, Store};
@@ -175,6 +175,7 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "test data is known")]
 
     use super::*;
+    use diorite_base::TabletId;
 
     #[test]
     fn a_report_survives_its_encoding() {
