@@ -44,6 +44,8 @@ pub enum Ask {
         /// The tablet's id.
         tablet: TabletId,
     },
+    /// The replicas that the node that is asked has set aside: a list of pairs of tablet and reason.
+    SetAside,
     /// The replicas that are on their way: a list of [`MoveStatus`].
     Moves,
     /// The last hour of the whole cluster: a [`History`].

@@ -159,11 +159,13 @@ impl Drop for Charge {
     }
 }
 
-/// What one request holds, under a limit of its own. Its account is charged in blocks.
+/// What one request holds, under a limit of its own, or what several small ones hold together. Its account is charged in blocks.
 #[derive(Debug)]
 pub struct Meter {
     /// Absent: nothing but the own limit counts.
     account: Option<Arc<Account>>,
+    /// Several requests hold it: what does not fit beside the others of them may fit later.
+    is_shared: bool,
     limit_bytes: usize,
     /// What the request holds.
     used_bytes: AtomicUsize,
@@ -178,12 +180,27 @@ impl Meter {
     /// Of a request that charges `account`.
     pub fn new(account: &Arc<Account>, limit_bytes: usize) -> Self {
         let limit_bytes = limit_bytes.min(account.limit_bytes);
-        Self { account: Some(Arc::clone(account)), limit_bytes, used_bytes: 0.into(), charged_bytes: 0.into() }
+        let account = Some(Arc::clone(account));
+        Self { account, is_shared: false, limit_bytes, used_bytes: 0.into(), charged_bytes: 0.into() }
+    }
+
+    /// Of several requests that charge `account`, which has the only limit.
+    pub fn shared(account: &Arc<Account>) -> Self {
+        // Below what is not counted.
+        let mut meter = Self::new(account, 0);
+        (meter.is_shared, meter.limit_bytes) = (true, usize::MAX - 1);
+        meter
     }
 
     /// Of a request whose memory is charged to nobody. With `usize::MAX` it is not counted either: many requests may share the meter.
     pub const fn alone(limit_bytes: usize) -> Self {
-        Self { account: None, limit_bytes, used_bytes: AtomicUsize::new(0), charged_bytes: AtomicUsize::new(0) }
+        Self {
+            account: None,
+            is_shared: false,
+            limit_bytes,
+            used_bytes: AtomicUsize::new(0),
+            charged_bytes: AtomicUsize::new(0),
+        }
     }
 
     /// What the request holds.
@@ -229,10 +246,11 @@ impl Meter {
         let Some(account) = &self.account else { return Ok(()) };
         // A block more than is needed, if the limits allow it: they need not be multiples of blocks.
         let wanted = used.next_multiple_of(BLOCK_BYTES);
-        let added = match account.add(charged, wanted - charged) {
+        let held = if self.is_shared { 0 } else { charged };
+        let added = match account.add(held, wanted - charged) {
             Ok(()) => wanted - charged,
             Err(_) => {
-                account.add(charged, used - charged)?;
+                account.add(held, used - charged)?;
                 used - charged
             }
         };
@@ -248,7 +266,8 @@ impl Meter {
         }
         let used = self.used_bytes.fetch_sub(bytes, Ordering::Relaxed) - bytes;
         let charged = self.charged_bytes.load(Ordering::Relaxed);
-        if charged - used.min(charged) > 2 * BLOCK_BYTES {
+        // What several requests hold together outlives each of them: of nothing, nothing stays charged.
+        if charged - used.min(charged) > 2 * BLOCK_BYTES || (self.is_shared && used == 0) {
             self.shrink(used, charged);
         }
     }
@@ -373,6 +392,23 @@ mod tests {
         meter.take(100_000).unwrap();
         drop((others, meter));
         assert_eq!((node.used_bytes(), connection.used_bytes()), (0, 0));
+    }
+
+    #[test]
+    fn a_meter_of_several_requests_has_no_limit_but_that_of_the_account() {
+        let (node, connection) = accounts();
+        let meter = Meter::shared(&connection);
+        meter.take(400_000).unwrap();
+        let refused = meter.take(200_000).unwrap_err();
+        assert_eq!(refused, Refused::Full { what: "one connection", limit_bytes: 500_000 });
+        let refused = meter.take(600_000).unwrap_err();
+        assert_eq!(refused, Refused::TooLarge { what: "one connection", limit_bytes: 500_000 });
+        meter.give(400_000);
+        assert_eq!((meter.used_bytes(), node.used_bytes()), (0, 0));
+        meter.take(100).unwrap();
+        assert_eq!(node.used_bytes(), BLOCK_BYTES);
+        meter.give(100);
+        assert_eq!(node.used_bytes(), 0, "it lives on, and holds nothing");
     }
 
     #[test]

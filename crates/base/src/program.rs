@@ -66,10 +66,11 @@ impl ProvenProgram {
         }
     }
 
-    /// Takes a program that another node has encoded, if it can be read.
+    /// Takes a program that another node has encoded, if it can be read and is within the limits of this one.
     pub fn read<P: LoggedProgram>(bytes: &[u8]) -> Result<Self, Unprovable> {
         check_bytes(bytes)?;
-        P::decode(bytes).map_err(|error| Unprovable::Unreadable(error.to_string()))?;
+        let program = P::decode(bytes).map_err(|error| Unprovable::Unreadable(error.to_string()))?;
+        program.check()?;
         Ok(Self { bytes: bytes.to_vec(), target: P::TARGET })
     }
 
@@ -112,6 +113,7 @@ mod tests {
             match bytes {
                 [depth @ 0..=50] => Ok(Self(*depth)),
                 [51] => Ok(Self(50)),
+                [depth @ 101..=110] => Ok(Self(*depth)),
                 _ => Err("too deep".to_owned()),
             }
         }
@@ -126,5 +128,7 @@ mod tests {
         assert!(matches!(error(101), Unprovable::Exceeds(_)), "over the limit");
         assert!(ProvenProgram::read::<Depth>(&[7]).is_ok());
         assert!(ProvenProgram::read::<Depth>(&[70]).is_err());
+        let read = ProvenProgram::read::<Depth>(&[105]);
+        assert!(matches!(read, Err(Unprovable::Exceeds(_))), "another node has other limits");
     }
 }

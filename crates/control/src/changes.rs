@@ -223,9 +223,13 @@ impl Judge<'_> {
         // The voters may be on their way to those that are wanted.
         let wanted = Members::of_catalog(catalog).map(|members| members.voters);
         if self.catalog_voters.iter().chain(&wanted).any(is_needed) {
-            return Err(refused(format!(
-                "node {node} votes about the catalog, and without it too few do: drain it, and wait until another votes in its place"
-            )));
+            let first = match (found.state, (self.is_up)(node)) {
+                // Neither can be decided now: a change of the catalog takes a quorum of those who vote about it.
+                (_, false) => "bring others that vote back first",
+                (NodeState::Active, true) => "drain it, and wait until another votes in its place",
+                (NodeState::Draining | NodeState::Dead, true) => "wait until another votes in its place",
+            };
+            return Err(refused(format!("node {node} votes about the catalog, and without it too few do: {first}")));
         }
         Ok(())
     }
@@ -355,6 +359,8 @@ mod tests {
         assert_eq!(removed(&[&[leader]], &[]), done);
         let before = [leader, idle, third];
         assert!(is_refused(&removed(&[&before], &[third]), "votes about the catalog"), "another one is down");
+        assert!(is_refused(&removed(&[&before], &[third]), "too few do: drain it"));
+        assert!(is_refused(&removed(&[&before], &[third, idle]), "too few do: bring others that vote back first"));
         assert!(
             is_refused(&removed(&[&[leader, idle], &before], &[]), "votes about the catalog"),
             "the set to come needs it"

@@ -11,7 +11,7 @@ use crate::inbox::Inbox;
 use crate::login;
 use crate::requests::{Requests, take_turn};
 use crate::shared::Shared;
-use crate::socket::Socket;
+use crate::socket::{Socket, TLS_RECORD_BYTES};
 use crate::timing::{ReadsOfStatement, Taken, age_us, consistency_of};
 use diorite_base::account::{Account, Refused};
 use diorite_base::limits::MAX_FRAME_BYTES;
@@ -22,7 +22,7 @@ use diorite_cql::protocol::response::{self, ReplyHead};
 use diorite_cql::protocol::{Compression, Event, FrameError, Inbound, Outbound, Version};
 use diorite_query::activity::Done;
 use diorite_query::budget::refused as refused_error;
-use diorite_query::engine::{Reply, slot_of, write_type_of};
+use diorite_query::engine::{Reply, held_bytes_of, slot_of, write_type_of};
 use diorite_query::kv::Kv;
 use diorite_query::{Operation, Session, error::write_error};
 use futures::StreamExt;
@@ -98,8 +98,8 @@ pub(crate) struct Connection {
 
 impl Connection {
     pub(crate) fn new(shared: Arc<Shared>, socket: Socket, client: Option<SocketAddr>) -> Self {
-        let inbox = Arc::new(Inbox::default());
         let account = shared.account.child("one connection", shared.connection_limit_bytes);
+        let inbox = Arc::new(Inbox::new(&account));
         Self {
             buffers: Buffers::new(&account),
             account,
@@ -165,7 +165,7 @@ impl Connection {
 
     /// Memory of the buffers.
     fn capacity_bytes(&self) -> usize {
-        self.inbound.capacity_bytes() + self.outbound.capacity_bytes()
+        self.inbound.capacity_bytes() + self.outbound.capacity_bytes() + self.socket.held_bytes()
     }
 
     /// Keeps the account of buffers.
@@ -285,8 +285,9 @@ impl Connection {
             if written > MAX_WRITTEN_AT_ONCE {
                 return Ok(true);
             }
-            let bytes = &bytes[..bytes.len().min(MAX_WRITTEN_AT_ONCE)];
-            match self.socket.try_write(bytes) {
+            let most = bytes.len().min(MAX_WRITTEN_AT_ONCE);
+            let most = self.may_write(most);
+            match self.socket.try_write(&self.outbound.wire_bytes()[..most]) {
                 Ok(count) => {
                     written += count;
                     self.outbound.advance(count);
@@ -296,6 +297,15 @@ impl Connection {
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    /// How much of so many bytes may be written now. What TLS copies is charged before; if that is refused, it takes a record at a time.
+    fn may_write(&mut self, bytes: usize) -> usize {
+        let copied = self.socket.copied_bytes(bytes);
+        if copied == 0 || self.buffers.admit(self.capacity_bytes() + copied).is_ok() {
+            return bytes;
+        }
+        if self.socket.has_unsent() { 0 } else { bytes.min(TLS_RECORD_BYTES) }
     }
 
     /// Takes every complete request, as long as there is room.
@@ -309,6 +319,7 @@ impl Connection {
                         shared: &self.shared,
                         session: &self.session,
                         sink: &self.sink,
+                        writes: &self.inbox.meter,
                         outbound: &mut self.outbound,
                         submitted: &mut self.submitted,
                         taken: &mut taken,
@@ -412,6 +423,7 @@ impl Connection {
             return;
         }
         self.submitted -= self.done.len();
+        self.inbox.meter.give(self.done.iter().map(|(tag, _)| held_bytes_of(*tag)).sum());
         let now_ns = self.shared.kv.clock.monotonic_ns();
         // Writes of a statement that were read together are mostly reported together.
         let (mut slot, mut done) = (0, Done { elapsed_ns: 0, count: 0, rows: 0, errors: 0, now_ns });
@@ -436,6 +448,8 @@ impl Connection {
             self.outbound.commit();
         }
         self.shared.observe(Operation::Write, slot, &done, self.client);
+        // Of a burst nothing is kept.
+        self.done.shrink_to(ANSWERS_AT_ONCE);
     }
 
     async fn answer_finished(&mut self) {

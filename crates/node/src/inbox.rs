@@ -1,14 +1,20 @@
 //! Where a connection's completed writes arrive.
+//!
+//! Always true: it lives for as long as a write of the connection is not completed, and with it what these writes are charged to, even if the client is
+//! gone.
 
+use diorite_base::account::{Account, Meter};
 use diorite_base::write::{Completion, WriteSink};
 use parking_lot::Mutex;
+use std::sync::Arc;
 use tokio::sync::Notify;
 
 /// Completed writes of one connection, waiting for its task.
-#[derive(Default)]
 pub(crate) struct Inbox {
     done: Mutex<Vec<Completion>>,
     arrived: Notify,
+    /// What the writes that are not answered yet hold.
+    pub(crate) meter: Meter,
 }
 
 impl WriteSink for Inbox {
@@ -25,6 +31,11 @@ impl WriteSink for Inbox {
 }
 
 impl Inbox {
+    /// Of a connection whose writes are charged to `account`.
+    pub(crate) fn new(account: &Arc<Account>) -> Self {
+        Self { done: Mutex::default(), arrived: Notify::new(), meter: Meter::shared(account) }
+    }
+
     /// Moves what has arrived into `into`, which must be empty.
     pub(crate) fn take(&self, into: &mut Vec<Completion>) {
         std::mem::swap(&mut *self.done.lock(), into);
@@ -33,5 +44,25 @@ impl Inbox {
     /// Waits until something has arrived.
     pub(crate) async fn arrived(&self) {
         self.arrived.notified().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "test data is known")]
+
+    use super::*;
+
+    #[test]
+    fn writes_stay_charged_after_their_connection_is_gone() {
+        let account = Account::root("all requests", 1 << 20);
+        let connection = account.child("one connection", 1 << 20);
+        let inbox = Arc::new(Inbox::new(&connection));
+        inbox.meter.take(100_000).unwrap();
+        let waits = Arc::clone(&inbox) as Arc<dyn WriteSink>;
+        drop((inbox, connection));
+        assert!(account.used_bytes() >= 100_000);
+        drop(waits);
+        assert_eq!(account.used_bytes(), 0);
     }
 }

@@ -1,7 +1,7 @@
 //! What becomes of the messages that a connection has read: answered at once, handed to the store, or made into futures that the connection runs.
 //!
-//! Always true: what needs more than a few kilobytes is charged to the connection's account before it is allocated, and refused with a reason if it does not
-//! fit; before a client has logged in nothing but logging in costs more than its message. Left out: reading and writing ([`crate::connection`]).
+//! Always true: what a request holds beside the input buffer is charged to the connection's account before it is allocated, and refused with a reason if it does
+//! not fit; before a client has logged in nothing but logging in costs more than its message. Left out: reading and writing ([`crate::connection`]).
 
 use crate::answer::{Answer, Next, Outcome};
 use crate::login;
@@ -23,7 +23,7 @@ use std::sync::atomic::Ordering;
 
 /// What a request costs beside its body while it is worked on.
 const REQUEST_BYTES: usize = 2 << 10;
-/// Longer requests take the general way, where their memory is charged.
+/// Longer requests take the general way, where what is done with them takes turns.
 const MAX_SHORT_BYTES: usize = 64 << 10;
 
 /// The parts of a connection that taking a request needs while the request borrows from the input.
@@ -31,6 +31,8 @@ pub(crate) struct Requests<'c> {
     pub(crate) shared: &'c Arc<Shared>,
     pub(crate) session: &'c Arc<Session>,
     pub(crate) sink: &'c Arc<dyn WriteSink>,
+    /// What writes that are handed to the store are charged to.
+    pub(crate) writes: &'c Meter,
     pub(crate) outbound: &'c mut Outbound,
     pub(crate) submitted: &'c mut usize,
     pub(crate) taken: &'c mut Taken,
@@ -60,6 +62,7 @@ impl Requests<'_> {
                     version: envelope.version,
                     stream: envelope.stream,
                     sink: self.sink,
+                    meter: self.writes,
                     token: tag_of(envelope.stream, execute.parameters.consistency, self.arrived_ns),
                 };
                 let step = self.shared.engine.execute_now(self.session, execute, reply, self.outbound.buffer());
@@ -129,11 +132,17 @@ impl Requests<'_> {
     /// Checks a password, which takes a while.
     fn log_in(&mut self, envelope: &Envelope<'_>, token: &[u8]) -> Next {
         let (stream, session, arrived_ns) = (envelope.stream, Arc::clone(self.session), self.arrived_ns);
+        let budget = Arc::new(Budget::new(Meter::new(self.account, MAX_REQUEST_MEMORY_BYTES), u64::MAX));
+        // The message, and the credentials that are taken from it.
+        if let Err(error) = budget.take(2 * token.len() + REQUEST_BYTES) {
+            self.shared.counters.overloaded.fetch_add(1, Ordering::Relaxed);
+            return self.fail(envelope, &error);
+        }
         let checking = login::log_in(Arc::clone(self.shared), session, token.to_vec());
         Next::LogIn(Box::pin(async move {
             let outcome = checking.await.map(|()| Outcome::LoggedIn);
             let note = Note { operation: Operation::Access, statement: None };
-            Answer { stream, tracing_id: None, note, arrived_ns, outcome, _held: None }
+            Answer { stream, tracing_id: None, note, arrived_ns, outcome, _held: Some(budget) }
         }))
     }
 

@@ -561,7 +561,8 @@ fn start_store(
             DurabilityOption::Interval(every_ms) => Durability::Interval(every_ms),
         },
         queue_proposals: 64 << 10,
-        queue_bytes: (memory_bytes / 16).clamp(16 << 20, 256 << 20) as usize,
+        // All threads together: a sixteenth for writes, and as much for messages.
+        queue_bytes: (memory_bytes / 16 / options.writing_threads() as u64).clamp(16 << 20, 256 << 20) as usize,
         replay_bytes,
         disk_reserve_bytes: options.disk_reserve.0,
         accept_lost_log: options.accept_lost_log,

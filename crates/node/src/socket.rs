@@ -13,6 +13,8 @@ use tokio::net::TcpStream;
 
 /// Unsent bytes that TLS keeps; more wait in the connection's own buffer.
 const TLS_BUFFER_BYTES: usize = 256 << 10;
+/// The content of one record of TLS.
+pub(crate) const TLS_RECORD_BYTES: usize = 16 << 10;
 /// Room for a read where there is none.
 const MIN_READ_BYTES: usize = 4 << 10;
 
@@ -28,6 +30,8 @@ pub(crate) enum Socket {
 pub(crate) struct TlsSocket {
     stream: TcpStream,
     tls: ServerConnection,
+    /// Bytes that were taken and are not sent yet, about.
+    unsent_bytes: usize,
 }
 
 /// Reads and writes without waiting.
@@ -54,7 +58,7 @@ impl Socket {
     pub(crate) fn tls(stream: TcpStream, config: Arc<ServerConfig>) -> io::Result<Self> {
         let mut tls = ServerConnection::new(config).map_err(io::Error::other)?;
         tls.set_buffer_limit(Some(TLS_BUFFER_BYTES));
-        Ok(Socket::Tls(Box::new(TlsSocket { stream, tls })))
+        Ok(Socket::Tls(Box::new(TlsSocket { stream, tls, unsent_bytes: 0 })))
     }
 
     /// Waits until the socket may be read or written.
@@ -73,6 +77,22 @@ impl Socket {
         }
     }
 
+    /// Memory of bytes that were taken and have not been sent yet.
+    pub(crate) fn held_bytes(&self) -> usize {
+        match self {
+            Socket::Plain(_) => 0,
+            Socket::Tls(socket) => socket.unsent_bytes,
+        }
+    }
+
+    /// How many of so many bytes a write would copy, and hold until they are sent.
+    pub(crate) fn copied_bytes(&self, bytes: usize) -> usize {
+        match self {
+            Socket::Plain(_) => 0,
+            Socket::Tls(socket) => bytes.min(TLS_BUFFER_BYTES.saturating_sub(socket.unsent_bytes)),
+        }
+    }
+
     /// Appends what has arrived: how many bytes, 0 at the end; `WouldBlock` if there is nothing.
     pub(crate) fn try_read(&mut self, input: &mut Vec<u8>) -> io::Result<usize> {
         match self {
@@ -87,6 +107,7 @@ impl Socket {
             Socket::Plain(stream) => stream.try_write(bytes),
             Socket::Tls(socket) => {
                 let taken = socket.tls.writer().write(bytes)?;
+                socket.unsent_bytes += taken;
                 socket.send()?;
                 if taken == 0 { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(taken) }
             }
@@ -125,11 +146,12 @@ impl TlsSocket {
     fn send(&mut self) -> io::Result<()> {
         while self.tls.wants_write() {
             match self.tls.write_tls(&mut Now(&self.stream)) {
-                Ok(_) => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Ok(sent) => self.unsent_bytes = self.unsent_bytes.saturating_sub(sent),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(error) => return Err(error),
             }
         }
+        self.unsent_bytes = 0;
         Ok(())
     }
 
@@ -163,6 +185,11 @@ mod tests {
 
     use super::*;
     use futures::FutureExt;
+    use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+    use rustls::crypto::ring;
+    use rustls::pki_types::pem::PemObject;
+    use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+    use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, SignatureScheme};
     use tokio::io::AsyncWriteExt;
     use tokio::net::TcpListener;
 
@@ -209,5 +236,132 @@ mod tests {
                 Err(error) => assert_eq!(error.kind(), io::ErrorKind::WouldBlock),
             }
         }
+    }
+
+    /// Of nobody; what it says is not looked at.
+    const CERTIFICATE: &str = "-----BEGIN CERTIFICATE-----\n\
+MIIBkjCCATigAwIBAgIUOp/huUmyiv2dEv8Pw/bY5t9YTXIwCgYIKoZIzj0EAwIw\n\
+FDESMBAGA1UEAwwJbG9jYWxob3N0MCAXDTI2MTEyNDIzMjU0NVoYDzIxMjYxMDMx\n\
+MjMyNTQ1WjAUMRIwEAYDVQQDDAlsb2NhbGhvc3QwWTATBgcqhkjOPQIBBggqhkjO\n\
+PQMBBwNCAAQfRNc6Nke8cccuksFvH/YiMZjZ1a0kPGoCsMVl5FUyMJLNNRCSCCQ/\n\
+YtaZRL0zy8Qt2uPcojp/JbrREkhVtTLTo2YwZDAdBgNVHQ4EFgQU8BoGjqlt/3TS\n\
+TrDjm6ebVTptUcAwHwYDVR0jBBgwFoAU8BoGjqlt/3TSTrDjm6ebVTptUcAwFAYD\n\
+VR0RBA0wC4IJbG9jYWxob3N0MAwGA1UdEwEB/wQCMAAwCgYIKoZIzj0EAwIDSAAw\n\
+RQIhAIi3UbsZAy/loD0DTxv7XCQMV6lD7/WkQoYcjcELNuMeAiBCpSzsmMkm8Zbt\n\
+iI7W0EXE7qfeXk+FNmfub0HO2AV5hw==\n\
+-----END CERTIFICATE-----\n";
+    const KEY: &str = "-----BEGIN PRIVATE KEY-----\n\
+MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgHlRIUJWuNIjH+Fl7\n\
+KLj7omqaAw92NseZT/wKVvDCoG+hRANCAAQfRNc6Nke8cccuksFvH/YiMZjZ1a0k\n\
+PGoCsMVl5FUyMJLNNRCSCCQ/YtaZRL0zy8Qt2uPcojp/JbrREkhVtTLT\n\
+-----END PRIVATE KEY-----\n";
+
+    /// A client that believes any server.
+    #[derive(Debug)]
+    struct Anybody;
+
+    impl ServerCertVerifier for Anybody {
+        fn verify_server_cert(
+            &self,
+            _certificate: &CertificateDer<'_>,
+            _others: &[CertificateDer<'_>],
+            _name: &ServerName<'_>,
+            _ocsp: &[u8],
+            _now: UnixTime,
+        ) -> Result<ServerCertVerified, rustls::Error> {
+            Ok(ServerCertVerified::assertion())
+        }
+
+        fn verify_tls12_signature(
+            &self,
+            _message: &[u8],
+            _certificate: &CertificateDer<'_>,
+            _signed: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, rustls::Error> {
+            Ok(HandshakeSignatureValid::assertion())
+        }
+
+        fn verify_tls13_signature(
+            &self,
+            _message: &[u8],
+            _certificate: &CertificateDer<'_>,
+            _signed: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, rustls::Error> {
+            Ok(HandshakeSignatureValid::assertion())
+        }
+
+        fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+            ring::default_provider().signature_verification_algorithms.supported_schemes()
+        }
+    }
+
+    /// A socket whose handshake is done, and its client.
+    async fn encrypted(server: TcpStream, client: TcpStream) -> (Socket, TlsClient) {
+        let certificate = CertificateDer::from_pem_slice(CERTIFICATE.as_bytes()).unwrap();
+        let key = PrivateKeyDer::from_pem_slice(KEY.as_bytes()).unwrap();
+        let provider = Arc::new(ring::default_provider());
+        let config = ServerConfig::builder_with_provider(Arc::clone(&provider));
+        let config = config.with_safe_default_protocol_versions().unwrap().with_no_client_auth();
+        let mut socket =
+            Socket::tls(server, Arc::new(config.with_single_cert(vec![certificate], key).unwrap())).unwrap();
+        let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+        let config = config.dangerous().with_custom_certificate_verifier(Arc::new(Anybody)).with_no_client_auth();
+        let tls = ClientConnection::new(Arc::new(config), "localhost".try_into().unwrap()).unwrap();
+        let mut client = TlsClient { stream: client, tls, received: 0 };
+        let is_handshaking = |socket: &Socket| matches!(socket, Socket::Tls(socket) if socket.tls.is_handshaking());
+        while client.tls.is_handshaking() || is_handshaking(&socket) || socket.has_unsent() {
+            tokio::task::yield_now().await;
+            client.step();
+            match socket.try_read(&mut Vec::new()) {
+                Err(error) => assert_eq!(error.kind(), io::ErrorKind::WouldBlock),
+                Ok(count) => assert_eq!(count, 0),
+            }
+            client.step();
+        }
+        (socket, client)
+    }
+
+    struct TlsClient {
+        stream: TcpStream,
+        tls: ClientConnection,
+        received: usize,
+    }
+
+    impl TlsClient {
+        /// Sends and receives what there is.
+        fn step(&mut self) {
+            while self.tls.wants_write() && self.tls.write_tls(&mut Now(&self.stream)).is_ok() {}
+            while self.tls.read_tls(&mut Now(&self.stream)).is_ok_and(|count| count > 0) {
+                let state = self.tls.process_new_packets().unwrap();
+                let mut plain = vec![0; state.plaintext_bytes_to_read()];
+                self.tls.reader().read_exact(&mut plain).unwrap();
+                self.received += plain.len();
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn what_tls_has_taken_and_not_sent_is_known() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let server = listener.accept().await.unwrap().0;
+        let (mut socket, mut client) = encrypted(server, client).await;
+        assert_eq!((socket.held_bytes(), socket.copied_bytes(usize::MAX)), (0, TLS_BUFFER_BYTES));
+        // The client does not read: the system takes some of it, TLS the rest.
+        let mut taken = 0;
+        loop {
+            match socket.try_write(&[7; 100_000]) {
+                Ok(count) => taken += count,
+                Err(error) => break assert_eq!(error.kind(), io::ErrorKind::WouldBlock),
+            }
+        }
+        assert!(socket.held_bytes() > TLS_BUFFER_BYTES / 2, "{} bytes", socket.held_bytes());
+        assert!(socket.copied_bytes(usize::MAX) < TLS_BUFFER_BYTES / 2);
+        while client.received < taken {
+            client.step();
+            socket.flush().unwrap();
+            tokio::task::yield_now().await;
+        }
+        assert_eq!((client.received, socket.held_bytes()), (taken, 0));
     }
 }

@@ -5,24 +5,27 @@
 use diorite_cql::protocol::Consistency;
 use diorite_query::activity::Slot;
 
+const CONSISTENCY_SHIFT: u32 = 32;
+const AGE_SHIFT: u32 = 36;
+
 /// What names a write until it is answered: its stream, room for the number of its statement (see [`diorite_query::engine::slot_of`]), the consistency level
-/// that an error repeats, and when it was read. Thirty-two bits of microseconds are enough: nothing is waited for so long.
+/// that an error repeats, its size (see [`diorite_query::engine::held_bytes_of`]), and when it was read. Twenty-eight bits of microseconds are enough, four minutes: nothing is waited for so long.
 ///
 /// ```text
-/// bits  0-15 stream · 16-27 statement · 28-31 consistency · 32-63 microseconds
+/// bits  0-15 stream · 16-27 statement · 28-31 size · 32-35 consistency · 36-63 microseconds
 /// ```
 pub(crate) fn tag_of(stream: i16, asked: Consistency, arrived_ns: u64) -> u64 {
-    (arrived_ns / 1_000) << 32 | u64::from(asked.code() & 0xF) << 28 | u64::from(stream as u16)
+    (arrived_ns / 1_000) << AGE_SHIFT | u64::from(asked.code() & 0xF) << CONSISTENCY_SHIFT | u64::from(stream as u16)
 }
 
 /// The consistency level that a write asked for.
 pub(crate) fn consistency_of(tag: u64) -> Consistency {
-    Consistency::from_code((tag >> 28 & 0xF) as u16).unwrap_or_default()
+    Consistency::from_code((tag >> CONSISTENCY_SHIFT & 0xF) as u16).unwrap_or_default()
 }
 
 /// How long ago a write was read, microseconds.
 pub(crate) fn age_us(tag: u64, now_ns: u64) -> u32 {
-    ((now_ns / 1_000) as u32).wrapping_sub((tag >> 32) as u32)
+    ((now_ns / 1_000) as u32).wrapping_sub((tag >> AGE_SHIFT) as u32) & (u32::MAX >> (AGE_SHIFT - 32))
 }
 
 /// Reads of one statement that were answered at once.
@@ -63,14 +66,15 @@ impl Taken {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use diorite_query::engine::slot_of;
+    use diorite_query::engine::{held_bytes_of, slot_of};
 
     #[test]
     fn a_tag_names_stream_statement_consistency_and_age() {
         let read_ns = 5_000_000_000_123_456;
         for stream in [0, 7, i16::MAX, -1] {
-            let tag = tag_of(stream, Consistency::LocalQuorum, read_ns) | 511 << 16;
+            let tag = tag_of(stream, Consistency::LocalQuorum, read_ns) | 511 << 16 | 15 << 28;
             assert_eq!((tag as u16 as i16, slot_of(tag)), (stream, 511));
+            assert_eq!(held_bytes_of(tag), 32 << 20);
             assert_eq!(consistency_of(tag), Consistency::LocalQuorum);
             assert_eq!(age_us(tag, read_ns + 2_500_000), 2_500);
         }
@@ -78,7 +82,7 @@ mod tests {
 
     #[test]
     fn ages_survive_the_end_of_the_numbers() {
-        let read_ns = (u64::from(u32::MAX) - 10) * 1_000;
+        let read_ns = ((1 << 28) - 10) * 1_000;
         assert_eq!(age_us(tag_of(1, Consistency::One, read_ns), read_ns + 100_000), 100);
     }
 

@@ -18,6 +18,6 @@ mod write;
 
 #[cfg(test)]
 pub(crate) use self::long::{LONG_BYTES, planning_work};
-pub use self::point::{ExecuteNow, ReplyTo, slot_of, write_type_of};
+pub use self::point::{ExecuteNow, ReplyTo, held_bytes_of, slot_of, write_type_of};
 pub use self::request::{Answered, OwnedRequest, Reply};
 pub use self::state::{EngineConfig, QueryEngine};

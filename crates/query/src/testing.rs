@@ -38,7 +38,7 @@ mod requests;
 pub use memory::MemoryKv;
 
 use crate::budget::Budget;
-use crate::engine::{EngineConfig, ExecuteNow, OwnedRequest, QueryEngine, Reply, ReplyTo, slot_of};
+use crate::engine::{EngineConfig, ExecuteNow, OwnedRequest, QueryEngine, Reply, ReplyTo, held_bytes_of, slot_of};
 use crate::kv::{Completion, WriteSink};
 use crate::session::Session;
 use diorite_base::account::Meter;
@@ -167,6 +167,16 @@ impl Database {
 
     /// Sends EXECUTE by the point path; the general path would have to answer the same. `None` if it was declined.
     pub fn execute_now(&self, request: &ClientRequest<'_>) -> Option<Result<ClientResponse, CqlError>> {
+        self.execute_now_within(request, &Meter::alone(usize::MAX - 1))
+    }
+
+    /// The same, where what it submits is charged to this meter.
+    pub fn execute_now_within(
+        &self,
+        request: &ClientRequest<'_>,
+        meter: &Meter,
+    ) -> Option<Result<ClientResponse, CqlError>> {
+        let held_before = meter.used_bytes();
         let mut bytes = Vec::new();
         encode_request(&mut bytes, &RequestHead::new(self.version, 7), request);
         let envelope_in = envelope(&bytes);
@@ -174,9 +184,12 @@ impl Database {
         let Request::Execute(execute) = &message.request else { panic!("not an EXECUTE") };
         let sink = Arc::new(Sink::default());
         let shared: Arc<dyn WriteSink> = Arc::clone(&sink) as Arc<dyn WriteSink>;
-        let reply = ReplyTo { version: self.version, stream: 7, sink: &shared, token: 9 };
+        let reply = ReplyTo { version: self.version, stream: 7, sink: &shared, meter, token: 9 };
         let mut out = Vec::new();
-        match self.engine.execute_now(&self.session, execute, reply, &mut out) {
+        let outcome = self.engine.execute_now(&self.session, execute, reply, &mut out);
+        let held = meter.used_bytes() - held_before;
+        assert_eq!(held > 0, outcome == ExecuteNow::Submitted, "what is not submitted holds nothing");
+        match outcome {
             ExecuteNow::NeedsWait | ExecuteNow::NeedsDisk => {
                 assert!(out.is_empty(), "a declined request leaves nothing behind");
                 return None;
@@ -185,6 +198,8 @@ impl Database {
             ExecuteNow::Submitted => {
                 let (token, outcome) = sink.0.lock().pop().unwrap();
                 assert_eq!(token & 0xFFFF, 9);
+                assert_eq!(held_bytes_of(token), held);
+                meter.give(held);
                 let statement = self.engine.activity().statement(slot_of(token));
                 assert!(statement.is_some(), "a write says which statement it is of");
                 assert_eq!(outcome, Ok(Vec::new()));

@@ -133,3 +133,28 @@ fn a_node_that_is_alone_serves_what_is_whole_and_says_what_is_not() {
     assert!(directory(data.path(), tablets[0]).exists(), "its files stay: there is no other copy");
     assert!(server.stop().success());
 }
+
+#[test]
+fn status_knows_of_a_replica_that_was_set_aside_a_moment_ago() {
+    let data = tempdir().unwrap();
+    let address = fresh_addresses(1).remove(0);
+    let server = Server::start_on(&address, data.path(), &[]);
+    let mut client = Client::connect(&address).unwrap();
+    client.run("CREATE KEYSPACE ks");
+    client.run("CREATE TABLE ks.t (k bigint PRIMARY KEY, v text) WITH tablets = 1");
+    insert(&mut client, 0..ROWS);
+    let tablets = tablets(&server);
+    assert!(server.stop().success());
+
+    damage_blocks(data.path(), tablets[0]);
+    let server = Server::start_on(&address, data.path(), &[]);
+    let mut client = Client::connect(&address).unwrap();
+    wait_for("somebody has met the damage", || {
+        drop(client.query("SELECT count(*) FROM ks.t"));
+        metric(&server, "diorite_tablets_set_aside") == 1
+    });
+    let (code, said) = admin(&server, &["status"]);
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains(&format!("cannot use its replica of tablet {}", tablets[0])), "{said}");
+    assert!(server.stop().success());
+}

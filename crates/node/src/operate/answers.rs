@@ -26,7 +26,11 @@ const NAMED_REPLICAS: usize = 10;
 impl Operations {
     /// The answer to a question that changes nothing. Looking at a large cluster takes a while, so it is done where that holds up no requests.
     pub(super) async fn look_up(&self, ask: Ask) -> Answer {
-        let sight = self.sight();
+        let set_aside = match ask {
+            Ask::Status => self.set_aside_everywhere().await,
+            _ => BTreeMap::new(),
+        };
+        let sight = self.sight().with_set_aside(set_aside);
         let looking = self.runtime.spawn_blocking(move || sight.look_up(&ask));
         looking.await.unwrap_or_else(|error| Err(unavailable(error.to_string())))
     }
@@ -86,7 +90,7 @@ pub(super) fn status(sight: &Sight) -> ClusterStatus {
         reads_per_second: live().filter_map(|report| report.details.activity.reads_per_second).sum(),
         writes_per_second: live().filter_map(|report| report.details.activity.writes_per_second).sum(),
         full_disks: full_disks(sight),
-        set_aside: sight.known.reports.values().map(|report| report.details.set_aside.len()).sum(),
+        set_aside: sight.set_aside.values().map(Vec::len).sum(),
         scrubbed_nodes: live().filter(|report| report.details.scrubbed_ms.is_some()).count(),
         scrubbed_ms: live().filter_map(|report| report.details.scrubbed_ms).min(),
         scrub_damage_found: live().map(|report| report.details.scrub_damage_found).sum(),
@@ -148,7 +152,7 @@ fn warnings(sight: &Sight, unavailable: usize) -> Vec<String> {
                 ahead_us as f64 / 1e6
             ));
         }
-        let set_aside = sight.known.reports.get(&node.id).map_or(&[][..], |report| &report.details.set_aside);
+        let set_aside = sight.set_aside.get(&node.id).map_or(&[][..], Vec::as_slice);
         for (tablet, reason) in set_aside.iter().take(NAMED_REPLICAS) {
             warnings.push(format!("node {} cannot use its replica of tablet {}: {reason}", node.id, tablet.0));
         }

@@ -25,6 +25,7 @@ mod merge;
 mod questions;
 mod report;
 mod scrub;
+mod set_aside;
 mod sight;
 mod steer;
 mod tablets;
@@ -264,6 +265,7 @@ impl Operations {
         match ask {
             Ask::Replica { tablet } => self.replica_here(tablet).await,
             Ask::Outline => self.outline_here(),
+            Ask::SetAside => self.set_aside_here(),
             Ask::ScrubHere(order) => self.scrub_here(order),
             Ask::CompactionHere(order) => self.compaction_here(order),
             Ask::Node { question, .. } => self.answer_of_itself(question),

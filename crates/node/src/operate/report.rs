@@ -2,11 +2,12 @@
 //!
 //! Always true: what is said is as of one moment; what decisions depend on is `diorite_control::report`'s, the rest is for operators.
 
+use super::set_aside::{self, SetAside};
 use crate::catalog::CATALOG_TABLET;
 use crate::machine;
 use crate::observe::process;
 use diorite_admin::api::Activity;
-use diorite_base::{NodeId, TabletId};
+use diorite_base::NodeId;
 use diorite_cluster::catalog::Catalog;
 use diorite_control::report::{CopyReport, DiskReport, Files, TabletReport};
 use diorite_replica::{CopyStatus, Leadership, Store};
@@ -54,7 +55,7 @@ pub(super) struct Details {
     pub(super) sst_bytes: u64,
     /// Tablets whose replica it cannot use, and why; ascending.
     #[serde(default)]
-    pub(super) set_aside: Vec<(TabletId, String)>,
+    pub(super) set_aside: SetAside,
     /// When it had read all that it holds for the last time since it was started, milliseconds since 1970.
     #[serde(default)]
     pub(super) scrubbed_ms: Option<i64>,
@@ -139,7 +140,7 @@ pub(super) fn make(
     let copies: Vec<_> =
         store.copies().into_iter().filter(|copy| copy.incoming).map(|copy| copy_report(&copy)).collect();
     let recovering = handles.values().filter(|handle| handle.is_recovering()).map(|handle| handle.id());
-    let set_aside: Vec<_> = store.set_aside().into_iter().map(|aside| (aside.tablet, aside.reason)).collect();
+    let set_aside = set_aside::of(store);
     let unusable = set_aside.iter().map(|(tablet, _)| *tablet);
     let incomplete: BTreeSet<_> = recovering.chain(copies.iter().map(|copy| copy.tablet)).chain(unusable).collect();
     let scrub = store.scrub_status();
@@ -174,6 +175,7 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "test data is known")]
 
     use super::*;
+    use diorite_base::TabletId;
 
     #[test]
     fn a_report_survives_its_encoding() {

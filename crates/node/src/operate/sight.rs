@@ -5,6 +5,7 @@
 
 use super::Known;
 use super::report::Report;
+use super::set_aside::SetAside;
 use diorite_admin::api::TabletState;
 use diorite_base::{NodeId, TabletId};
 use diorite_cluster::catalog::{Catalog, Placement};
@@ -22,6 +23,8 @@ pub(super) struct Sight {
     pub(super) last: BTreeMap<NodeId, Arc<Report>>,
     /// How long ago heartbeats of other nodes have arrived, nanoseconds.
     pub(super) silence_ns: BTreeMap<NodeId, u64>,
+    /// The replicas that nodes have set aside, by their reports or as they have said since.
+    pub(super) set_aside: BTreeMap<NodeId, SetAside>,
     replicas: HashMap<TabletId, Vec<(NodeId, TabletReport)>>,
     pub(super) leaders: HashMap<TabletId, NodeId>,
 }
@@ -44,7 +47,14 @@ impl Sight {
                 }
             }
         }
-        Self { me, catalog, known, last, silence_ns, replicas, leaders }
+        let set_aside = known.reports.iter().map(|(node, report)| (*node, report.details.set_aside.clone())).collect();
+        Self { me, catalog, known, last, silence_ns, set_aside, replicas, leaders }
+    }
+
+    /// What nodes have said since their reports.
+    pub(super) fn with_set_aside(mut self, fresh: BTreeMap<NodeId, SetAside>) -> Self {
+        self.set_aside.extend(fresh);
+        self
     }
 
     pub(super) fn is_up(&self, node: NodeId) -> bool {

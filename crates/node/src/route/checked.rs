@@ -28,7 +28,12 @@ pub(super) fn checked(tablet: TabletId, bytes: &[u8]) -> Result<Mutation, KvErro
 #[cfg(test)]
 mod tests {
     use super::*;
-    use diorite_base::NodeId;
+    use diorite_base::limits::MAX_COLUMNS;
+    use diorite_base::{NodeId, TableId};
+    use diorite_model::schema::{Column, ColumnKind, Table};
+    use diorite_model::types::CqlType;
+    use std::collections::BTreeMap;
+    use uuid::Uuid;
 
     #[test]
     fn only_what_a_replica_can_apply_is_taken_from_another_node() {
@@ -53,5 +58,31 @@ mod tests {
         assert!(checked(catalog, command.as_bytes()).is_ok() && !taken(&command));
         assert!(checked(catalog, begin.as_bytes()).is_err());
         assert!(checked(catalog, Mutation::blind(None).as_bytes()).is_err());
+    }
+    #[test]
+    fn what_can_be_read_and_is_over_a_limit_is_not_taken_from_a_node_that_has_another() {
+        let catalog = TabletId(GroupId::CATALOG.0);
+        let command = ProvenProgram::new(&Command::RemoveNode { node: NodeId(1) }).expect("a small command");
+        let command = Mutation::evaluated(None, &command);
+        let header = &command.as_bytes()[..9];
+        let column = Column { id: 1, name: "v".to_owned(), data_type: CqlType::Int, kind: ColumnKind::Regular };
+        let with_columns = |count: usize| {
+            let table = Table {
+                id: TableId(7),
+                uuid: Uuid::from_u128(7),
+                keyspace: "ks".to_owned(),
+                name: "t".to_owned(),
+                version: 1,
+                columns: vec![column.clone(); count],
+                next_column_id: 2,
+                default_ttl_s: 0,
+                gc_grace_s: 0,
+                options: BTreeMap::new(),
+            };
+            let program = Command::AlterTable { table }.encode();
+            assert!(Command::decode(&program).is_ok());
+            checked(catalog, &[header, &program].concat()).is_ok()
+        };
+        assert!(with_columns(MAX_COLUMNS) && !with_columns(MAX_COLUMNS + 1));
     }
 }

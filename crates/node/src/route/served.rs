@@ -1,6 +1,6 @@
 //! One asking process: the requests of it that are worked on here, and the answers that are gathered for it.
 //!
-//! Always true: requests in flight are bounded by count and bytes; a slot is free again once its request is answered, or has panicked.
+//! Always true: requests in flight are bounded by count and bytes, and charged to the node's account of requests before they are begun; a slot is free again once its request is answered, or has panicked.
 
 use super::counters::RouteCounters;
 use super::gathering::Gathering;
@@ -19,37 +19,60 @@ use std::sync::Arc;
 const OVERHEAD_BYTES: usize = 256;
 /// Longer answers are not copied into a frame with others.
 const MAX_JOINED_BYTES: usize = 16 << 10;
-/// Longer requests are charged to the node's account of requests.
-const MAX_FREE_BYTES: usize = 4 << 10;
+/// Longer requests are refused if the node's account of requests is full. Shorter ones are not: requests that hold memory elsewhere wait for them.
+const MAX_SHORT_BYTES: usize = 4 << 10;
+/// In blocks of this size the short ones are charged, so that few of them change what connections and all nodes' requests share.
+const SHORT_BLOCK_BYTES: usize = 64 << 10;
 
 /// A request that is being worked on.
 #[derive(Default)]
 struct Slot {
     /// The id that the asker gave.
     id: u64,
-    /// What counts for it, and what that is charged to.
+    /// What counts for it.
     bytes: usize,
-    _charge: Option<Charge>,
+    /// What a long one is charged to.
+    charge: Option<Charge>,
 }
 
 /// Requests that are being worked on. The place of a slot is the tag of its request's completion.
-#[derive(Default)]
 struct Slots {
     slots: Vec<Slot>,
     free: Vec<u32>,
     bytes: usize,
+    short_bytes: usize,
+    /// Of all short ones.
+    short_charge: Option<Charge>,
+    account: Arc<Account>,
 }
 
 impl Slots {
-    fn begin(&mut self, id: u64, bytes: usize, limits: &RouteLimits, account: &Arc<Account>) -> Option<u64> {
+    fn new(account: &Arc<Account>) -> Self {
+        let (slots, free, account) = (Vec::new(), Vec::new(), Arc::clone(account));
+        Self { slots, free, bytes: 0, short_bytes: 0, short_charge: account.charge(0).ok(), account }
+    }
+
+    /// Charges what short requests hold by now.
+    #[inline]
+    fn record_short(&mut self) {
+        let blocks = self.short_bytes.next_multiple_of(SHORT_BLOCK_BYTES);
+        if let Some(charge) = self.short_charge.as_mut().filter(|charge| charge.bytes() != blocks) {
+            charge.record(blocks);
+        }
+    }
+
+    fn begin(&mut self, id: u64, bytes: usize, limits: &RouteLimits) -> Option<u64> {
         let count = self.slots.len() - self.free.len();
         if count >= limits.requests || (self.bytes + bytes > limits.bytes && count > 0) {
             return None;
         }
-        // What is short is bounded by how many there may be.
-        let charge = if bytes > MAX_FREE_BYTES { Some(account.charge(bytes).ok()?) } else { None };
+        let charge = if bytes > MAX_SHORT_BYTES { Some(self.account.charge(bytes).ok()?) } else { None };
+        if charge.is_none() {
+            self.short_bytes += bytes;
+            self.record_short();
+        }
         self.bytes += bytes;
-        let slot = Slot { id, bytes, _charge: charge };
+        let slot = Slot { id, bytes, charge };
         let place = self.free.pop().map_or(self.slots.len(), |place| place as usize);
         match self.slots.get_mut(place) {
             Some(free) => *free = slot,
@@ -59,8 +82,12 @@ impl Slots {
     }
 
     fn end(&mut self, tag: u64) -> u64 {
-        let Slot { id, bytes, .. } = std::mem::take(&mut self.slots[tag as usize]);
+        let Slot { id, bytes, charge } = std::mem::take(&mut self.slots[tag as usize]);
         self.bytes -= bytes;
+        if charge.is_none() {
+            self.short_bytes -= bytes;
+            self.record_short();
+        }
         self.free.push(tag as u32);
         id
     }
@@ -86,7 +113,8 @@ pub(super) struct Served {
 
 impl Served {
     pub(super) fn new(node: NodeId, incarnation: u64, serving: Arc<Serving>) -> Self {
-        Self { node, incarnation, serving, in_flight: Mutex::default(), gathered: Mutex::default() }
+        let in_flight = Mutex::new(Slots::new(&serving.account));
+        Self { node, incarnation, serving, in_flight, gathered: Mutex::default() }
     }
 
     /// Takes the answers that are being gathered.
@@ -126,8 +154,8 @@ impl Served {
 
     /// The tag of a request that may be worked on; none if there are too many.
     pub(super) fn begin(&self, id: u64, bytes: usize) -> Option<u64> {
-        let Serving { limits, account, counters, .. } = &*self.serving;
-        let tag = self.in_flight.lock().begin(id, OVERHEAD_BYTES + bytes, limits, account);
+        let Serving { limits, counters, .. } = &*self.serving;
+        let tag = self.in_flight.lock().begin(id, OVERHEAD_BYTES + bytes, limits);
         if tag.is_none() {
             RouteCounters::add(&counters.overloaded, 1);
         }
@@ -229,5 +257,30 @@ pub(super) fn as_refusal(handle: &TabletHandle, error: KvError, counters: &Route
             KvError::NotLeader { tablet: handle.id(), leader }
         }
         error => error,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "test data is known")]
+
+    use super::*;
+    use crate::route::RouteOptions;
+
+    #[test]
+    fn requests_of_other_nodes_are_charged_and_only_long_ones_refused() {
+        let account = Account::root("all requests", 1 << 20);
+        let limits = RouteOptions::default().limits;
+        let mut slots = Slots::new(&account);
+        let short: Vec<u64> = (0..600).map(|id| slots.begin(id, 2_000, &limits).unwrap()).collect();
+        assert!(account.used_bytes() >= 600 * 2_000, "more than the limit, and what is there counts");
+        assert_eq!(slots.begin(600, 100_000, &limits), None);
+        let ended = short.into_iter().map(|tag| slots.end(tag)).count();
+        assert_eq!(ended, 600);
+        assert_eq!(account.used_bytes(), 0);
+        let long = slots.begin(601, 100_000, &limits).unwrap();
+        assert_eq!(account.used_bytes(), 100_000);
+        assert_eq!(slots.end(long), 601);
+        assert_eq!(account.used_bytes(), 0);
     }
 }

@@ -10,6 +10,7 @@
 use super::request::{OwnedRequest, Reply};
 use super::state::QueryEngine;
 use crate::activity::{Note, Operation, Running, Slot};
+use crate::budget::refused;
 use crate::error::write_error;
 use crate::exec::read::tablet_of;
 use crate::exec::write::{Timing, expiry, explicit_timestamp, pack_row};
@@ -24,6 +25,7 @@ use crate::program::PARTITION_DELETIONS;
 use crate::session::Session;
 use crate::table::TableContext;
 use diorite_base::TabletId;
+use diorite_base::account::Meter;
 use diorite_base::limits::MAX_MUTATION_BYTES;
 use diorite_base::mutation::{Mutation, OperationKind};
 use diorite_cql::protocol::response::{ReplyHead, encode_error};
@@ -50,7 +52,9 @@ pub struct ReplyTo<'a> {
     pub stream: i16,
     /// Where the outcome of a submitted write goes
     pub sink: &'a Arc<dyn WriteSink>,
-    /// Identifies the request at the sink; bits 16 to 27 belong to the engine, see [`slot_of`] and [`write_type_of`]
+    /// What a submitted write is charged to before it is there; whoever takes its outcome gives [`held_bytes_of`] back
+    pub meter: &'a Meter,
+    /// Identifies the request at the sink; bits 16 to 31 belong to the engine, see [`slot_of`], [`write_type_of`] and [`held_bytes_of`]
     pub token: u64,
 }
 
@@ -88,6 +92,24 @@ const COUNTS: u64 = 1 << 27;
 /// The type of a submitted write in errors, by the token that came back with its outcome.
 pub fn write_type_of(token: u64) -> WriteType {
     if token & COUNTS == 0 { WriteType::Simple } else { WriteType::Counter }
+}
+
+/// Where the size class of a write is in its token.
+const SIZE_SHIFT: u32 = 28;
+/// What a submitted write costs beside its key and values until it is answered.
+const WRITE_BYTES: usize = 512;
+/// What the smallest size class holds; each of the fifteen others holds twice as much as the one before.
+const SMALLEST_CLASS_BYTES: usize = 1 << 10;
+
+/// The size class of a write whose key and values are this long, where its token has it.
+fn size_class(content_bytes: usize) -> u64 {
+    let classes = (content_bytes + WRITE_BYTES).div_ceil(SMALLEST_CLASS_BYTES).next_power_of_two();
+    u64::from(classes.trailing_zeros().min(15)) << SIZE_SHIFT
+}
+
+/// What a submitted write is charged with, by the token that came back with its outcome.
+pub fn held_bytes_of(token: u64) -> usize {
+    SMALLEST_CLASS_BYTES << (token >> SIZE_SHIFT & 0xF)
 }
 
 /// The request takes the general path.
@@ -479,28 +501,51 @@ impl<K: Kv> Point<'_, K> {
         let deletes_row = plan.kind == ModifyKind::Delete && plan.operations.is_empty();
         let is_whole = is_stamped && !packed.has_unset && (plan.names_every_column || deletes_row);
         let kind = if is_whole { OperationKind::Overwrite } else { OperationKind::Merge };
-        let mut mutation = Mutation::blind(timing.explicit_us);
-        mutation.push_row(kind, is_stamped, packed.is_unplaced, &scratch.key, &scratch.value);
-        if plan.kind == ModifyKind::Delete {
-            mutation.mark_deletion();
-        }
-        if mutation.size_bytes() > MAX_MUTATION_BYTES {
-            return Err(Declined);
-        }
         let tablet = tablet_of(&self.resolved.entry.tablets, token);
         if self.session.learns_tablets() && engine.is_led_elsewhere(tablet) {
             // The general path tells the driver which node leads the tablet.
             return Err(Declined);
         }
         let slot = u64::from(self.statement.activity.slot()) << SLOT_SHIFT;
-        let token = reply.token | slot | if is_counter { COUNTS } else { 0 };
-        match engine.kv.submit(tablet, mutation, reply.sink, token) {
+        let class = size_class(scratch.key.len() + scratch.value.len());
+        let tag = reply.token | slot | class | if is_counter { COUNTS } else { 0 };
+        // Before it is allocated.
+        if let Err(error) = reply.meter.take(held_bytes_of(tag)) {
+            encode_error(out, &ReplyHead::new(reply.version, reply.stream), &refused(error));
+            return Ok(ExecuteNow::Refused);
+        }
+        let mut mutation = Mutation::blind(timing.explicit_us);
+        mutation.push_row(kind, is_stamped, packed.is_unplaced, &scratch.key, &scratch.value);
+        if plan.kind == ModifyKind::Delete {
+            mutation.mark_deletion();
+        }
+        let outcome = self.submit_charged(tablet, mutation, tag, out);
+        if !matches!(outcome, Ok(ExecuteNow::Submitted)) {
+            reply.meter.give(held_bytes_of(tag));
+        }
+        outcome
+    }
+
+    /// Submits a write that is charged.
+    #[inline]
+    fn submit_charged(
+        &self,
+        tablet: TabletId,
+        mutation: Mutation,
+        tag: u64,
+        out: &mut Vec<u8>,
+    ) -> Result<ExecuteNow, Declined> {
+        let Point { engine, request, reply, .. } = *self;
+        if mutation.size_bytes() > MAX_MUTATION_BYTES {
+            return Err(Declined);
+        }
+        match engine.kv.submit(tablet, mutation, reply.sink, tag) {
             Ok(()) => Ok(ExecuteNow::Submitted),
             // The general path looks up the tablets again.
             Err(KvError::NoSuchTablet(_)) => Err(Declined),
             Err(error) => {
                 let asked = request.parameters.consistency;
-                let error = write_error(&*engine.kv, &error, write_type_of(token), asked);
+                let error = write_error(&*engine.kv, &error, write_type_of(tag), asked);
                 encode_error(out, &ReplyHead::new(reply.version, reply.stream), &error);
                 Ok(ExecuteNow::Refused)
             }

@@ -182,3 +182,30 @@ fn the_schema_as_rows_and_as_statements() {
     limited.limit_bytes = 32 << 10;
     limited.refused("DESCRIBE TABLE wide_1", &[]);
 }
+
+#[test]
+fn a_submitted_write_is_charged_with_all_that_it_is_made_of() {
+    let limited = Limited::new(MIB);
+    let database = &limited.database;
+    database.run("CREATE TABLE t (k int PRIMARY KEY, a text, v blob)").unwrap();
+    // The client sends nothing of it but the key.
+    let text = "x".repeat(100_000);
+    let long = database.prepare(&format!("INSERT INTO t (k, a, v) VALUES (?, '{text}', 0x01)")).unwrap();
+    let short = database.prepare("INSERT INTO t (k, a, v) VALUES (?, 'x', 0x02)").unwrap();
+    let others = limited.account.charge(64 * MIB - 65_536).unwrap();
+    let meter = Meter::shared(&limited.account);
+    let write = |prepared| {
+        let request = database.execute_request(prepared, &[Value::Set(&[0, 0, 0, 1])], false);
+        database.execute_now_within(&request, &meter).expect("a point write")
+    };
+    let error = write(&long).expect_err("refused");
+    assert_eq!(error.code(), ErrorCode::Overloaded, "{}", error.message);
+    assert_eq!(database.rows("SELECT v FROM t WHERE k = 1"), Vec::<String>::new());
+    write(&short).unwrap();
+    assert_eq!(database.rows("SELECT v FROM t WHERE k = 1"), ["v=0x02"]);
+    drop(others);
+    write(&long).unwrap();
+    assert_eq!(database.rows("SELECT v FROM t WHERE k = 1"), ["v=0x01"]);
+    drop(meter);
+    assert_eq!(limited.account.used_bytes(), 0);
+}

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::group::wire::Envelope;
+use crate::lifecycle::copy::wire::{Frame, State};
 use diorite_base::NodeId;
 use diorite_raft::is_without_entries;
 use diorite_rpc::{Lane, SendError, Transport};
@@ -43,6 +44,8 @@ pub(super) struct Hub {
     pub(super) ignorant: RwLock<Option<u64>>,
     /// Every frame of consensus, once they are asked for.
     pub(super) frames: Mutex<Option<Vec<Sent>>>,
+    /// Every frame of a copy, once they are asked for.
+    pub(super) copies: Mutex<Option<Vec<Sent>>>,
     /// What is done when a store asks how a tablet is opened.
     pub(super) on_opening: RwLock<Option<OnOpening>>,
 }
@@ -60,6 +63,9 @@ impl Transport for Port {
             return Err(SendError::Down);
         }
         if let (Lane::Raft, Some(frames)) = (lane, &mut *self.hub.frames.lock().unwrap()) {
+            frames.push((self.node.0, frame.to_vec()));
+        }
+        if let (Lane::Bulk, Some(frames)) = (lane, &mut *self.hub.copies.lock().unwrap()) {
             frames.push((self.node.0, frame.to_vec()));
         }
         let store = self.hub.stores.read().unwrap().get(&to.0).and_then(Weak::upgrade).ok_or(SendError::Down)?;
@@ -460,4 +466,34 @@ fn a_follower_answers_those_who_ask_for_it_within_the_bound_and_not_when_it_is_c
     assert!(read().is_err());
     cluster.hub.cut.write().unwrap().clear();
     wait_for(|| store.may_read_stale(&handle, BOUND_NS));
+}
+
+#[test]
+fn a_replica_that_holds_as_much_as_a_copy_would_bring_refuses_it_and_goes_on() {
+    let cluster = Cluster::start(3);
+    (1..=3).for_each(|node| cluster.open(node, 1_000, &[1, 2, 3], &[1, 2, 3]));
+    wait_for(|| cluster.leader(1_000) == Some(1));
+    (0..20).for_each(|n| cluster.add(1_000, n % 5));
+    let applied = |node: u64| cluster.stores[&node].handle(TabletId(1_000)).unwrap().data().applied_state().unwrap();
+    wait_for(|| applied(3) == applied(1) && applied(2) == applied(1));
+    *cluster.hub.copies.lock().unwrap() = Some(Vec::new());
+    let before = cluster.stores[&3].handle(TabletId(1_000)).unwrap();
+    // As when it had lost the acknowledgements of the third node, and its log did not reach back to the last that came.
+    cluster.stores[&1].copies.provide(TabletId(1_000), NodeId(3), &[NodeId(2)]);
+    let frames = || cluster.hub.copies.lock().unwrap().clone().unwrap();
+    let is_answer = |frame: &[u8]| matches!(Frame::decode(frame), Ok(Frame::Answer { state: State::Broken, .. }));
+    wait_for(|| frames().iter().any(|(from, frame)| *from == 2 && is_answer(frame)));
+    let frames = frames();
+    let sent = frames.iter().map(|(from, frame)| (*from, Frame::decode(frame).unwrap()));
+    let refusals = sent.clone().filter(
+        |(from, frame)| matches!(frame, Frame::Ended { failure, .. } if *from == 3 && failure.contains("holds as much")),
+    );
+    assert_eq!(refusals.count(), 1, "{frames:?}");
+    assert!(!sent.clone().any(|(_, frame)| matches!(frame, Frame::Piece { .. })), "nothing was sent for nothing");
+    // It was not even closed for a moment.
+    assert!(Arc::ptr_eq(&before, &cluster.stores[&3].handle(TabletId(1_000)).unwrap()));
+    cluster.add(1_000, 1);
+    wait_for(|| cluster.stored(3, 1_000, 1) == 5);
+    let left: Vec<_> = std::fs::read_dir(cluster.homes[2].path().join("tablets")).unwrap().collect();
+    assert_eq!(left.len(), 1, "{left:?}");
 }

@@ -289,6 +289,24 @@ fn reads_end_before_an_entry_that_ends_the_tablet_leaves_the_node() {
 }
 
 #[test]
+fn who_led_a_tablet_that_was_split_does_not_step_down() {
+    let mut trio = Trio::new();
+    let split = Split { boundary: key(5), children: [TabletId(1_001), TabletId(1_002)] };
+    trio.nodes.get_mut(&1).unwrap().core.split(TABLET, &split);
+    trio.deliver();
+    trio.run(1_000);
+    assert!(trio.leader().is_none() && trio.nodes.values().all(|node| node.handle.split().is_some()), "it is split");
+    let campaigns = |trio: &Trio| {
+        trio.nodes.values().map(|node| node.context.counters.campaigns.load(Ordering::Relaxed)).sum::<u64>()
+    };
+    let before = campaigns(&trio);
+    // More than a leader without support waits: this one has no lease any more, and all the support.
+    trio.run(10_000);
+    assert_eq!(campaigns(&trio), before);
+    assert!(trio.nodes[&1].core.replicas[&TABLET].group.is_leader());
+}
+
+#[test]
 fn a_leader_whose_entry_to_end_the_tablet_is_lost_leaves_it_to_others_to_go_on() {
     let mut trio = Trio::new();
     trio.cut = vec![(1, 2, true), (1, 3, true)];
