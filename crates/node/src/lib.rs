@@ -16,6 +16,7 @@ mod error;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 mod http;
+mod http_login;
 mod inbox;
 mod kv;
 mod listener;

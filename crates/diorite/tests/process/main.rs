@@ -15,6 +15,7 @@ mod disks;
 mod failing_disk;
 mod filled_disk;
 mod hostile;
+mod http;
 mod joining;
 mod kill;
 mod meddler;
