@@ -1,6 +1,10 @@
 """Who gets in, and what they may do: passwords, roles and permissions, TLS and its certificates, with the unmodified Python driver."""
 
+import base64
+import concurrent.futures
 import contextlib
+import json
+import os
 import re
 import shutil
 import socket
@@ -14,7 +18,7 @@ from cassandra import AuthenticationFailed, InvalidRequest, Unauthorized
 from cassandra.auth import PlainTextAuthProvider
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, NoHostAvailable
 from cassandra.policies import WhiteListRoundRobinPolicy
-from conftest import Attached, Server
+from conftest import Attached, Server, binary
 
 
 def cluster_at(server, user=None, password=None, **options):
@@ -125,6 +129,69 @@ def test_what_a_role_makes_is_its_own_and_nothing_else(superuser, ann):
             ann.execute(statement)
     with pytest.raises(Unauthorized, match="Only superusers"):
         ann.execute("ALTER ROLE cassandra WITH PASSWORD = 'mine'")
+
+
+def over_http(server, path, login=None, body=None):
+    """The status of an answer of the HTTP port."""
+    headers = {} if body is None else {"content-type": "application/json"}
+    if login:
+        headers["authorization"] = "Basic " + base64.b64encode(":".join(login).encode()).decode()
+    data = None if body is None else json.dumps(body).encode()
+    try:
+        with urllib.request.urlopen(urllib.request.Request(f"http://{server.address}:7000{path}", data, headers), timeout=30) as answer:
+            return answer.status
+    except urllib.error.HTTPError as error:
+        assert error.code != 401 or error.headers["www-authenticate"].startswith("Basic ")
+        return error.code
+
+
+def test_the_http_port_asks_for_the_same_roles(guarded, superuser):
+    status, settings, change = "/api/v1/status", "/api/v1/settings", {"balancing_is_paused": False}
+    bob = ("bob", "secret")
+    superuser.execute("CREATE ROLE bob WITH PASSWORD = 'secret' AND LOGIN = true")
+    for login in [None, ("bob", "Secret"), ("nobody", "")]:
+        assert over_http(guarded, status, login) == 401 and over_http(guarded, settings, login, change) == 401
+    assert over_http(guarded, "/", None) == 401
+    assert over_http(guarded, "/health/ready") == over_http(guarded, "/metrics") == 200
+    assert over_http(guarded, status, ("cassandra", "changed")) == 200
+    assert over_http(guarded, settings, ("cassandra", "changed"), change) == 200
+    assert over_http(guarded, status, bob) == 403
+    superuser.execute("GRANT DESCRIBE ON ALL KEYSPACES TO bob")
+    assert over_http(guarded, status, bob) == over_http(guarded, "/", bob) == 200
+    assert over_http(guarded, settings, bob, change) == 403
+    superuser.execute("GRANT ALTER ON ALL KEYSPACES TO bob")
+    assert over_http(guarded, settings, bob, change) == 200
+    superuser.execute("ALTER ROLE bob WITH PASSWORD = 'other'")
+    assert over_http(guarded, status, bob) == 401, "it was right a moment ago"
+    bob = ("bob", "other")
+    assert over_http(guarded, status, bob) == 200
+    superuser.execute("REVOKE ALTER ON ALL KEYSPACES FROM bob")
+    assert over_http(guarded, settings, bob, change) == 403 and over_http(guarded, status, bob) == 200
+    superuser.execute("DROP ROLE bob")
+    assert over_http(guarded, status, bob) == 401
+    # Many wrong passwords are not even checked; a right one that is remembered is.
+    assert over_http(guarded, status, ("cassandra", "changed")) == 200
+    with concurrent.futures.ThreadPoolExecutor(40) as pool:
+        wrong = list(pool.map(lambda number: over_http(guarded, status, ("cassandra", str(number))), range(40)))
+    assert set(wrong) == {401, 429}
+    assert over_http(guarded, status, ("cassandra", "changed")) == 200
+
+
+def test_admin_logs_in(guarded, superuser, tmp_path):
+    def admin(*arguments, **environment):
+        command = [str(binary()), "admin", "--host", guarded.address, "status", *arguments]
+        environment = {**os.environ, **environment}
+        return subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, start_new_session=True)
+
+    unnamed = admin()
+    assert unnamed.returncode == 1 and "--user" in unnamed.stderr
+    nothing = admin("--user", "cassandra")
+    assert nothing.returncode == 1 and "DIORITE_PASSWORD" in nothing.stderr
+    assert admin("--user", "cassandra", DIORITE_PASSWORD="changed").returncode == 0
+    assert admin(DIORITE_USER="cassandra", DIORITE_PASSWORD="changed").returncode == 0
+    password = tmp_path / "password"
+    password.write_text("changed\n")
+    assert admin("--user", "cassandra", "--password-file", str(password)).returncode == 0
 
 
 def test_anybody_may_change_their_own_password(guarded, superuser, ann):

@@ -27,7 +27,8 @@ SECRET = "correct-horse-battery"
 def fetch(server, path, accept=None, body=None):
     """Status, content type and body."""
     data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(f"http://{server.address}:7000{path}", data=data)
+    headers = {} if data is None else {"content-type": "application/json"}
+    request = urllib.request.Request(f"http://{server.address}:7000{path}", data=data, headers=headers)
     if accept:
         request.add_header("Accept", accept)
     try:

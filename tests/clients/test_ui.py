@@ -54,7 +54,8 @@ def screenshots():
 
 def ask(server, path, body=None):
     data = None if body is None else json.dumps(body).encode()
-    with urllib.request.urlopen(f"http://{server.address}:7000/api/v1/{path}", data=data, timeout=60) as answer:
+    request = urllib.request.Request(f"http://{server.address}:7000/api/v1/{path}", data=data, headers={"content-type": "application/json"})
+    with urllib.request.urlopen(request, timeout=60) as answer:
         return json.load(answer)
 
 

@@ -479,6 +479,10 @@ pub struct Failure {
 pub enum FailureKind {
     /// There is no such thing: ask for another.
     NotFound,
+    /// Nobody knows who asks: log in.
+    Unauthenticated,
+    /// Whoever asks may not, or not from there.
+    Forbidden,
     /// It would do harm: change something else first.
     Refused,
     /// It cannot be understood: ask otherwise.

@@ -1,6 +1,7 @@
 //! Asks a node over HTTP.
 
-use crate::api::Failure;
+use crate::api::{Failure, FailureKind};
+use diorite_base::basic::Credentials;
 use serde::de::DeserializeOwned;
 use std::time::Duration;
 use thiserror::Error;
@@ -16,6 +17,12 @@ pub enum AdminError {
     /// None of the nodes can be asked.
     #[error("no node answers: {0}")]
     Unreachable(String),
+    /// The node asks for a role, and none was named.
+    #[error("this node asks for a role and its password: name the role with --user")]
+    NoRole,
+    /// There is no password for the role.
+    #[error("no password for the role {0}: {1}")]
+    NoPassword(String, String),
     /// The cluster refuses.
     #[error("{0}")]
     Refused(#[from] Failure),
@@ -31,25 +38,38 @@ pub enum AdminError {
 pub(crate) struct Client {
     agent: ureq::Agent,
     hosts: Vec<String>,
+    /// The value of the header, if somebody logs in.
+    authorization: Option<String>,
 }
 
 impl Client {
-    pub(crate) fn new(hosts: &[String], default_port: u16) -> Self {
+    pub(crate) fn new(hosts: &[String], default_port: u16, login: Option<&Credentials>) -> Self {
         let config =
             ureq::Agent::config_builder().timeout_global(Some(TIMEOUT)).http_status_as_error(false).proxy(None);
         let with_port = |host: &String| {
             let has_port = host.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
             if has_port { host.clone() } else { format!("{host}:{default_port}") }
         };
-        Self { agent: config.build().new_agent(), hosts: hosts.iter().map(with_port).collect() }
+        let hosts = hosts.iter().map(with_port).collect();
+        Self { agent: config.build().new_agent(), hosts, authorization: login.map(Credentials::header) }
     }
 
     pub(crate) fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, AdminError> {
-        self.ask(|host| self.agent.get(format!("http://{host}{path}")).call())
+        self.ask(|host| self.with_login(self.agent.get(format!("http://{host}{path}"))).call())
     }
 
     pub(crate) fn post<T: DeserializeOwned>(&self, path: &str, body: &serde_json::Value) -> Result<T, AdminError> {
-        self.ask(|host| self.agent.post(format!("http://{host}{path}")).send(body.to_string()))
+        self.ask(|host| {
+            let request = self.with_login(self.agent.post(format!("http://{host}{path}")));
+            request.content_type("application/json").send(body.to_string())
+        })
+    }
+
+    fn with_login<B>(&self, request: ureq::RequestBuilder<B>) -> ureq::RequestBuilder<B> {
+        match &self.authorization {
+            Some(authorization) => request.header("authorization", authorization),
+            None => request,
+        }
     }
 
     fn ask<T: DeserializeOwned>(
@@ -71,7 +91,10 @@ impl Client {
             if !response.status().is_success() {
                 let failure: Failure =
                     serde_json::from_str(&body).map_err(|_| strange(format!("status {}", response.status())))?;
-                return Err(failure.into());
+                return Err(match (failure.kind, &self.authorization) {
+                    (FailureKind::Unauthenticated, None) => AdminError::NoRole,
+                    _ => failure.into(),
+                });
             }
             return serde_json::from_str(&body).map_err(|error| strange(error.to_string()));
         }

@@ -9,12 +9,14 @@ use crate::api::{
 };
 pub use crate::client::AdminError;
 use crate::client::Client;
+use crate::password;
 use crate::tables;
 use diorite_base::text::Size;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use std::io::Write;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -31,6 +33,13 @@ pub struct AdminArguments {
     /// A node to ask; any will do. Give several to be independent of one.
     #[arg(long, global = true, value_name = "HOST[:PORT]", default_value = "127.0.0.1")]
     pub host: Vec<String>,
+    /// The role to log in as, where nodes are started with --auth. Its password is in the file that --password-file names, or in the
+    /// environment (DIORITE_PASSWORD), or is asked for.
+    #[arg(long, global = true, value_name = "ROLE", env = "DIORITE_USER")]
+    pub user: Option<String>,
+    /// A file that holds the password of the role, on its first line.
+    #[arg(long, global = true, value_name = "FILE")]
+    pub password_file: Option<PathBuf>,
     /// Print JSON.
     #[arg(long, global = true)]
     pub json: bool,
@@ -255,7 +264,9 @@ pub struct TabletArguments {
 
 /// Carries out the command.
 pub fn run(arguments: &AdminArguments) -> Result<ExitCode, AdminError> {
-    let client = Client::new(&arguments.host, HTTP_PORT);
+    let login =
+        arguments.user.as_deref().map(|user| password::find(user, arguments.password_file.as_deref())).transpose()?;
+    let client = Client::new(&arguments.host, HTTP_PORT, login.as_ref());
     let json = arguments.json;
     let operate = |node: u64, what: &str| change(&client, json, &format!("/api/v1/nodes/{node}/{what}"), &Value::Null);
     let reshape =

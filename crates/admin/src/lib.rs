@@ -1,8 +1,8 @@
 //! What a node shows and does over HTTP: metrics in OpenMetrics text, health, the configuration in force, the operations on the cluster
 //! ([`api`]) and pages for people, with the command line that asks for them ([`command`]), over connections that are bounded ([`server`]).
 //!
-//! Always true: everything shown comes through [`NodeView`]; nothing here reaches into the server. Left out: authentication (the port is
-//! bound to loopback unless told otherwise).
+//! Always true: everything shown comes through [`NodeView`]; nothing here reaches into the server; a request passes the [`gate`] first, and the [`login`] where the
+//! node asks for passwords. Left out: the passwords (the node checks them), TLS.
 
 pub mod api;
 mod client;
@@ -10,8 +10,11 @@ pub mod command;
 mod exposition;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
+pub mod gate;
+pub mod login;
 mod of_node;
 mod pages;
+mod password;
 mod routes;
 pub mod server;
 mod tables;

@@ -53,6 +53,8 @@ pub(crate) async fn answer(view: NodeView, ask: Ask) -> Response {
 pub(crate) fn status_of(kind: FailureKind) -> StatusCode {
     match kind {
         FailureKind::NotFound => StatusCode::NOT_FOUND,
+        FailureKind::Unauthenticated => StatusCode::UNAUTHORIZED,
+        FailureKind::Forbidden => StatusCode::FORBIDDEN,
         FailureKind::Refused => StatusCode::CONFLICT,
         FailureKind::Invalid => StatusCode::BAD_REQUEST,
         FailureKind::Unavailable | FailureKind::NotBegun => StatusCode::SERVICE_UNAVAILABLE,

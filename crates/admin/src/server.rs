@@ -8,6 +8,7 @@ mod first_bytes;
 #[cfg(test)]
 mod tests;
 
+use crate::gate::Ends;
 use axum::Router;
 use axum::body::{Body, HttpBody, to_bytes};
 use axum::extract::Request;
@@ -17,7 +18,9 @@ use axum::response::{IntoResponse, Response};
 use diorite_base::Clock;
 use diorite_base::connections::{ConnectionLimits, Connections, LogLimit};
 use first_bytes::FirstBytes;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use parking_lot::Mutex;
@@ -149,12 +152,18 @@ impl Port {
 async fn serve_one(place: Place, stream: TcpStream, from: SocketAddr) {
     let Port { limits, routes, stop, .. } = &*place.port;
     let socket = socket2::SockRef::from(&stream);
-    if let Err(error) = socket.set_tcp_user_timeout(Some(limits.write)).and_then(|()| socket.set_tcp_nodelay(true)) {
-        return place.port.log(from, &error);
-    }
+    let set = socket.set_tcp_user_timeout(Some(limits.write)).and_then(|()| socket.set_tcp_nodelay(true));
+    let ends = match set.and_then(|()| stream.local_addr()) {
+        Ok(node) => Ends { client: from, node },
+        Err(error) => return place.port.log(from, &error),
+    };
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(limits.head).max_buf_size(limits.head_bytes);
-    let service = TowerToHyperService::new(routes.clone());
+    let routes = TowerToHyperService::new(routes.clone());
+    let service = service_fn(move |mut request: hyper::Request<Incoming>| {
+        request.extensions_mut().insert(ends);
+        routes.call(request)
+    });
     let connection = builder.serve_connection(TokioIo::new(FirstBytes::new(stream)), service);
     let mut connection = std::pin::pin!(connection);
     let mut stop = stop.clone();

@@ -1,7 +1,7 @@
-//! The limits of Diorite, one table of them: what the parser, the planner, the encoders and the decoders agree on. `docs/cql.md` shows the same
-//! table, and a test says that it does.
+//! The limits of Diorite: what the parser, the planner, the encoders and the decoders agree on, and between which values an operator may set what is set for
+//! the whole cluster. `docs/cql.md` shows the first table, `docs/operate.md` the second, and a test says that they do.
 //!
-//! Always true: a limit is used by this name on both sides, where something is made and where it is read. Left out: limits that an operator sets
+//! Always true: a limit is used by this name on both sides, where something is made and where it is read. Left out: limits that a node's options set
 //! (memory, connections), and those of one module alone.
 
 use thiserror::Error;
@@ -19,9 +19,26 @@ pub struct Limit {
     pub of: &'static str,
 }
 
-/// Something is over a limit.
+/// The values that an operator may choose from, as documents show them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SettingLimits {
+    /// The name of its constant.
+    pub name: &'static str,
+    /// The smallest value.
+    pub least: u64,
+    /// The greatest value.
+    pub greatest: u64,
+    /// Zero is allowed as well, and means that there is no such limit, or that it never happens.
+    pub may_be_zero: bool,
+    /// What is counted.
+    pub unit: &'static str,
+    /// What is set.
+    pub of: &'static str,
+}
+
+/// Something is over a limit, or under the least that is allowed.
 #[derive(Debug, Error, Clone, PartialEq, Eq)]
-#[error("{what} of {found} {unit} is over the limit of {limit} {unit} ({name})")]
+#[error("{what} of {found} {unit} is {} the limit of {limit} {unit} ({name})", side(.found, .limit))]
 pub struct Exceeded {
     /// What it is.
     pub what: String,
@@ -35,6 +52,10 @@ pub struct Exceeded {
     pub name: &'static str,
 }
 
+fn side(found: &u64, limit: &u64) -> &'static str {
+    if found < limit { "under" } else { "over" }
+}
+
 /// Compares with a limit; the error names it. `what` is called only to say what is over the limit.
 #[inline]
 pub fn check(limit: &Limit, found: usize, what: impl FnOnce() -> String) -> Result<(), Exceeded> {
@@ -42,6 +63,17 @@ pub fn check(limit: &Limit, found: usize, what: impl FnOnce() -> String) -> Resu
         return Ok(());
     }
     Err(Exceeded { what: what(), found: found as u64, limit: limit.value, unit: limit.unit, name: limit.name })
+}
+
+/// Compares with what an operator may choose; the error names the limit that it is beyond.
+pub fn check_setting(limits: &SettingLimits, found: u64) -> Result<(), Exceeded> {
+    let limit = match found {
+        0 if limits.may_be_zero => return Ok(()),
+        _ if found < limits.least => limits.least,
+        _ if found > limits.greatest => limits.greatest,
+        _ => return Ok(()),
+    };
+    Err(Exceeded { what: limits.of.to_owned(), found, limit, unit: limits.unit, name: limits.name })
 }
 
 macro_rules! limits {
@@ -82,11 +114,43 @@ limits! {
     MAX_CATALOG_COMMAND_BYTES, CATALOG_COMMAND_BYTES: usize = 8 << 20, "bytes", "One change of the schema or of roles, as it is encoded.";
     MAX_CATALOG_CHANGE_BYTES, CATALOG_CHANGE_BYTES: usize = 64 << 20, "bytes", "What one change of the schema stores anew.";
     MAX_CATALOG_DEPTH, CATALOG_DEPTH: usize = 120, "levels", "JSON objects and arrays within each other, of a definition as it is stored: a level of user-defined types takes five.";
+    MAX_ZONE_BYTES, ZONE_BYTES: usize = 255, "bytes", "The name of a zone.";
+    MAX_LEADER_ZONES, LEADER_ZONES: usize = 64, "zones", "Zones that leaders are preferred in.";
     MAX_PASSWORD_BYTES, PASSWORD_BYTES: usize = 1_024, "bytes", "A password.";
     MAX_PASSWORD_HASH_BYTES, PASSWORD_HASH_BYTES: usize = 512, "bytes", "The text of a `HASHED PASSWORD`.";
     MAX_PASSWORD_HASH_KIB, PASSWORD_HASH_KIB: u32 = 65_536, "KiB", "Memory that checking a `HASHED PASSWORD` takes (`m`).";
     MAX_PASSWORD_HASH_PASSES, PASSWORD_HASH_PASSES: u32 = 4, "passes", "Passes over that memory (`t`).";
     MAX_PASSWORD_HASH_LANES, PASSWORD_HASH_LANES: u32 = 8, "lanes", "Lanes that the memory is cut into (`p`).";
+}
+
+macro_rules! setting_limits {
+    ($($name:ident: $least:expr, $greatest:expr, $may_be_zero:expr, $unit:literal, $of:literal;)*) => {
+        $(
+            #[doc = concat!("Between which values ", $of, " is.")]
+            pub const $name: SettingLimits = SettingLimits {
+                name: stringify!($name),
+                least: $least,
+                greatest: $greatest,
+                may_be_zero: $may_be_zero,
+                unit: $unit,
+                of: $of,
+            };
+        )*
+        /// All of them, in the order in which documents show them.
+        pub const SETTINGS: &[SettingLimits] = &[$($name),*];
+    };
+}
+
+// The least is what a cluster still works with: a node that is silent for longer than it takes to elect another leader, tablets that are worth a group of their
+// own, copies that end.
+setting_limits! {
+    COPY_RATE: 64 << 10, 1 << 40, false, "bytes/s", "the rate of copies";
+    REPLACE_AFTER: 1_000, 30 * 24 * 3_600 * 1_000, false, "ms", "the time to replace a silent node";
+    SPLIT_SIZE: 1 << 20, 1 << 50, true, "bytes", "the size to split at";
+    SPLIT_LOAD: 10, 1_000_000_000, true, "operations/s", "the load to split at";
+    MERGE_SIZE: 1 << 20, 1 << 40, true, "bytes", "the size to merge up to";
+    COMPACTION_RATE: 1 << 20, 1 << 40, true, "bytes/s", "the rate of flushes and compactions";
+    SCRUB_RATE: 64 << 10, 1 << 40, true, "bytes/s", "the rate of reading everything once";
 }
 
 #[cfg(test)]
@@ -117,20 +181,56 @@ mod tests {
         format!("| {} | {value} | `{}` |\n", limit.of.trim_end_matches('.'), limit.name)
     }
 
+    fn shown_setting(limits: &SettingLimits) -> String {
+        let amount = |value: u64| match (limits.unit, value) {
+            ("bytes" | "bytes/s", value) if value >= 1 << 10 => {
+                let power = value.ilog2() / 10;
+                let unit = ["", "KiB", "MiB", "GiB", "TiB", "PiB"][power as usize];
+                format!("{} {unit}{}", value >> (10 * power), limits.unit.trim_start_matches("bytes"))
+            }
+            ("ms", value) if value >= 24 * 3_600_000 => format!("{} days", value / 24 / 3_600_000),
+            ("ms", value) => format!("{} s", value / 1_000),
+            (unit, value) => format!("{} {unit}", number(value)),
+        };
+        let zero = if limits.may_be_zero { "0, or " } else { "" };
+        let (least, greatest) = (amount(limits.least), amount(limits.greatest));
+        format!("| {} | {zero}{least} | {greatest} | `{}` |\n", limits.of, limits.name)
+    }
+
     /// `UPDATE_GOLDEN=1` writes the table anew.
-    #[test]
-    fn documents_show_the_limits_that_there_are() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/cql.md");
-        let text = std::fs::read_to_string(path).expect("docs/cql.md");
-        let table: String = TABLE.iter().map(shown).collect();
-        let table = format!("| limit of | at most | name |\n|---|---|---|\n{table}");
+    fn check_document(name: &str, table: &str) {
+        let path = format!("{}/../../docs/{name}", env!("CARGO_MANIFEST_DIR"));
+        let text = std::fs::read_to_string(&path).expect(name);
         let (before, rest) = text.split_once(BEGIN).expect("the place of the table");
         let (found, after) = rest.split_once(END).expect("the end of the table");
         if std::env::var_os("UPDATE_GOLDEN").is_some() {
-            std::fs::write(path, format!("{before}{BEGIN}{table}{END}{after}")).expect("docs/cql.md");
+            std::fs::write(path, format!("{before}{BEGIN}{table}{END}{after}")).expect(name);
             return;
         }
-        assert_eq!(found, table, "docs/cql.md: run this test with UPDATE_GOLDEN=1");
+        assert_eq!(found, table, "docs/{name}: run this test with UPDATE_GOLDEN=1");
+    }
+
+    #[test]
+    fn documents_show_the_limits_that_there_are() {
+        let table: String = TABLE.iter().map(shown).collect();
+        check_document("cql.md", &format!("| limit of | at most | name |\n|---|---|---|\n{table}"));
+        let table: String = SETTINGS.iter().map(shown_setting).collect();
+        check_document("operate.md", &format!("| setting | at least | at most | name |\n|---|---|---|---|\n{table}"));
+    }
+
+    #[test]
+    fn settings_are_between_their_limits_or_zero_where_that_means_something() {
+        for limits in SETTINGS {
+            assert_eq!(check_setting(limits, 0).is_ok(), limits.may_be_zero, "{}", limits.name);
+            assert_eq!(check_setting(limits, limits.least), Ok(()));
+            assert_eq!(check_setting(limits, limits.greatest), Ok(()));
+            assert!(check_setting(limits, limits.greatest + 1).is_err() && check_setting(limits, u64::MAX).is_err());
+        }
+        let error = check_setting(&SPLIT_SIZE, 1).expect_err("under the limit");
+        assert_eq!(
+            error.to_string(),
+            "the size to split at of 1 bytes is under the limit of 1048576 bytes (SPLIT_SIZE)"
+        );
     }
 
     #[test]

@@ -90,7 +90,8 @@ fn start_cluster() -> Vec<Server> {
 /// What a server answers on its HTTP port.
 fn http(server: &Server, method: &str, path: &str) -> String {
     let mut stream = TcpStream::connect((server.address.as_str(), 7000)).unwrap();
-    let request = format!("{method} {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\nContent-Length: 0\r\n\r\n");
+    let host = &server.address;
+    let request = format!("{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\nContent-Length: 0\r\n\r\n");
     stream.write_all(request.as_bytes()).unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();

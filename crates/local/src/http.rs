@@ -1,13 +1,15 @@
 //! HTTP questions and orders to a node.
 //!
 //! Always true: a question whose answer does not come within two seconds, or is not 200, has no answer (`None`); an order has
-//! thirty seconds, and its error says why it was not carried out; at most 16 MiB are read; no proxy is asked.
+//! thirty seconds, and its error says why it was not carried out; at most 16 MiB are read; no proxy is asked. Where nodes ask for passwords, the role and the
+//! password are those of the environment, as for `diorite admin`: `DIORITE_USER` and `DIORITE_PASSWORD`.
 //!
 //! The requests are carried out by `ureq`, which blocks, on tokio's threads for such work.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use diorite_base::basic::Credentials;
 use thiserror::Error;
 use ureq::http::StatusCode;
 
@@ -35,17 +37,28 @@ pub enum HttpError {
 /// The body of the node's answer to `GET path`.
 pub async fn get(address: IpAddr, path: &str) -> Option<String> {
     let url = url(address, path);
-    ask(address, move || agent(QUESTION_TIMEOUT).get(url).call()).await.ok()
+    ask(address, move || with_login(agent(QUESTION_TIMEOUT).get(url)).call()).await.ok()
 }
 
 /// The body of the node's answer to `POST path` with a body of JSON.
 pub async fn post(address: IpAddr, path: &str, json: &str) -> Result<String, HttpError> {
     let (url, json) = (url(address, path), json.to_owned());
-    ask(address, move || agent(ORDER_TIMEOUT).post(url).content_type("application/json").send(json)).await
+    let order = move || {
+        let request = with_login(agent(ORDER_TIMEOUT).post(url));
+        request.content_type("application/json").send(json)
+    };
+    ask(address, order).await
 }
 
 fn url(address: IpAddr, path: &str) -> String {
     format!("http://{}{path}", SocketAddr::new(address, HTTP_PORT))
+}
+
+fn with_login<B>(request: ureq::RequestBuilder<B>) -> ureq::RequestBuilder<B> {
+    match (std::env::var("DIORITE_USER"), std::env::var("DIORITE_PASSWORD")) {
+        (Ok(user), Ok(password)) => request.header("authorization", Credentials { user, password }.header()),
+        _ => request,
+    }
 }
 
 /// Keeps no connection: the node may have been killed by the next request.

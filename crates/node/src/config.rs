@@ -2,6 +2,7 @@
 
 use crate::machine;
 use clap::{Args, ValueEnum};
+pub use diorite_admin::gate::ChangesFrom;
 pub use diorite_base::text::Size;
 use serde::Serialize;
 use std::fmt;
@@ -178,6 +179,25 @@ impl fmt::Display for LogFormat {
     }
 }
 
+/// Who may read metrics where clients have to log in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum MetricsAccess {
+    /// Whoever reaches the port.
+    Open,
+    /// A role that may look at the cluster.
+    Role,
+}
+
+impl fmt::Display for MetricsAccess {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Open => "open",
+            Self::Role => "role",
+        })
+    }
+}
+
 /// Options of `diorite start`.
 #[allow(rustdoc::broken_intra_doc_links, rustdoc::invalid_html_tags, reason = "texts of --help")]
 #[derive(Args, Clone, Debug, Serialize)]
@@ -216,9 +236,22 @@ pub struct StartOptions {
     #[arg(long, value_name = "MILLISECONDS", default_value = "500ms", value_parser = milliseconds)]
     pub max_clock_skew: u64,
 
-    /// Port for metrics and health.
+    /// Port for metrics, health, pages and operators.
     #[arg(long, value_name = "PORT", default_value_t = 7000)]
     pub http_port: u16,
+
+    /// A name by which the HTTP port is asked, beside IP addresses, localhost, the machine's own name and that of --advertise-node-address; may be
+    /// given several times. Requests for other names are refused, so that no page of another site can reach the node under a name of its own.
+    #[arg(long, value_name = "NAME")]
+    pub http_host: Vec<String>,
+
+    /// From where the HTTP port takes changes without --auth: loopback (this machine), or anywhere. With --auth it takes them from roles that may make them.
+    #[arg(long, value_name = "WHERE", value_enum, default_value_t = ChangesFrom::Loopback)]
+    pub http_changes: ChangesFrom,
+
+    /// Who may read /metrics with --auth: open (whoever reaches the port), or role (a role that may look at the cluster).
+    #[arg(long, value_name = "WHO", value_enum, default_value_t = MetricsAccess::Open)]
+    pub metrics_access: MetricsAccess,
 
     /// Name of the cluster; decided when it is first started.
     #[arg(long, value_name = "NAME", default_value = "diorite")]
@@ -321,7 +354,8 @@ pub struct StartOptions {
     pub client_timestamps: bool,
 
     /// Clients have to log in with the name and password of a role, and have its permissions. A new cluster has the role "cassandra" with the
-    /// password "cassandra"; until that password is changed, only clients on this machine are accepted. Give the option to all nodes.
+    /// password "cassandra"; until that password is changed, only clients on this machine are accepted. The HTTP port asks for roles, too: those that
+    /// have DESCRIBE on all keyspaces read, those that have ALTER on all keyspaces change. Give the option to all nodes.
     #[arg(long)]
     pub auth: bool,
 

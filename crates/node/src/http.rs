@@ -1,13 +1,19 @@
-//! The HTTP port: metrics, health, pages, and the configuration in force.
+//! The HTTP port: metrics, health, pages, and the configuration in force, behind the gate, and where clients have to log in behind the login.
 //!
 //! Always true: the port answers `/health/…` from the moment that it is open; whoever asks for anything else while the node starts waits until it serves.
 
-use crate::config::StartOptions;
+use crate::config::{MetricsAccess, StartOptions};
+use crate::http_login::Logins;
+use crate::kv::NodeKv;
+use crate::machine;
 use axum::Router;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use diorite_admin::NodeView;
+use diorite_admin::gate::{ChangesFrom, Gate};
+use diorite_admin::login::Guard;
 use diorite_admin::server::{self, ServerLimits};
 use diorite_base::Clock;
 use std::sync::Arc;
@@ -30,14 +36,39 @@ pub(crate) fn configuration(options: &StartOptions) -> serde_json::Value {
     }
 }
 
+/// What requests have to keep to. The node knows itself by its machine's name, by the one that other nodes are given, and by those that the operator adds.
+pub(crate) fn gate(options: &StartOptions) -> Gate {
+    let advertised = options.advertise_node_address.iter().map(|address| address.host.clone());
+    let names = options.http_host.iter().cloned().chain(advertised).chain([machine::name()]);
+    // Roles that may change something do so from anywhere.
+    let changes_from = if options.auth { ChangesFrom::Anywhere } else { options.http_changes };
+    Gate::new(names, changes_from)
+}
+
+/// What a node that serves answers, to those who may ask.
+pub(crate) fn routes(options: &StartOptions, kv: &Arc<NodeKv>, view: NodeView) -> Router {
+    let routes = diorite_admin::router(view);
+    if !options.auth {
+        return routes;
+    }
+    let login = Arc::new(Logins::new(Arc::clone(kv)));
+    Guard { login, has_open_metrics: options.metrics_access == MetricsAccess::Open }.protect(routes)
+}
+
 /// Serves until `stop`.
-pub(crate) async fn run(listener: TcpListener, serving: Serving, clock: Arc<dyn Clock>, stop: watch::Receiver<bool>) {
+pub(crate) async fn run(
+    listener: TcpListener,
+    serving: Serving,
+    gate: Gate,
+    clock: Arc<dyn Clock>,
+    stop: watch::Receiver<bool>,
+) {
     let front = Router::new()
         .route("/health/live", get(|| async { "live\n" }))
         .route("/health/ready", get(ready))
         .fallback(pass_on)
         .with_state(serving);
-    server::serve(listener, front, ServerLimits::default(), clock, stop).await;
+    server::serve(listener, gate.guard(front), ServerLimits::default(), clock, stop).await;
 }
 
 async fn ready(State(serving): State<Serving>, request: Request) -> Response {

@@ -17,6 +17,7 @@ mod error;
 pub mod fuzzing;
 mod guard;
 mod http;
+mod http_login;
 mod inbox;
 mod kv;
 mod life_key;

@@ -1,4 +1,4 @@
-//! Logging in: SASL PLAIN, as drivers do it towards Cassandra's `PasswordAuthenticator`.
+//! Logging in: SASL PLAIN, as drivers do it towards Cassandra's `PasswordAuthenticator`; and the check of a password, for HTTP, too.
 //!
 //! Always true: checking a password, which takes tens of milliseconds and megabytes on purpose, runs beside the threads that serve ([`crate::aside`]); a
 //! role that does not exist takes as long as one that does. Left out: what a role may do afterwards (`diorite_query::auth`), and where clients are accepted
@@ -6,6 +6,7 @@
 
 use crate::kv::NodeKv;
 use crate::shared::Shared;
+use diorite_base::write::KvError;
 use diorite_cluster::catalog::{FIRST_SUPERUSER, Role, RoleCommand};
 use diorite_cql::protocol::{CqlError, ErrorKind};
 use diorite_query::Session;
@@ -43,23 +44,27 @@ fn nobodys_hash() -> &'static str {
     HASH.get_or_init(|| password::hash(INITIAL_PASSWORD).unwrap_or_default())
 }
 
+/// Checks the password of a role: the role, as it was when that began, if it is right.
+pub(crate) async fn check(kv: &NodeKv, user: &str, given: String) -> Result<Option<Arc<Role>>, KvError> {
+    let role = kv.catalog().role(user).cloned();
+    let known = role.as_ref().and_then(|role| role.password_hash.clone());
+    let exists = known.is_some();
+    let check = move || password::is_right(&given, known.as_deref().unwrap_or_else(|| nobodys_hash()));
+    let is_right = kv.hash(check).await?;
+    Ok(role.filter(|_| is_right && exists))
+}
+
 /// Checks what a client answered to AUTHENTICATE, and makes the session that of its role.
 pub(crate) async fn log_in(shared: Arc<Shared>, session: Arc<Session>, token: Vec<u8>) -> Result<(), CqlError> {
     let (user, given) = credentials(&token)?;
-    let role = shared.kv.catalog().role(&user).cloned();
-    let known = role.as_ref().and_then(|role| role.password_hash.clone());
-    let (hash, exists) = (known.clone(), known.is_some());
-    let check = move || password::is_right(&given, hash.as_deref().unwrap_or_else(|| nobodys_hash()));
-    let is_right = shared.kv.hash(check).await.map_err(|error| CqlError::overloaded(error.to_string()))?;
-    match role {
-        Some(role) if is_right && exists => {
-            if !role.can_login {
-                return Err(refused(format!("{user} is not permitted to log in")));
-            }
+    let checked = check(&shared.kv, &user, given).await.map_err(|error| CqlError::overloaded(error.to_string()))?;
+    match checked {
+        Some(role) if role.can_login => {
             session.log_in(&user);
             Ok(())
         }
-        _ => Err(refused(format!("Provided username {user} and/or password are incorrect"))),
+        Some(_) => Err(refused(format!("{user} is not permitted to log in"))),
+        None => Err(refused(format!("Provided username {user} and/or password are incorrect"))),
     }
 }
 

@@ -48,6 +48,11 @@ impl Clock for MachineClock {
     }
 }
 
+/// What the machine is called.
+pub(crate) fn name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
 /// How many processors it may run on.
 pub(crate) fn processors() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)

@@ -109,7 +109,8 @@ async fn serve(options: StartOptions, logging: Arc<Logging>, program: Program) -
     let (stop, stopped) = watch::channel(false);
     let (serves, serving) = watch::channel(None);
     let clock = trusted_clock();
-    let serving_http = tokio::spawn(http::run(http, serving, Arc::clone(&clock), stopped.clone()));
+    let serving_http =
+        tokio::spawn(http::run(http, serving, http::gate(&options), Arc::clone(&clock), stopped.clone()));
     let nodes = listen("other nodes", SocketAddr::new(options.listen, options.node_port)).await?;
     let (mut directories, lost) = open_directories(&options)?;
     let belonging = tokio::select! {
@@ -138,7 +139,7 @@ async fn serve(options: StartOptions, logging: Arc<Logging>, program: Program) -
         tokio::spawn(tls.follow(stopped.clone()));
     }
     let view = show(&options, &connections, &membership, program.allocator);
-    serves.send_replace(Some(diorite_admin::router(view)));
+    serves.send_replace(Some(http::routes(&options, &connections.kv, view)));
     let serving_cql = tokio::spawn(listener::run(cql, Arc::clone(&connections), stopped));
     tracing::info!(cql = %cql_address, http = %http_address, durability = %options.durability, "ready");
     let reason = tokio::select! {

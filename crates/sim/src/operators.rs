@@ -57,7 +57,7 @@ impl Operators {
             },
             Command::RegisterNode { node: describe(1) },
             set(Setting::Balancing { is_paused: !scenario.balances }),
-            set(Setting::ReplaceAfter { milliseconds: *dice.pick(&[900, 2_000, 900_000]) }),
+            set(Setting::ReplaceAfter { milliseconds: *dice.pick(&[1_000, 2_000, 900_000]) }),
         ]);
         if !scenario.merges {
             commands.push_back(set(Setting::MergeSize { bytes: 0 }));

@@ -31,6 +31,11 @@ pub(super) fn check_type(user_type: &UserType) -> Result<(), Exceeded> {
     user_type.check_limits().map_err(|error| Exceeded { what: format!("type {}", user_type.name), ..error })
 }
 
+/// Whether a zone's name is within the limits.
+pub(super) fn check_zone(zone: &str) -> Result<(), Exceeded> {
+    limits::check(&limits::ZONE_BYTES, zone.len(), || "the name of a zone".to_owned())
+}
+
 /// A name, for messages.
 pub(super) fn shortened(name: &str) -> &str {
     &name[..name.floor_char_boundary(48)]

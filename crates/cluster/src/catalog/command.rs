@@ -70,6 +70,26 @@ pub enum Setting {
     },
 }
 
+impl Setting {
+    /// Whether the cluster goes on working with it.
+    fn check(&self) -> Result<(), Exceeded> {
+        match self {
+            Self::CopyRate { bytes_per_second } => limits::check_setting(&limits::COPY_RATE, *bytes_per_second),
+            Self::Balancing { is_paused: _ } => Ok(()),
+            Self::ReplaceAfter { milliseconds } => limits::check_setting(&limits::REPLACE_AFTER, *milliseconds),
+            Self::PreferredLeaderZones { zones } => {
+                limits::check(&limits::LEADER_ZONES, zones.len(), || "a list of zones".to_owned())?;
+                zones.iter().try_for_each(|zone| bounds::check_zone(zone))
+            }
+            Self::SplitSize { bytes } => limits::check_setting(&limits::SPLIT_SIZE, *bytes),
+            Self::SplitLoad { operations_per_second } => {
+                limits::check_setting(&limits::SPLIT_LOAD, *operations_per_second)
+            }
+            Self::MergeSize { bytes } => limits::check_setting(&limits::MERGE_SIZE, *bytes),
+        }
+    }
+}
+
 /// A change that is asked for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
@@ -383,6 +403,8 @@ impl LoggedProgram for Command {
             Command::CreateTable { table, .. } | Command::AlterTable { table } => bounds::check_table(table),
             Command::CreateType { user_type, .. } => bounds::check_type(user_type),
             Command::AlterType { changed, .. } => bounds::check_type(changed),
+            Command::AssignZone { zone: Some(zone), .. } => bounds::check_zone(zone),
+            Command::Set { setting } => setting.check(),
             _ => Ok(()),
         }
     }

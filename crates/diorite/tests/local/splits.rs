@@ -133,10 +133,10 @@ fn tablets_over_the_size_are_split_until_none_is() {
     const ROWS: u32 = 600;
     let local = with_table(3, &["--rf", "3"]);
     let mut client = Client::connect(&local.address(1)).unwrap();
-    // Hard to compress: about 100 KB for each of twelve tablets.
+    // Hard to compress: about 3.5 MB for each of twelve tablets.
     let mut random = 1u64;
     for row in 0..ROWS {
-        let value: String = (0..256)
+        let value: String = (0..8_960)
             .map(|_| {
                 random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
                 format!("{random:016x}")
@@ -149,12 +149,12 @@ fn tablets_over_the_size_are_split_until_none_is() {
         local.run(&["stop", node]);
         local.run(&["start", node]);
     }
-    admin(&local, 1, &["set-split-size", "30kB"]);
+    admin(&local, 1, &["set-split-size", "1MiB"]);
     wait_for("tablets are of half the size and half of that", || tablets(&local, 2).len(), |tablets| *tablets >= 40);
     wait_for("nothing is split any more", || is_quiet(&local, 1), |is_quiet| *is_quiet);
     admin(&local, 1, &["set-split-size", "0"]);
     let now = tablets(&local, 1).len();
-    assert!(now <= 80, "{now} tablets of 1.2 MB");
+    assert!(now <= 80, "{now} tablets of 43 MB");
     for node in 1..=3 {
         assert_eq!(count(&mut Client::connect(&local.address(node)).unwrap(), "ks.t"), i64::from(ROWS));
     }
@@ -229,8 +229,8 @@ fn a_tablet_over_the_load_is_split_and_one_hot_partition_is_left_alone() {
     // Amid a split it finds fault with a tablet that has no leader for a moment.
     let status = || String::from_utf8(admin_output(&local, 2, &["status"]).stdout).unwrap();
     // By default nothing is split at such a load; each tablet has many times this one.
-    admin(&local, 1, &["set-split-load", "3"]);
-    assert!(status().contains("tablets over 64.0 GiB or 3 operations/s"));
+    admin(&local, 1, &["set-split-load", "10"]);
+    assert!(status().contains("tablets over 64.0 GiB or 10 operations/s"));
     wait_for("the tablet with many partitions is split", || tablets(&local, 1), |now| now.is_disjoint(&first));
     let is_left_alone = |number: u32| {
         let log = std::fs::read_to_string(local.directory().join(format!("node-{number}/log.txt"))).unwrap();

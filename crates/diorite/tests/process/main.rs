@@ -16,6 +16,7 @@ mod failing_disk;
 mod filled_disk;
 mod guard;
 mod hostile;
+mod http;
 mod joining;
 mod kill;
 mod meddler;

@@ -4,6 +4,8 @@ use super::{Answer, Operations, unavailable};
 use crate::catalog::CATALOG_TABLET;
 use diorite_admin::api::{Change, Done, Failure, FailureKind};
 use diorite_base::NodeId;
+use diorite_base::limits::{self, SettingLimits};
+use diorite_base::program::LoggedProgram;
 use diorite_base::text::bytes;
 use diorite_base::write::KvError;
 use diorite_cluster::catalog::{Catalog, Command, Outcome, Rejection, Setting};
@@ -18,6 +20,7 @@ impl Operations {
     pub(super) async fn carry_out(&self, change: Change) -> Answer {
         let catalog = self.catalog.current();
         let (command, message) = self.command_of(&catalog, change)?;
+        command.check().map_err(|error| Failure::new(FailureKind::Invalid, error.to_string()))?;
         let reply = self.catalog.change(&command).await.map_err(|error| match error {
             KvError::TooLarge(told) => refused(told),
             error => unavailable(error.to_string()),
@@ -59,6 +62,11 @@ impl Operations {
     pub(super) fn is_up(&self, node: NodeId) -> bool {
         node == self.node || self.store.liveness().is_up(node)
     }
+}
+
+/// Refuses what an operator sets if it is beyond the limits.
+pub(super) fn check_set(limits: &SettingLimits, found: u64) -> Result<(), Failure> {
+    limits::check_setting(limits, found).map_err(|error| Failure::new(FailureKind::Invalid, error.to_string()))
 }
 
 /// A change that depends on how the cluster is; otherwise it is a setting.

@@ -2,9 +2,10 @@
 //!
 //! Always true: each node compacts what it holds itself, and goes on though nobody looks; a node that does not answer is named with the reason.
 
+use super::changes::check_set;
 use super::{Answer, Operations, unavailable};
 use diorite_admin::api::{Ask, CompactionOrder, NodeCompaction};
-use diorite_base::NodeId;
+use diorite_base::{NodeId, limits};
 use std::time::Duration;
 
 /// How long a node is given to answer.
@@ -16,7 +17,10 @@ impl Operations {
         match order {
             CompactionOrder::Look => {}
             CompactionOrder::Begin => self.store.compact(),
-            CompactionOrder::Limit { rate_bytes } => self.store.shared().set_compaction_rate(rate_bytes),
+            CompactionOrder::Limit { rate_bytes } => {
+                check_set(&limits::COMPACTION_RATE, rate_bytes)?;
+                self.store.shared().set_compaction_rate(rate_bytes);
+            }
         }
         let status = self.store.compaction_status();
         let found = NodeCompaction {
@@ -32,6 +36,9 @@ impl Operations {
 
     /// Does it on all nodes.
     pub(super) async fn compaction_everywhere(&self, order: CompactionOrder) -> Answer {
+        if let CompactionOrder::Limit { rate_bytes } = order {
+            check_set(&limits::COMPACTION_RATE, rate_bytes)?;
+        }
         let nodes: Vec<NodeId> = self.catalog.current().nodes().map(|node| node.id).collect();
         let asked = nodes.iter().map(|node| self.ask_any(*node, Ask::CompactionHere(order), ANSWER_TIMEOUT));
         let answers = futures::future::join_all(asked).await;

@@ -364,7 +364,11 @@ fn may_be_asked_again(ask: &Ask, failed: FailureKind) -> bool {
     match failed {
         FailureKind::NotBegun => true,
         FailureKind::Unavailable => !matches!(ask, Ask::Change(_)),
-        FailureKind::NotFound | FailureKind::Refused | FailureKind::Invalid => false,
+        FailureKind::NotFound
+        | FailureKind::Unauthenticated
+        | FailureKind::Forbidden
+        | FailureKind::Refused
+        | FailureKind::Invalid => false,
     }
 }
 

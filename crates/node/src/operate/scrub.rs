@@ -2,9 +2,10 @@
 //!
 //! Always true: each node reads what it holds itself, at the rate that it was given, and goes on though nobody looks; a node that does not answer is named with the reason.
 
+use super::changes::check_set;
 use super::{Answer, Operations, unavailable};
 use diorite_admin::api::{Ask, NodeScrub, ScrubOrder};
-use diorite_base::NodeId;
+use diorite_base::{NodeId, limits};
 use std::time::Duration;
 
 /// How long a node is given to answer.
@@ -15,7 +16,10 @@ impl Operations {
     pub(super) fn scrub_here(&self, order: ScrubOrder) -> Answer {
         match order {
             ScrubOrder::Look => {}
-            ScrubOrder::Begin { rate_bytes } => self.store.scrub(rate_bytes),
+            ScrubOrder::Begin { rate_bytes } => {
+                check_set(&limits::SCRUB_RATE, rate_bytes)?;
+                self.store.scrub(rate_bytes);
+            }
             ScrubOrder::Stop => self.store.stop_scrub(),
         }
         let status = self.store.scrub_status();
@@ -37,6 +41,9 @@ impl Operations {
 
     /// Does it on all nodes.
     pub(super) async fn scrub_everywhere(&self, order: ScrubOrder) -> Answer {
+        if let ScrubOrder::Begin { rate_bytes } = order {
+            check_set(&limits::SCRUB_RATE, rate_bytes)?;
+        }
         let nodes: Vec<NodeId> = self.catalog.current().nodes().map(|node| node.id).collect();
         let asked = nodes.iter().map(|node| self.ask_any(*node, Ask::ScrubHere(order), TIMEOUT));
         let answers = futures::future::join_all(asked).await;

@@ -1,4 +1,4 @@
-//! Definitions at and over their limits: what is applied can be loaded again.
+//! Definitions and settings at and over their limits: what is applied can be loaded again, and leaves a cluster that works.
 
 use super::*;
 use diorite_base::limits;
@@ -79,4 +79,53 @@ fn a_command_over_a_limit_cannot_be_proposed() {
     wide.columns = vec![wide.columns[1].clone(); limits::MAX_COLUMNS + 1];
     let command = Command::CreateTable { table: wide, tablets: 1, if_not_exists: false };
     assert!(ProvenProgram::new(&command).unwrap_err().to_string().contains("COLUMNS"));
+}
+
+/// Neither whoever proposes nor whoever applies takes a setting that the cluster would not work with.
+#[test]
+fn a_setting_beyond_its_limits_is_neither_proposed_nor_applied() {
+    use diorite_base::program::ProvenProgram;
+    let set = |setting| Command::Set { setting };
+    let zone = |bytes: usize| Command::AssignZone { node: NodeId(1), zone: Some("z".repeat(bytes)) };
+    let beyond = [
+        (set(Setting::CopyRate { bytes_per_second: 0 }), "COPY_RATE"),
+        (set(Setting::CopyRate { bytes_per_second: 1 }), "COPY_RATE"),
+        (set(Setting::ReplaceAfter { milliseconds: 0 }), "REPLACE_AFTER"),
+        (set(Setting::ReplaceAfter { milliseconds: 1 }), "REPLACE_AFTER"),
+        (set(Setting::ReplaceAfter { milliseconds: u64::MAX }), "REPLACE_AFTER"),
+        (set(Setting::SplitSize { bytes: 1 }), "SPLIT_SIZE"),
+        (set(Setting::SplitLoad { operations_per_second: 1 }), "SPLIT_LOAD"),
+        (set(Setting::MergeSize { bytes: u64::MAX }), "MERGE_SIZE"),
+        (set(Setting::PreferredLeaderZones { zones: vec!["z".to_owned(); 65] }), "LEADER_ZONES"),
+        (set(Setting::PreferredLeaderZones { zones: vec!["z".repeat(256)] }), "ZONE_BYTES"),
+        (zone(256), "ZONE_BYTES"),
+    ];
+    let catalog = with_types([]);
+    for (command, limit) in beyond {
+        let refused = ProvenProgram::new(&command).unwrap_err().to_string();
+        assert!(refused.contains(limit), "{command:?}: {refused}");
+        let (after, outcome) = catalog.apply(&command);
+        let Outcome::Rejected { rejection: Rejection::Invalid, message, .. } = outcome else { panic!("{outcome:?}") };
+        assert!(message.contains(limit) && after == catalog, "{message}");
+    }
+    let within = [
+        Setting::ReplaceAfter { milliseconds: 1_000 },
+        Setting::SplitSize { bytes: 0 },
+        Setting::SplitLoad { operations_per_second: 0 },
+        Setting::MergeSize { bytes: 0 },
+        Setting::PreferredLeaderZones { zones: Vec::new() },
+    ];
+    for setting in within {
+        let (_, outcome) = catalog.apply(&Command::Set { setting });
+        assert!(!matches!(outcome, Outcome::Rejected { .. }), "{outcome:?}");
+    }
+}
+
+/// Replicas of an earlier version have applied it.
+#[test]
+fn a_setting_that_was_logged_before_there_were_limits_is_applied_as_it_was_then() {
+    let command = Command::Set { setting: Setting::SplitSize { bytes: 1 } };
+    let (after, outcome) = with_types([]).apply_by(&command, Rules::Loadable);
+    assert!(matches!(outcome, Outcome::Applied { .. }), "{outcome:?}");
+    assert_eq!(after.identity().settings.split_bytes, 1);
 }

@@ -1,0 +1,317 @@
+//! Which requests the HTTP port takes, by what they say about themselves and by where they come from.
+//!
+//! Always true: a page of another site neither reads nor changes anything. A request names this node as its host, whatever the name resolves to; one that may
+//! change something comes from a page of this node or from no page, and its body is JSON, which no form sends. Without passwords only this machine changes
+//! anything, unless the operator says otherwise. Health is answered under any name. Left out: who asks (roles and passwords), how much (the server).
+
+use crate::api::{Failure, FailureKind};
+use axum::body::HttpBody;
+use axum::extract::{Request, State};
+use axum::http::request::Parts;
+use axum::http::uri::Authority;
+use axum::http::{HeaderMap, Method, StatusCode, Version, header};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
+use axum::{Json, Router};
+use std::collections::BTreeSet;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+/// From where changes are taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ChangesFrom {
+    /// The machine of the node that is asked.
+    Loopback,
+    /// Whoever reaches the port.
+    Anywhere,
+}
+
+impl std::fmt::Display for ChangesFrom {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Loopback => "loopback",
+            Self::Anywhere => "anywhere",
+        })
+    }
+}
+
+/// The two ends of a connection, beside each of its requests.
+#[derive(Clone, Copy, Debug)]
+pub struct Ends {
+    /// Whoever asks.
+    pub client: SocketAddr,
+    /// The node.
+    pub node: SocketAddr,
+}
+
+impl Ends {
+    /// Whether both are the same machine: a node that listens to one address of its machine is reached through that from the machine itself, too.
+    pub fn are_one_machine(&self) -> bool {
+        let client = self.client.ip().to_canonical();
+        client.is_loopback() || client == self.node.ip().to_canonical()
+    }
+}
+
+/// What requests are judged by.
+#[derive(Clone, Debug)]
+pub struct Gate {
+    names: BTreeSet<String>,
+    changes_from: ChangesFrom,
+}
+
+/// Why a request is refused.
+struct Refusal(StatusCode, FailureKind, String);
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        let Self(status, kind, message) = self;
+        (status, Json(Failure::new(kind, message))).into_response()
+    }
+}
+
+fn forbidden(message: impl Into<String>) -> Refusal {
+    Refusal(StatusCode::FORBIDDEN, FailureKind::Forbidden, message.into())
+}
+
+fn invalid(status: StatusCode, message: &str) -> Refusal {
+    Refusal(status, FailureKind::Invalid, message.to_owned())
+}
+
+/// A host as it is compared: no letters differ by case only, and a name may end with the root's dot.
+fn plain(host: &str) -> String {
+    host.trim_end_matches('.').to_ascii_lowercase()
+}
+
+/// The host of an address that a client was given.
+fn host_of(authority: &Authority) -> &str {
+    let host = authority.host();
+    host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host)
+}
+
+/// Host and port are the same; a port that is absent is the usual one.
+fn is_same(one: &Authority, other: &Authority, usual_port: u16) -> bool {
+    let port = |of: &Authority| of.port_u16().unwrap_or(usual_port);
+    plain(host_of(one)) == plain(host_of(other)) && port(one) == port(other)
+}
+
+/// Whether a request asks for nothing but an answer.
+pub(crate) fn only_reads(method: &Method) -> bool {
+    matches!(*method, Method::GET | Method::HEAD)
+}
+
+/// Whether it is about the node's health, which says nothing of the data.
+pub(crate) fn is_about_health(path: &str) -> bool {
+    path.starts_with("/health/")
+}
+
+impl Gate {
+    /// For a node that is called by these names, beside its addresses and `localhost`.
+    pub fn new(names: impl IntoIterator<Item = String>, changes_from: ChangesFrom) -> Self {
+        let names = names.into_iter().chain(["localhost".to_owned()]).map(|name| plain(&name)).collect();
+        Self { names, changes_from }
+    }
+
+    /// The routes behind the gate.
+    pub fn guard(self, routes: Router) -> Router {
+        routes.layer(from_fn_with_state(Arc::new(self), judge))
+    }
+
+    fn check(&self, head: &Parts, has_body: bool) -> Result<(), Refusal> {
+        if only_reads(&head.method) && is_about_health(head.uri.path()) {
+            return Ok(());
+        }
+        let host = self.check_host(head)?;
+        if only_reads(&head.method) {
+            return Ok(());
+        }
+        check_origin(&head.headers, host.as_ref())?;
+        self.check_place(head.extensions.get::<Ends>())?;
+        if has_body && !is_json(&head.headers) {
+            let message = "the body must be JSON, and the request must say so: Content-Type: application/json";
+            return Err(invalid(StatusCode::UNSUPPORTED_MEDIA_TYPE, message));
+        }
+        Ok(())
+    }
+
+    /// The host that was asked, if it is this one. Whoever makes a name of their own resolve to this node's address cannot make a browser say another one.
+    fn check_host(&self, head: &Parts) -> Result<Option<Authority>, Refusal> {
+        let wrong = || invalid(StatusCode::BAD_REQUEST, "the request must name one host: Host: NAME[:PORT]");
+        let mut given = head.headers.get_all(header::HOST).iter();
+        let host = match (head.uri.authority(), given.next(), given.next()) {
+            (_, _, Some(_)) => return Err(wrong()),
+            (Some(authority), ..) => authority.clone(),
+            (None, Some(host), None) => Authority::try_from(host.as_bytes()).map_err(|_| wrong())?,
+            // No browser leaves it out.
+            (None, None, None) if head.version == Version::HTTP_10 => return Ok(None),
+            (None, None, None) => return Err(wrong()),
+        };
+        let name = host_of(&host);
+        if name.parse::<IpAddr>().is_ok() || self.names.contains(&plain(name)) {
+            return Ok(Some(host));
+        }
+        Err(forbidden(format!(
+            "this node does not know itself as '{name}': use an IP address, or start it with --http-host {name}"
+        )))
+    }
+
+    fn check_place(&self, ends: Option<&Ends>) -> Result<(), Refusal> {
+        if self.changes_from == ChangesFrom::Anywhere || ends.is_some_and(Ends::are_one_machine) {
+            return Ok(());
+        }
+        let message = "changes are accepted from the node's own machine only: make them there, or start the node with --http-changes anywhere";
+        Err(forbidden(message))
+    }
+}
+
+/// A page of another site may not change anything here: browsers say what page a request comes from.
+fn check_origin(headers: &HeaderMap, host: Option<&Authority>) -> Result<(), Refusal> {
+    let mut origins = headers.get_all(header::ORIGIN).iter();
+    let Some(origin) = origins.next() else { return Ok(()) };
+    let is_ours = origin.to_str().is_ok_and(|origin| {
+        let (authority, usual_port) = match origin.split_once("://") {
+            Some(("http", authority)) => (authority, 80),
+            Some(("https", authority)) => (authority, 443),
+            _ => return false,
+        };
+        let parsed = authority.parse::<Authority>();
+        parsed.is_ok_and(|parsed| host.is_some_and(|host| is_same(host, &parsed, usual_port)))
+    });
+    if is_ours && origins.next().is_none() {
+        return Ok(());
+    }
+    Err(forbidden("pages of other sites (Origin) may not change anything"))
+}
+
+fn is_json(headers: &HeaderMap) -> bool {
+    let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    let essence = kind.map(|kind| kind.split(';').next().unwrap_or_default().trim());
+    essence.is_some_and(|essence| essence.eq_ignore_ascii_case("application/json"))
+}
+
+async fn judge(State(gate): State<Arc<Gate>>, request: Request, next: Next) -> Response {
+    let (head, body) = request.into_parts();
+    match gate.check(&head, !body.is_end_stream()) {
+        Ok(()) => next.run(Request::from_parts(head, body)).await,
+        Err(refusal) => refusal.into_response(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::body::Body;
+    use axum::http::request::Builder;
+    use axum::routing::get;
+    use tower::ServiceExt as _;
+
+    const ELSEWHERE: &str = "10.0.0.9:5";
+
+    fn routes(gate: &Gate) -> Router {
+        let answer = || async { "hello" };
+        gate.clone().guard(Router::new().route("/", get(answer).post(answer)).route("/health/live", get(answer)))
+    }
+
+    async fn status_of(gate: &Gate, request: Builder, client: &str, body: &'static str) -> u16 {
+        let ends = Ends { client: client.parse().expect("a socket"), node: "10.0.0.1:7000".parse().expect("a socket") };
+        let request = request.extension(ends).body(Body::from(body)).expect("a request");
+        routes(gate).oneshot(request).await.expect("an answer").status().as_u16()
+    }
+
+    fn gate() -> Gate {
+        Gate::new(["DB-1.example.".to_owned()], ChangesFrom::Loopback)
+    }
+
+    async fn reading(host: &str) -> u16 {
+        status_of(&gate(), Request::get("/").header("host", host), ELSEWHERE, "").await
+    }
+
+    /// A change whose page is of `origin`, asked of `host`.
+    async fn changing(host: &str, origin: &str) -> u16 {
+        let request = Request::post("/").header("host", host).header("origin", origin);
+        status_of(&gate(), request, "127.0.0.1:5", "").await
+    }
+
+    async fn changing_from(client: &str, changes_from: ChangesFrom) -> u16 {
+        let gate = Gate::new([], changes_from);
+        status_of(&gate, Request::post("/").header("host", "10.0.0.1"), client, "").await
+    }
+
+    async fn sending(kind: Option<&str>, body: &'static str) -> u16 {
+        let request = Request::post("/").header("host", "[::1]:7000");
+        let request = kind.into_iter().fold(request, |request, kind| request.header("content-type", kind));
+        status_of(&gate(), request, "[::1]:5", body).await
+    }
+
+    #[tokio::test]
+    async fn a_name_that_is_not_the_nodes_is_refused_for_reads_too() {
+        for host in ["10.0.0.1", "10.0.0.1:7000", "[::1]:7000", "localhost:7000", "LOCALHOST", "db-1.example:7000"] {
+            assert_eq!(reading(host).await, 200, "{host}");
+        }
+        for host in ["evil.example", "evil.example:7000", "localhost.evil.example", "db-1", "127.0.0.1.evil.example"] {
+            assert_eq!(reading(host).await, 403, "{host}");
+        }
+        for host in ["", "a b", "http://localhost"] {
+            assert_eq!(reading(host).await, 400, "{host}");
+        }
+        let two = Request::get("/").header("host", "localhost").header("host", "evil.example");
+        assert_eq!(status_of(&gate(), two, ELSEWHERE, "").await, 400);
+        let absolute = Request::get("http://evil.example/").header("host", "localhost");
+        assert_eq!(status_of(&gate(), absolute, ELSEWHERE, "").await, 403);
+        assert_eq!(status_of(&gate(), Request::get("/"), ELSEWHERE, "").await, 400);
+        assert_eq!(status_of(&gate(), Request::get("/").version(Version::HTTP_10), ELSEWHERE, "").await, 200);
+    }
+
+    #[tokio::test]
+    async fn health_is_answered_under_any_name() {
+        let request = Request::get("/health/live").header("host", "balancer.example");
+        assert_eq!(status_of(&gate(), request, ELSEWHERE, "").await, 200);
+    }
+
+    #[tokio::test]
+    async fn pages_of_other_sites_change_nothing() {
+        for (host, origin) in [
+            ("localhost:7000", "http://localhost:7000"),
+            ("[::1]:7000", "http://[::1]:7000"),
+            ("10.0.0.1:80", "http://10.0.0.1"),
+            ("db-1.example", "https://DB-1.example"),
+        ] {
+            assert_eq!(changing(host, origin).await, 200, "{origin}");
+        }
+        for origin in [
+            "http://evil.example",
+            "http://localhost",
+            "http://localhost:7001",
+            "http://127.0.0.1:7000",
+            "null",
+            "",
+            "file://localhost:7000",
+            "http://localhost:7000/a",
+        ] {
+            assert_eq!(changing("localhost:7000", origin).await, 403, "{origin}");
+        }
+    }
+
+    #[tokio::test]
+    async fn changes_come_from_this_machine_unless_told_otherwise() {
+        for here in ["127.0.0.1:5", "127.9.8.7:5", "[::1]:5", "[::ffff:127.0.0.1]:5", "10.0.0.1:5"] {
+            assert_eq!(changing_from(here, ChangesFrom::Loopback).await, 200, "{here}");
+        }
+        assert_eq!(changing_from(ELSEWHERE, ChangesFrom::Loopback).await, 403);
+        assert_eq!(changing_from(ELSEWHERE, ChangesFrom::Anywhere).await, 200);
+    }
+
+    #[tokio::test]
+    async fn bodies_are_json() {
+        for kind in ["application/json", "Application/JSON; charset=utf-8"] {
+            assert_eq!(sending(Some(kind), "{}").await, 200, "{kind}");
+        }
+        for kind in
+            ["text/plain", "application/x-www-form-urlencoded", "application/jsonp", "text/plain; application/json"]
+        {
+            assert_eq!(sending(Some(kind), "{}").await, 415, "{kind}");
+        }
+        assert_eq!(sending(None, "{}").await, 415);
+        assert_eq!(sending(None, "").await, 200, "no body, no kind");
+    }
+}
