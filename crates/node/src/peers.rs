@@ -61,9 +61,9 @@ impl PeerWatch {
         let changes = peers.changes();
         drop(peers);
         self.changes.send_if_modified(|known| {
-            let is_news = *known < changes;
+            let is_newer = *known < changes;
             *known = changes.max(*known);
-            is_news
+            is_newer
         });
         outcome
     }

@@ -467,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn the_statement_used_longest_ago_gives_way() {
+    fn the_statement_used_longest_ago_is_replaced() {
         let activity = Activity::default();
         let places: Vec<_> = (0..SLOTS - 1).map(|n| activity.place(None, &format!("SELECT c{n} FROM t"))).collect();
         for (n, place) in places.iter().enumerate() {

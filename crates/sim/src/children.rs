@@ -102,7 +102,7 @@ impl Node {
         false
     }
 
-    /// Opens a replica, unless it is open: then it hears which members are wanted.
+    /// Opens a replica, unless it is open: then it is told which members are wanted.
     pub fn open(&mut self, opening: &Opening) {
         let Some(life) = &mut self.life else { return };
         let (tablet, placement) = (opening.tablet, &opening.placement);

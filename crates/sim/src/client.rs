@@ -216,7 +216,7 @@ impl Clients {
         self.clients[client as usize].open.is_some()
     }
 
-    /// Lets `client` ask. Where: usually where the tablet was led when it was heard of last.
+    /// Lets `client` ask. Where: usually where the tablet was led by the last answer.
     pub fn ask(
         &mut self,
         client: u32,

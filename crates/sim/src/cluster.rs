@@ -41,7 +41,7 @@ use crate::ranges::{KeyRange, Ranges};
 use crate::reached::Reached;
 use crate::routing::Routed;
 use crate::rows::{RowClients, RowEvent, RowWorld};
-use crate::scenario::{CALM, Scenario};
+use crate::scenario::{Scenario, WITHOUT_FAULTS};
 use crate::schema::{DdlEvent, Schema};
 use crate::setting::{Joined, Setting};
 use crate::step::{Duty, Step};
@@ -215,7 +215,7 @@ impl Cluster {
         if let Some(rows) = &rows {
             scenario.tablets.clone_from(&rows.world.tablets);
         }
-        let network = Network::new(time.clone(), CALM, Dice::new(seed, 2));
+        let network = Network::new(time.clone(), WITHOUT_FAULTS, Dice::new(seed, 2));
         let durability = scenario.sync_every_ms.map_or(Durability::Fsync, Durability::Interval);
         let setting = Setting {
             newest: Arc::default(),
@@ -301,7 +301,7 @@ impl Cluster {
         }
         let first_ns = now_ns + self.nemesis.first_ns();
         self.queue.schedule(first_ns, Event::Fault(Fault::Next));
-        self.queue.schedule(self.scenario.chaos_ns, Event::Fault(Fault::Calm));
+        self.queue.schedule(self.scenario.chaos_ns, Event::Fault(Fault::MendAll));
         self.begin_operating();
         self.begin_ddl();
     }

@@ -5,9 +5,9 @@
 //! what the core does after it leaves the node only when the disk would have been ready.
 
 use crate::clock::TrueTime;
-use crate::core_thread::WaitingPlace;
 use crate::dice::Dice;
 use crate::network::Port;
+use crate::waiting::WaitingPlace;
 use diorite_base::GroupId;
 use diorite_raft::Recovered;
 use diorite_storage::{Engine, Log, MemoryLog, MemoryReader, MemoryRecords, MemoryTablet, StorageError};

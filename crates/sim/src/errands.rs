@@ -26,7 +26,7 @@ pub enum Purpose {
     SetUp,
     /// The balancer's.
     Steering,
-    /// To hear which version the catalog's leader is at.
+    /// To learn which version the catalog's leader is at.
     Ask,
     /// A client's change of the schema.
     Ddl(u32),

@@ -45,6 +45,7 @@ mod step;
 mod tests;
 mod text;
 mod trace;
+mod waiting;
 
 pub use client::Tally;
 pub use faults::{FURTHER_KINDS, FaultKind};

@@ -2,7 +2,7 @@
 
 use crate::clock::NodeClock;
 use crate::copy::{CatalogCopy, Changed};
-use crate::core_thread::{CoreThread, WaitingPlace};
+use crate::core_thread::CoreThread;
 use crate::dice::Dice;
 use crate::disk::{Disk, Disks};
 use crate::engine::{SimEngine, SimLog};
@@ -10,6 +10,7 @@ use crate::program::Programs;
 use crate::routing::{LIMITS, NodeView, TIMEOUTS, Work};
 use crate::rows::{Said, SameAnswers};
 use crate::setting::{Quirks, Setting};
+use crate::waiting::WaitingPlace;
 use diorite_base::mutation::Evaluator;
 use diorite_base::write::{Completion, WriteSink};
 use diorite_base::{Clock, NodeId, TabletId};

@@ -13,7 +13,7 @@ pub enum Fault {
     /// The next thing goes wrong.
     Next,
     /// Nothing goes wrong any more, and everything is mended.
-    Calm,
+    MendAll,
     /// A node's process is started.
     Start(NodeId),
     /// A node that was stopped in an orderly way ends.
@@ -41,7 +41,7 @@ pub struct Nemesis {
     /// Counts partitions.
     pub partitions: u64,
     /// Nothing goes wrong any more.
-    pub is_calm: bool,
+    pub has_ended: bool,
     /// How many faults there were.
     pub faults: u64,
 }
@@ -56,7 +56,7 @@ impl Nemesis {
             sync_us: scenario.sync_us,
             dice,
             partitions: 0,
-            is_calm: false,
+            has_ended: false,
             faults: 0,
         }
     }

@@ -258,7 +258,7 @@ mod tests {
     use super::*;
     use crate::queue::EventQueue;
 
-    const CALM: Weather = Weather { usual_us: 500, slow_permille: 0, slow_us: 0, breaks: 0 };
+    const WITHOUT_FAULTS: Weather = Weather { usual_us: 500, slow_permille: 0, slow_us: 0, breaks: 0 };
     const ONE: NodeId = NodeId(1);
     const TWO: NodeId = NodeId(2);
 
@@ -275,7 +275,7 @@ mod tests {
 
     #[test]
     fn a_lane_is_first_in_first_out_while_its_connection_lives() {
-        let (_, network) = network(Weather { slow_permille: 300, slow_us: 100_000, ..CALM });
+        let (_, network) = network(Weather { slow_permille: 300, slow_us: 100_000, ..WITHOUT_FAULTS });
         let port = network.port(ONE);
         for n in 0..100 {
             port.send(TWO, Lane::Raft, &[n]).expect("connected");
@@ -285,7 +285,8 @@ mod tests {
 
     #[test]
     fn a_connection_that_breaks_loses_what_is_under_way_or_lets_it_arrive_late_but_never_twice() {
-        let (time, network) = network(Weather { breaks: 10_000, slow_permille: 300, slow_us: 100_000, ..CALM });
+        let (time, network) =
+            network(Weather { breaks: 10_000, slow_permille: 300, slow_us: 100_000, ..WITHOUT_FAULTS });
         let port = network.port(ONE);
         let (mut sent, mut found) = (0, Vec::new());
         let mut queue = EventQueue::default();
@@ -312,7 +313,7 @@ mod tests {
     #[test]
     fn a_one_way_partition_holds_up_or_loses_one_direction() {
         for stall in [true, false] {
-            let (_, network) = network(CALM);
+            let (_, network) = network(WITHOUT_FAULTS);
             let (one, two) = (network.port(ONE), network.port(TWO));
             network.block([(ONE, TWO)], stall);
             one.send(TWO, Lane::Raft, &[1]).expect("the sender does not know");
@@ -325,7 +326,7 @@ mod tests {
 
     #[test]
     fn what_a_dead_process_has_sent_arrives_and_what_was_sent_to_it_does_not() {
-        let (_, network) = network(CALM);
+        let (_, network) = network(WITHOUT_FAULTS);
         network.port(ONE).send(TWO, Lane::Control, &[1]).expect("connected");
         network.port(TWO).send(ONE, Lane::Control, &[2]).expect("connected");
         network.end(ONE);

@@ -13,7 +13,7 @@ pub enum Planting {
     IgnoreRestartWait,
     /// After a restart the last entry that was applied is applied again.
     ApplyTwice,
-    /// A node that led answers reads until it hears of another leader.
+    /// A node that led answers reads until it knows of another leader.
     AnswerWithoutLease,
     /// Clocks are off by more than leases allow for.
     FastClock,

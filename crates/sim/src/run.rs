@@ -1,4 +1,4 @@
-//! One run from a seed to its report: chaos, then calm, in which the cluster has to recover, then a last look at everything.
+//! One run from a seed to its report: chaos, then a time without faults, in which the cluster has to recover, then a last look at everything.
 
 use crate::checkers::recovery::State;
 use crate::checkers::{Finding, acknowledged, linearizable, recovery};
@@ -77,14 +77,14 @@ fn panicked(at_ns: u64, payload: &(dyn Any + Send)) -> Finding {
 fn play(cluster: &mut Cluster, recovery_ns: &mut Option<u64>) -> Result<(), Finding> {
     while let Some(stepped) = cluster.step() {
         stepped?;
-        let (now_ns, calm_ns) = (cluster.now_ns(), cluster.scenario.chaos_ns);
+        let (now_ns, end_ns) = (cluster.now_ns(), cluster.scenario.chaos_ns);
         if cluster.phase == Phase::Inspection {
-            recovery_ns.get_or_insert(now_ns - calm_ns);
+            recovery_ns.get_or_insert(now_ns - end_ns);
             if cluster.to_read.values().all(Vec::is_empty) {
                 return Ok(());
             }
         }
-        if (cluster.phase != Phase::Chaos && now_ns > calm_ns + RECOVERY_NS) || cluster.trace.events() > EVENTS {
+        if (cluster.phase != Phase::Chaos && now_ns > end_ns + RECOVERY_NS) || cluster.trace.events() > EVENTS {
             break;
         }
     }

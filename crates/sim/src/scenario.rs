@@ -27,7 +27,7 @@ const ROWS: u64 = 150;
 const SLEEPS: u64 = 200;
 
 /// Good weather.
-pub const CALM: Weather = Weather { usual_us: 400, slow_permille: 0, slow_us: 0, breaks: 0 };
+pub const WITHOUT_FAULTS: Weather = Weather { usual_us: 400, slow_permille: 0, slow_us: 0, breaks: 0 };
 
 /// How often nodes do what they do now and then, milliseconds.
 #[derive(Clone, Copy, Debug)]
@@ -152,7 +152,7 @@ impl Scenario {
 
 fn weather(dice: &mut Dice) -> Weather {
     match dice.range(0, 4) {
-        0 => CALM,
+        0 => WITHOUT_FAULTS,
         1 => Weather { usual_us: 1_000, slow_permille: 20, slow_us: 50_000, breaks: 0 },
         2 => Weather { usual_us: 3_000, slow_permille: 50, slow_us: 200_000, breaks: 300 },
         _ => Weather { usual_us: 800, slow_permille: 5, slow_us: 400_000, breaks: 1_500 },

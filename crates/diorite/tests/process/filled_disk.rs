@@ -10,10 +10,6 @@ use diorite_cql::protocol::client::ClientResponse;
 use std::io::Write;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
-
-/// How long anything is waited for. Not a measurement.
-const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Rows that are written before, and while there is no room.
 const ROWS: u64 = 300;

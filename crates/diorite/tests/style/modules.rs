@@ -3,20 +3,15 @@
 //! A module is a file, with the modules written inside it. It uses another if its code outside `#[cfg(test)]` imports one of
 //! its items or names one by a path that begins with `crate`, `self`, `super` or a child module. An item that a module
 //! re-exports is used where it is defined; the re-export itself is no use.
-//! The cycles that are left stand in `module_cycles.txt`, one a line: crate, a colon, its files. A cycle may only lose files, and
-//! the list follows: `UPDATE_GOLDEN=1` takes out what is gone, never adds.
 //! Left out: calls of methods, which no import shows.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use proc_macro2::{TokenStream, TokenTree};
 use syn::visit::{self, Visit};
 
-use crate::{committed_files, expect_none, read, root};
-
-const LIST: &str = "crates/diorite/tests/style/module_cycles.txt";
+use crate::{committed_files, expect_none, root};
 
 /// A path as it is written, or the module path of a file below its crate.
 type Segments = Vec<String>;
@@ -308,52 +303,20 @@ fn crates() -> Vec<(String, Modules)> {
     roots.map(read).collect()
 }
 
-type Cycles = BTreeSet<(String, BTreeSet<String>)>;
-
-fn listed() -> Cycles {
-    let lines = read(LIST);
-    let lines = lines.lines().filter(|line| !line.starts_with('#') && !line.is_empty());
-    let cycle = |line: &str| {
-        let (name, files) = line.split_once(": ").unwrap_or_else(|| panic!("{LIST}: {line}: `crate: file file …`"));
-        (name.to_owned(), files.split(' ').map(str::to_owned).collect())
-    };
-    lines.map(cycle).collect()
-}
-
 #[test]
 fn modules_use_each_other_in_one_direction() {
-    let mut found = Cycles::new();
-    let mut arrows: BTreeMap<String, Uses> = BTreeMap::new();
+    let mut findings = Vec::new();
     for (name, modules) in crates() {
         let uses = uses(&modules);
-        found.extend(cycles(&uses).into_iter().map(|cycle| (name.clone(), cycle)));
-        arrows.insert(name, uses);
+        for files in cycles(&uses) {
+            let inside = |file: &String| {
+                let used: Vec<_> = uses[file].intersection(&files).cloned().collect();
+                format!("    {file} uses {}", used.join(" "))
+            };
+            findings.push(format!("{name}:\n{}", files.iter().map(inside).collect::<Vec<_>>().join("\n")));
+        }
     }
-    let listed = listed();
-    let is_allowed = |cycle: &&(String, BTreeSet<String>)| {
-        listed.iter().any(|(name, files)| *name == cycle.0 && files.is_superset(&cycle.1))
-    };
-    let (allowed, new): (Vec<_>, Vec<_>) = found.iter().partition(is_allowed);
-    if std::env::var_os("UPDATE_GOLDEN").is_some() {
-        let header: String =
-            read(LIST).lines().take_while(|line| line.starts_with('#')).map(|l| format!("{l}\n")).collect();
-        let text = allowed.iter().fold(header, |mut text, (name, files)| {
-            writeln!(text, "{name}: {}", files.iter().cloned().collect::<Vec<_>>().join(" ")).unwrap();
-            text
-        });
-        std::fs::write(root().join(LIST), text).unwrap();
-    }
-    let shown = new.iter().map(|(name, files)| {
-        let inside = |file: &String| {
-            let used: Vec<_> = arrows[name][file].intersection(files).cloned().collect();
-            format!("    {file} uses {}", used.join(" "))
-        };
-        format!("{name}:\n{}", files.iter().map(inside).collect::<Vec<_>>().join("\n"))
-    });
-    expect_none("modules that use each other:", &shown.collect::<Vec<_>>());
-    let is_updated = std::env::var_os("UPDATE_GOLDEN").is_some();
-    let gone: Vec<_> = listed.difference(&found).collect();
-    assert!(is_updated || gone.is_empty(), "{LIST} allows more than there is; run with UPDATE_GOLDEN=1:\n{gone:#?}");
+    expect_none("modules that use each other:", &findings);
 }
 
 /// A crate of the given files, `lib.rs` among them, all of them children of the root.

@@ -28,10 +28,10 @@ pub fn has_recovered(state: &State) -> bool {
 
 /// Says which tablets have not recovered in the time they had.
 pub fn check(at_ns: u64, states: &[State]) -> Result<(), Finding> {
-    let stuck: Vec<String> =
+    let stalled: Vec<String> =
         states.iter().filter(|state| !has_recovered(state)).map(|state| format!("{state:?}")).collect();
-    if stuck.is_empty() {
+    if stalled.is_empty() {
         return Ok(());
     }
-    Err(Finding { checker: "recovery", at_ns, message: format!("not recovered: {}", stuck.join(", ")) })
+    Err(Finding { checker: "recovery", at_ns, message: format!("not recovered: {}", stalled.join(", ")) })
 }

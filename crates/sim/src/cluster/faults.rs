@@ -3,7 +3,7 @@
 use crate::cluster::{Cluster, Event, Phase};
 use crate::faults::FaultKind;
 use crate::nemesis::Fault;
-use crate::scenario::CALM;
+use crate::scenario::WITHOUT_FAULTS;
 use crate::schema::DdlEvent;
 use crate::step::Command;
 use diorite_base::NodeId;
@@ -16,7 +16,7 @@ impl Cluster {
     pub fn fault(&mut self, fault: Fault) {
         let now_ns = self.now_ns();
         match fault {
-            Fault::Next if self.nemesis.is_calm => {}
+            Fault::Next if self.nemesis.has_ended => {}
             Fault::Next => {
                 let kind = *self.nemesis.dice.pick(&self.nemesis.kinds.clone());
                 self.nemesis.faults += 1;
@@ -24,7 +24,7 @@ impl Cluster {
                 let next_ns = now_ns + self.nemesis.dice.range(1, self.nemesis.every_ns);
                 self.queue.schedule(next_ns, Event::Fault(Fault::Next));
             }
-            Fault::Calm => self.calm(),
+            Fault::MendAll => self.end_faults(),
             Fault::Start(node) => self.start(node),
             Fault::End(node) => {
                 self.end(node, false);
@@ -210,11 +210,11 @@ impl Cluster {
     }
 
     /// Mends everything, and lets the clients see whether the cluster recovers.
-    fn calm(&mut self) {
+    fn end_faults(&mut self) {
         let now_ns = self.now_ns();
-        self.trace.event(now_ns, 0, "calm", &[], String::new);
-        self.nemesis.is_calm = true;
-        self.setting.network.set_weather(CALM);
+        self.trace.event(now_ns, 0, "faults-end", &[], String::new);
+        self.nemesis.has_ended = true;
+        self.setting.network.set_weather(WITHOUT_FAULTS);
         for node in self.present() {
             (0..self.scenario.disks).for_each(|disk| self.nodes[&node].fail_after(disk, None));
             self.replace_disks(node);

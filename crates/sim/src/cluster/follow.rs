@@ -172,7 +172,7 @@ impl Cluster {
         }
     }
 
-    /// Whether a node's gate lets a connection in that another opens. If not, that one hears of it.
+    /// Whether a node's gate lets a connection in that another opens. If not, that one is told so.
     pub fn admits(&mut self, id: NodeId, from: NodeId) -> bool {
         let host = self.nodes[&from].description.host_id;
         let Some(catalog) = self.life(id).map(|life| life.newest()) else { return false };

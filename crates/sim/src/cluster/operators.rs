@@ -246,11 +246,11 @@ impl Cluster {
 
     /// Whether the leaders of all tablets have brought about what the catalog wants: no replica is on its way.
     pub fn are_groups_at_rest(&self) -> bool {
-        let is_settled = |tablet: TabletId| {
+        let is_complete = |tablet: TabletId| {
             let mut lives = self.nodes.values().filter_map(|node| node.life.as_ref());
             lives.any(|life| life.handles.get(&tablet).is_some_and(|handle| handle.committed_voters().is_some()))
         };
-        self.setting.newest.tablets().all(|(tablet, _)| is_settled(tablet)) && is_settled(CATALOG_TABLET)
+        self.setting.newest.tablets().all(|(tablet, _)| is_complete(tablet)) && is_complete(CATALOG_TABLET)
     }
 
     fn replace_on(&mut self, node: NodeId) {

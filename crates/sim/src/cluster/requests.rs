@@ -40,8 +40,8 @@ impl Cluster {
         self.trace.event(now_ns, 0, "ask", &asked.request.to_le_bytes(), || format!("{asked:?}"));
         let arrives_ns = now_ns + self.dice.range(20, 500) * US;
         self.queue.schedule(arrives_ns, Event::Request(asked));
-        let patience_ns = self.dice.milliseconds(200, 2_500);
-        self.queue.schedule(now_ns + patience_ns, Event::GiveUp(client, asked.request));
+        let timeout_ns = self.dice.milliseconds(200, 2_500);
+        self.queue.schedule(now_ns + timeout_ns, Event::GiveUp(client, asked.request));
     }
 
     /// Which of the tablets that came of one has not taken a write in [`Phase::Recovery`].

@@ -22,7 +22,7 @@ impl Cluster {
         match event {
             RowEvent::Act(client) => self.say(client),
             RowEvent::Arrive(token, node) => self.take_call(token, node),
-            RowEvent::Answer(token, answer) => self.heard_of_call(token, answer),
+            RowEvent::Answer(token, answer) => self.answered_call(token, answer),
             RowEvent::GiveUp(token) => {
                 let Some(rows) = &mut self.rows else { return };
                 let Some(call) = rows.calls.remove(&token) else { return };
@@ -159,7 +159,7 @@ impl Cluster {
         self.answer_later(leaves_ns, token, answer);
     }
 
-    fn heard_of_call(&mut self, token: u64, answer: Answered) {
+    fn answered_call(&mut self, token: u64, answer: Answered) {
         let Some(rows) = &mut self.rows else { return };
         if let Some(call) = rows.calls.remove(&token) {
             self.answer_call(&call, answer);
