@@ -262,12 +262,16 @@ pub struct TabletArguments {
     pub node: Option<u64>,
 }
 
+/// Asks the nodes that are named, as the role that is named.
+fn client(arguments: &AdminArguments) -> Result<Client, AdminError> {
+    let file = arguments.password_file.as_deref();
+    let login = arguments.user.as_deref().map(|user| password::find(user, file)).transpose()?;
+    Ok(Client::new(&arguments.host, HTTP_PORT, login.as_ref()))
+}
+
 /// Carries out the command.
 pub fn run(arguments: &AdminArguments) -> Result<ExitCode, AdminError> {
-    let login =
-        arguments.user.as_deref().map(|user| password::find(user, arguments.password_file.as_deref())).transpose()?;
-    let client = Client::new(&arguments.host, HTTP_PORT, login.as_ref());
-    let json = arguments.json;
+    let (client, json) = (client(arguments)?, arguments.json);
     let operate = |node: u64, what: &str| change(&client, json, &format!("/api/v1/nodes/{node}/{what}"), &Value::Null);
     let reshape =
         |tablet: u64, what: &str, how: Value| change(&client, json, &format!("/api/v1/tablets/{tablet}/{what}"), &how);
@@ -335,7 +339,6 @@ pub fn run(arguments: &AdminArguments) -> Result<ExitCode, AdminError> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Shows how a node logs, after a change if one is asked for.
 fn cancel(client: &Client, json: bool, node: Option<u64>, request: u64) -> Result<(), AdminError> {
     change(client, json, &of_node(node, &format!("queries/{request}/cancel")), &Value::Null)
 }
@@ -345,6 +348,7 @@ fn of_node(node: Option<u64>, what: &str) -> String {
     node.map_or_else(|| format!("/api/v1/{what}"), |node| format!("/api/v1/nodes/{node}/{what}"))
 }
 
+/// Shows how a node logs, after a change if one is asked for.
 fn logging(client: &Client, json: bool, node: Option<u64>, change: &LogChange) -> Result<(), AdminError> {
     let path = of_node(node, "logging");
     let status: LogStatus = match *change == LogChange::default() {

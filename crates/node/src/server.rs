@@ -154,18 +154,19 @@ async fn serve(options: StartOptions, logging: Arc<Logging>, program: Program) -
     // Both end by themselves once told; a panic in one of them has been reported already.
     let _ = serving_cql.await;
     let _ = serving_http.await;
-    let closing = Arc::clone(&store);
-    let close = move || {
-        // Others lead from now on, instead of noticing after a while that nobody does.
-        closing.release_leadership();
-        closing.wait_for_successors(SUCCESSOR_TIMEOUT);
-        closing.shutdown(FLUSH_TIMEOUT);
-    };
-    let _ = tokio::task::spawn_blocking(close).await;
+    let _ = tokio::task::spawn_blocking(move || close(&store)).await;
     tracing::info!("stopped");
     // What was removed has a last word for whoever started it.
     reason?;
     end()
+}
+
+/// Hands over what this node leads, and flushes.
+fn close(store: &Store) {
+    // Others lead from now on, instead of noticing after a while that nobody does.
+    store.release_leadership();
+    store.wait_for_successors(SUCCESSOR_TIMEOUT);
+    store.shutdown(FLUSH_TIMEOUT);
 }
 
 /// Lets the node observe itself, and be looked at: by other nodes, and over HTTP.

@@ -1,7 +1,7 @@
 //! What operators are told of the cluster, its nodes, its tables and what moves: the catalog and what the nodes have reported, put together.
 
 use super::Operations;
-use super::report::Report;
+use super::report::{Report, SetAside};
 use super::sight::Sight;
 use super::{Answer, unavailable};
 use diorite_admin::api::{
@@ -16,12 +16,17 @@ use diorite_control::shrink::merge_limit;
 use diorite_control::view::view;
 use diorite_model::schema::TableEntry;
 use diorite_query::ddl::describe::table_schema;
+use futures::StreamExt;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Replicas of a node that are set aside are named in warnings up to this many.
 const NAMED_REPLICAS: usize = 10;
+/// How long a node has to say what it has set aside, and how many nodes are asked at a time.
+const SET_ASIDE_TIMEOUT: Duration = Duration::from_secs(1);
+const ASKED_AT_A_TIME: usize = 32;
 
 impl Operations {
     /// The answer to a question that changes nothing. Looking at a large cluster takes a while, so it is done where that holds up no requests.
@@ -33,6 +38,18 @@ impl Operations {
         let sight = self.sight().with_set_aside(set_aside);
         let looking = self.runtime.spawn_blocking(move || sight.look_up(&ask));
         looking.await.unwrap_or_else(|error| Err(unavailable(error.to_string())))
+    }
+
+    /// What the nodes have set aside by now: reports are a few seconds old, and whoever asks whether the cluster is well must not be told that it was. Of a node that is
+    /// down, or does not answer in time, the last report counts.
+    async fn set_aside_everywhere(&self) -> BTreeMap<NodeId, SetAside> {
+        let catalog = self.catalog.current();
+        let nodes: Vec<NodeId> = catalog.nodes().map(|node| node.id).filter(|node| self.is_up(*node)).collect();
+        let asked = nodes.into_iter().map(|node| async move {
+            let answer = self.ask_any(node, Ask::SetAside, SET_ASIDE_TIMEOUT).await;
+            Some((node, serde_json::from_value(answer.ok()?).ok()?))
+        });
+        futures::stream::iter(asked).buffer_unordered(ASKED_AT_A_TIME).filter_map(std::future::ready).collect().await
     }
 
     /// How the cluster is, as far as this node, which leads the catalog, knows.

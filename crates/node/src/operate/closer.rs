@@ -2,7 +2,7 @@
 //!
 //! Always true: a node answers for its own replica without asking anybody; a node that does not answer in time is left out.
 
-use super::{Answer, Operations, unavailable};
+use super::{Answer, Operations, in_json, unavailable};
 use diorite_admin::api::{
     Ask, Failure, FailureKind, ReplicaDetail, TabletDetail, TabletEvent, TabletFilter, TabletPage,
 };
@@ -64,7 +64,7 @@ impl Operations {
         let found = looking.await.map_err(|error| unavailable(error.to_string()))?;
         let missing =
             || Failure::new(FailureKind::NotFound, format!("node {node} holds no replica of tablet {}", tablet.0));
-        serde_json::to_value(found.ok_or_else(missing)?).map_err(|error| unavailable(error.to_string()))
+        in_json(&found.ok_or_else(missing)?)
     }
 
     /// How a tablet is, from this node, which leads the catalog, and from those that hold replicas of it.
@@ -85,7 +85,7 @@ impl Operations {
         events.sort_by_key(|event| std::cmp::Reverse(event.unix_ms));
         events.truncate(EVENTS);
         let advice = advice(tablet, status.replicas.len(), &replicas);
-        serde_json::to_value(TabletDetail { status, replicas, events, advice }).map_err(strange)
+        in_json(&TabletDetail { status, replicas, events, advice })
     }
 }
 

@@ -3,7 +3,7 @@
 //! Always true: each node compacts what it holds itself, and goes on though nobody looks; a node that does not answer is named with the reason.
 
 use super::changes::check_set;
-use super::{Answer, Operations, unavailable};
+use super::{Answer, Operations, in_json};
 use diorite_admin::api::{Ask, CompactionOrder, NodeCompaction};
 use diorite_base::{NodeId, limits};
 use std::time::Duration;
@@ -31,7 +31,7 @@ impl Operations {
             rate_bytes: self.store.shared().compaction_rate(),
             failure: None,
         };
-        serde_json::to_value(found).map_err(|error| unavailable(error.to_string()))
+        in_json(&found)
     }
 
     /// Does it on all nodes.
@@ -55,6 +55,6 @@ impl Operations {
                 failure: Some(reason),
             })
         });
-        serde_json::to_value(found.collect::<Vec<_>>()).map_err(|error| unavailable(error.to_string()))
+        in_json(&found.collect::<Vec<_>>())
     }
 }

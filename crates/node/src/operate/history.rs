@@ -3,7 +3,7 @@
 //! Always true: however many pages are open, nodes are asked no more often than [`kept_ns`] says, and each sends a few kilobytes; nodes that do not answer in
 //! time are left out. Rates add up; latencies do not, so that theirs are the slowest node's.
 
-use super::{Answer, Operations, unavailable};
+use super::{Answer, Operations, in_json, unavailable};
 use diorite_admin::api::{Ask, History, NodeQuestion};
 use diorite_base::NodeId;
 use futures::StreamExt;
@@ -51,7 +51,7 @@ impl Operations {
         let answers: Vec<Answer> = futures::stream::iter(asked).buffer_unordered(AT_A_TIME).collect().await;
         let outlines: Vec<History> =
             answers.into_iter().filter_map(|answer| serde_json::from_value(answer.ok()?).ok()).collect();
-        let history = serde_json::to_value(merged(&outlines)).map_err(|error| unavailable(error.to_string()))?;
+        let history = in_json(&merged(&outlines))?;
         *kept = Some((now_ns, history.clone()));
         Ok(history)
     }
@@ -61,7 +61,7 @@ impl Operations {
         let strange = |error: serde_json::Error| unavailable(error.to_string());
         let history: History =
             serde_json::from_value(self.answer_of_itself(NodeQuestion::History)?).map_err(strange)?;
-        serde_json::to_value(outline(&history)).map_err(strange)
+        in_json(&outline(&history))
     }
 }
 

@@ -25,7 +25,6 @@ mod merge;
 mod questions;
 mod report;
 mod scrub;
-mod set_aside;
 mod sight;
 mod steer;
 mod tablets;
@@ -46,6 +45,7 @@ use diorite_rpc::{Lane, Transport};
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
 pub(crate) use report::ReportOptions;
+use serde::Serialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -265,7 +265,7 @@ impl Operations {
         match ask {
             Ask::Replica { tablet } => self.replica_here(tablet).await,
             Ask::Outline => self.outline_here(),
-            Ask::SetAside => self.set_aside_here(),
+            Ask::SetAside => in_json(&report::set_aside(&self.store)),
             Ask::ScrubHere(order) => self.scrub_here(order),
             Ask::CompactionHere(order) => self.compaction_here(order),
             Ask::Node { question, .. } => self.answer_of_itself(question),
@@ -378,6 +378,11 @@ fn not_begun(message: impl Into<String>) -> Failure {
 
 fn unavailable(message: impl Into<String>) -> Failure {
     Failure::new(FailureKind::Unavailable, message)
+}
+
+/// An answer as it is sent.
+fn in_json(found: &impl Serialize) -> Answer {
+    serde_json::to_value(found).map_err(|error| unavailable(error.to_string()))
 }
 
 /// Answers operators who ask this node, whoever leads the catalog, and whichever node knows.

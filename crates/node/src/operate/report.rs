@@ -2,12 +2,11 @@
 //!
 //! Always true: what is said is as of one moment; what decisions depend on is `diorite_control::report`'s, the rest is for operators.
 
-use super::set_aside::{self, SetAside};
 use crate::catalog::CATALOG_TABLET;
 use crate::machine;
 use crate::observe::process;
 use diorite_admin::api::Activity;
-use diorite_base::NodeId;
+use diorite_base::{NodeId, TabletId};
 use diorite_cluster::catalog::Catalog;
 use diorite_control::report::{CopyReport, DiskReport, Files, TabletReport};
 use diorite_replica::{CopyStatus, Leadership, Store};
@@ -100,6 +99,14 @@ pub(super) fn measure_contents(store: &Store) {
     }
 }
 
+/// Tablets whose replica a node cannot use, and why; ascending.
+pub(super) type SetAside = Vec<(TabletId, String)>;
+
+/// Those of this node.
+pub(super) fn set_aside(store: &Store) -> SetAside {
+    store.set_aside().into_iter().map(|aside| (aside.tablet, aside.reason)).collect()
+}
+
 /// The report of this node, `node`.
 pub(super) fn make(
     node: NodeId,
@@ -140,7 +147,7 @@ pub(super) fn make(
     let copies: Vec<_> =
         store.copies().into_iter().filter(|copy| copy.incoming).map(|copy| copy_report(&copy)).collect();
     let recovering = handles.values().filter(|handle| handle.is_recovering()).map(|handle| handle.id());
-    let set_aside = set_aside::of(store);
+    let set_aside = set_aside(store);
     let unusable = set_aside.iter().map(|(tablet, _)| *tablet);
     let incomplete: BTreeSet<_> = recovering.chain(copies.iter().map(|copy| copy.tablet)).chain(unusable).collect();
     let scrub = store.scrub_status();
@@ -175,7 +182,6 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "test data is known")]
 
     use super::*;
-    use diorite_base::TabletId;
 
     #[test]
     fn a_report_survives_its_encoding() {

@@ -3,7 +3,7 @@
 //! Always true: each node reads what it holds itself, at the rate that it was given, and goes on though nobody looks; a node that does not answer is named with the reason.
 
 use super::changes::check_set;
-use super::{Answer, Operations, unavailable};
+use super::{Answer, Operations, in_json};
 use diorite_admin::api::{Ask, NodeScrub, ScrubOrder};
 use diorite_base::{NodeId, limits};
 use std::time::Duration;
@@ -36,7 +36,7 @@ impl Operations {
             finished_ms: status.finished_ms,
             damage_found: status.damage_found,
         };
-        serde_json::to_value(found).map_err(|error| unavailable(error.to_string()))
+        in_json(&found)
     }
 
     /// Does it on all nodes.
@@ -65,6 +65,6 @@ impl Operations {
                 damage_found: 0,
             })
         });
-        serde_json::to_value(found.collect::<Vec<_>>()).map_err(|error| unavailable(error.to_string()))
+        in_json(&found.collect::<Vec<_>>())
     }
 }

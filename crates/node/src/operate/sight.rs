@@ -4,8 +4,7 @@
 //! at in tests.
 
 use super::Known;
-use super::report::Report;
-use super::set_aside::SetAside;
+use super::report::{Report, SetAside};
 use diorite_admin::api::TabletState;
 use diorite_base::{NodeId, TabletId};
 use diorite_cluster::catalog::{Catalog, Placement};
@@ -88,13 +87,13 @@ impl Sight {
 
     /// Whether nobody leads it, as far as is known: of a tablet that is newer than the last reports of those who hold it nothing is.
     pub(super) fn is_leaderless(&self, tablet: TabletId, placement: &Placement) -> bool {
-        let has_heard = |report: &Arc<Report>| report.next_tablet.is_none_or(|next| tablet.0 < next);
+        let has_received = |report: &Arc<Report>| report.next_tablet.is_none_or(|next| tablet.0 < next);
         let mut reports = placement
             .holders()
             .filter(|node| self.is_up(*node))
             .filter_map(|node| self.known.reports.get(&node))
             .peekable();
-        let is_new = reports.peek().is_some() && !reports.any(has_heard);
+        let is_new = reports.peek().is_some() && !reports.any(has_received);
         !self.leaders.contains_key(&tablet) && !is_new
     }
 
