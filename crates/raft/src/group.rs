@@ -422,15 +422,25 @@ impl<L: LogReader> Group<L> {
         members.voters.iter().chain(only_outgoing).copied()
     }
 
-    /// Whether this replica has acknowledged more than its log holds, as it was closed and opened anew in between. It must neither vote nor
-    /// campaign until it holds as much again (see [`Recovered::floor`]).
+    /// Whether this replica has acknowledged more than its log holds, as it was closed and opened anew in between. Until it holds as much
+    /// again it must not campaign, nor vote for a log that ends before the floor (see [`Recovered::floor`]).
     pub fn is_recovering(&self) -> bool {
         self.node.store().is_below_floor()
     }
 
-    /// Whether its log may have lost its end, and it is not known how far it went.
+    /// How far this replica may have acknowledged, at most (see [`Recovered::floor`]).
+    pub fn floor(&self) -> LogPosition {
+        self.node.store().floor()
+    }
+
+    /// Whether it is not known how far this replica has acknowledged: a leader has to say how far that can be.
     pub fn has_unknown_floor(&self) -> bool {
-        self.node.store().floor() == UNKNOWN_FLOOR
+        self.floor().index == UNKNOWN_FLOOR.index
+    }
+
+    /// Whether its log may have lost its end, but nothing that was durable.
+    pub fn has_only_lost_its_end(&self) -> bool {
+        self.floor() == UNKNOWN_FLOOR
     }
 
     /// A leader that has forgotten what this replica acknowledged says where its own log ends: this replica has acknowledged no more than that.
@@ -447,7 +457,7 @@ impl<L: LogReader> Group<L> {
 
     /// The floor that is to be written to the log; `None` if it says so already.
     pub fn take_new_floor(&mut self) -> Option<LogPosition> {
-        std::mem::take(&mut self.has_new_floor).then(|| self.node.store().floor())
+        std::mem::take(&mut self.has_new_floor).then(|| self.floor())
     }
 
     /// Whether the log holds this entry, or begins just after it.
@@ -463,7 +473,7 @@ impl<L: LogReader> Group<L> {
 
     /// What is to be remembered of this replica when its log is removed: term and vote, and the last entry that it may have acknowledged.
     pub fn memory(&self) -> (HardState, LogPosition) {
-        (self.node.raft.hard_state(), self.last().max(self.node.store().floor()))
+        (self.node.raft.hard_state(), self.last().max(self.floor()))
     }
 
     /// A member says that it holds no entry after `held`, whatever it has acknowledged before: it is sent what it lacks. Believing less than

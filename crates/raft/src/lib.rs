@@ -25,7 +25,7 @@ mod support;
 
 pub use fetch::Fetch;
 pub use group::{Group, GroupError, GroupOptions, MemberChange, MemberProgress, Step};
-pub use log::{LogReadError, LogReader, Recovered, UNKNOWN_FLOOR};
+pub use log::{LogReadError, LogReader, Recovered, UNKNOWN_FLOOR, floor_without_log};
 pub use messages::{is_acknowledgement, is_from_leader, is_vote_request, is_without_entries, may_come_from_a_peer};
 pub use position::{LogPosition, Term};
 pub use raft::eraftpb::{ConfState, Entry, EntryType, HardState, Message, MessageType};

@@ -41,17 +41,23 @@ pub struct Recovered {
     /// The last index applied to the durable state machine.
     pub applied: u64,
     /// The last entry that this replica may have acknowledged before its log was removed; [`LogPosition::START`] if it never was. As long as its log is
-    /// behind that, by term and then by index, the replica is like one whose disk has lost what it promised: it may listen, but neither vote nor
-    /// campaign. Term and vote it still knows. So a leader that it follows is of no earlier term than any that it acknowledged anything to, and was
+    /// behind that, by term and then by index, the replica is like one whose disk has lost what it promised: it may listen, but neither
+    /// campaign nor vote for a log that is behind the floor. Term and vote it still knows. So a leader that it follows is of no earlier term than any that it acknowledged anything to, and was
     /// elected by others; that leader's log holds everything that was committed with its help. Once its own log reaches the floor again, or has an entry of a later term than
     /// that, it holds all of this too.
     ///
-    /// [`UNKNOWN_FLOOR`]: the end of the log may be lost, and nobody knows how far it went.
+    /// [`UNKNOWN_FLOOR`]: the end of the log may be lost, and nobody knows how far it went. Of a log that is gone, or is not whole otherwise, see [`floor_without_log`].
     pub floor: LogPosition,
 }
 
 /// The floor of a replica whose log may have lost its end: how far it has acknowledged is not known until a leader says how far that can be at most.
 pub const UNKNOWN_FLOOR: LogPosition = LogPosition::new(u64::MAX, u64::MAX);
+
+/// What [`Recovered::floor`] is once the log is gone of a replica that may have acknowledged up to `floor`. If that is not known, it is any entry of the current term:
+/// [`UNKNOWN_FLOOR`] would let the replica judge whoever asks for its vote by what the others' logs hold, as if its own still held all that was durable.
+pub fn floor_without_log(floor: LogPosition, state: &HardState) -> LogPosition {
+    if floor == UNKNOWN_FLOOR { LogPosition::new(UNKNOWN_FLOOR.index, state.term) } else { floor }
+}
 
 /// The log as the consensus core sees it.
 pub(crate) struct LogView<L> {
@@ -74,6 +80,15 @@ impl Recovered {
     /// The later of what it may have acknowledged before and what its log holds: what a replica that goes away now must remember.
     pub fn last_acknowledged(&self) -> LogPosition {
         self.last.max(self.floor)
+    }
+
+    /// Its floor if the end of its log may be lost from now on.
+    pub fn floor_with_lost_end(&self) -> LogPosition {
+        if self.floor == UNKNOWN_FLOOR || self.last >= self.floor {
+            return UNKNOWN_FLOOR;
+        }
+        // Its log was removed, and was not whole again.
+        floor_without_log(UNKNOWN_FLOOR, &self.hard_state)
     }
 }
 

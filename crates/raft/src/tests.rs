@@ -388,6 +388,35 @@ fn a_follower_that_is_told_of_commits_beyond_its_log_has_lost_its_end_and_says_s
 }
 
 #[test]
+fn what_is_remembered_without_a_log_is_never_less_than_what_may_have_been_acknowledged() {
+    let hard_state = HardState { term: 4, ..HardState::default() };
+    let held = |last, floor| Recovered { hard_state: hard_state.clone(), last, floor, ..recovered() };
+    let (early, late) = (LogPosition::new(7, 2), LogPosition::new(9, 4));
+    let any_of_the_term = LogPosition::new(u64::MAX, 4);
+    // The log is removed.
+    assert_eq!(floor_without_log(held(early, LogPosition::START).last_acknowledged(), &hard_state), early);
+    assert_eq!(floor_without_log(held(early, UNKNOWN_FLOOR).last_acknowledged(), &hard_state), any_of_the_term);
+    assert!(late < any_of_the_term && LogPosition::new(1, 5) > any_of_the_term, "a later term is past all of it");
+    // The end of the log may be lost.
+    assert_eq!(held(early, LogPosition::START).floor_with_lost_end(), UNKNOWN_FLOOR);
+    assert_eq!(held(late, late).floor_with_lost_end(), UNKNOWN_FLOOR);
+    assert_eq!(held(early, UNKNOWN_FLOOR).floor_with_lost_end(), UNKNOWN_FLOOR);
+    assert_eq!(held(early, late).floor_with_lost_end(), any_of_the_term, "it was not whole again");
+    assert_eq!(held(early, any_of_the_term).floor_with_lost_end(), any_of_the_term);
+}
+
+#[test]
+fn a_replica_without_its_log_learns_its_floor_from_a_leader_and_is_no_judge_before() {
+    let floor = LogPosition::new(u64::MAX, 3);
+    let hard_state = HardState { term: 3, ..HardState::default() };
+    let mut group = Group::new(&options(), Recovered { hard_state, floor, ..recovered() }, TestLog::default()).unwrap();
+    assert!(group.is_recovering() && group.has_unknown_floor() && !group.has_only_lost_its_end());
+    group.learn_floor(LogPosition::new(5, 3));
+    assert!(group.is_recovering() && !group.has_unknown_floor());
+    assert_eq!(group.floor(), LogPosition::new(5, 3));
+}
+
+#[test]
 fn a_log_that_has_lost_its_end_may_have_got_back_what_was_replaced_there_which_is_not_committed() {
     // It had replaced its second entry by that of the leader in term 3, which counts on it.
     let (group, log) = follower(&[1, 2], 1);

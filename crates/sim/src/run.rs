@@ -18,7 +18,7 @@ use std::panic::{self, AssertUnwindSafe};
 const MS: u64 = 1_000_000;
 
 /// How long a cluster may take to recover once everything is mended, nanoseconds.
-const RECOVERY_NS: u64 = 10_000 * MS;
+const RECOVERY_NS: u64 = 20_000 * MS;
 
 /// How often it is looked whether it has, nanoseconds.
 const LOOK_NS: u64 = 50 * MS;

@@ -448,3 +448,28 @@ proptest! {
         });
     }
 }
+
+#[test]
+fn a_replica_without_its_log_is_no_judge_of_others_whatever_happens_to_it() {
+    let home = tempfile::tempdir().unwrap();
+    let log = open(home.path());
+    let group = GroupId(1_000);
+    let state = HardState { term: 4, ..HardState::default() };
+    let floor_after = |floor: LogPosition| {
+        let mut batch = LogBatch::default();
+        batch.retire(group, &state, floor).unwrap();
+        batch.set_conf_state(group, &ConfState { voters: vec![1], ..ConfState::default() }).unwrap();
+        log.write(&mut batch, true).unwrap();
+        let removed = log.recover(group).unwrap().floor;
+        log.forget_floors().unwrap();
+        (removed, log.recover(group).unwrap().floor)
+    };
+    let any_of_the_term = LogPosition::new(u64::MAX, 4);
+    assert_eq!(floor_after(UNKNOWN_FLOOR), (any_of_the_term, any_of_the_term));
+    assert_eq!(floor_after(LogPosition::new(9, 2)), (LogPosition::new(9, 2), any_of_the_term));
+    assert_eq!(
+        floor_after(LogPosition::START),
+        (LogPosition::START, UNKNOWN_FLOOR),
+        "it has acknowledged nothing before"
+    );
+}

@@ -17,7 +17,9 @@ use crate::log_files::{Durable, FILE_BYTES, LogFiles};
 use crate::log_freed::{Freed, FreedRecord};
 use crate::recorded::RecordedEntry;
 use diorite_base::GroupId;
-use diorite_raft::{ConfState, Entry, HardState, LogPosition, LogReadError, LogReader, Recovered, UNKNOWN_FLOOR};
+use diorite_raft::{
+    ConfState, Entry, HardState, LogPosition, LogReadError, LogReader, Recovered, UNKNOWN_FLOOR, floor_without_log,
+};
 use parking_lot::{Condvar, Mutex};
 use raft_engine::{Command, Config, LogBatch as EngineBatch, MessageExt, ReadableSize};
 use std::collections::BTreeSet;
@@ -128,7 +130,7 @@ impl LogRecords for LogBatch {
     fn retire(&mut self, group: GroupId, state: &HardState, floor: LogPosition) -> Result<(), StorageError> {
         self.remove(group);
         self.set_hard_state(group, state)?;
-        self.set_floor(group, floor)
+        self.set_floor(group, floor_without_log(floor, state))
     }
 
     fn set_floor(&mut self, group: GroupId, floor: LogPosition) -> Result<(), StorageError> {
@@ -473,7 +475,8 @@ impl RaftLog {
     fn forget_floors_of(&self, concerned: BTreeSet<GroupId>) -> Result<usize, StorageError> {
         let mut batch = LogBatch::default();
         for group in &concerned {
-            batch.set_floor(*group, UNKNOWN_FLOOR)?;
+            let found = self.recover(*group);
+            batch.set_floor(*group, found.map_or(UNKNOWN_FLOOR, |recovered| recovered.floor_with_lost_end()))?;
         }
         self.write(&mut batch, true)?;
         Ok(concerned.len())

@@ -18,13 +18,14 @@ use diorite_raft::{LogPosition, Term};
 use diorite_storage::Engine;
 use std::collections::BTreeSet;
 
-/// Whether the replica has lost what it had acknowledged, so that it must not let a log lead that ends here.
+/// Whether the replica has lost what it had acknowledged, so that it must not let a log lead that ends at `candidate`.
 pub(crate) fn is_barred<E: Engine>(replica: &Replica<E>, turn: &Turn<E>, candidate: LogPosition, now_ns: u64) -> bool {
     if !replica.group.is_recovering() || turn.context.planted.forget_floor {
         return false;
     }
-    if !replica.group.has_unknown_floor() {
-        return true;
+    if !replica.group.has_only_lost_its_end() {
+        // As it would judge if its log still reached the floor.
+        return candidate < replica.group.floor();
     }
     let members = replica.group.members();
     let sets = [members.voters.as_slice(), members.voters_outgoing.as_slice()];
@@ -40,12 +41,14 @@ pub(crate) fn report_lost<E: Engine>(replica: &mut Replica<E>, turn: &mut Turn<E
     }
     replica.visits.pinged_ns = now_ns;
     let is_suspect = replica.group.has_unknown_floor();
-    let receivers: BTreeSet<NodeId> = match replica.leader_elsewhere(me) {
+    let leader = replica.leader_elsewhere(me);
+    let receivers: BTreeSet<NodeId> = match leader {
         Some(leader) if !is_suspect => [leader].into(),
-        // Whoever led may not lead any more without knowing it, as when its power was lost too.
+        // Whoever led may not lead any more without knowing it, as when its power was lost too. A leader that is about to leave is no voter.
         _ => {
             let wanted = replica.members.wanted.voters.iter().copied();
-            wanted.chain(replica.group.all_voters().map(NodeId)).filter(|node| *node != me).collect()
+            let voters = replica.group.all_voters().map(NodeId);
+            wanted.chain(voters).chain(leader).filter(|node| *node != me).collect()
         }
     };
     let report = if is_suspect {

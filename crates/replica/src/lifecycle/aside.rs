@@ -10,7 +10,7 @@
 //! ```
 //!
 //! Always true: a replica is made anew only once a node answers that leads the tablet under a lease and has applied more than this one could, so that replicas which all fail at one entry all stay
-//! as they are (one that its leader contradicts is made anew by whatever that leader has); its former files stay on the disk until it is whole again; it neither votes nor counts for a lease until it holds what it has acknowledged (`diorite_raft::Recovered::floor`).
+//! as they are (one that its leader contradicts is made anew by whatever that leader has); its former files stay on the disk until it is whole again; until it holds what it has acknowledged it votes for no log that does not, and does not count for a lease (`diorite_raft::Recovered::floor`).
 //! The only replica of a tablet in which damage was found goes on serving what can be read: there is nothing to make it from. If its log is damaged, though, it serves nothing until an operator
 //! accepts the loss ([`crate::StoreOptions::accept_lost_log`]): what was acknowledged may be missing. A failed disk is another matter (`disks`).
 

@@ -34,8 +34,8 @@ impl<E: Engine> Core<E> {
         self.advance();
         self.with(tablet, |replica, turn| {
             replica.apply_deferred(turn);
-            if replica.group.is_sole_voter() {
-                // Nobody else knows what the end of its log was, if that is lost.
+            if replica.group.is_sole_voter() && replica.group.has_only_lost_its_end() {
+                // Nobody else knows what that was. Without its log it would not know either who votes.
                 replica.group.learn_floor(LogPosition::START);
             }
             // Only now are the members known: the data may be of a time when there were fewer.

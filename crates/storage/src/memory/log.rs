@@ -4,7 +4,7 @@ use crate::engine::{Log, LogRecords};
 use crate::error::StorageError;
 use crate::recorded::RecordedEntry;
 use diorite_base::GroupId;
-use diorite_raft::{ConfState, Entry, HardState, LogPosition, LogReadError, LogReader, Recovered, UNKNOWN_FLOOR};
+use diorite_raft::{ConfState, Entry, HardState, LogPosition, LogReadError, LogReader, Recovered, floor_without_log};
 use parking_lot::Mutex;
 use protobuf::Message;
 use std::collections::{BTreeMap, VecDeque};
@@ -78,7 +78,7 @@ impl LogRecords for MemoryRecords {
     }
 
     fn retire(&mut self, group: GroupId, state: &HardState, floor: LogPosition) -> Result<(), StorageError> {
-        self.records.push(Record::Retire(group, state.clone(), floor));
+        self.records.push(Record::Retire(group, state.clone(), floor_without_log(floor, state)));
         Ok(())
     }
 
@@ -252,7 +252,7 @@ impl MemoryLog {
         for groups in [&mut contents.live, &mut contents.durable] {
             let others = groups.0.iter_mut().filter(|(group, _)| **group != GroupId::CATALOG);
             let known = others.map(|(_, records)| records).filter(|records| !records.conf_state.voters.is_empty());
-            known.for_each(|records| records.floor = UNKNOWN_FLOOR);
+            known.for_each(|records| records.floor = records.recovered().floor_with_lost_end());
         }
     }
 
