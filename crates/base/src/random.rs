@@ -1,6 +1,11 @@
 //! The randomness seam. Nothing outside this module asks the operating system for entropy.
 
-use std::hash::{BuildHasher, Hasher};
+/// Bytes of the operating system that nobody can guess: for keys and salts.
+pub fn secret<const N: usize>() -> [u8; N] {
+    let mut bytes = [0; N];
+    getrandom::fill(&mut bytes).expect("the operating system has random bytes");
+    bytes
+}
 
 /// A source of random numbers; deterministic when seeded.
 pub trait Random: Send {
@@ -27,10 +32,9 @@ impl SplitMix64 {
         Self { state: seed }
     }
 
-    /// A sequence that differs from run to run, seeded by the standard library's per-process hash keys.
-    #[allow(clippy::disallowed_methods, reason = "the one home of the operating system's entropy")]
+    /// A sequence that differs from run to run, seeded by the operating system.
     pub fn from_entropy() -> Self {
-        Self::new(std::hash::RandomState::new().build_hasher().finish())
+        Self::new(u64::from_le_bytes(secret()))
     }
 }
 
@@ -52,6 +56,11 @@ mod tests {
     fn the_same_seed_gives_the_same_sequence() {
         let (mut a, mut b) = (SplitMix64::new(7), SplitMix64::new(7));
         assert!((0..100).all(|_| a.next_u64() == b.next_u64()));
+    }
+
+    #[test]
+    fn secrets_differ() {
+        assert_ne!(secret::<16>(), secret::<16>());
     }
 
     #[test]

@@ -10,7 +10,7 @@ use crate::login;
 use diorite_admin::gate::Ends;
 use diorite_admin::login::{Credentials, Denied, Login, Wanted};
 use diorite_base::connections::Source;
-use diorite_base::random::{Random, SplitMix64};
+use diorite_base::random;
 use diorite_cluster::catalog::{Catalog, Role};
 use diorite_cql::language::ast::Permission;
 use diorite_query::auth::{ALL_KEYSPACES, shown};
@@ -83,9 +83,7 @@ struct Memory {
 }
 
 impl Memory {
-    fn new(random: &mut impl Random) -> Self {
-        let mut key = [0u8; 32];
-        key.chunks_mut(8).for_each(|part| part.copy_from_slice(&random.next_u64().to_le_bytes()));
+    fn new(key: [u8; 32]) -> Self {
         Self { key: hmac::Key::new(hmac::HMAC_SHA256, &key), roles: HashMap::new() }
     }
 
@@ -119,7 +117,7 @@ pub(crate) struct Logins {
 
 impl Logins {
     pub(crate) fn new(kv: Arc<NodeKv>) -> Self {
-        let memory = Mutex::new(Memory::new(&mut SplitMix64::from_entropy()));
+        let memory = Mutex::new(Memory::new(random::secret()));
         Self { kv, memory, attempts: Mutex::default() }
     }
 
@@ -240,7 +238,7 @@ mod tests {
 
     #[test]
     fn a_password_is_remembered_for_one_hash_and_a_minute() {
-        let mut memory = Memory::new(&mut SplitMix64::new(1));
+        let mut memory = Memory::new([1; 32]);
         let right = credentials("ann", "sesame");
         memory.insert(&right, "hash".to_owned(), 0);
         assert!(memory.holds(&right, "hash", 59 * SECOND_NS));

@@ -1,10 +1,9 @@
 //! A secret of one process of a node, whose hash, with the life that its heartbeats name, is the incarnation in its handshakes: showing it proves that the process has ended, as only its guard does so (`crate::guard`).
 
+use diorite_base::random;
 use ring::digest::{SHA256, digest};
-use ring::rand::{SecureRandom, SystemRandom};
 use serde::{Deserialize, Serialize};
 use std::fmt;
-use std::io;
 
 /// Known to one process of a node and to its guard: who shows it has been told by the guard, or is it.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -13,10 +12,8 @@ pub(crate) struct LifeKey([u8; 32]);
 
 impl LifeKey {
     /// A key that nobody can guess.
-    pub(crate) fn random() -> io::Result<Self> {
-        let mut key = [0; 32];
-        SystemRandom::new().fill(&mut key).map_err(|_| io::Error::other("the system has no random bytes"))?;
-        Ok(Self(key))
+    pub(crate) fn random() -> Self {
+        Self(random::secret())
     }
 
     /// The incarnation in the handshakes of this life: nobody finds the key from that.
@@ -64,7 +61,7 @@ mod tests {
 
     #[test]
     fn a_key_is_read_as_written_and_nothing_else_is_one() {
-        let key = LifeKey::random().unwrap();
+        let key = LifeKey::random();
         let text = String::from(key.clone());
         assert_eq!(LifeKey::try_from(text.clone()), Ok(key.clone()));
         assert_eq!(LifeKey::try_from(text.clone()).unwrap().incarnation(7), key.incarnation(7));
@@ -72,7 +69,7 @@ mod tests {
         for wrong in ["", &text[1..], &format!("{text}0"), &text.replacen(&text[..1], "g", 1), &"é".repeat(32)] {
             assert!(LifeKey::try_from(wrong.to_owned()).is_err(), "{wrong}");
         }
-        assert_ne!(LifeKey::random().unwrap().incarnation(7), key.incarnation(7));
+        assert_ne!(LifeKey::random().incarnation(7), key.incarnation(7));
         assert!(!format!("{key:?}").contains(&text[..16]), "logs do not show it");
     }
 }

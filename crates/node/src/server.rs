@@ -28,7 +28,7 @@ use crate::tls::Tls;
 use crate::{http, login, machine};
 use diorite_admin::NodeView;
 use diorite_base::account::Account;
-use diorite_base::random::{Random, SplitMix64};
+use diorite_base::random::{self, Random, SplitMix64};
 use diorite_base::{Clock, NodeId, TrustedClock};
 use diorite_cluster::catalog::NodeDescription;
 use diorite_control::membership::FIRST_NODE;
@@ -481,7 +481,7 @@ fn tcp_options(
     clock: &Arc<dyn Clock>,
     incarnation: u64,
 ) -> TcpOptions {
-    let mut random = SplitMix64::from_entropy();
+    let mut jitter = SplitMix64::from_entropy();
     TcpOptions {
         cluster: identity.cluster,
         node: NodeId(identity.node),
@@ -493,7 +493,7 @@ fn tcp_options(
         buffer_bytes: TcpOptions::BUFFER_BYTES,
         opening_timeout: TcpOptions::OPENING_TIMEOUT,
         clock: Arc::clone(clock),
-        seed: random.next_u64(),
+        seed: jitter.next_u64(),
     }
 }
 
@@ -512,7 +512,7 @@ fn reach_out(
     clock: &Arc<dyn Clock>,
     guard: Command,
 ) -> Result<Outside, StartError> {
-    let key = LifeKey::random().map_err(|error| StartError::System("cannot make a key", error))?;
+    let key = LifeKey::random();
     let life = clock.wall_us().unsigned_abs();
     let transport = tcp_options(options, identity, description, clock, key.incarnation(life));
     let observer = Arc::clone(admission) as Arc<dyn Observer>;
@@ -526,9 +526,7 @@ fn reach_out(
 }
 
 fn random_uuid() -> Uuid {
-    let mut random = SplitMix64::from_entropy();
-    let bits = (u128::from(random.next_u64()) << 64) | u128::from(random.next_u64());
-    uuid::Builder::from_random_bytes(bits.to_be_bytes()).into_uuid()
+    uuid::Builder::from_random_bytes(random::secret()).into_uuid()
 }
 
 fn start_store(

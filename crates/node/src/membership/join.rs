@@ -226,7 +226,7 @@ mod tests {
     #[test]
     fn questions_and_answers_are_read_as_written() {
         let join = Question::Join { node: description(), replication_factor: Some(3), program: "1".to_owned() };
-        let ended = Question::Ended { node: NodeId(3), life: 7, key: LifeKey::random().unwrap() };
+        let ended = Question::Ended { node: NodeId(3), life: 7, key: LifeKey::random() };
         for question in [join, Question::Whereabouts { cluster: Uuid::nil() }, ended] {
             assert_eq!(Question::decode(&question.encode()).unwrap(), question);
         }

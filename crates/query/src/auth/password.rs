@@ -8,7 +8,7 @@ use crate::error::{exceeded, invalid};
 use argon2::password_hash::{PasswordHash, PasswordHasher, PasswordVerifier, SaltString};
 use argon2::{Argon2, Params};
 use diorite_base::limits::{self, MAX_PASSWORD_BYTES};
-use diorite_base::random::{Random, SplitMix64};
+use diorite_base::random;
 use diorite_cql::protocol::CqlError;
 
 /// The algorithms that are understood.
@@ -17,12 +17,8 @@ const ALGORITHMS: [&str; 3] = ["argon2d", "argon2i", "argon2id"];
 /// Hashes a password. Takes tens of milliseconds of a processor and 19 MiB.
 pub fn hash(password: &str) -> Result<String, CqlError> {
     limits::check(&limits::PASSWORD_BYTES, password.len(), || "a password".to_owned()).map_err(exceeded)?;
-    let mut random = SplitMix64::from_entropy();
-    let mut salt = [0u8; 16];
-    salt[..8].copy_from_slice(&random.next_u64().to_le_bytes());
-    salt[8..].copy_from_slice(&random.next_u64().to_le_bytes());
     let failed = |error: argon2::password_hash::Error| CqlError::server(format!("cannot hash a password: {error}"));
-    let salt = SaltString::encode_b64(&salt).map_err(failed)?;
+    let salt = SaltString::encode_b64(&random::secret::<16>()).map_err(failed)?;
     Ok(Argon2::default().hash_password(password.as_bytes(), &salt).map_err(failed)?.to_string())
 }
 
