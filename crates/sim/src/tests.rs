@@ -11,17 +11,22 @@ const BUG_SEEDS: u64 = 2_000;
 /// The same for bugs of the control plane.
 const CONTROL_SEEDS: u64 = 1_000;
 
+/// How many seeds of them run with interval durability.
+const INTERVAL_SEEDS: u64 = 250;
+
+fn run_well(seed: u64, options: &Options) -> Report {
+    let report = run(seed, options);
+    let finding = report.finding.as_ref().map_or_else(String::new, |it| it.to_string());
+    assert!(report.finding.is_none(), "seed {seed}, {options:?}: {finding}");
+    report
+}
+
 fn passes(seeds: std::ops::Range<u64>) {
     let (mut reads, mut writes, mut faults) = (0, 0, 0);
     let mut reached = Reached::default();
     let count = seeds.end - seeds.start;
     for seed in seeds {
-        let report = run(seed, &Options::default());
-        assert!(
-            report.finding.is_none(),
-            "seed {seed}: {}",
-            report.finding.map_or_else(String::new, |it| it.to_string())
-        );
+        let report = run_well(seed, &Options::default());
         reads += report.tally.reads;
         writes += report.tally.writes;
         faults += report.faults;
@@ -54,6 +59,13 @@ fn the_first_half_of_the_seeds_passes() {
 #[test]
 fn the_second_half_of_the_seeds_passes() {
     passes(1 + SEEDS / 2..1 + SEEDS);
+}
+
+#[test]
+fn seeds_with_interval_durability_pass() {
+    let options = Options { interval: true, ..Options::default() };
+    let tallies = (1..=INTERVAL_SEEDS).map(|seed| run_well(seed, &options).tally);
+    assert!(tallies.map(|tally| tally.writes).sum::<u64>() > 150 * INTERVAL_SEEDS);
 }
 
 #[test]

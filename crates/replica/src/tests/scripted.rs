@@ -6,7 +6,7 @@ use super::*;
 use crate::group::split::Split;
 use crate::{CLOSED, MergeReply, MergeStep};
 use diorite_base::TrustedClock;
-use diorite_raft::ConfState;
+use diorite_raft::{ConfState, HardState, LogPosition, UNKNOWN_FLOOR};
 use diorite_rpc::{Lane, SendError};
 use diorite_storage::{Log, LogRecords, Memory, MemoryLog, MemoryRecords, MemoryTablet, TabletData};
 use std::collections::{BTreeMap, VecDeque};
@@ -264,6 +264,33 @@ fn close(number: u64) -> Mutation {
 
 fn replied(outcome: Option<Result<WriteReply, KvError>>) -> Option<MergeReply> {
     outcome.and_then(Result::ok).map(|reply| MergeReply::decode(&reply).unwrap())
+}
+
+/// It is made anew with the members that the tablet had first, which may have been this node alone.
+#[test]
+fn a_replica_without_its_log_does_not_lead_alone_whatever_it_has_acknowledged() {
+    let starts = |floor: LogPosition, is_removed: bool| {
+        let (log, data) = (MemoryLog::default(), MemoryTablet::new(Some(Arc::new(Sums))));
+        let mut records = MemoryRecords::default();
+        let (group, state) = (GroupId::from(TABLET), HardState { term: 4, ..HardState::default() });
+        let voters = ConfState { voters: vec![1], ..ConfState::default() };
+        if is_removed {
+            records.retire(group, &state, floor).unwrap();
+        } else {
+            records.set_hard_state(group, &state).unwrap();
+            records.set_floor(group, floor).unwrap();
+        }
+        records.set_conf_state(group, &voters).unwrap();
+        log.write(&mut records, true).unwrap();
+        let (now_ns, air) = (Arc::new(AtomicU64::new(MS)), Arc::new(Air::default()));
+        let node = Trio::start(1, 1, Durability::Interval(1_000), (&now_ns, &air), (log, data));
+        let mut trio = Trio { now_ns, air, nodes: BTreeMap::from([(1, node)]), cut: Vec::new() };
+        trio.run(60_000);
+        trio.nodes[&1].core.replicas[&TABLET].group.is_leader()
+    };
+    assert!(!starts(UNKNOWN_FLOOR, true));
+    assert!(!starts(LogPosition::new(9, 4), true));
+    assert!(starts(UNKNOWN_FLOOR, false), "it has its log, and nobody else knows what followed");
 }
 
 #[test]
