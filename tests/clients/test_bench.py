@@ -128,7 +128,7 @@ def test_hostile_clients(tmp_path):
     result = json.loads((report / "report.json").read_text())
     phases = {phase["name"]: phase for phase in result["phases"]}
     classes = [name for name in phases if name not in ("load", "alone", "alone again")]
-    assert len(classes) == 16, classes
+    assert len(classes) == 20, classes
     assert all(phase["reads"]["operations"] > 0 for name, phase in phases.items() if name != "load"), table
     answers = dict(note.split(": ", 1) for note in result["notes"][1:])
     assert sorted(answers) == sorted(classes)

@@ -10,6 +10,9 @@ pub const TABLES: &[&str] = &[
     "CREATE TABLE IF NOT EXISTS hostile_pairs (a text, b text, v int, PRIMARY KEY ((a, b)))",
     "CREATE TABLE IF NOT EXISTS hostile_tuples (k int PRIMARY KEY, t tuple<int, int>)",
     "CREATE TABLE IF NOT EXISTS hostile_grown (k int PRIMARY KEY, m map<int, int>)",
+    "CREATE TABLE IF NOT EXISTS hostile_static (k int, c int, s int static, v text, PRIMARY KEY (k, c))",
+    "CREATE TYPE IF NOT EXISTS hostile_fields (f0 int, f1 int, f2 int, f3 int, f4 int, f5 int, f6 int, f7 int)",
+    "CREATE TABLE IF NOT EXISTS hostile_typed (k int PRIMARY KEY, u frozen<hostile_fields>)",
 ];
 
 /// Elements that a list or tuple of too many has.
@@ -74,6 +77,10 @@ pub const CLASSES: &[Class] = &[
     statements("range-deletes", "batches of 200 range deletes, and reads", range_deletes),
     statements("wide-tables", "tables of 4,000 columns that are made, and read as schema", wide_tables),
     statements("grown-map", "a map that grows by one element 20,000 times, and is read", grown_map),
+    statements("refused-batch", "batches whose 200 conditions on rows of 256 KiB are refused", refused_batch),
+    statement("conditional-batch", "batches of 4,000 conditional updates", conditional_batch),
+    statements("static-condition", "refused conditions on a static column beside deleted rows", static_condition),
+    statement("fields", "4,000 fields of a user-defined type selected", fields),
 ];
 
 const fn statement(name: &'static str, what: &'static str, sends: fn() -> String) -> Class {
@@ -177,6 +184,39 @@ fn grown_map(round: u64) -> String {
     }
     let element = round % GROWN;
     format!("UPDATE hostile_grown SET m = m + {{{element}: {element}}} WHERE k = 1")
+}
+
+/// The first rounds write the rows.
+fn refused_batch(round: u64) -> String {
+    if round < 200 {
+        return format!("INSERT INTO hostile_rows (k, c, v) VALUES (11, {round}, '{}')", "x".repeat(256 << 10));
+    }
+    let update = |at: u64| format!("UPDATE hostile_rows SET l = [1] WHERE k = 11 AND c = {at} IF v = 'other';");
+    format!("BEGIN BATCH {} APPLY BATCH", (0..200).map(update).collect::<Vec<_>>().join(" "))
+}
+
+fn conditional_batch() -> String {
+    let update = |at: u64| format!("UPDATE hostile_rows SET v = 'x' WHERE k = 12 AND c = {at} IF v = 'other';");
+    format!("BEGIN BATCH {} APPLY BATCH", (0..4_000).map(update).collect::<Vec<_>>().join(" "))
+}
+
+/// Three rounds of four write rows, and delete them one by one.
+fn static_condition(round: u64) -> String {
+    if round % 4 == 3 {
+        return "UPDATE hostile_static SET s = 1 WHERE k = 1 IF s = 99".to_owned();
+    }
+    let both = |at: u64| {
+        let row = round * 250 + at;
+        format!(
+            "INSERT INTO hostile_static (k, c, v) VALUES (1, {row}, 'x') USING TIMESTAMP 1; \
+             DELETE FROM hostile_static USING TIMESTAMP 2 WHERE k = 1 AND c = {row};"
+        )
+    };
+    format!("BEGIN BATCH {} APPLY BATCH", (0..250).map(both).collect::<Vec<_>>().join(" "))
+}
+
+fn fields() -> String {
+    format!("SELECT {} FROM hostile_typed WHERE k = 1", joined(4_000, |at| format!("u.f{}", at % 8)))
 }
 
 #[cfg(test)]
