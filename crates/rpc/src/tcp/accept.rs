@@ -109,7 +109,7 @@ impl Listening {
     /// Whatever comes to the port, the log does not fill.
     fn log(&self, from: SocketAddr, why: &dyn std::fmt::Display) {
         if self.handshakes.lock().may_log(from.ip(), self.options.clock.monotonic_ns()) {
-            tracing::warn!(%from, %why, "a connection to the node port was closed; no more is said of its address for a minute");
+            tracing::warn!(%from, %why, "a connection to the node port was closed; no further line about its address for a minute");
         }
     }
 }
@@ -157,7 +157,7 @@ async fn welcome(listening: &Arc<Listening>, mut stream: TcpStream, from: Socket
         Ok(Opening::Lane(hello)) => match listening.gate.admit(&hello) {
             Ok(()) => {
                 if !place.stays() {
-                    return Err(io::Error::other("it made room for another"));
+                    return Err(io::Error::other("it was closed in favour of a newer one"));
                 }
                 accept(listening, stream, incoming.with_limit(MAX_FRAME_BYTES), hello).await
             }
