@@ -315,7 +315,9 @@ async fn destroy(directory: &Path, yes: bool) -> Result<(), LocalError> {
 
 fn confirmed(cluster: &Cluster) -> Result<bool, LocalError> {
     if !std::io::stdin().is_terminal() {
-        return Err(LocalError::Arguments("nobody is there to ask; give --yes to destroy the cluster".to_owned()));
+        return Err(LocalError::Arguments(
+            "standard input is not a terminal: give --yes to destroy the cluster".to_owned(),
+        ));
     }
     let nodes = cluster.numbers().count();
     print(&format!("Kill {nodes} nodes and delete {}? [y/N] ", cluster.directory().display()))?;

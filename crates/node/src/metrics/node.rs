@@ -37,7 +37,7 @@ pub(super) fn process(out: &mut Writer<'_, '_>) -> fmt::Result {
 impl Source {
     /// The cluster, where it is known: on the node that leads the catalog, as of a few seconds ago.
     pub(super) fn cluster(&self, out: &mut Writer<'_, '_>) -> fmt::Result {
-        let help = "1 while requests are served, 0 while nobody is known to lead the catalog";
+        let help = "1 while requests are served, 0 while no leader of the catalog is known";
         out.gauge("ready", help, None, u64::from(self.operations.unready().is_none()))?;
         let Some(status) = self.operations.summary() else { return Ok(()) };
         let nodes =

@@ -146,7 +146,7 @@ pub(crate) async fn run(listener: TcpListener, listening: Arc<Listening>, mut st
 /// Reads the opening and answers it.
 async fn welcome(listening: &Arc<Listening>, mut stream: TcpStream, from: SocketAddr, place: &Place) -> io::Result<()> {
     prepare(&stream)?;
-    let late = |_| io::Error::new(io::ErrorKind::TimedOut, "it did not say in time that it is a node");
+    let late = |_| io::Error::new(io::ErrorKind::TimedOut, "it did not begin as a connection of a node in time");
     let (opening, incoming) =
         timeout(listening.options.opening_timeout, read_opening(&mut stream)).await.map_err(late)??;
     let opening = opening.and_then(|(opening, wall_us)| {
@@ -175,7 +175,7 @@ async fn welcome(listening: &Arc<Listening>, mut stream: TcpStream, from: Socket
 type ReadOpening = Result<(Opening, i64), Refusal>;
 
 async fn read_opening(stream: &mut TcpStream) -> io::Result<(ReadOpening, Incoming)> {
-    let malformed = || io::Error::new(io::ErrorKind::InvalidData, "this is no hello of a node");
+    let malformed = || io::Error::new(io::ErrorKind::InvalidData, "it did not begin as a connection of a node");
     let mut incoming = Incoming::new(MAX_OPENING_BYTES);
     let mut version = None;
     loop {
