@@ -1,4 +1,6 @@
 //! The randomness seam. Nothing outside this module asks the operating system for entropy.
+//!
+//! Not the crate `rand`, whose generators may give other numbers in another version: a seed of the simulation gives the same run for as long as the code stays the same.
 
 use std::hash::{BuildHasher, Hasher};
 
