@@ -30,7 +30,7 @@ const AT_RISK: u8 = 2;
 /// `diorite admin`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct AdminArguments {
-    /// A node to ask; any will do. Give several to be independent of one.
+    /// A node to ask; every node gives the same answers. Give several in case one is down.
     #[arg(long, global = true, value_name = "HOST[:PORT]", default_value = "127.0.0.1")]
     pub host: Vec<String>,
     /// The role to log in as, where nodes are started with --auth. Its password is in the file that --password-file names, or in the
@@ -50,7 +50,7 @@ pub struct AdminArguments {
 /// What to look at or to change.
 #[derive(Debug, Clone, clap::Subcommand)]
 pub enum AdminCommand {
-    /// Show how the cluster is; ends with code 2 when data is at risk: a tablet lacks a replica, a leader or a quorum, or a disk is full or has failed.
+    /// Show the state of the cluster; ends with code 2 when data is at risk: a tablet lacks a replica, a leader or a quorum, or a disk is full or has failed.
     Status,
     /// Show the nodes.
     Nodes,
@@ -62,24 +62,24 @@ pub enum AdminCommand {
         #[arg(value_name = "KEYSPACE.TABLE")]
         table: String,
     },
-    /// Show one tablet as each of its replicas sees it, and what has happened to them lately.
+    /// Show one tablet as each of its replicas describes it, with recent events.
     Tablet {
         /// Its id.
         tablet: u64,
     },
     /// Show tablets, where their replicas are and who leads them.
     Tablets(TabletArguments),
-    /// Show the replicas that are on their way.
+    /// Show the replicas that are being moved.
     Moves {
-        /// Wait until there are none any more.
+        /// Wait until there are none.
         #[arg(long)]
         wait: bool,
     },
-    /// Move everything off a node, which serves until then.
+    /// Move all replicas off a node, which serves until they are moved.
     Drain {
         /// The node's id.
         node: u64,
-        /// Wait until it holds nothing any more.
+        /// Wait until it holds none.
         #[arg(long)]
         wait: bool,
     },
@@ -93,12 +93,12 @@ pub enum AdminCommand {
         /// The node's id.
         node: u64,
     },
-    /// Make the replicas of a node that is down anew on others now, instead of after the time set by `set-replace-after`.
+    /// Rebuild the replicas of a node that is down on other nodes now, instead of after the time set by `set-replace-after`.
     Replace {
         /// The node's id.
         node: u64,
     },
-    /// Let others lead what a node leads, for instance before it is stopped.
+    /// Transfer the leaderships of a node to other nodes, for instance before it is stopped.
     MoveLeaders {
         /// The node's id.
         node: u64,
@@ -111,36 +111,36 @@ pub enum AdminCommand {
         /// The tablet's id.
         tablet: u64,
     },
-    /// Merge a tablet into its neighbour: for small ones, as all of its rows are copied.
+    /// Merge a tablet into its neighbour. All of its rows are copied, so only small tablets should be merged.
     Merge {
         /// The tablet's id.
         tablet: u64,
-        /// The neighbour that takes it in; the one after it if not given.
+        /// The neighbour that takes its rows; the next one if not given.
         #[arg(long, value_name = "TABLET")]
         into: Option<u64>,
     },
-    /// Let a tablet stay whole that is to be split; refused once the split is past the point where that is possible.
+    /// Cancel a split: the tablet stays whole; refused once the split is committed.
     CancelSplit {
         /// The tablet's id.
         tablet: u64,
     },
-    /// Let both tablets of a merge stay, each with what it held, whatever the merge has done so far; refused once it is over.
+    /// Cancel a merge: both tablets stay, each with its own rows; refused once the merge is finished.
     CancelMerge {
         /// The id of either of the two.
         tablet: u64,
     },
-    /// Read everything that the nodes hold once, to find damage; shows how that gets on, and ends with code 2 if something is damaged.
+    /// Read all data of all nodes once, to find damage; shows the progress, and ends with code 2 if something is damaged.
     Scrub(ScrubArguments),
-    /// Compact everything that the nodes hold, one tablet of each after another; shows how that gets on.
+    /// Compact all data of all nodes, one tablet of each node after another; shows the progress.
     Compact {
-        /// Only show how it gets on.
+        /// Only show the progress.
         #[arg(long)]
         status: bool,
         /// Wait until it has ended.
         #[arg(long)]
         wait: bool,
     },
-    /// Limit what flushes and compactions write together, for each node, until it is started again: --compaction-rate at first.
+    /// Limit what flushes and compactions write together, for each node until it is started again; initially --compaction-rate.
     SetCompactionRate {
         /// Bytes per second; 0: no limit.
         #[arg(value_name = "SIZE")]
@@ -150,46 +150,46 @@ pub enum AdminCommand {
     SetZone {
         /// The node's id.
         node: u64,
-        /// The zone; what the node itself says if not given.
+        /// The zone; the node's own --zone if not given.
         zone: Option<String>,
     },
-    /// Limit what copies of replicas may take, for each node: 200MB/s at first.
+    /// Limit copies of replicas, for each node; initially 200MB/s.
     SetRate {
         /// Bytes per second.
         #[arg(value_name = "SIZE")]
         rate: Size,
     },
-    /// Set how long a node may be silent before its replicas are made anew elsewhere: 15 minutes at first.
+    /// Set how long a node may be silent before its replicas are rebuilt on other nodes; initially 15 minutes.
     SetReplaceAfter {
         /// How long.
         #[arg(value_name = "SECONDS")]
         seconds: u64,
     },
-    /// Split tablets with more than this in files: 64GiB at first; 0: none for its size.
+    /// Split tablets with more than this in files; initially 64GiB; 0: no tablet is split for its size.
     SetSplitSize {
         /// Bytes.
         #[arg(value_name = "SIZE")]
         size: Size,
     },
-    /// Split tablets with more reads and writes a second than this, for half a minute: 100000 at first; 0: none for its load.
+    /// Split tablets with more reads and writes a second than this, for half a minute; initially 100000; 0: no tablet is split for its load.
     SetSplitLoad {
         /// Reads and writes per second.
         #[arg(value_name = "OPERATIONS")]
         operations: u64,
     },
-    /// Merge neighbouring tablets with no more than this in files together, where a table has more tablets than it was created with: 64MiB at first; 0: never.
+    /// Merge neighbouring tablets with no more than this in files together, where a table has more tablets than it was created with; initially 64MiB; 0: never.
     SetMergeSize {
         /// Bytes.
         #[arg(value_name = "SIZE")]
         size: Size,
     },
-    /// Name the zones in which leaders are to be; none: anywhere.
+    /// Set the zones in which leaders are placed; none: any zone.
     SetLeaderZones {
         /// The zones.
         #[arg(value_name = "ZONE")]
         zones: Vec<String>,
     },
-    /// Show how a node logs, or change it while it runs (until it is started again).
+    /// Show what a node logs, or change it until the node is started again.
     Logging {
         /// The node's id; the node that is asked if not given.
         #[arg(long, value_name = "N")]
@@ -197,17 +197,17 @@ pub enum AdminCommand {
         /// What to log: a level, or directives such as info,diorite_replica=debug.
         #[arg(long)]
         levels: Option<String>,
-        /// Log requests that take so many milliseconds or longer; off logs none.
+        /// Log requests that take this many milliseconds or longer; off logs none.
         #[arg(long, value_name = "MILLISECONDS")]
         slow_query: Option<String>,
     },
-    /// Show the requests that a node carries out for its clients, those first that have run longest.
+    /// Show the requests that a node carries out for its clients, the longest running first.
     Requests {
         /// The node's id; the node that is asked if not given.
         #[arg(long, value_name = "N")]
         node: Option<u64>,
     },
-    /// End a request. Its client is told that it timed out; a write may have taken effect.
+    /// End a request. Its client receives a timeout; a write may have taken effect.
     Cancel {
         /// Its number, as `requests` shows it.
         request: u64,
@@ -215,12 +215,12 @@ pub enum AdminCommand {
         #[arg(long, value_name = "N")]
         node: Option<u64>,
     },
-    /// Stop something until it is resumed.
+    /// Pause something until it is resumed.
     Pause {
         /// What.
         what: Pausable,
     },
-    /// Let something go on that was paused.
+    /// Resume something that was paused.
     Resume {
         /// What.
         what: Pausable,
@@ -230,13 +230,13 @@ pub enum AdminCommand {
 /// How everything is read once.
 #[derive(Debug, Clone, clap::Args)]
 pub struct ScrubArguments {
-    /// Bytes per second and node; 0: as fast as it can.
+    /// Bytes per second and node; 0: no limit.
     #[arg(long, value_name = "SIZE", default_value = "50MB")]
     pub rate: Size,
-    /// Only show how it gets on, or how the last one ended.
+    /// Only show the progress, or the result of the last scrub.
     #[arg(long)]
     pub status: bool,
-    /// End it.
+    /// Stop the scrub.
     #[arg(long, conflicts_with = "status")]
     pub stop: bool,
     /// Wait until it has ended.
@@ -247,7 +247,7 @@ pub struct ScrubArguments {
 /// What can be paused.
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
 pub enum Pausable {
-    /// Moving replicas and leaders; replicas that are lost are made anew all the same.
+    /// Moves of replicas and leaders for balance; lost replicas are still rebuilt.
     Balancing,
 }
 

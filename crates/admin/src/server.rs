@@ -144,7 +144,7 @@ impl Port {
     /// Whatever comes to the port, the log does not fill.
     fn log(&self, from: SocketAddr, why: &dyn Display) {
         if self.log.lock().may_log(from.ip().into(), self.clock.monotonic_ns()) {
-            tracing::warn!(%from, %why, "a connection to the HTTP port was closed; no more is said of its address for a minute");
+            tracing::warn!(%from, %why, "a connection to the HTTP port was closed; no further line about its address for a minute");
         }
     }
 }

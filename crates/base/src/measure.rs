@@ -3,6 +3,8 @@
 //! Always true: writing takes no lock, allocates nothing and touches only memory that (nearly) no other thread writes, as every thread has a share of its
 //! own; what is read is the sum of the shares, each as of some moment during the reading. Histograms have fixed buckets, eight for each power of
 //! two microseconds, so that a quantile is off by an eighth at most. Left out: names, units and how they are shown.
+//!
+//! Not a crate for metrics, whose counters are cells that all threads share (`docs/decisions/2026-11-21-per-thread-metrics.md`).
 
 use std::array;
 use std::cell::Cell;

@@ -1,4 +1,6 @@
 //! The randomness seam. Nothing outside this module asks the operating system for entropy.
+//!
+//! Not the crate `rand`, whose generators may give other numbers in another version: a seed of the simulation gives the same run for as long as the code stays the same.
 
 /// Bytes of the operating system that nobody can guess: for keys and salts.
 pub fn secret<const N: usize>() -> [u8; N] {

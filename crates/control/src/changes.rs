@@ -110,7 +110,7 @@ impl Judge<'_> {
                 self.check_drain(node)?;
                 (
                     Command::SetNodeState { node, state: NodeState::Draining },
-                    format!("node {node} is being drained; it serves until its replicas are elsewhere"),
+                    format!("node {node} is being drained; it serves until its replicas are moved"),
                 )
             }
             Request::Undrain { node } => {
@@ -118,7 +118,10 @@ impl Judge<'_> {
                 if found.state != NodeState::Draining {
                     return Err(refused(format!("node {node} is not being drained")));
                 }
-                (Command::SetNodeState { node, state: NodeState::Active }, format!("node {node} holds replicas again"))
+                (
+                    Command::SetNodeState { node, state: NodeState::Active },
+                    format!("node {node} may hold replicas again"),
+                )
             }
             Request::Remove { node } => {
                 self.check_remove(node)?;
@@ -128,7 +131,7 @@ impl Judge<'_> {
                 self.check_replace(node)?;
                 (
                     Command::SetNodeState { node, state: NodeState::Dead },
-                    format!("the replicas of node {node} are being made anew on others"),
+                    format!("the replicas of node {node} are being rebuilt on other nodes"),
                 )
             }
             Request::MoveLeaders { node, back } => {
@@ -144,7 +147,7 @@ impl Judge<'_> {
                 member(catalog, node)?;
                 let message = match &zone {
                     Some(zone) => format!("node {node} is in zone {zone}"),
-                    None => format!("node {node} is in the zone that it says itself"),
+                    None => format!("node {node} is in the zone of its own --zone"),
                 };
                 (Command::AssignZone { node, zone }, message)
             }
@@ -203,7 +206,7 @@ impl Judge<'_> {
         if held > 0 {
             let first = match (found.state, (self.is_up)(node)) {
                 (NodeState::Draining, _) => "wait until it is drained",
-                (NodeState::Dead, _) => "wait until they are made anew elsewhere",
+                (NodeState::Dead, _) => "wait until they are rebuilt on other nodes",
                 (NodeState::Active, true) => "drain it first",
                 (NodeState::Active, false) => "replace it first",
             };
@@ -225,11 +228,13 @@ impl Judge<'_> {
         if self.catalog_voters.iter().chain(&wanted).any(is_needed) {
             let first = match (found.state, (self.is_up)(node)) {
                 // Neither can be decided now: a change of the catalog takes a quorum of those who vote about it.
-                (_, false) => "bring others that vote back first",
+                (_, false) => "start the other voters first",
                 (NodeState::Active, true) => "drain it, and wait until another votes in its place",
                 (NodeState::Draining | NodeState::Dead, true) => "wait until another votes in its place",
             };
-            return Err(refused(format!("node {node} votes about the catalog, and without it too few do: {first}")));
+            return Err(refused(format!(
+                "node {node} votes in the catalog's group, which has no quorum without it: {first}"
+            )));
         }
         Ok(())
     }
@@ -251,7 +256,7 @@ impl Judge<'_> {
         match lost.count() {
             0 => Ok(()),
             lost => Err(refused(format!(
-                "{lost} tablets have no quorum without node {node}, and cannot be made anew: bring it, or others, back first"
+                "{lost} tablets have no quorum without node {node}, and cannot be rebuilt: start it, or other nodes, first"
             ))),
         }
     }
@@ -280,7 +285,7 @@ fn next_neighbour(catalog: &Catalog, tablet: TabletId) -> Result<TabletId, Refus
     let place = ranges.iter().position(|range| range.tablet == tablet);
     let place = place.ok_or_else(|| not_found(format!("there is no {tablet}")))?;
     let next = ranges.get(place + 1).map(|range| range.tablet);
-    next.ok_or_else(|| refused(format!("{tablet} is the last of its table: say which one is to take it in")))
+    next.ok_or_else(|| refused(format!("{tablet} is the last of its table: name the neighbour that takes its rows")))
 }
 
 fn member(catalog: &Catalog, node: NodeId) -> Result<&Arc<Node>, Refusal> {
@@ -352,23 +357,23 @@ mod tests {
             catalog.nodes().map(|node| node.id).filter(|node| ![idle, leader].contains(node)).collect();
         let (third, fourth) = (others[0], others[1]);
         let done = Ok(Command::RemoveNode { node: idle });
-        assert!(is_refused(&removed(&[&[idle]], &[]), "votes about the catalog"), "it votes alone");
-        assert!(is_refused(&removed(&[&[leader, idle]], &[]), "votes about the catalog"), "both are needed");
+        assert!(is_refused(&removed(&[&[idle]], &[]), "votes in the catalog's group"), "it votes alone");
+        assert!(is_refused(&removed(&[&[leader, idle]], &[]), "votes in the catalog's group"), "both are needed");
         assert_eq!(removed(&[&[leader, idle, third]], &[]), done);
         assert_eq!(removed(&[&[leader, idle, third]], &[idle]), done);
         assert_eq!(removed(&[&[leader]], &[]), done);
         let before = [leader, idle, third];
-        assert!(is_refused(&removed(&[&before], &[third]), "votes about the catalog"), "another one is down");
+        assert!(is_refused(&removed(&[&before], &[third]), "votes in the catalog's group"), "another one is down");
         assert!(is_refused(&removed(&[&before], &[third]), "too few do: drain it"));
-        assert!(is_refused(&removed(&[&before], &[third, idle]), "too few do: bring others that vote back first"));
+        assert!(is_refused(&removed(&[&before], &[third, idle]), "no quorum without it: start the other voters first"));
         assert!(
-            is_refused(&removed(&[&[leader, idle], &before], &[]), "votes about the catalog"),
+            is_refused(&removed(&[&[leader, idle], &before], &[]), "votes in the catalog's group"),
             "the set to come needs it"
         );
         assert_eq!(removed(&[&[leader, fourth, third], &before], &[]), done);
         let gone = NodeId(9);
         assert!(
-            is_refused(&removed(&[&[leader, idle, gone]], &[]), "votes about the catalog"),
+            is_refused(&removed(&[&[leader, idle, gone]], &[]), "votes in the catalog's group"),
             "another one was removed, though it still seems to be up"
         );
     }

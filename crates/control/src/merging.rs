@@ -35,7 +35,7 @@ pub struct Asked {
     pub is_cancelled: bool,
 }
 
-/// Why a merge broke off.
+/// Why a merge was interrupted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Broken {
     /// It could not go on here, for this reason.
@@ -104,7 +104,10 @@ impl Merging {
         if *times < limit {
             return None;
         }
-        let reason = format!("it broke off {times} times, at last because {why}").chars().take(REASON_LENGTH).collect();
+        let reason = format!("it was interrupted {times} times, the last time because {why}")
+            .chars()
+            .take(REASON_LENGTH)
+            .collect();
         let cancelled = CancelledMerge { reason, unix_ms: wall_ms };
         Some(Command::CancelMerge { tablet: merge.tablet, number: Some(merge.number), cancelled })
     }

@@ -28,7 +28,7 @@ enum Command {
     Start(StartOptions),
     /// Run a cluster of several nodes on this machine.
     Local(LocalArguments),
-    /// Look at and change a running cluster.
+    /// Observe and change a running cluster.
     Admin(AdminArguments),
     /// Put a load on any CQL cluster and check what it reads.
     Workload(WorkloadArguments),
@@ -37,7 +37,7 @@ enum Command {
     /// Notify the other nodes when the node that has started this process has ended.
     #[command(hide = true)]
     Guard,
-    /// What a cluster needs and does, and how long it takes to change it.
+    /// Compute what a cluster needs and can do, and how long changes of it take.
     Plan(plan::PlanArguments),
 }
 

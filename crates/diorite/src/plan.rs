@@ -5,19 +5,19 @@ use diorite_cluster::plan::{COPY_EFFICIENCY, Costs, Load, Machine, PlanError, Qu
 use diorite_node::Size;
 use std::time::Duration;
 
-/// What a cluster needs and does, and how long it takes to change it.
+/// Compute what a cluster needs and can do, and how long changes of it take.
 ///
 /// The balancer of a real cluster runs on one that does not exist, and copies take the time that the rate limit gives them. Costs per operation are
 /// those measured on Diorite itself, fsynced on a quorum; the guide says where they come from.
 #[derive(Args)]
 pub struct PlanArguments {
-    /// Nodes, at first.
+    /// Nodes at the start.
     #[arg(long, default_value_t = 3)]
     nodes: u32,
     /// Zones that the nodes are in, in turn.
     #[arg(long, default_value_t = 1)]
     zones: u32,
-    /// What all replicas take on disk together, such as 26TB.
+    /// Size on disk of all replicas together, such as 26TB.
     #[arg(long, value_name = "SIZE")]
     data: Size,
     /// Replicas of each tablet.
@@ -26,19 +26,19 @@ pub struct PlanArguments {
     /// Tablets in all; 20 for each node if not given.
     #[arg(long)]
     tablets: Option<u32>,
-    /// What each node receives, and what it sends, per second for copies of replicas.
+    /// Rate limit of copies of replicas: what each node receives, and what it sends, per second.
     #[arg(long, value_name = "SIZE", default_value = "200MB")]
     rate: Size,
-    /// What part of that rate copies reach over hours.
+    /// Share of that rate that copies reach over hours.
     #[arg(long, value_name = "PART", default_value_t = COPY_EFFICIENCY)]
     copy_efficiency: f64,
     /// How long a node is silent before it is replaced.
     #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = diorite_workload::arguments::parse_duration)]
     replace_after: Duration,
-    /// Add so many nodes: how long until each has its share?
+    /// Add this many nodes: how long until each has its share?
     #[arg(long, value_name = "NODES", default_value_t = 0)]
     add: u32,
-    /// Lose so many nodes at once: how long until every tablet has all its replicas again?
+    /// Lose this many nodes at once: how long until every tablet has all its replicas again?
     #[arg(long, value_name = "NODES", default_value_t = 0)]
     lose: u32,
     /// The disks of a node.
@@ -50,16 +50,16 @@ pub struct PlanArguments {
     /// The cores of a node.
     #[arg(long, value_name = "CORES", default_value_t = 16)]
     cores_per_node: u32,
-    /// What part of its cores a node uses.
+    /// Share of its cores that a node uses.
     #[arg(long, value_name = "PART", default_value_t = 0.65)]
     processor_use: f64,
-    /// Operations per second that are wanted of the whole cluster: how many nodes does that take?
+    /// Operations per second of the whole cluster: how many nodes does that take?
     #[arg(long, value_name = "NUMBER")]
     ops: Option<u64>,
-    /// What part of them are writes.
+    /// Share of them that are writes.
     #[arg(long, value_name = "PART", default_value_t = 0.5)]
     write_share: f64,
-    /// What a row takes on disk, in one replica.
+    /// Size of a row on disk, in one replica.
     #[arg(long, value_name = "SIZE")]
     row_size: Option<Size>,
     #[command(flatten)]

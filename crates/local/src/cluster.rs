@@ -76,7 +76,7 @@ impl Cluster {
             Ok(text) => text,
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 return Err(LocalError::Directory(format!(
-                    "there is no local cluster in {}; `diorite local up` makes one",
+                    "there is no local cluster in {}; `diorite local up` creates one",
                     directory.display()
                 )));
             }
@@ -135,7 +135,7 @@ impl Cluster {
         match file.try_lock() {
             Ok(()) => Ok(file),
             Err(TryLockError::WouldBlock) => Err(LocalError::Directory(format!(
-                "another `diorite local` command is at work in {}",
+                "another `diorite local` command is running in {}",
                 directory.display()
             ))),
             Err(TryLockError::Error(error)) => Err(LocalError::file(&path, error)),
@@ -365,15 +365,15 @@ impl Description {
             return refuse(format!("{} nodes and cannot become smaller", self.nodes));
         }
         if plan.replication.is_some_and(|replication| replication != self.replication) {
-            return refuse(format!("replication factor {}, which was decided when it was made", self.replication));
+            return refuse(format!("replication factor {}, which was decided when it was created", self.replication));
         }
         if plan.address.is_some_and(|address| address != self.first_address) {
             return refuse(format!("its first node on {}", self.first_address));
         }
         if plan.zones.is_some() && plan.zones != self.zones {
             return refuse(match self.zones {
-                Some(zones) => format!("{zones} zones, which was decided when it was made"),
-                None => "no zones, which was decided when it was made".to_owned(),
+                Some(zones) => format!("{zones} zones, which was decided when it was created"),
+                None => "no zones, which was decided when it was created".to_owned(),
             });
         }
         let nodes = plan.nodes.unwrap_or(self.nodes);
@@ -439,7 +439,7 @@ mod tests {
     fn one_command_at_a_time_changes_a_cluster() {
         let home = tempfile::tempdir().unwrap();
         let held = Cluster::lock(home.path()).unwrap();
-        assert!(Cluster::lock(home.path()).unwrap_err().to_string().contains("at work"));
+        assert!(Cluster::lock(home.path()).unwrap_err().to_string().contains("is running in"));
         drop(held);
         Cluster::lock(home.path()).unwrap();
     }

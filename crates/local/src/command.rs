@@ -28,9 +28,9 @@ pub struct LocalArguments {
 /// What to do with the cluster.
 #[derive(Debug, Clone, clap::Subcommand)]
 pub enum LocalCommand {
-    /// Start a cluster, or those of its nodes that do not run, and wait until all serve.
+    /// Start a cluster, or those of its nodes that do not run, and wait until all are ready.
     Up(UpArguments),
-    /// Show what every node is doing.
+    /// Show the state of every node.
     Status {
         /// Print JSON.
         #[arg(long)]
@@ -41,7 +41,7 @@ pub enum LocalCommand {
         /// Numbers of nodes, from 1.
         #[arg(required = true, value_name = "N")]
         nodes: Vec<u32>,
-        /// Do not wait until they serve.
+        /// Do not wait until they are ready.
         #[arg(long)]
         no_wait: bool,
     },
@@ -53,9 +53,9 @@ pub enum LocalCommand {
     },
     /// Kill nodes at once (kill -9).
     Kill(Numbers),
-    /// Freeze nodes (SIGSTOP): they do nothing, and their connections stay open.
+    /// Pause nodes (SIGSTOP): they do nothing, and their connections stay open.
     Pause(Numbers),
-    /// Let paused nodes go on (SIGCONT).
+    /// Resume paused nodes (SIGCONT).
     Resume(Numbers),
     /// Print the log of a node.
     Logs {
@@ -91,10 +91,10 @@ pub struct UpArguments {
     /// Nodes of the cluster; more than it has adds some [default: 3, or as many as it has].
     #[arg(long, value_name = "N")]
     pub nodes: Option<u32>,
-    /// Replication factor, decided when the cluster is made [default: 3, or fewer if there are fewer nodes].
+    /// Replication factor, decided when the cluster is created [default: 3, or fewer if there are fewer nodes].
     #[arg(long, value_name = "N")]
     pub rf: Option<u32>,
-    /// Put the nodes into so many zones by turns, decided when the cluster is made [default: all in one].
+    /// Spread the nodes over this many zones, in turn; decided when the cluster is created [default: one zone].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=99))]
     pub zones: Option<u32>,
     /// Address of the first node; the others get the ones after it [default: 127.0.0.1].
@@ -315,7 +315,9 @@ async fn destroy(directory: &Path, yes: bool) -> Result<(), LocalError> {
 
 fn confirmed(cluster: &Cluster) -> Result<bool, LocalError> {
     if !std::io::stdin().is_terminal() {
-        return Err(LocalError::Arguments("nobody is there to ask; give --yes to destroy the cluster".to_owned()));
+        return Err(LocalError::Arguments(
+            "standard input is not a terminal: give --yes to destroy the cluster".to_owned(),
+        ));
     }
     let nodes = cluster.numbers().count();
     print(&format!("Kill {nodes} nodes and delete {}? [y/N] ", cluster.directory().display()))?;

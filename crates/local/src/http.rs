@@ -4,7 +4,8 @@
 //! thirty seconds, and its error says why it was not carried out; at most 16 MiB are read; no proxy is asked. Where nodes ask for passwords, the role and the
 //! password are those of the environment, as for `diorite admin`: `DIORITE_USER` and `DIORITE_PASSWORD`.
 //!
-//! The requests are carried out by `ureq`, which blocks, on tokio's threads for such work.
+//! The requests are carried out by `ureq`, which blocks, on tokio's threads for such work. Not the client of `diorite admin` (`admin::client`), which is on `ureq`,
+//! too: it tries several nodes and waits for a minute, and this crate links nothing of the server.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;

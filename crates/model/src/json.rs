@@ -2,6 +2,8 @@
 //!
 //! Always true: reading is bounded in depth ([`MAX_DEPTH`]) and never panics; a number keeps its digits, so that `decimal` and `varint` lose
 //! nothing; of two members of one name the later counts. Left out: what a value means for a CQL type ([`crate::value::json`]).
+//!
+//! Not `serde_json`: its feature that keeps digits (`arbitrary_precision`) would change how every JSON text of the program is read.
 
 use crate::value::ValueError;
 use std::fmt::Write;

@@ -1,7 +1,8 @@
 //! Tokens: Cassandra's Murmur3 of the serialized partition key.
 //!
 //! Always true: the same bytes give the same token as Cassandra's `Murmur3Partitioner` and every driver, including its departure from the
-//! published hash (tail bytes are sign-extended) and its reserved value (`i64::MIN` becomes `i64::MAX`).
+//! published hash (tail bytes are sign-extended) and its reserved value (`i64::MIN` becomes `i64::MAX`). Crates for Murmur3
+//! compute the published hash, so none of them is used.
 
 /// The smallest token; no partition has it.
 pub const MIN: i64 = i64::MIN;

@@ -300,7 +300,7 @@ impl CatalogFollower {
         match flushed {
             Some(Ok(())) => true,
             Some(Err(error)) => {
-                tracing::error!(%error, "the catalog cannot be made durable; replicas that came here are not opened");
+                tracing::error!(%error, "the catalog cannot be made durable; replicas that were placed here are not opened");
                 false
             }
             None => false,
@@ -359,7 +359,7 @@ impl CatalogFollower {
                 }
                 Ok(_) => {}
                 Err(error) => {
-                    tracing::warn!(?command, %error, "the catalog could not be told of a split");
+                    tracing::warn!(?command, %error, "a split could not be written to the catalog");
                 }
             }
         });
@@ -371,7 +371,7 @@ impl CatalogFollower {
             self.dropped.notified().await;
             while let Some(command) = forgettable(&self.served(), self.node, &self.local()) {
                 if let Err(error) = self.change(&command).await {
-                    tracing::warn!(%error, "could not tell the catalog that tablets are gone");
+                    tracing::warn!(%error, "could not report removed tablets to the catalog");
                     pause(TELL_AGAIN).await;
                 }
             }

@@ -202,7 +202,7 @@ impl fmt::Display for MetricsAccess {
 #[allow(rustdoc::broken_intra_doc_links, rustdoc::invalid_html_tags, reason = "texts of --help")]
 #[derive(Args, Clone, Debug, Serialize)]
 pub struct StartOptions {
-    /// Directory for data and log; give it once per disk. Made if missing.
+    /// Directory for data and log; give it once per disk. Created if missing.
     #[arg(long, value_name = "DIR", required = true)]
     pub data_dir: Vec<PathBuf>,
 
@@ -232,24 +232,24 @@ pub struct StartOptions {
     #[arg(long, value_name = "HOST[:PORT]")]
     pub advertise_node_address: Option<NodeAddress>,
 
-    /// How far the clocks of two nodes may be apart; nodes farther off are refused.
+    /// How much the clocks of two nodes may differ; nodes whose clocks differ more are refused.
     #[arg(long, value_name = "MILLISECONDS", default_value = "500ms", value_parser = milliseconds)]
     pub max_clock_skew: u64,
 
-    /// Port for metrics, health, pages and operators.
+    /// Port for HTTP: metrics, health, pages, and what operators ask and change.
     #[arg(long, value_name = "PORT", default_value_t = 7000)]
     pub http_port: u16,
 
-    /// A name by which the HTTP port is asked, beside IP addresses, localhost, the machine's own name and that of --advertise-node-address; may be
+    /// A name under which the HTTP port is reached, beside IP addresses, localhost, the machine's own name and that of --advertise-node-address; may be
     /// given several times. Requests for other names are refused, so that no page of another site can reach the node under a name of its own.
     #[arg(long, value_name = "NAME")]
     pub http_host: Vec<String>,
 
-    /// From where the HTTP port takes changes without --auth: loopback (this machine), or anywhere. With --auth it takes them from roles that may make them.
+    /// From where the HTTP port accepts changes without --auth: loopback (this machine), or anywhere. With --auth it accepts them from roles with the permission.
     #[arg(long, value_name = "WHERE", value_enum, default_value_t = ChangesFrom::Loopback)]
     pub http_changes: ChangesFrom,
 
-    /// Who may read /metrics with --auth: open (whoever reaches the port), or role (a role that may look at the cluster).
+    /// Who may read /metrics with --auth: open (whoever reaches the port), or role (a role that has DESCRIBE on all keyspaces).
     #[arg(long, value_name = "WHO", value_enum, default_value_t = MetricsAccess::Open)]
     pub metrics_access: MetricsAccess,
 
@@ -285,27 +285,27 @@ pub struct StartOptions {
     #[arg(long, value_name = "SIZE", default_value = "0")]
     pub compaction_rate: Size,
 
-    /// How far a tablet may grow over its live size before it is compacted as a whole, in percent.
+    /// By how many percent a tablet may exceed the size of its live data before it is compacted as a whole.
     #[arg(long, value_name = "PERCENT", default_value_t = 25)]
     pub space_amplification: i32,
 
-    /// Block cache, memtables included; half of --memory-limit if not given.
+    /// Size of the block cache, memtables included; half of --memory-limit if not given.
     #[arg(long, value_name = "SIZE")]
     pub block_cache: Option<Size>,
 
-    /// Bits per key of filters, where a table does not say how accurate they are to be (bloom_filter_fp_chance): those of a Bloom filter that is as accurate.
+    /// Bits per key of Bloom filters, for tables without bloom_filter_fp_chance.
     #[arg(long, value_name = "BITS", default_value_t = 10.0)]
     pub bloom_bits: f64,
 
-    /// Data block size before compression, where a table does not say so (chunk_length_in_kb).
+    /// Size of a data block before compression, for tables without chunk_length_in_kb.
     #[arg(long, value_name = "SIZE", default_value = "8KiB")]
     pub block_size: Size,
 
-    /// Log to be replayed at a restart, over all tablets: beyond that, the tablets with the oldest unflushed writes are flushed.
+    /// Most of the log that a restart may have to replay, over all tablets: beyond that, the tablets with the oldest unflushed writes are flushed.
     #[arg(long, value_name = "SIZE", default_value = "256MiB")]
     pub replay_limit: Size,
 
-    /// Days in which the node reads all its data once, to find damage while other replicas are intact; 0: only when an operator asks.
+    /// Days within which the node reads all its data once, to find damage while other replicas are intact; 0: only when an operator starts it.
     #[arg(long, value_name = "DAYS", default_value_t = 30)]
     pub scrub_days: u64,
 
@@ -333,19 +333,19 @@ pub struct StartOptions {
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=1024))]
     pub disk_read_threads: u64,
 
-    /// Run a second, small process that notifies the other nodes when this one has ended, so that they do not wait for its leases to lapse.
+    /// Run a second, small process that notifies the other nodes when this one has ended, so that they do not wait until its leases expire.
     #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
     pub guard: bool,
 
-    /// Read data files past the system's page cache, where the file system can. Data is cached once, in what --memory-limit gives the block cache.
+    /// Read data files without the system's page cache (direct I/O), where the file system can. Data is then cached once, in the block cache.
     #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
     pub direct_reads: bool,
 
-    /// Limit of CQL connections.
+    /// Most CQL connections at a time.
     #[arg(long, value_name = "N", default_value_t = 20_000)]
     pub max_connections: usize,
 
-    /// Timeout of a client's request, such as 10s or 1500ms, on every node that works on it. A statement may set a shorter one: USING TIMEOUT.
+    /// Timeout of a client's request, such as 10s or 1500ms, on every node that carries it out. A statement may set a shorter one: USING TIMEOUT.
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration_ms)]
     pub request_timeout: u64,
 

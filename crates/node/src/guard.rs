@@ -137,7 +137,7 @@ fn missed(mut child: Child) {
 #[derive(Debug, thiserror::Error)]
 pub enum GuardError {
     /// It was not started by a node.
-    #[error("this command is run by a node, which says on standard input what to do: {0}")]
+    #[error("only a node runs this command, and instructs it on standard input: {0}")]
     NoInput(String),
     /// The process of the node cannot be watched.
     #[error("the process of the node cannot be watched: {0}")]

@@ -72,7 +72,7 @@ pub(crate) async fn log_in(shared: Arc<Shared>, session: Arc<Session>, token: Ve
 pub(crate) async fn found_roles(kv: Arc<NodeKv>) {
     let hashing = kv.hash(|| password::hash(INITIAL_PASSWORD)).await;
     let Ok(Ok(hash)) = hashing else {
-        tracing::error!("the first role cannot be made: its password cannot be hashed");
+        tracing::error!("the first role cannot be created: its password cannot be hashed");
         return;
     };
     while kv.catalog().roles().next().is_none() {

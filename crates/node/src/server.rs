@@ -204,10 +204,7 @@ fn engine(options: &StartOptions, kv: &Arc<NodeKv>) -> (Arc<QueryEngine<NodeKv>>
     // What each connection has without being charged for it may not be more than a sixteenth.
     let most_connections = (memory_bytes / 16 / ALLOWANCE_BYTES).max(MIN_CONNECTIONS);
     if options.max_connections > most_connections {
-        tracing::info!(
-            limit = most_connections,
-            "--memory-limit leaves room for fewer connections than --max-connections"
-        );
+        tracing::info!(limit = most_connections, "--memory-limit allows fewer connections than --max-connections");
     }
     let limits = ConnectionLimits {
         connections: options.max_connections.min(most_connections),
@@ -250,7 +247,7 @@ async fn give_memory_back(connections: Arc<Connections>, allocator: Allocator) {
         tokio::time::sleep(EXPIRY_TICK).await;
         left = if connections.account.used_bytes() > much { TICKS_AFTER_MUCH } else { left.saturating_sub(1) };
         if left > 0 && connections.kv.aside.begin(allocator.purge).await.is_err() {
-            tracing::error!("giving memory back panicked");
+            tracing::error!("freeing memory panicked");
         }
     }
 }
@@ -308,8 +305,8 @@ fn check_complete(
     let Some(first) = missing.first() else { return Ok(()) };
     let why = unreadable.iter().find(|(path, _)| **path == first.path).map(|(_, error)| format!(" ({error})"));
     Err(StartError::Directories(format!(
-        "data directory {} of this node is missing{}: what its replicas have voted for and acknowledged is not known without it; give it back, or give \
-         the machine new, empty directories and use `diorite admin replace`",
+        "data directory {} of this node is missing{}: without it the votes and acknowledgements of its replicas are not known; start the node with it, or \
+         start a new node with empty directories and use `diorite admin replace`",
         first.path.display(),
         why.unwrap_or_default()
     )))

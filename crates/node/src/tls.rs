@@ -113,7 +113,7 @@ impl Tls {
                 Ok(config) => {
                     self.config.store(Arc::new(config));
                     seen = now;
-                    tracing::info!("clients get the new TLS certificate");
+                    tracing::info!("the new TLS certificate is in use");
                 }
                 // Perhaps only one of the files is new yet.
                 Err(error) => tracing::warn!(%error, "the TLS certificate was not replaced"),

@@ -4,7 +4,7 @@ use clap::Parser;
 use diorite_sim::{FURTHER_KINDS, FaultKind, Options, Planting, Reached, Report, run};
 use std::process::ExitCode;
 
-/// Simulates clusters. Each seed is one run, and always the same one; its trace's hash says so.
+/// Simulates clusters. A seed always gives the same run; the hash of its trace shows it.
 #[derive(Parser)]
 #[command(name = "diorite-sim")]
 struct Arguments {
@@ -20,7 +20,7 @@ struct Arguments {
     /// With --seed: the report only.
     #[arg(long)]
     quiet: bool,
-    /// Go on after a seed that fails.
+    /// Continue after a seed that fails.
     #[arg(long)]
     keep_going: bool,
     /// Judge only by what clients see.

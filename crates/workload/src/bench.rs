@@ -57,15 +57,15 @@ pub enum Scenario {
     LargeDataset(LargeDatasetArguments),
     /// Point reads in cache and fsynced inserts, the two figures of the project's efficiency target.
     Point(PointArguments),
-    /// The same figures for tables of few and of many tablets: whether there is a cliff.
+    /// The same figures for tables of few and of many tablets, to find out how the number of tablets matters.
     Tablets(TabletsArguments),
-    /// What a thousand tablets that nobody uses cost a node.
+    /// The cost for a node of a thousand tablets without requests.
     Idle(IdleArguments),
     /// Kill the node that leads most tablets, under load, again and again: how long until every tablet takes writes.
     Failover(FailoverArguments),
-    /// Much data on little memory: disk reads per read, index and filters per TB, rows that are no more, one hot row.
+    /// Much data on little memory: disk reads per read, index and filters per TB, deleted and expired rows, one hot row.
     Dense(DenseArguments),
-    /// What point reads of others suffer while a client sends what is meant to hurt.
+    /// The latency of other clients' point reads while one client sends harmful requests.
     Hostile(HostileArguments),
 }
 

@@ -65,7 +65,7 @@ pub(super) fn commit_split(catalog: &mut Catalog, tablet: TabletId, children: [T
 pub(super) fn cancel_split(catalog: &mut Catalog, tablet: TabletId) -> Step {
     let split = catalog.tablets.get(&tablet).and_then(|placement| placement.split);
     if split.is_some_and(|split| split.is_committed || split.is_served) {
-        let message = format!("the split of {tablet} is past the point where it could be cancelled: it ends by itself");
+        let message = format!("the split of {tablet} is committed and cannot be cancelled");
         return Err(Rejected(Rejection::Conflict, message));
     }
     let (current, ..) = live(catalog, tablet)?;

@@ -90,7 +90,7 @@ pub fn joining(
     is_up: impl Fn(NodeId) -> bool,
 ) -> Result<Command, Refusal> {
     if catalog.identity().cluster_id.is_none() || catalog.node(me).is_none() {
-        return Err(Refusal::not_yet("the node asked is starting itself"));
+        return Err(Refusal::not_yet("the node that was asked is still starting"));
     }
     match catalog.node_by_host_id(node.host_id) {
         Some(known) if known.id == me || is_up(known.id) => {
@@ -132,7 +132,7 @@ pub fn whereabouts(catalog: &Catalog, cluster: Uuid) -> Result<Welcome, Refusal>
             let reason = format!("it belongs to cluster {own}, the data directory of this node to cluster {cluster}");
             Err(Refusal::new(RefusalKind::Cluster, reason))
         }
-        None => Err(Refusal::not_yet("the node asked is starting itself")),
+        None => Err(Refusal::not_yet("the node that was asked is still starting")),
     }
 }
 

@@ -1,4 +1,6 @@
 //! A blocking CQL client on the protocol crate's own encoder and decoder: one connection, many requests in flight.
+//!
+//! Not a driver: a driver retries, reconnects and hides which node has answered. `scylla_driver.rs` and `tests/clients` run drivers.
 
 use diorite_cql::protocol::client::{
     BoundValues, ClientPrepared, ClientRequest, ClientResponse, ClientRows, Parameters, RequestHead, decode_response,

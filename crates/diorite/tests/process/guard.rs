@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use tempfile::tempdir;
 
-const NOTICE: &str = "has ended, says its guard";
+const NOTICE: &str = "the guard of a node reports";
 
 /// Parent, state and name of a process; none if it is gone.
 fn describe(process: u32) -> Option<(u32, char, String)> {

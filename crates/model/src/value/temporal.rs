@@ -1,7 +1,7 @@
 //! Text forms of `timestamp`, `date`, `time` and `duration`, both ways.
 //!
 //! Always true: proleptic Gregorian calendar, UTC where the text names no zone. Left out: `'now'` as a timestamp (nothing here reads a
-//! clock) and zone names other than UTC and GMT.
+//! clock) and zone names other than UTC and GMT. Not `chrono` or `time`: the years of a CQL date go further than theirs.
 
 use super::span::Span;
 use super::validate::DAY_NS;

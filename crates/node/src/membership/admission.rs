@@ -121,7 +121,7 @@ impl Observer for Admission {
 
     fn unreachable(&self, node: NodeId, lane: Lane, error: &io::Error) {
         if lane == Lane::Control {
-            tracing::info!(%node, %error, "not reachable; dialling goes on");
+            tracing::info!(%node, %error, "not reachable; dialling again");
             self.note(|decision| decision.unreachable(node));
         }
     }

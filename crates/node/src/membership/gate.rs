@@ -104,7 +104,7 @@ impl Gatekeeper {
     /// the handshakes of the process that has connected last. Support is of a life, by its heartbeats, so that a notice that is late or comes twice changes nothing.
     fn note_end(&self, node: NodeId, life: u64, key: &LifeKey) {
         if self.incarnations.of(node) == Some(key.incarnation(life)) && self.store.node_ended(node, life) {
-            tracing::warn!(event = "node", %node, "the process of a node has ended, says its guard");
+            tracing::warn!(event = "node", %node, "the guard of a node reports that the node's process has ended");
             self.router.node_ended(node);
         }
     }

@@ -40,7 +40,7 @@ pub(super) enum Question {
         /// The cluster meant.
         cluster: Uuid,
     },
-    /// Nothing: the process of a node has ended, says its guard.
+    /// Nothing: the guard of a node reports that the node's process has ended.
     Ended {
         /// The node.
         node: NodeId,
@@ -161,7 +161,7 @@ impl Applicant {
             Ok(answer) => Ok(answer.members),
             Err(Failure::Final(why)) => Err(StartError::Join(why)),
             Err(Failure::Passing(why)) => {
-                tracing::info!(%why, "a node named by --join does not tell where the members are");
+                tracing::info!(%why, "a node named by --join does not send the addresses of the members");
                 Ok(Vec::new())
             }
         }

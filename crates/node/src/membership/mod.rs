@@ -234,7 +234,7 @@ impl Membership {
             match self.write(&command).await {
                 Ok(version) => return version.map(drop),
                 Err(error) if !std::mem::replace(&mut is_logged, true) => {
-                    tracing::info!(%error, "the catalog cannot be told this node's address yet");
+                    tracing::info!(%error, "this node's address cannot be written to the catalog yet");
                 }
                 Err(_) => {}
             }
@@ -312,7 +312,7 @@ impl Membership {
                 tracing::warn!(version, "the catalog's leader cannot be reached: serving the copy on disk");
             }
             Ready::VotersMissing => {
-                tracing::warn!("the catalog is not on all nodes yet that are to hold it: serving all the same");
+                tracing::warn!("not all nodes that are to vote in the catalog's group do so yet: serving nevertheless");
             }
         }
         Ok(())

@@ -13,7 +13,7 @@ pub(super) fn process(out: &mut Writer<'_, '_>) -> fmt::Result {
         out.counter_f64("process_cpu", "Processor time used, by user and system", &seconds, used)?;
     }
     if let Some(resident) = process::resident_bytes() {
-        out.gauge("process_resident_memory", "Memory in use", bytes, resident)?;
+        out.gauge("process_resident_memory", "Resident memory of the process", bytes, resident)?;
     }
     if let Some(reserved) = process::virtual_bytes() {
         out.gauge("process_virtual_memory", "Address space in use", bytes, reserved)?;
@@ -25,7 +25,7 @@ pub(super) fn process(out: &mut Writer<'_, '_>) -> fmt::Result {
         }
     }
     if let Some(threads) = process::threads() {
-        out.gauge("process_threads", "Threads", None, threads)?;
+        out.gauge("process_threads", "Threads of the process", None, threads)?;
     }
     if let Some(started) = process::started_unix_seconds() {
         let help = "When the process was started, since the Unix epoch";
@@ -37,19 +37,19 @@ pub(super) fn process(out: &mut Writer<'_, '_>) -> fmt::Result {
 impl Source {
     /// The cluster, where it is known: on the node that leads the catalog, as of a few seconds ago.
     pub(super) fn cluster(&self, out: &mut Writer<'_, '_>) -> fmt::Result {
-        let help = "1 while requests are served, 0 while nobody is known to lead the catalog";
+        let help = "1 while requests are served, 0 while no leader of the catalog is known";
         out.gauge("ready", help, None, u64::from(self.operations.unready().is_none()))?;
         let Some(status) = self.operations.summary() else { return Ok(()) };
         let nodes =
             [("up", status.live_nodes as u64), ("down", (status.nodes - status.live_nodes.min(status.nodes)) as u64)];
         out.gauges(
             "cluster_nodes",
-            "Nodes that are members, told by the leader of the catalog",
+            "Members of the cluster, as the leader of the catalog knows them",
             None,
             "state",
             &nodes,
         )?;
-        out.gauge("cluster_tablets", "Tablets", None, status.tablets as u64)?;
+        out.gauge("cluster_tablets", "Tablets of the cluster", None, status.tablets as u64)?;
         let at_risk = [
             ("under_replicated", status.under_replicated as u64),
             ("leaderless", status.leaderless as u64),
@@ -62,14 +62,19 @@ impl Source {
             "why",
             &at_risk,
         )?;
-        out.gauge("cluster_disks_full", "Disks that refuse writes", None, status.full_disks as u64)?;
+        out.gauge("cluster_disks_full", "Disks of the cluster that refuse writes", None, status.full_disks as u64)?;
         let balancer = &status.balancer;
-        out.gauge("balancer_moves", "Tablets with replicas on their way", None, balancer.moves as u64)?;
-        out.gauge("balancer_left", "To be copied until all is in place", Some(&Unit::Bytes), balancer.bytes_left)?;
-        let help = "1 where the state is that of the balancer";
+        out.gauge("balancer_moves", "Tablets whose replicas are being moved", None, balancer.moves as u64)?;
+        out.gauge(
+            "balancer_left",
+            "Bytes still to be copied by the balancer",
+            Some(&Unit::Bytes),
+            balancer.bytes_left,
+        )?;
+        let help = "1 for the state that the balancer is in";
         out.gauges("balancer_state", help, None, "state", &[(balancer.state.as_str(), 1)])?;
         let stalled = balancer.stalled.len() as u64;
-        out.gauge("balancer_stalled", "Things that the balancer cannot do", None, stalled)?;
+        out.gauge("balancer_stalled", "Actions that the balancer cannot carry out", None, stalled)?;
         out.gauge("balancer_stuck", "The former name of diorite_balancer_stalled, for one release", None, stalled)
     }
 

@@ -13,7 +13,7 @@ impl Source {
     pub(super) fn log(&self, out: &mut Writer<'_, '_>) -> fmt::Result {
         let counters = self.shared.kv.store.counters();
         out.counter("raft_log_writes", "Batches written to the Raft log", None, read(&counters.log_writes))?;
-        out.counter("raft_log_syncs", "Batches that were fsynced", None, read(&counters.log_syncs))?;
+        out.counter("raft_log_syncs", "Batches written to the Raft log and fsynced", None, read(&counters.log_syncs))?;
         let written = read(&counters.log_bytes);
         out.counter("raft_log_written", "Bytes written to the Raft log", Some(&Unit::Bytes), written)?;
         let seconds = read(&counters.log_write_ns) as f64 / 1e9;
@@ -35,33 +35,33 @@ impl Source {
         let leases = [("taken", read(&counters.leases_taken)), ("lost", read(&counters.leases_lost))];
         out.counters("raft_leases", "Leases of tablets led here that began and ended", None, "change", &leases)?;
         let liveness = store.liveness();
-        let help = "Heartbeats answered by other nodes, each of which renews all leases here that stand on its node";
+        let help = "Heartbeats answered by other nodes, each of which renews the leases here that depend on that node";
         out.counter("raft_lease_renewals", help, None, liveness.support_received())?;
-        let help = "1 while this node's wall clock is off, by what the other nodes say: it leads nothing then";
+        let help = "1 while this node's wall clock differs from those of most other nodes: it leads nothing then";
         out.gauge("clock_off", help, None, u64::from(liveness.clock_is_off_us().is_some()))?;
-        let help = "How far the other nodes' wall clocks are ahead of this node's, the middle one of them";
+        let help = "How far the other nodes' wall clocks are ahead of this node's, median";
         let ahead_us = liveness.clocks_ahead_us().unwrap_or(0);
         out.gauge_f64("clock_others_ahead", help, Some(&Unit::Seconds), ahead_us as f64 / 1e6)?;
-        let help = "How far timestamps in logs of tablets here are ahead of this node's clock, where that is more than clocks may be apart";
+        let help = "How far timestamps in logs of tablets here are ahead of this node's clock, if by more than clocks may differ";
         let ahead_us = liveness.logs_ahead_us().unwrap_or(0);
         out.gauge_f64("clock_logs_ahead", help, Some(&Unit::Seconds), ahead_us as f64 / 1e6)?;
         let help = "Times that the machine's wall clock was set by more than the limit";
         out.counter("clock_steps", help, None, liveness.clock_steps())?;
-        let help = "Frames of consensus that could not be sent, which is as if the network had lost them";
+        let help = "Frames of the raft lane that could not be sent";
         out.counter("raft_frames_lost", help, None, read(&counters.frames_lost))?;
         let copied = [("sent", read(&counters.copy_bytes_sent)), ("received", read(&counters.copy_bytes_received))];
-        out.counters("replica_copied", "Copies of replicas", Some(&Unit::Bytes), "direction", &copied)?;
+        out.counters("replica_copied", "Bytes of copies of replicas", Some(&Unit::Bytes), "direction", &copied)?;
         let help = "Replicas moved to another disk of this node";
         out.counter("replica_disk_moves", help, None, read(&counters.disk_moves))?;
         let help = "Bytes copied between this node's disks to move replicas";
         out.counter("replica_disk_moved", help, Some(&Unit::Bytes), read(&counters.disk_move_bytes))?;
         let (help, scrub) = ("Bytes that scrubs have read", store.scrub_status());
         out.counter("scrub_read", help, Some(&Unit::Bytes), read(&counters.scrubbed_bytes))?;
-        let help = "When all that is stored here was read for the last time since the start, since 1970; 0: not yet";
+        let help = "When the last complete scrub since the node's start has ended, Unix time; 0: none yet";
         let finished_s = scrub.finished_ms.unwrap_or(0) as f64 / 1e3;
         out.gauge_f64("scrub_finished", help, Some(&Unit::Seconds), finished_s)?;
-        out.counter("scrub_damage_found", "Damage that scrubs have found", None, scrub.damage_found)?;
-        out.gauge("scrub_running", "1 while all that is stored here is read", None, u64::from(scrub.is_running))?;
+        out.counter("scrub_damage_found", "Times that scrubs have found damage", None, scrub.damage_found)?;
+        out.gauge("scrub_running", "1 while a scrub runs", None, u64::from(scrub.is_running))?;
         let copies = store.copies();
         let under_way = |incoming: bool| copies.iter().filter(|copy| copy.incoming == incoming).count() as u64;
         let copies = [("sending", under_way(false)), ("receiving", under_way(true))];
@@ -100,7 +100,7 @@ impl Source {
         let set_aside = store.set_aside().len() as u64;
         out.gauge("tablets_set_aside", "Tablet replicas here that cannot be used", None, set_aside)?;
         out.gauge("tablets_led", "Tablets whose leader is here", None, led)?;
-        out.gauge("catalog_led", "1 where the catalog's leader is", None, catalog_led)?;
+        out.gauge("catalog_led", "1 on the node that leads the catalog", None, catalog_led)?;
         self.totals(out, &total)?;
         Self::contents(out, contents, reader_bytes)?;
         self.amplification(out, total.sst_bytes, live_bytes)?;
@@ -109,38 +109,61 @@ impl Source {
         let by_disk = |value: &dyn Fn(usize) -> u64| -> Vec<(&str, u64)> {
             disks.iter().enumerate().map(|(index, disk)| (disk.0.as_str(), value(index))).collect()
         };
-        out.gauges("disk_tablets", "Tablets per disk", None, "disk", &by_disk(&|index| per_disk[index].0))?;
-        out.gauges("disk_sstable_size", "SSTables per disk", bytes, "disk", &by_disk(&|index| per_disk[index].1))?;
-        out.gauges("disk_free", "Free per disk", bytes, "disk", &by_disk(&|index| disks[index].1))?;
+        out.gauges("disk_tablets", "Tablet replicas on each disk", None, "disk", &by_disk(&|index| per_disk[index].0))?;
+        out.gauges(
+            "disk_sstable_size",
+            "Bytes of SSTables on each disk",
+            bytes,
+            "disk",
+            &by_disk(&|index| per_disk[index].1),
+        )?;
+        out.gauges("disk_free", "Free bytes of each disk", bytes, "disk", &by_disk(&|index| disks[index].1))?;
         out.gauges("disk_total", "Size of each disk", bytes, "disk", &by_disk(&|index| disks[index].2))?;
-        out.gauges("disk_raft_log_size", "Raft log per disk", bytes, "disk", &by_disk(&|index| disks[index].3))?;
+        out.gauges(
+            "disk_raft_log_size",
+            "Bytes of the Raft log on each disk",
+            bytes,
+            "disk",
+            &by_disk(&|index| disks[index].3),
+        )?;
         let full = by_disk(&|index| u64::from(disks[index].4));
         out.gauges("disk_full", "1 where writes are refused for lack of space", None, "disk", &full)?;
         let failed = store.failed_disks();
         let failed = by_disk(&|index| u64::from(failed.get(index).copied().unwrap_or(false)));
-        out.gauges("disk_failed", "1 where nothing is used any more", None, "disk", &failed)
+        out.gauges("disk_failed", "1 where the disk has failed and is not used", None, "disk", &failed)
     }
 
     /// What SSTables are made of, and what reading them takes. Missing as long as those of some tablet have not been looked into since they came.
     fn contents(out: &mut Writer<'_, '_>, contents: Option<FileContents>, reader_bytes: u64) -> fmt::Result {
         let bytes = Some(&Unit::Bytes);
-        let help = "Memory that reading SSTables takes beside the block cache, estimated";
+        let help = "Memory that readers of SSTables hold beside the block cache, estimated";
         out.gauge("sstable_readers", help, bytes, reader_bytes)?;
         let Some(contents) = contents else { return Ok(()) };
         let parts = [("data", contents.data_bytes), ("index", contents.index_bytes), ("filter", contents.filter_bytes)];
-        out.gauges("sstable_blocks_size", "SSTables of all tablets, by kind of block", bytes, "block", &parts)?;
+        out.gauges(
+            "sstable_blocks_size",
+            "Bytes of SSTables of all tablets, by kind of block",
+            bytes,
+            "block",
+            &parts,
+        )?;
         let help = "Keys and values in SSTables, before they are encoded and compressed";
         out.gauge("sstable_contents_size", help, bytes, contents.content_bytes)
     }
 
     fn totals(&self, out: &mut Writer<'_, '_>, total: &TabletStatistics) -> fmt::Result {
         let bytes = Some(&Unit::Bytes);
-        out.gauge("sstable_size", "SSTable files of all tablets", bytes, total.sst_bytes)?;
-        out.gauge("sstable_files", "SSTable files of all tablets", None, total.sst_files)?;
+        out.gauge("sstable_size", "Bytes of SSTables of all tablets", bytes, total.sst_bytes)?;
+        out.gauge("sstable_files", "SSTables of all tablets", None, total.sst_files)?;
         out.gauge("rows_estimate", "Rows of all tablets, estimated by RocksDB", None, total.keys_estimate)?;
         let pending = total.compactions_pending;
         out.gauge("compactions_pending", "Tablets that wait for a compaction thread", None, pending)?;
         let pending_bytes = total.pending_compaction_bytes;
-        out.gauge("compaction_pending_size", "To be rewritten by compactions, estimated", bytes, pending_bytes)
+        out.gauge(
+            "compaction_pending_size",
+            "Bytes that compactions have still to rewrite, estimated",
+            bytes,
+            pending_bytes,
+        )
     }
 }

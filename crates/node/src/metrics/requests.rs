@@ -18,7 +18,7 @@ impl Source {
         ];
         out.counters("cql_requests", "CQL requests by kind", None, "kind", &kinds)?;
         let times = Operation::ALL.into_iter().map(|operation| (operation.name(), self.shared.latencies.of(operation)));
-        let help = "How long clients' requests took, from when they were read until their answer was ready";
+        let help = "Time from reading a client's request until its answer was ready";
         out.histograms("cql_request_duration", help, "operation", times)?;
         let waiting = counters.executes_waiting.get();
         out.counter("cql_executes_waiting", "Executions that could not be answered at once", None, waiting)?;
@@ -30,14 +30,14 @@ impl Source {
             self.shared.connections.load(Ordering::Relaxed) as u64,
         )?;
         let account = &self.shared.account;
-        let help = "What requests of clients and the buffers of their connections hold";
+        let help = "Memory that requests of clients and the buffers of their connections hold";
         out.gauge("cql_request_memory", help, Some(&Unit::Bytes), account.used_bytes() as u64)?;
-        let help = "The most that they may hold";
+        let help = "The most memory that requests of clients and the buffers of their connections may hold";
         out.gauge("cql_request_memory_limit", help, Some(&Unit::Bytes), account.limit_bytes() as u64)?;
         let prepared = self.shared.engine.prepared_statements() as u64;
         out.gauge("cql_prepared_statements", "Prepared statements", None, prepared)?;
         let refused = read(&counters.connections_refused);
-        out.counter("cql_connections_refused", "Connections over the limit", None, refused)?;
+        out.counter("cql_connections_refused", "Connections refused because of the limit", None, refused)?;
         let overloaded = read(&counters.overloaded);
         out.counter("cql_overloaded", "Requests refused because there was no memory for them", None, overloaded)?;
         let (waiting, refused) = self.shared.kv.store.queue_state();
@@ -58,34 +58,39 @@ impl Source {
         let frames = [("requests", read(&counters.frames_sent)), ("answers", read(&counters.answer_frames))];
         out.counters("routed_frames", "Frames of requests and answers sent to other nodes", None, "kind", &frames)?;
         let sent = read(&counters.sent_bytes);
-        out.counter("routed_sent", "Bytes of these frames", Some(&Unit::Bytes), sent)?;
+        out.counter("routed_sent", "Bytes of requests and answers sent to other nodes", Some(&Unit::Bytes), sent)?;
         let folded = read(&counters.folded);
-        out.counter("routed_folded", "Pieces of aggregates that other nodes had folded here", None, folded)?;
+        out.counter("routed_folded", "Partial aggregates computed here for other nodes", None, folded)?;
         let long = read(&counters.long_reads);
         out.counter("routed_long_reads", "Reads of large values, by threads of lower priority", None, long)?;
         let disk = router.disk_reads();
-        out.counter("disk_reads", "Reads carried out by the threads that wait for disks", None, disk.done)?;
+        out.counter("disk_reads", "Reads from disk", None, disk.done)?;
         let reads = [("running", disk.running as u64), ("waiting", disk.waiting as u64)];
         out.gauges(
             "disk_reads_in_progress",
-            "Reads by these threads, and those that wait for one",
+            "Reads from disk that run, and that wait for a thread",
             None,
             "state",
             &reads,
         )?;
-        out.gauge("disk_read_threads", "Threads that wait for disks", None, disk.threads as u64)?;
+        out.gauge("disk_read_threads", "Threads that read from disks", None, disk.threads as u64)?;
         let received = read(&counters.received);
         out.counter("routed_received", "Requests that other nodes sent here", None, received)?;
         let refused = read(&counters.refused_not_leader);
-        out.counter("routed_refused", "Of these, refused because the tablet is led elsewhere", None, refused)?;
+        out.counter(
+            "routed_refused",
+            "Requests of other nodes refused because another node leads the tablet",
+            None,
+            refused,
+        )?;
         out.counter("routed_retried", "Requests that were sent again", None, read(&counters.retried))?;
         out.counter("routed_timed_out", "Requests not answered in time", None, read(&counters.timed_out))?;
         let overloaded = read(&counters.overloaded);
-        out.counter("routed_overloaded", "Requests refused as too many are on their way", None, overloaded)?;
+        out.counter("routed_overloaded", "Requests refused because too many wait for other nodes", None, overloaded)?;
         let malformed = read(&counters.malformed);
         out.counter("routed_malformed", "Frames that could not be decoded", None, malformed)?;
         let (answers, leaders) = router.waiting();
         let waiting = [("answer", answers as u64), ("leader", leaders as u64)];
-        out.gauges("routed_waiting", "Requests that wait, by what for", None, "for", &waiting)
+        out.gauges("routed_waiting", "Requests that wait for an answer or for a leader", None, "for", &waiting)
     }
 }

@@ -11,10 +11,15 @@ impl Source {
         let storage = self.shared.kv.store.shared();
         let options = storage.options();
         let bytes = Some(&Unit::Bytes);
-        out.gauge("block_cache_limit", "Block cache, memtables included", bytes, options.cache_bytes as u64)?;
-        out.gauge("block_cache_used", "In use", bytes, storage.cache_usage_bytes() as u64)?;
-        out.gauge("memtable_limit", "All memtables together", bytes, options.memtable_limit_bytes as u64)?;
-        out.gauge("memtable_used", "In use", bytes, storage.memtable_usage_bytes() as u64)?;
+        out.gauge(
+            "block_cache_limit",
+            "Limit of the block cache, memtables included",
+            bytes,
+            options.cache_bytes as u64,
+        )?;
+        out.gauge("block_cache_used", "Memory of the block cache in use", bytes, storage.cache_usage_bytes() as u64)?;
+        out.gauge("memtable_limit", "Limit of all memtables together", bytes, options.memtable_limit_bytes as u64)?;
+        out.gauge("memtable_used", "Memory of memtables in use", bytes, storage.memtable_usage_bytes() as u64)?;
         let hits = [
             ("data", storage.ticker(Ticker::BlockCacheDataHit)),
             ("index", storage.ticker(Ticker::BlockCacheIndexHit)),
@@ -66,13 +71,24 @@ impl Source {
             ("flush", storage.ticker(Ticker::FlushWriteBytes)),
             ("compaction", storage.ticker(Ticker::CompactWriteBytes)),
         ];
-        out.counters("background_written", "Written in the background", bytes, "by", &written)?;
+        out.counters("background_written", "Bytes written by flushes and compactions", bytes, "by", &written)?;
         let compacted = storage.ticker(Ticker::CompactReadBytes);
-        out.counter("compaction_read", "Read by compactions", bytes, compacted)?;
+        out.counter("compaction_read", "Bytes read by compactions", bytes, compacted)?;
         let quota = storage.compaction_rate();
-        out.gauge("background_write_quota", "Per second for flush and compaction; 0 is no limit", bytes, quota)?;
+        out.gauge(
+            "background_write_quota",
+            "Bytes per second that flushes and compactions may write; 0: no limit",
+            bytes,
+            quota,
+        )?;
         let stalls = [("slowdown", read(&counters.write_slowdowns)), ("stop", read(&counters.write_stops))];
-        out.counters("write_stalls", "Times compaction could not keep up", None, "kind", &stalls)?;
+        out.counters(
+            "write_stalls",
+            "Times that writes were delayed because flushes or compactions lagged",
+            None,
+            "kind",
+            &stalls,
+        )?;
         let seconds = read(&counters.compaction_us) as f64 / 1e6;
         out.counter_f64("compaction", "Time that compactions took, over all threads", &Unit::Seconds, seconds)?;
         let passed = read(&counters.dead_rows_passed);
@@ -99,21 +115,16 @@ impl Source {
             + ticker(Ticker::BlockCacheIndexMiss)
             + ticker(Ticker::BlockCacheFilterMiss);
         let read = ratio(blocks, ticker(Ticker::NumberKeysRead));
-        out.gauge_f64("read_amplification", "Blocks read from disk per key asked for", unit, read)?;
+        out.gauge_f64("read_amplification", "Blocks read from disk per requested key", unit, read)?;
         let kept = ratio(files_bytes, live_bytes);
-        out.gauge_f64(
-            "space_amplification",
-            "Bytes of SSTables per byte that is not replaced or deleted, estimated",
-            unit,
-            kept,
-        )?;
+        out.gauge_f64("space_amplification", "Bytes of SSTables per live byte, estimated", unit, kept)?;
         let bytes = Some(&Unit::Bytes);
         out.counter(
             "user_written",
-            "Written to tablets, before any amplification",
+            "Bytes written to tablets, before any amplification",
             bytes,
             ticker(Ticker::BytesWritten),
         )?;
-        out.counter("user_read", "Values read from tablets by key", bytes, ticker(Ticker::BytesRead))
+        out.counter("user_read", "Bytes of values read from tablets by key", bytes, ticker(Ticker::BytesRead))
     }
 }

@@ -1,6 +1,7 @@
 //! What the process and its disks use, as Linux counts it.
 //!
-//! Always true: what the system does not say is absent, never guessed.
+//! Always true: what the system does not say is absent, never guessed. Not the crate `procfs`: these are a few numbers of a few files. The benchmark
+//! (`workload::process`) has a reader of its own, as it links nothing of the server.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -144,7 +144,7 @@ pub(super) fn advice(tablet: TabletId, holders: usize, replicas: &[ReplicaDetail
              tablets/ of its data directory while its node is stopped: it leads and the others are made anew from it"
                 .to_owned(),
         ),
-        _ => advice.push("it is made anew from the replicas that are well, as soon as one of them leads".to_owned()),
+        _ => advice.push("it is rebuilt from the other replicas as soon as one of them leads".to_owned()),
     }
     advice
 }

@@ -42,7 +42,7 @@ impl Operations {
                 tracing::info!(event = "move", tablet = %finished.tablet, voters = ?finished.voters, "replicas are in place");
             }),
             Err(error) => {
-                tracing::info!(%error, "could not tell the catalog that replicas have arrived; trying again");
+                tracing::info!(%error, "could not report complete moves to the catalog; trying again");
             }
         }
     }

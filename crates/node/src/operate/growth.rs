@@ -38,7 +38,7 @@ pub(super) fn look(store: &Store, served: &Catalog, settings: &Settings, loads: 
     for noticed in &found.noticed {
         match noticed {
             Noticed::Unreadable { tablet, error } => {
-                tracing::warn!(%tablet, error, "could not look at the size of a tablet");
+                tracing::warn!(%tablet, error, "could not measure the size of a tablet");
             }
             Noticed::OnePartition { tablet, token, operations_per_second } => {
                 tracing::info!(event = "split", %tablet, token, operations_per_second, "most of the load of a tablet is on one partition: it is not split");

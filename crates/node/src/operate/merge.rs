@@ -68,7 +68,7 @@ impl Operations {
             }
             Err(error) => error,
         };
-        tracing::info!(%tablet, %into, %error, "a merge broke off");
+        tracing::info!(%tablet, %into, %error, "a merge was interrupted");
         let why = match error {
             // Others may be driving it, or it is over.
             Broken::Superseded(_) | Broken::Gone | Broken::Refused(_) => merging::Broken::Elsewhere,

@@ -161,7 +161,7 @@ impl Operations {
             Some(Leadership::Elsewhere(leader)) => self.is_up(leader),
             Some(Leadership::Unknown) | None => false,
         };
-        (!is_led).then(|| "nobody is known to lead the catalog".to_owned())
+        (!is_led).then(|| "no leader of the catalog is known".to_owned())
     }
 
     /// Bytes of SSTable files of this node, a report ago at most.
@@ -225,7 +225,9 @@ impl Operations {
             Ok(Frame::Ask { incarnation, id, question }) => self.answer(from, incarnation, id, question),
             Ok(Frame::Answer { incarnation, id, has_failed, answer }) if incarnation == self.incarnation => {
                 let Some(waiting) = self.asked.lock().remove(&id) else { return };
-                let strange = |error: serde_json::Error| unavailable(format!("node {from} answers strangely: {error}"));
+                let strange = |error: serde_json::Error| {
+                    unavailable(format!("node {from} sent an answer that cannot be read: {error}"))
+                };
                 let answer = match has_failed {
                     true => Err(serde_json::from_slice(answer).unwrap_or_else(strange)),
                     false => serde_json::from_slice(answer).map_err(strange),
@@ -326,7 +328,7 @@ impl Operations {
         match leader {
             Some(leader) if leader == self.node => self.answer_here(ask).await,
             Some(leader) => self.ask_node(leader, &ask, ANSWER_TIMEOUT).await,
-            None => Err(not_begun("nobody leads the catalog at the moment: ask again")),
+            None => Err(not_begun("the catalog has no leader at the moment: ask again")),
         }
     }
 

@@ -76,7 +76,7 @@ impl Operations {
                 Some(outcome)
             }
             Err(error) => {
-                tracing::warn!(%error, ?command, "the catalog cannot be told; trying again");
+                tracing::warn!(%error, ?command, "a command could not be proposed to the catalog; trying again");
                 None
             }
         }

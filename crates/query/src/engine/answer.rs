@@ -72,7 +72,7 @@ impl<K: Kv> QueryEngine<K> {
     /// The error of a request that was ended. A write that was sent may take effect, so the error does not deny it.
     fn ended(&self, request: &OwnedRequest, operation: Operation, why: Ended, progress: &Progress) -> CqlError {
         let reason = match why {
-            Ended::Expired => "the request took longer than it may",
+            Ended::Expired => "the request took longer than its timeout",
             Ended::Cancelled => "the request was ended by an operator",
         };
         let (asked, serial) = asked_consistency(request);

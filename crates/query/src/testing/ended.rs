@@ -107,7 +107,7 @@ fn what_waits_for_its_turn_is_listed_and_ends() {
     let mut late = pin!(begun(&database, "SELECT v FROM t WHERE k = 1", never()));
     assert!(polled(late.as_mut()).is_none());
     database.engine.activity().end_expired(1_000);
-    assert!(polled(late.as_mut()).unwrap().message.contains("took longer than it may"));
+    assert!(polled(late.as_mut()).unwrap().message.contains("took longer than its timeout"));
     assert!(shown().is_empty());
 }
 
@@ -194,10 +194,10 @@ fn a_write_that_ends_says_which_parts_were_done() {
         polled(request.as_mut()).unwrap()
     };
     let error = told(vec![Fate::Applied, Fate::AppliedLate(usize::MAX)]);
-    let what = "(1 of 2 parts of the write have taken effect, 1 may have: the request took longer than it may)";
+    let what = "(1 of 2 parts of the write have taken effect, 1 may have: the request took longer than its timeout)";
     assert!(error.message.ends_with(what), "{}", error.message);
     assert!(matches!(error.kind, ErrorKind::WriteTimeout { received: 0, required: 2, .. }), "{:?}", error.kind);
     let error = told(vec![Fate::AppliedLate(usize::MAX), Fate::AppliedLate(usize::MAX)]);
-    let what = "(2 of 2 parts of the write may have taken effect: the request took longer than it may)";
+    let what = "(2 of 2 parts of the write may have taken effect: the request took longer than its timeout)";
     assert!(error.message.ends_with(what), "{}", error.message);
 }

@@ -156,7 +156,7 @@ impl<E: Engine> Replica<E> {
                 self.leading.vain_releases += 1;
             }
         } else if self.has_led_in_vain(turn, now_ns) {
-            tracing::info!(tablet = %self.id(), "too few support this node, which led: it steps down, whoever reaches more may lead");
+            tracing::info!(tablet = %self.id(), "a quorum no longer supports this leader: it steps down, so that another replica can lead");
             self.end_lease_for_good(turn, None);
         } else {
             // In a group that is written to, commits travel with the next entries.

@@ -189,7 +189,7 @@ impl NodeReplicas {
             aside.is_rebuilding = true;
         }
         self.close(&self.installing.end(&[tablet]));
-        tracing::warn!(event = "aside", %tablet, "a replica that was set aside is made anew from the others");
+        tracing::warn!(event = "aside", %tablet, "a replica that was set aside is rebuilt from the others");
         opened
     }
 

@@ -122,7 +122,7 @@ impl NodeReplicas {
         };
         let kept = kept();
         if let Err(error) = &kept {
-            tracing::error!(%error, "what must be remembered of replicas that have left cannot be taken from a failed disk");
+            tracing::error!(%error, "the floors of closed replicas cannot be taken from a failed disk");
         }
         kept.is_ok()
     }

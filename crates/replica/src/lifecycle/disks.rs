@@ -147,7 +147,7 @@ impl Disks {
             for tablet in placed.iter().filter(|(_, place)| *place != at).map(|(open, _)| open.tablet) {
                 let path = disk.directory.tablet(tablet.0);
                 if path.is_dir() {
-                    tracing::warn!(%tablet, path = %path.display(), "a tablet was on two disks: what is older goes");
+                    tracing::warn!(%tablet, path = %path.display(), "a tablet was on two disks: the older replica is removed");
                     let failed = |source| StorageError::Io { action: "cannot remove", path: path.clone(), source };
                     std::fs::remove_dir_all(&path).map_err(failed).map_err(storage_error)?;
                 }

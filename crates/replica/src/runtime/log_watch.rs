@@ -56,7 +56,7 @@ pub(crate) fn run(replicas: &NodeReplicas, watch: &Watch) {
             if disk.sync_progress.is_stalled(now_ns) {
                 if context.disks.stalled.fetch_or(bit, Ordering::AcqRel) & bit == 0 {
                     let path = disk.directory.path().display();
-                    tracing::error!(event = "disk", %path, "a sync of the raft log hangs: others are to lead");
+                    tracing::error!(event = "disk", %path, "a sync of the raft log hangs: the disk's leases are ended, so that other nodes lead");
                 }
                 workers.iter().for_each(|progress| progress.note_revocation());
                 let meant = tablets.values().filter(|handle| handle.disk() == at);
@@ -78,7 +78,11 @@ pub fn watch_writes<'a, D: TabletData + 'a>(
     let workers = context.disks.progress.lock().clone();
     for (number, progress) in workers.iter().enumerate().filter(|(_, progress)| progress.is_stalled(now_ns)) {
         if !progress.has_revoked() {
-            tracing::error!(event = "disk", thread = number, "a write of the raft log hangs: others are to lead");
+            tracing::error!(
+                event = "disk",
+                thread = number,
+                "a write of the raft log hangs: the thread's leases are ended, so that other nodes lead"
+            );
         }
         progress.note_revocation();
         let_others_lead(context, tablets.clone().filter(|handle| handle.worker() == number));

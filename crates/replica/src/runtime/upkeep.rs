@@ -201,7 +201,7 @@ fn truncate_flushed(replicas: &NodeReplicas, seen: &mut AHashMap<TabletId, u64>,
 fn purge_logs(replicas: &NodeReplicas) {
     for disk in replicas.disks.working() {
         if let Err(error) = disk.log.purge() {
-            tracing::warn!(%error, "could not give back raft log files");
+            tracing::warn!(%error, "could not free raft log files");
         }
     }
 }

@@ -109,7 +109,7 @@ impl Listening {
     /// Whatever comes to the port, the log does not fill.
     fn log(&self, from: SocketAddr, why: &dyn std::fmt::Display) {
         if self.handshakes.lock().may_log(from.ip(), self.options.clock.monotonic_ns()) {
-            tracing::warn!(%from, %why, "a connection to the node port was closed; no more is said of its address for a minute");
+            tracing::warn!(%from, %why, "a connection to the node port was closed; no further line about its address for a minute");
         }
     }
 }
@@ -146,7 +146,7 @@ pub(crate) async fn run(listener: TcpListener, listening: Arc<Listening>, mut st
 /// Reads the opening and answers it.
 async fn welcome(listening: &Arc<Listening>, mut stream: TcpStream, from: SocketAddr, place: &Place) -> io::Result<()> {
     prepare(&stream)?;
-    let late = |_| io::Error::new(io::ErrorKind::TimedOut, "it did not say in time that it is a node");
+    let late = |_| io::Error::new(io::ErrorKind::TimedOut, "it did not begin as a connection of a node in time");
     let (opening, incoming) =
         timeout(listening.options.opening_timeout, read_opening(&mut stream)).await.map_err(late)??;
     let opening = opening.and_then(|(opening, wall_us)| {
@@ -157,7 +157,7 @@ async fn welcome(listening: &Arc<Listening>, mut stream: TcpStream, from: Socket
         Ok(Opening::Lane(hello)) => match listening.gate.admit(&hello) {
             Ok(()) => {
                 if !place.stays() {
-                    return Err(io::Error::other("it made room for another"));
+                    return Err(io::Error::other("it was closed in favour of a newer one"));
                 }
                 accept(listening, stream, incoming.with_limit(MAX_FRAME_BYTES), hello).await
             }
@@ -175,7 +175,7 @@ async fn welcome(listening: &Arc<Listening>, mut stream: TcpStream, from: Socket
 type ReadOpening = Result<(Opening, i64), Refusal>;
 
 async fn read_opening(stream: &mut TcpStream) -> io::Result<(ReadOpening, Incoming)> {
-    let malformed = || io::Error::new(io::ErrorKind::InvalidData, "this is no hello of a node");
+    let malformed = || io::Error::new(io::ErrorKind::InvalidData, "it did not begin as a connection of a node");
     let mut incoming = Incoming::new(MAX_OPENING_BYTES);
     let mut version = None;
     loop {

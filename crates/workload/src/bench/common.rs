@@ -26,7 +26,7 @@ pub struct CommonArguments {
     /// Replication factor of the cluster that is started, and of the keyspace [default: 3, or fewer if there are fewer nodes].
     #[arg(long, value_name = "N")]
     pub rf: Option<u32>,
-    /// Zones that the servers that are started are in by turns [default: all in the same].
+    /// Number of zones over which the started servers are spread, in turn [default: one].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=99))]
     pub zones: Option<u32>,
     /// Where the servers that are started keep their data [default: in the report's directory, removed afterwards].

@@ -79,7 +79,7 @@ pub struct DenseArguments {
     /// How long each phase of reads runs.
     #[arg(long, value_parser = parse_duration)]
     pub phase_duration: Option<Duration>,
-    /// Without what is not about reads of cold rows: the queue, the rows that expire, the hot row.
+    /// Only the reads of cold rows: without the queue, the rows that expire and the hot row.
     #[arg(long)]
     pub only_reads: bool,
 }

@@ -50,7 +50,7 @@ pub struct HostileArguments {
     /// Only these classes of hostile requests; may be repeated [default: all].
     #[arg(long, value_name = "NAME")]
     pub class: Vec<String>,
-    /// How long each class goes on.
+    /// How long each class runs.
     #[arg(long, value_parser = parse_duration, default_value = "10s")]
     pub class_duration: Duration,
     /// Connections that send hostile requests.
@@ -62,7 +62,7 @@ pub struct HostileArguments {
     /// Rows that it reads.
     #[arg(long, default_value_t = 10_000)]
     pub records: u64,
-    /// Memory limit of the servers that are started, and the goal of what they hold.
+    /// Memory limit of the started servers, and the target for the memory that they hold.
     #[arg(long, default_value = "1GiB")]
     pub memory_limit: String,
 }

@@ -30,7 +30,7 @@ pub struct IdleArguments {
     /// Tablet replicas on each node.
     #[arg(long, default_value_t = 1_000)]
     pub replicas: u32,
-    /// Tablets of each table that is made for that.
+    /// Tablets of each table that is created for that.
     #[arg(long, default_value_t = 50)]
     pub tablets_per_table: u32,
     /// How long the servers are measured, each time.

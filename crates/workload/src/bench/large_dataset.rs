@@ -160,13 +160,13 @@ pub struct LargeDatasetArguments {
     /// How long each phase after the load runs, instead of what --scale says.
     #[arg(long, value_parser = parse_duration)]
     pub phase_duration: Option<Duration>,
-    /// Operations per second of the mixed load that goes on while nodes come and go [default: 1000, tiny 200].
+    /// Operations per second of the mixed load while nodes are added and killed [default: 1000, tiny 200].
     #[arg(long)]
     pub rate: Option<f64>,
-    /// What copies to a new node may take, per second and node [default: so that they take about a minute; from 10MB to 200MB].
+    /// Rate limit of copies to a new node, per second and node [default: so that they take about a minute; from 10MB to 200MB].
     #[arg(long, value_name = "SIZE")]
     pub copy_rate: Option<Size>,
-    /// How long the killed node is waited for before its replicas are made anew [default: 5s, tiny 2s].
+    /// How long the killed node is waited for before its replicas are rebuilt [default: 5s, tiny 2s].
     #[arg(long, value_parser = parse_duration)]
     pub replace_after: Option<Duration>,
 }

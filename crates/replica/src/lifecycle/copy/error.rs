@@ -28,7 +28,7 @@ pub(crate) enum CopyError {
     #[error("{0}")]
     Outdated(&'static str),
     /// The files of the former replica are still open.
-    #[error("somebody still reads the old data")]
+    #[error("the old data is still being read")]
     InUse,
     /// Too little space is left.
     #[error("{0} bytes do not fit on the disk")]
@@ -43,7 +43,7 @@ pub(crate) enum CopyError {
     #[error("{0}")]
     Protocol(String),
     /// The leader is not known.
-    #[error("it is not known who leads the tablet")]
+    #[error("the leader of the tablet is not known")]
     NoLeader,
     /// The operating system refused.
     #[error("cannot {action}: {source}")]

@@ -122,7 +122,7 @@ impl Copies {
         for tablet in idle {
             let since_ns = *receiving.idle_ns.entry(tablet).or_insert(now_ns);
             if now_ns >= since_ns + KEEP_NS {
-                tracing::info!(%tablet, "a copy that was not finished is given up");
+                tracing::info!(%tablet, "an unfinished copy is removed");
                 self.remove_staged(tablet);
             }
         }
@@ -165,7 +165,7 @@ impl Taking {
         let failure = match outcome {
             Ok(()) => String::new(),
             Err(Failure::Held(failure) | Failure::Useless(failure)) => {
-                tracing::warn!(tablet = %self.tablet, from = %self.from, %failure, "a copy could not be taken");
+                tracing::warn!(tablet = %self.tablet, from = %self.from, %failure, "a copy could not be received");
                 failure.to_string()
             }
         };

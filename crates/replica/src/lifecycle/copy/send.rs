@@ -101,7 +101,7 @@ impl Copies {
                 self.wait(job, outgoing, |progress| progress.ended.is_some())?;
                 return Ok(sent);
             }
-            tracing::info!(tablet = %job.tablet, to = %job.to, applied, "the log was cut meanwhile: what has changed is sent");
+            tracing::info!(tablet = %job.tablet, to = %job.to, applied, "the log was truncated meanwhile: the changes are sent");
         }
         Err(CopyError::Outdated("the log is cut faster than a copy can be sent"))
     }
