@@ -62,6 +62,7 @@ pub use runtime::core::{Core, Input, TICK_NS};
 pub use runtime::log_watch::watch_writes;
 pub use runtime::scrub::ScrubStatus;
 pub use runtime::store::Store;
+pub use runtime::store_control::DiskState;
 
 #[cfg(test)]
 mod tests;

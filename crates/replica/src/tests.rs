@@ -378,7 +378,7 @@ fn home_with_a_log_over_its_limit() -> Option<tempfile::TempDir> {
         assert!(write_all(&store, vec![(1_000, mutation)])[0].is_ok());
     }
     store.shutdown(Duration::from_secs(60));
-    (store.disks()[0].3 > LOG_BYTES).then_some(home)
+    (store.disks()[0].log_bytes > LOG_BYTES).then_some(home)
 }
 
 #[test]
@@ -386,7 +386,7 @@ fn a_log_over_its_limit_is_cut_to_what_was_flushed_in_the_life_before_without_an
     let home = (0..20).find_map(|_| home_with_a_log_over_its_limit()).expect("a log that was not cut yet");
     let store = start(home.path(), 1 << 30);
     open(&store, [1_000]);
-    cluster::wait_for(|| store.disks()[0].3 <= LOG_BYTES);
+    cluster::wait_for(|| store.disks()[0].log_bytes <= LOG_BYTES);
     assert!(store.handle(TabletId(1_000)).unwrap().get(Permit::Lease, &key(7)).unwrap().is_some());
 }
 

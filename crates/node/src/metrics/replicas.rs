@@ -107,7 +107,7 @@ impl Source {
         tables.write(&mut self.by_table.lock(), out)?;
         let bytes = Some(&Unit::Bytes);
         let by_disk = |value: &dyn Fn(usize) -> u64| -> Vec<(&str, u64)> {
-            disks.iter().enumerate().map(|(index, disk)| (disk.0.as_str(), value(index))).collect()
+            disks.iter().enumerate().map(|(index, disk)| (disk.path.as_str(), value(index))).collect()
         };
         out.gauges("disk_tablets", "Tablet replicas on each disk", None, "disk", &by_disk(&|index| per_disk[index].0))?;
         out.gauges(
@@ -117,19 +117,18 @@ impl Source {
             "disk",
             &by_disk(&|index| per_disk[index].1),
         )?;
-        out.gauges("disk_free", "Free bytes of each disk", bytes, "disk", &by_disk(&|index| disks[index].1))?;
-        out.gauges("disk_total", "Size of each disk", bytes, "disk", &by_disk(&|index| disks[index].2))?;
+        out.gauges("disk_free", "Free bytes of each disk", bytes, "disk", &by_disk(&|index| disks[index].free_bytes))?;
+        out.gauges("disk_total", "Size of each disk", bytes, "disk", &by_disk(&|index| disks[index].total_bytes))?;
         out.gauges(
             "disk_raft_log_size",
             "Bytes of the Raft log on each disk",
             bytes,
             "disk",
-            &by_disk(&|index| disks[index].3),
+            &by_disk(&|index| disks[index].log_bytes),
         )?;
-        let full = by_disk(&|index| u64::from(disks[index].4));
+        let full = by_disk(&|index| u64::from(disks[index].is_full));
         out.gauges("disk_full", "1 where writes are refused for lack of space", None, "disk", &full)?;
-        let failed = store.failed_disks();
-        let failed = by_disk(&|index| u64::from(failed.get(index).copied().unwrap_or(false)));
+        let failed = by_disk(&|index| u64::from(disks[index].has_failed));
         out.gauges("disk_failed", "1 where the disk has failed and is not used", None, "disk", &failed)
     }
 

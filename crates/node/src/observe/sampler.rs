@@ -30,7 +30,7 @@ struct Sums {
 /// Runs as long as the node.
 pub(crate) async fn run(shared: Arc<Shared>, operations: Arc<Operations>) {
     let clock = Arc::clone(&shared.kv.clock);
-    let directories: Vec<String> = shared.kv.store.disks().into_iter().map(|(path, ..)| path).collect();
+    let directories: Vec<String> = shared.kv.store.disks().into_iter().map(|disk| disk.path).collect();
     let devices = Devices::under(&directories);
     // The wall clock may be set meanwhile: it is asked once.
     let unix_ns = u64::try_from(clock.wall_us()).unwrap_or(0) * 1_000;

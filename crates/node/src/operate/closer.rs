@@ -35,7 +35,7 @@ impl Operations {
             Some(ReplicaDetail {
                 node,
                 tablet,
-                disk: store.disks().get(handle.disk()).map(|disk| disk.0.clone()).unwrap_or_default(),
+                disk: store.disks().get(handle.disk()).map(|disk| disk.path.clone()).unwrap_or_default(),
                 term: state.term,
                 leader: state.leader,
                 holds_lease: state.holds_lease,
@@ -94,7 +94,7 @@ fn unopened(store: &Store, node: NodeId, aside: &SetAside) -> ReplicaDetail {
     ReplicaDetail {
         node,
         tablet: aside.tablet,
-        disk: store.disks().get(aside.disk).map(|disk| disk.0.clone()).unwrap_or_default(),
+        disk: store.disks().get(aside.disk).map(|disk| disk.path.clone()).unwrap_or_default(),
         failure: Some(aside.reason.clone()),
         term: 0,
         leader: None,

@@ -134,15 +134,14 @@ pub(super) fn make(
         })
         .collect();
     tablets.sort_unstable_by_key(|report| report.tablet);
-    let disks = store.disks().into_iter().zip(store.failed_disks());
-    let disks = disks.map(|((path, free_bytes, total_bytes, log_bytes, is_full), has_failed)| DiskReport {
-        path,
-        total_bytes,
-        free_bytes,
-        log_bytes,
-        reserve_bytes: total_bytes / 100 * options.move_reserve_percent,
-        is_full,
-        has_failed,
+    let disks = store.disks().into_iter().map(|disk| DiskReport {
+        path: disk.path,
+        total_bytes: disk.total_bytes,
+        free_bytes: disk.free_bytes,
+        log_bytes: disk.log_bytes,
+        reserve_bytes: disk.total_bytes / 100 * options.move_reserve_percent,
+        is_full: disk.is_full,
+        has_failed: disk.has_failed,
     });
     let copies: Vec<_> =
         store.copies().into_iter().filter(|copy| copy.incoming).map(|copy| copy_report(&copy)).collect();

@@ -28,6 +28,23 @@ use std::time::Duration;
 /// How long somebody who asks how a replica is waits for its thread.
 const DESCRIBE_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// How a disk of the node is.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DiskState {
+    /// Its data directory.
+    pub path: String,
+    /// Bytes that are free.
+    pub free_bytes: u64,
+    /// Its size.
+    pub total_bytes: u64,
+    /// Bytes of its Raft log.
+    pub log_bytes: u64,
+    /// Whether it refuses writes for lack of space.
+    pub is_full: bool,
+    /// Whether it has failed: nothing is on it any more that this node uses.
+    pub has_failed: bool,
+}
+
 impl Store {
     /// Names who knows how tablets are opened; without it no copies of replicas are taken. Once, before the node serves.
     pub fn set_openings(&self, openings: Arc<dyn Openings>) {
@@ -304,25 +321,20 @@ impl Store {
         (queues.iter().map(Queue::bytes).sum(), queues.len() * self.replicas.options.queue_bytes)
     }
 
-    /// For each disk whether it has failed: nothing is on it any more that this node uses. As many as [`Store::disks`].
-    pub fn failed_disks(&self) -> Vec<bool> {
-        let missing = self.replicas.disks.missing.lock().len();
-        self.replicas.disks.iter().map(|disk| disk.log.has_failed()).chain(std::iter::repeat_n(true, missing)).collect()
-    }
-
-    /// For each disk: its path, free and total bytes, Raft log bytes, and whether it refuses writes. Those that the node was started without come last.
-    pub fn disks(&self) -> Vec<(String, u64, u64, u64, bool)> {
-        let present = self.replicas.disks.iter().map(|disk| {
-            (
-                disk.directory.path().display().to_string(),
-                disk.free_bytes.load(Ordering::Relaxed),
-                disk.total_bytes.load(Ordering::Relaxed),
-                disk.log.used_bytes(),
-                disk.full.load(Ordering::Relaxed),
-            )
+    /// The disks, in the order in which handles number them. Those that the node was started without come last.
+    pub fn disks(&self) -> Vec<DiskState> {
+        let present = self.replicas.disks.iter().map(|disk| DiskState {
+            path: disk.directory.path().display().to_string(),
+            free_bytes: disk.free_bytes.load(Ordering::Relaxed),
+            total_bytes: disk.total_bytes.load(Ordering::Relaxed),
+            log_bytes: disk.log.used_bytes(),
+            is_full: disk.full.load(Ordering::Relaxed),
+            has_failed: disk.log.has_failed(),
         });
         let missing = self.replicas.disks.missing.lock();
-        present.chain(missing.iter().map(|path| (path.clone(), 0, 0, 0, false))).collect()
+        let missing =
+            missing.iter().map(|path| DiskState { path: path.clone(), has_failed: true, ..DiskState::default() });
+        present.chain(missing).collect()
     }
 
     /// Which nodes are up, and the number that each announces.

@@ -439,7 +439,7 @@ fn the_log_stays_bounded_while_a_node_is_down_which_then_comes_back() {
         mutation.push(OperationKind::Overwrite, false, &key(2 + n % 8), &value);
         assert!(write_all(&cluster.stores[&1], vec![(1_000, mutation)])[0].is_ok());
     }
-    let log_bytes = |node: u64| cluster.stores[&node].disks()[0].3;
+    let log_bytes = |node: u64| cluster.stores[&node].disks()[0].log_bytes;
     wait_for(|| (1..=2).all(|node| log_bytes(node) <= 3 * LOG_BYTES));
     cluster.start_node(3);
     cluster.stores[&3].open(vec![of_three(1_000)]).unwrap();

@@ -40,7 +40,7 @@ use crate::session::{connect, prepare, use_keyspace};
 use crate::timer::pause;
 use crate::workloads::RowSet;
 use counters::{Counted, Counters, Held};
-use memory_group::MemoryGroup;
+use memory_group::{MemoryGroup, NoGroup};
 use queue::QueueSizes;
 
 const TABLE: &str = "dense";
@@ -132,19 +132,20 @@ pub async fn run(
     };
     let unfinished = dense.run(servers).await?;
     let is_direct = dense.operator.reads_directly().await == Some(true);
-    let header = header(arguments, target, group.as_ref().err().map(String::as_str), is_direct);
+    let no_group = group.as_ref().err().map(ToString::to_string);
+    let header = header(arguments, target, no_group.as_deref(), is_direct);
     let report = Report::new(header, dense.measurement).with_figures(dense.figures);
     Ok(report.with_unfinished(unfinished))
 }
 
 /// The control group of the servers, or why there is none.
-fn group_of(arguments: &DenseArguments, target: &Target, is_ours: bool) -> Result<MemoryGroup, String> {
+fn group_of(arguments: &DenseArguments, target: &Target, is_ours: bool) -> Result<MemoryGroup, NoGroup> {
     let limit = arguments.memory_bytes();
     if !is_ours {
-        return Err("the servers were not started here".to_owned());
+        return Err(NoGroup::Foreign);
     }
     if limit < LEAST_GROUP {
-        return Err(format!("{} MB would not hold the process itself", limit / 1_000_000));
+        return Err(NoGroup::TooSmall(limit / 1_000_000));
     }
     let group = MemoryGroup::new(limit)?;
     target.process_ids.iter().try_for_each(|id| group.add(*id))?;

@@ -4,10 +4,30 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use thiserror::Error;
 
 /// Where Linux shows control groups, of version 2 and of version 1, and what the limit is called there.
 const PLACES: [(&str, &str); 2] =
     [("/sys/fs/cgroup", "memory.max"), ("/sys/fs/cgroup/memory", "memory.limit_in_bytes")];
+
+/// Why servers are not in a group.
+#[derive(Debug, Error)]
+pub enum NoGroup {
+    /// They may be on another machine, and serve others.
+    #[error("the servers were not started here")]
+    Foreign,
+    /// The limit is less than a server takes without data.
+    #[error("{0} MB would not hold the process itself")]
+    TooSmall(u64),
+    /// The system does not allow it.
+    #[error("{}: {source}", path.display())]
+    Refused {
+        /// What could not be made or written.
+        path: PathBuf,
+        /// The system's answer.
+        source: std::io::Error,
+    },
+}
 
 /// A group of its own.
 #[derive(Debug)]
@@ -19,26 +39,26 @@ impl MemoryGroup {
     /// A group with this limit.
     ///
     /// # Errors
-    /// If the system does not allow it, in words.
-    pub fn new(limit_bytes: u64) -> Result<Self, String> {
-        let mut refused = String::from("there is no memory controller");
-        for (place, limit) in PLACES {
+    /// If the system does not allow it.
+    pub fn new(limit_bytes: u64) -> Result<Self, NoGroup> {
+        let make_in = |(place, limit): (&str, &str)| {
             let path = Path::new(place).join(format!("diorite-bench-{}", std::process::id()));
             match make(&path, limit, limit_bytes) {
-                Ok(()) => return Ok(Self { path }),
-                Err(error) => refused = format!("{}: {error}", path.display()),
+                Ok(()) => Ok(Self { path }),
+                Err(source) => Err(NoGroup::Refused { path, source }),
             }
-        }
-        Err(refused)
+        };
+        let [newer, older] = PLACES;
+        make_in(newer).or_else(|_| make_in(older))
     }
 
     /// Puts a process into it.
     ///
     /// # Errors
-    /// If the system does not allow it, in words.
-    pub fn add(&self, process_id: u32) -> Result<(), String> {
+    /// If the system does not allow it.
+    pub fn add(&self, process_id: u32) -> Result<(), NoGroup> {
         let path = self.path.join("cgroup.procs");
-        fs::write(&path, process_id.to_string()).map_err(|error| format!("{}: {error}", path.display()))
+        fs::write(&path, process_id.to_string()).map_err(|source| NoGroup::Refused { path, source })
     }
 }
 
