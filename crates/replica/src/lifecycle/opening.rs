@@ -12,11 +12,11 @@ use crate::lifecycle::installing::wait_until_unused;
 use crate::lifecycle::openings::OpenTablet;
 use crate::lifecycle::replicas::NodeReplicas;
 use crate::options::Durability;
+use diorite_base::caught::caught;
 use diorite_base::write::KvError;
 use diorite_base::{GroupId, TabletId};
 use diorite_raft::{ConfState, HardState, LogPosition};
 use diorite_storage::{LogBatch, LogRecords, Rocks, StorageError, Tablet};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 
@@ -113,11 +113,8 @@ impl NodeReplicas {
         for (open, disk) in placed {
             let tablet = open.tablet;
             // What a panic has left half done belongs to this replica alone.
-            let loaded = catch_unwind(AssertUnwindSafe(|| self.load(open, disk))).unwrap_or_else(|panic| {
-                let said = panic.downcast_ref::<String>().map(String::as_str);
-                let said = said.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("it is not known why");
-                Err(StorageError::Corrupt(format!("opening {tablet} panicked: {said}")))
-            });
+            let loaded = caught(|| self.load(open, disk))
+                .unwrap_or_else(|said| Err(StorageError::Corrupt(format!("opening {tablet} panicked: {said}"))));
             match loaded {
                 Ok(replica) => {
                     let handle = Arc::clone(&replica.handle);

@@ -83,14 +83,26 @@ fn damage_that_a_scrub_finds_is_repaired_from_the_others() {
 
 #[test]
 fn an_entry_that_no_replica_can_apply_costs_none_of_them_its_files_and_no_other_tablet_anything() {
+    fail_at(poison(), "cannot be decoded");
+}
+
+#[test]
+fn an_entry_at_which_every_replica_panics_is_one_that_none_can_apply() {
+    fail_at(evaluated(BOMB), "panicked: it was thought to be impossible");
+}
+
+/// Three replicas are given what none of them can apply, for this reason.
+fn fail_at(entry: Mutation, reason: &str) {
     let cluster = three_with(1_000..1_002);
     (0..3).for_each(|_| cluster.add(1_000, 1));
     wait_for(|| (1..=3).all(|node| cluster.stored(node, 1_000, 1) == 3));
-    let outcome = write_all(&cluster.stores[&1], vec![(1_000, poison())]);
+    let outcome = write_all(&cluster.stores[&1], vec![(1_000, entry)]);
     assert!(outcome[0].is_err());
     // The leader fails, then whoever leads next; the third never gets a quorum.
     let failed = || (1..=3).filter(|node| !cluster.stores[node].set_aside().is_empty()).count();
     wait_for(|| failed() >= 2);
+    let mut aside = (1..=3).flat_map(|node| cluster.stores[&node].set_aside());
+    assert!(aside.all(|aside| aside.reason.contains(reason)), "{reason}");
     cluster.add(1_001, 1);
     let (_never, wait) = sync_channel::<()>(1);
     // Longer than it takes to make one anew.
@@ -100,6 +112,21 @@ fn an_entry_that_no_replica_can_apply_costs_none_of_them_its_files_and_no_other_
         assert!(directory(&cluster, node, "1000").exists() && !directory(&cluster, node, "1000.aside").exists());
     }
     assert_eq!(cluster.read(1_001, 1), 1);
+}
+
+#[test]
+fn a_value_at_which_a_merge_panics_sets_its_replicas_aside_and_no_other() {
+    let cluster = three_with(1_000..1_002);
+    (1_000..1_002).for_each(|tablet| cluster.add(tablet, 1));
+    let mut odd = Mutation::blind(None);
+    // `Sums` panics at what has not eight bytes.
+    odd.push(OperationKind::Merge, false, &key(1), b"odd");
+    assert!(write_all(&cluster.stores[&1], vec![(1_000, odd)])[0].is_ok());
+    let read = || cluster.stores[&1].handle(TabletId(1_000)).map(|handle| handle.get(Permit::Lease, &key(1)));
+    wait_for(|| read().is_none_or(|read| read.is_err()) && !cluster.stores[&1].set_aside().is_empty());
+    assert_eq!(cluster.stores[&1].set_aside()[0].tablet, TabletId(1_000));
+    cluster.add(1_001, 1);
+    assert_eq!(cluster.read(1_001, 1), 2);
 }
 
 #[test]

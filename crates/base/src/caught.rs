@@ -1,0 +1,37 @@
+//! Panics as values, where one of them must cost no more than what it belongs to.
+//!
+//! Always true: who catches a panic discards what the work has left half done, and says what is not to be trusted any more. No panic may leave a
+//! callback of C++, which would end the process.
+//! Left out: everywhere else a panic ends the process or the request, as what it has left half done is not known.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// What `work` gives, or what it said when it panicked.
+///
+/// # Errors
+/// If it panicked.
+#[inline]
+pub fn caught<T>(work: impl FnOnce() -> T) -> Result<T, String> {
+    catch_unwind(AssertUnwindSafe(work)).map_err(|panic| said(&*panic))
+}
+
+#[cold]
+fn said(panic: &(dyn Any + Send)) -> String {
+    let said = panic.downcast_ref::<String>().map(String::as_str);
+    said.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("it is not known why").to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_is_what_it_says() {
+        assert_eq!(caught(|| 7), Ok(7));
+        let panics = |of: &str| caught(|| panic!("row of {of}"));
+        assert_eq!(panics("x"), Err::<(), _>("row of x".to_owned()));
+        assert_eq!(caught(|| panic!("plain")), Err::<(), _>("plain".to_owned()));
+        assert_eq!(caught(|| std::panic::panic_any(5)), Err::<(), _>("it is not known why".to_owned()));
+    }
+}
