@@ -23,6 +23,7 @@ mod marked;
 mod messages;
 mod position;
 mod support;
+mod voters;
 
 pub use fetch::Fetch;
 pub use group::{Group, GroupError, GroupOptions, MemberChange, MemberProgress, Step};
@@ -35,6 +36,7 @@ pub use support::{
     Beat, DRIFT_PERMILLE, Epoch, HEARTBEAT_NS, Heartbeat, LEASE_NS, SUPPORT_NS, Support, SupportChange, SupportTable,
     Supporter,
 };
+pub use voters::LoggedVoters;
 
 #[cfg(test)]
 mod tests;
