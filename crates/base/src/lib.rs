@@ -8,6 +8,7 @@
 pub mod account;
 pub mod basic;
 pub mod bytes;
+pub mod caught;
 pub mod clock;
 pub mod connections;
 pub mod horizon;

@@ -123,6 +123,17 @@ limits! {
     MAX_PASSWORD_HASH_LANES, PASSWORD_HASH_LANES: u32 = 8, "lanes", "Lanes that the memory is cut into (`p`).";
 }
 
+/// How long the key of a row may be as it is stored, which no client sees: escapes double the bytes of a partition key and of a clustering key at most, and
+/// each column adds a few.
+pub const MAX_STORED_KEY_BYTES: usize = 8 * MAX_KEY_BYTES;
+/// The entry of [`MAX_STORED_KEY_BYTES`], which is for what nodes say to each other.
+pub const STORED_KEY_BYTES: Limit = Limit {
+    name: "STORED_KEY_BYTES",
+    value: MAX_STORED_KEY_BYTES as u64,
+    unit: "bytes",
+    of: "The key of a row as it is stored.",
+};
+
 macro_rules! setting_limits {
     ($($name:ident: $least:expr, $greatest:expr, $may_be_zero:expr, $unit:literal, $of:literal;)*) => {
         $(

@@ -6,7 +6,7 @@
 //! to a mutation with a program.
 //!
 //! Always true: the bytes of a [`ProvenProgram`] decode. Left out: what else the log holds. Row writes ([`crate::mutation::Mutation::push`]) have no
-//! structure to exceed; the entries of splits and member changes have a fixed shape.
+//! structure to exceed; the entries that split a tablet or open it again have the same gate in `diorite_raft` (`ProvenPayload`).
 
 use crate::limits::{self, Exceeded};
 use std::fmt;

@@ -8,7 +8,7 @@
 //! Always true: ranges are `[start, end)` over key bytes after the row-kind byte, ascending and disjoint, neighbours with equal deletions
 //! joined, none older than the partition's own deletion. [`fold`] is a union in which the later deletion wins wherever two overlap:
 //! associative, commutative, idempotent. The base timestamp is the same stamp slot as a row's.
-//! A header with a horizon was written with timestamps older than that: what is past it in what came before is gone, stored or not.
+//! A header with a horizon was written with timestamps older than that: what is past it in what came before is gone, stored or not. The horizon is not 0.
 //! Left out: deletions of single rows, which are in the rows themselves.
 
 #[cfg(test)]
@@ -81,7 +81,7 @@ impl<'a> Deletions<'a> {
             return Err(Malformed);
         }
         let base_us = reader.i64()?;
-        let horizon_s = if flags & BOUNDED != 0 { reader.u32()? } else { 0 };
+        let horizon_s = if flags & BOUNDED != 0 { some_horizon(reader.u32()?).ok_or(Malformed)? } else { 0 };
         let partition = if flags & PARTITION != 0 { Some(read_deletion(&mut reader, base_us)?) } else { None };
         let count = if flags & RANGES != 0 { reader.varint()? } else { 0 };
         let mut ranges: Vec<Range<'a>> = Vec::new();
@@ -213,7 +213,12 @@ pub(crate) fn horizon_s(value: &[u8]) -> Option<u32> {
     if value.first()? & BOUNDED == 0 {
         return None;
     }
-    Reader::new(value.get(9..)?).u32().ok()
+    Reader::new(value.get(9..)?).u32().ok().and_then(some_horizon)
+}
+
+/// Nothing is past the second 0, which a header that names no horizon says as well; it has one form only.
+fn some_horizon(second: u32) -> Option<u32> {
+    (second != 0).then_some(second)
 }
 
 /// A header that holds a timestamp from before the horizon, with it; `None` if it holds none.

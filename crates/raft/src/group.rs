@@ -2,6 +2,7 @@
 
 use crate::log::{LogReadError, LogReader, LogView, Recovered, UNKNOWN_FLOOR};
 use crate::logger;
+use crate::marked::ProvenPayload;
 use crate::position::{LogPosition, Term};
 use protobuf::Message as _;
 use raft::eraftpb::{
@@ -189,12 +190,17 @@ impl<L: LogReader> Group<L> {
 
     /// Appends `data` to the leader's log; returns the entry's index.
     pub fn propose(&mut self, data: Vec<u8>) -> Result<u64, GroupError> {
-        self.propose_marked(&[], data)
+        self.append(Vec::new(), data)
     }
 
-    /// The same, with a context that tells the entry from others.
-    pub fn propose_marked(&mut self, context: &[u8], data: Vec<u8>) -> Result<u64, GroupError> {
-        match self.node.propose(context.to_vec(), data) {
+    /// The same of an entry with a mark.
+    pub fn propose_marked(&mut self, payload: ProvenPayload) -> Result<u64, GroupError> {
+        let (mark, data) = payload.into_parts();
+        self.append(mark, data)
+    }
+
+    fn append(&mut self, context: Vec<u8>, data: Vec<u8>) -> Result<u64, GroupError> {
+        match self.node.propose(context, data) {
             Ok(()) => Ok(self.node.raft.raft_log.last_index()),
             Err(raft::Error::ProposalDropped) => Err(self.dropped()),
             Err(other) => Err(other.into()),

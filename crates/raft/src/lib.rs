@@ -19,13 +19,16 @@ mod fetches;
 mod group;
 mod log;
 mod logger;
+mod marked;
 mod messages;
 mod position;
 mod support;
+mod voters;
 
 pub use fetch::Fetch;
 pub use group::{Group, GroupError, GroupOptions, MemberChange, MemberProgress, Step};
 pub use log::{LogReadError, LogReader, Recovered, UNKNOWN_FLOOR, floor_without_log};
+pub use marked::{MarkedPayload, ProvenPayload, Unproven};
 pub use messages::{is_acknowledgement, is_from_leader, is_vote_request, is_without_entries, may_come_from_a_peer};
 pub use position::{LogPosition, Term};
 pub use raft::eraftpb::{ConfState, Entry, EntryType, HardState, Message, MessageType};
@@ -33,6 +36,7 @@ pub use support::{
     Beat, DRIFT_PERMILLE, Epoch, HEARTBEAT_NS, Heartbeat, LEASE_NS, SUPPORT_NS, Support, SupportChange, SupportTable,
     Supporter,
 };
+pub use voters::LoggedVoters;
 
 #[cfg(test)]
 mod tests;

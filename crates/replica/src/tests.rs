@@ -56,6 +56,9 @@ impl ValueSemantics for Sums {
 /// A program that no replica can carry out.
 const POISON: &[u8] = b"poison";
 
+/// A program at which every replica panics.
+const BOMB: &[u8] = b"bomb";
+
 /// The program is a key: doubles its counter, replies with what it was, and raises a flag.
 struct Doubler;
 
@@ -104,6 +107,7 @@ impl Evaluator for Doubler {
         if program == POISON {
             return Err(EvaluationFailed("it cannot be decoded".to_owned()));
         }
+        assert!(program != BOMB, "it was thought to be impossible");
         let before = view.get(program)?.map_or(0, |value| number(&value));
         changes.put(program, &(before * 2).to_le_bytes());
         changes.raise_flags(4);

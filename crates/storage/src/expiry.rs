@@ -12,6 +12,7 @@ use crate::keys::{META_KEY, is_about_the_tablet};
 use crate::semantics::{CompactionVerdict, ValueSemantics};
 use crate::table_options::CompactionStyle;
 use diorite_base::Horizon;
+use diorite_base::caught::caught;
 use parking_lot::Mutex;
 use rust_rocksdb::compaction_filter::{CompactionFilter, Decision};
 use rust_rocksdb::compaction_filter_factory::{CompactionFilterContext, CompactionFilterFactory};
@@ -120,7 +121,21 @@ impl ExpiryFilter {
 }
 
 impl CompactionFilter for ExpiryFilter {
+    /// What cannot be judged stays as it is. RocksDB's frames are above: no panic may go through them.
     fn filter(&mut self, _level: u32, key: &[u8], value: &[u8]) -> Decision {
+        caught(|| self.judge(key, value)).unwrap_or_else(|panic| {
+            tracing::error!(event = "panic", %panic, "a compaction could not judge a value");
+            Decision::Keep
+        })
+    }
+
+    fn name(&self) -> &CStr {
+        c"diorite.expiry.1"
+    }
+}
+
+impl ExpiryFilter {
+    fn judge(&mut self, key: &[u8], value: &[u8]) -> Decision {
         if is_about_the_tablet(key) {
             if key == META_KEY {
                 self.learn(value);
@@ -146,9 +161,5 @@ impl CompactionFilter for ExpiryFilter {
                 Decision::Change(replacement)
             }
         }
-    }
-
-    fn name(&self) -> &CStr {
-        c"diorite.expiry.1"
     }
 }

@@ -3,6 +3,7 @@
 use crate::counters::StorageCounters;
 use crate::precedence::run_at_lower_priority;
 use crate::refolding::Refolding;
+use diorite_base::caught::caught;
 use parking_lot::Mutex;
 use rust_rocksdb::event_listener::{
     BackgroundErrorRecoveryInfo, CompactionJobInfo, DBBackgroundErrorReason, DBWriteStallCondition, EventListener,
@@ -58,7 +59,9 @@ impl EventListener for Listener {
         run_at_lower_priority();
         // What is to be written has been gathered by now.
         if let Some(before_flush) = self.tablet.before_flush.get() {
-            before_flush();
+            if let Err(panic) = caught(|| before_flush()) {
+                tracing::error!(%panic, "what was to be done before a flush panicked");
+            }
         }
         self.counters.flushes_running.fetch_add(1, Ordering::Relaxed);
     }

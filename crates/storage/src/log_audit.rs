@@ -23,8 +23,10 @@ use crate::log_queue::{Queue, numbered};
 use diorite_base::bytes::{Malformed, Reader};
 use protobuf::Message;
 use raft::eraftpb::HardState;
+use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 /// The group that no tablet has: what the log says of itself.
@@ -82,7 +84,7 @@ pub(crate) struct Audit {
     pub(crate) has_files: bool,
     /// How far it was durable at least.
     pub(crate) durable: Durable,
-    /// A file has a damaged header, or an older one something in its middle that is no block.
+    /// A file has a damaged header, or an older one something in its middle that is no block, or the disk cannot read one.
     pub(crate) is_unreadable: bool,
     /// Up to which file of either queue none is needed.
     pub(crate) freed: Freed,
@@ -117,7 +119,10 @@ struct LogFile {
 
 impl Audit {
     /// Reads all files of the log in a directory that are needed. `known`: how far it was durable at least.
-    pub(crate) fn of(directory: &Path, known: Durable) -> std::io::Result<Self> {
+    ///
+    /// # Errors
+    /// If the system lacks something at the moment. What the disk cannot read is damage.
+    pub(crate) fn of(directory: &Path, known: Durable, reader: &FileReader<'_>) -> std::io::Result<Self> {
         let files = files(directory)?;
         let recorded = Freed::read(directory)?;
         let mut audit = Self {
@@ -141,9 +146,11 @@ impl Audit {
                 if at > 0 && file.number != files[at - 1].number + 1 {
                     audit.damaged(format!("a file before {} is missing", file.path.display()));
                 }
-                match std::fs::read(&file.path) {
-                    Ok(bytes) => ends.extend(audit.read(file, &bytes, is_last).map(|end| (file, end))),
-                    Err(error) => audit.damaged(format!("{}: {error}", file.path.display())),
+                let mut bytes = Vec::new();
+                match reader(&file.path).and_then(|mut content| content.read_to_end(&mut bytes)) {
+                    Ok(_) => ends.extend(audit.read(file, &bytes, is_last).map(|end| (file, end))),
+                    Err(error) if is_unreadable(&error) => audit.read_part(file, &bytes, &error),
+                    Err(error) => return Err(error),
                 }
             }
             let newest = files.last().map_or(0, |file| file.number);
@@ -195,6 +202,13 @@ impl Audit {
     fn found(&mut self, verdict: Verdict) {
         let before = std::mem::replace(&mut self.verdict, Verdict::Whole);
         self.verdict = before.or(verdict);
+    }
+
+    /// Takes what could be read of a file that the disk cannot read to its end. The engine must not try: it would not open.
+    fn read_part(&mut self, file: &LogFile, bytes: &[u8], error: &std::io::Error) {
+        self.is_unreadable = true;
+        self.damaged(format!("{}: {error}", file.path.display()));
+        self.read(file, bytes, false);
     }
 
     /// Reads a file; where it ends if it is the last of its queue.
@@ -303,6 +317,19 @@ impl Audit {
             self.found(Verdict::Doubt(reason));
         }
     }
+}
+
+/// How files are read: tests have disks that cannot.
+pub(crate) type FileReader<'r> = dyn Fn(&Path) -> std::io::Result<Box<dyn Read>> + 'r;
+
+/// As the system reads them.
+pub(crate) fn from_disk(path: &Path) -> std::io::Result<Box<dyn Read>> {
+    Ok(Box::new(File::open(path)?))
+}
+
+/// Whether the disk cannot read what is there. To try again does not help.
+pub(crate) fn is_unreadable(error: &std::io::Error) -> bool {
+    error.raw_os_error() == Some(Errno::IO.raw_os_error())
 }
 
 /// The value of [`FENCE`].

@@ -54,7 +54,12 @@ impl Folder<'_> {
 
     /// What an earlier start has found and not finished with.
     pub(crate) fn found(&self) -> Verdict {
-        let Ok(text) = fs::read(self.0.join(FOUND)) else { return Verdict::Whole };
+        let text = match fs::read(self.0.join(FOUND)) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Verdict::Whole,
+            // That it is there says already that something was found.
+            Err(error) => return Verdict::Damaged { reason: format!("{FOUND}: {error}"), groups: None },
+            Ok(text) => text,
+        };
         match serde_json::from_slice::<Note>(&text) {
             Ok(Note { reason, is_damage: false, .. }) => Verdict::Doubt(reason),
             Ok(Note { reason, groups, .. }) => Verdict::Damaged { reason, groups },

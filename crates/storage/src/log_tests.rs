@@ -401,6 +401,54 @@ fn the_files_of_a_log_that_cannot_be_opened_stay_until_nobody_needs_them() {
     assert!(!aside.exists());
 }
 
+/// A file that ends with an error of the disk after so many bytes.
+fn unreadable_from(path: &Path, bytes: u64) -> Box<dyn std::io::Read> {
+    struct Broken;
+    impl std::io::Read for Broken {
+        fn read(&mut self, _: &mut [u8]) -> std::io::Result<usize> {
+            Err(rustix::io::Errno::IO.into())
+        }
+    }
+    use std::io::Read as _;
+    Box::new(fs::File::open(path).unwrap().take(bytes).chain(Broken))
+}
+
+#[test]
+fn a_log_with_a_file_that_the_disk_cannot_read_opens_and_its_groups_are_damaged() {
+    let (image, promised) = recycled();
+    let files = numbers(image.path());
+    assert!(files.len() > 1, "{files:?}");
+    for (nth, readable_bytes) in [(0, 0), (0, 1 << 20), (files.len() - 1, 0), (files.len() - 1, 1 << 20)] {
+        let home = tempfile::tempdir().unwrap();
+        copy(image.path(), home.path());
+        let broken = home.path().join(format!("{:016}.raftlog", files[nth]));
+        let reader = |path: &Path| match path == broken {
+            true => Ok(unreadable_from(path, readable_bytes)),
+            false => crate::log_audit::from_disk(path),
+        };
+        let held: Vec<GroupId> = (1..=GROUPS).map(GroupId).collect();
+        let log = RaftLog::open_by(home.path(), LIMIT, &held, &reader).unwrap();
+        for group in promised.keys() {
+            let reason = log.damage(*group).unwrap();
+            assert!(reason.contains("Input/output error"), "{reason}");
+            assert_eq!(log.recover(*group).unwrap().floor, UNKNOWN_FLOOR);
+        }
+        assert!(home.path().join("damaged-0").exists());
+        drop(log);
+        // What was found is not forgotten, and nothing more is found.
+        let log = RaftLog::open(home.path(), LIMIT, &held).unwrap();
+        assert!(promised.keys().all(|group| log.damage(*group).is_some()));
+    }
+}
+
+#[test]
+fn what_the_system_lacks_at_the_moment_is_no_damage_of_the_log() {
+    let image = image(5, true);
+    let lacks = |_: &Path| Err(rustix::io::Errno::MFILE.into());
+    assert!(RaftLog::open_by(image.home.path(), LIMIT, &[], &lacks).is_err());
+    assert_eq!(judge(image.home.path(), &image.promised), Found::Whole, "nothing was noted");
+}
+
 #[test]
 fn a_log_that_is_gone_while_its_tablets_are_there_is_damaged() {
     let home = tempfile::tempdir().unwrap();

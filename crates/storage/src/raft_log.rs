@@ -11,7 +11,9 @@
 
 use crate::engine::{Log, LogRecords};
 use crate::error::StorageError;
-use crate::log_audit::{Audit, FENCE, HARD_STATE, OWN_GROUP, Verdict, fence_value};
+use crate::log_audit::{
+    Audit, FENCE, FileReader, HARD_STATE, OWN_GROUP, Verdict, fence_value, from_disk, is_unreadable,
+};
 use crate::log_damage::Folder;
 use crate::log_files::{Durable, FILE_BYTES, LogFiles};
 use crate::log_freed::{Freed, FreedRecord};
@@ -175,7 +177,12 @@ fn open_engine(config: &Config, files: &Arc<LogFiles>) -> Result<Engine, Refused
     use raft_engine::Error;
     match catch_unwind(AssertUnwindSafe(|| Engine::open_with_file_system(config.clone(), Arc::clone(files)))) {
         Ok(opened) => opened.map_err(|error| {
-            let is_damage = matches!(error, Error::Corruption(_) | Error::Codec(_) | Error::Protobuf(_));
+            let is_damage = match &error {
+                Error::Corruption(_) | Error::Codec(_) | Error::Protobuf(_) => true,
+                // The disk could read it a moment ago.
+                Error::Io(error) => is_unreadable(error),
+                _ => false,
+            };
             Refused { error, is_damage }
         }),
         Err(_) => {
@@ -218,10 +225,19 @@ struct Hang {
 impl RaftLog {
     /// Opens the log in `directory`, or makes it, whatever is damaged in it: see [`Self::damage`]. `held`: the groups that have data on this disk.
     pub fn open(directory: &Path, limit_bytes: u64, held: &[GroupId]) -> Result<Self, StorageError> {
+        Self::open_by(directory, limit_bytes, held, &from_disk)
+    }
+
+    fn open_by(
+        directory: &Path,
+        limit_bytes: u64,
+        held: &[GroupId],
+        reader: &FileReader<'_>,
+    ) -> Result<Self, StorageError> {
         let config = config(directory, limit_bytes)?;
         let folder = Folder(directory);
         let io = |action| move |source| StorageError::Io { action, path: directory.to_owned(), source };
-        let audit = Audit::of(directory, folder.durable()).map_err(io("cannot read"))?;
+        let audit = Audit::of(directory, folder.durable(), reader).map_err(io("cannot read"))?;
         let mut verdict = audit.verdict.clone().or(folder.found());
         if !audit.has_files && !held.is_empty() {
             verdict = verdict.or(Verdict::Damaged { reason: "its files are missing".to_owned(), groups: None });
@@ -554,8 +570,9 @@ impl LogReader for GroupReader {
         let max_bytes = usize::try_from(max_bytes).unwrap_or(usize::MAX);
         self.engine.fetch_entries_to::<Entries>(self.group.0, low, high, Some(max_bytes), &mut recorded).map_err(
             |error| {
+                let is_lost = matches!(&error, raft_engine::Error::Io(source) if is_unreadable(source));
                 let error = StorageError::from(error);
-                let kind = if error.is_damage() { LogReadError::Damaged } else { LogReadError::Failed };
+                let kind = if is_lost || error.is_damage() { LogReadError::Damaged } else { LogReadError::Failed };
                 kind(error.to_string())
             },
         )?;

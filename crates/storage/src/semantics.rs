@@ -22,7 +22,8 @@ pub enum CompactionVerdict {
     Replace(Vec<u8>),
 }
 
-/// The meaning of values. Called from RocksDB's threads: must not block or panic.
+/// The meaning of values. Called from RocksDB's threads: must not block. If it panics, what it
+/// was asked for is malformed: nothing is folded, and a compaction leaves the entry as it is.
 pub trait ValueSemantics: Send + Sync + 'static {
     /// Folds `operands`, oldest first, onto `existing`, or onto nothing if nothing is stored. `None` if they are malformed, which RocksDB
     /// reports as corruption.

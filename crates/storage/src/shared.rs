@@ -10,6 +10,7 @@ use crate::options::StorageOptions;
 use crate::rate_limiter::RateLimiter;
 use crate::semantics::{ValueSemantics, Values};
 use crate::table_options::{self, LEVELS, TableOptions};
+use diorite_base::caught::caught;
 use rust_rocksdb::statistics::{StatsLevel, Ticker};
 use rust_rocksdb::{
     Cache, Env, LogLevel, MergeOperands, Options, ReadOptions, ReadTier, WriteBufferManager, WriteOptions,
@@ -137,10 +138,10 @@ impl Shared {
                 return None;
             }
             events.refolding.note(operands.len(), operands.iter());
-            full.fold(existing, &mut operands.iter())
+            or_none(|| full.fold(existing, &mut operands.iter()))
         };
         let partial = move |_: &[u8], _: Option<&[u8]>, operands: &MergeOperands| {
-            apart.fold_apart(&operands.iter().collect::<Vec<_>>())
+            or_none(|| apart.fold_apart(&operands.iter().collect::<Vec<_>>()))
         };
         options.set_merge_operator(c"diorite.rows.1", merge, partial);
         options.set_compaction_filter_factory(ExpiryFilterFactory {
@@ -151,6 +152,14 @@ impl Shared {
         });
         options
     }
+}
+
+/// What a fold gives; nothing if it panics, which RocksDB reports as corruption of this tablet. RocksDB's frames are above: no panic may go through them.
+fn or_none(fold: impl FnOnce() -> Option<Vec<u8>>) -> Option<Vec<u8>> {
+    caught(fold).unwrap_or_else(|panic| {
+        tracing::error!(event = "panic", %panic, "values could not be merged");
+        None
+    })
 }
 
 fn base_options(options: &StorageOptions, write_buffers: &WriteBufferManager) -> Result<Options, StorageError> {

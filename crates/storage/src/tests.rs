@@ -224,6 +224,27 @@ fn compaction_asks_the_semantics() {
 }
 
 #[test]
+fn values_whose_semantics_panic_are_damage_to_reads_and_stay_through_compactions() {
+    let home = tempfile::tempdir().unwrap();
+    let tablet = open(&shared(), home.path());
+    let mut batch = Batch::default();
+    // `number` panics at what has not eight bytes.
+    batch.put(&key(1), b"odd");
+    batch.put(&key(2), &2u64.to_le_bytes());
+    tablet.apply(&mut batch, &state(1)).unwrap();
+    tablet.flush(true).unwrap();
+    tablet.compact();
+    assert_eq!(&tablet.get(&key(1)).unwrap().unwrap()[..], b"odd");
+    batch.clear();
+    batch.merge(&key(1), &1u64.to_le_bytes());
+    batch.merge(&key(1), b"odd");
+    tablet.apply(&mut batch, &state(2)).unwrap();
+    let read = tablet.get(&key(1)).map(|_| ());
+    assert!(read.as_ref().is_err_and(StorageError::is_damage), "{read:?}");
+    assert_eq!(number(&tablet.get(&key(2)).unwrap().unwrap()), 2);
+}
+
+#[test]
 fn a_tablet_may_change_its_compaction_when_it_is_opened() {
     let home = tempfile::tempdir().unwrap();
     for style in [CompactionStyle::SizeTiered, CompactionStyle::Leveled, CompactionStyle::SizeTiered] {

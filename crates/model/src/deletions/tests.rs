@@ -159,3 +159,18 @@ fn the_steps_of_folding_deletions_grow_with_their_number() {
         assert!(taken <= 2 * u64::from(count), "{count} deletions take {taken} steps");
     }
 }
+
+#[test]
+fn a_header_that_names_the_horizon_zero_is_malformed() {
+    let named = |horizon_s: u32| {
+        let deletion = Deletion { timestamp_us: 7, local_s: 3 };
+        let mut packed = Vec::new();
+        pack(Some(deletion), &[], 5, 1, &mut packed);
+        packed[9..13].copy_from_slice(&horizon_s.to_le_bytes());
+        packed
+    };
+    assert!(Deletions::decode(&named(1)).is_ok() && horizon_s(&named(1)) == Some(1));
+    assert!(Deletions::decode(&named(0)).is_err() && horizon_s(&named(0)).is_none());
+    assert!(entry::fold(Some(&named(1)), [&named(0)[..]], &mut Vec::new()).is_err());
+    assert_eq!(entry::compact(&named(0), Horizon::default()), Compaction::Keep);
+}

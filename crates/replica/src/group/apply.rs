@@ -2,6 +2,7 @@
 //!
 //! Always true: a batch holds whole entries and the applied index they lead to, so a crash between any two batches is repaired by
 //! replaying from that index, and nothing is applied twice. An evaluated mutation sees everything before it in the log.
+//! An entry that panics is an error of its replica.
 
 use crate::group::entry::mutations;
 use crate::group::merge::{REOPEN, Reopening};
@@ -14,6 +15,7 @@ use crate::group::split::{SPLIT, Split, SplitMark, keep_part};
 use crate::group::waiters::Fate;
 use diorite_base::Horizon;
 use diorite_base::bytes::Malformed;
+use diorite_base::caught::caught;
 use diorite_base::mutation::{
     Body, EvaluationContext, EvaluationFailed, Evaluator, MutationRef, OperationKind, Operations, TabletChanges,
     TabletView,
@@ -227,7 +229,7 @@ impl<E: Engine> Applier<E> {
             if replica.ending.split.is_some() || has_ended {
                 Self::refuse_waiters(replica, entry, outcomes);
             } else {
-                self.apply_entry(replica, entry, &mut state, outcomes)?;
+                self.apply_entry_or_fail(replica, entry, &mut state, outcomes)?;
             }
             state.index = entry.index;
             state.term = entry.term;
@@ -238,6 +240,21 @@ impl<E: Engine> Applier<E> {
             replica.group.applied(last.index);
         }
         Ok(members_changed)
+    }
+
+    /// A panic belongs to this replica alone: what it has left half done is the batch and `state`, which an error discards. If it ended the process, it
+    /// would do so on every node with a replica, and again at each replay.
+    fn apply_entry_or_fail(
+        &mut self,
+        replica: &mut Replica<E>,
+        entry: &Entry,
+        state: &mut AppliedState,
+        outcomes: &mut Outcomes,
+    ) -> Result<(), StorageError> {
+        let group = replica.group_id();
+        caught(|| self.apply_entry(replica, entry, state, outcomes)).unwrap_or_else(|panic| {
+            Err(StorageError::Corrupt(format!("applying entry {} of {group} panicked: {panic}", entry.index)))
+        })
     }
 
     fn apply_entry(

@@ -14,7 +14,7 @@ pub(crate) mod tests;
 use crate::group::entry::mutations;
 use crate::group::sealed::CLOSED;
 use diorite_base::bytes::{Malformed, Reader, put_slice, put_varint};
-use diorite_base::limits::Exceeded;
+use diorite_base::limits::{self, Exceeded};
 use diorite_base::mutation::{
     Body, EvaluationContext, EvaluationFailed, Evaluator, Mutation, TabletChanges, TabletView,
 };
@@ -196,7 +196,9 @@ impl LoggedProgram for MergeStep {
     type Error = String;
 
     fn check(&self) -> Result<(), Exceeded> {
-        Ok(())
+        self.keys().try_for_each(|key| {
+            limits::check(&limits::STORED_KEY_BYTES, key.len(), || "a key in a step of a merge".to_owned())
+        })
     }
 
     fn encode(&self) -> Vec<u8> {
@@ -212,6 +214,18 @@ impl MergeStep {
     /// The step that undoes a merge that was cancelled, in the tablet that was to take the other in.
     pub fn undo(from: TabletId, number: u64, range: KeyRange) -> Self {
         Self::Discard { from, number, range }
+    }
+
+    /// All keys that it names.
+    fn keys(&self) -> impl Iterator<Item = &[u8]> {
+        let (range, key, rows): (Option<&KeyRange>, Option<&Vec<u8>>, &[(Vec<u8>, Vec<u8>)]) = match self {
+            Self::Close { .. } | Self::Finish { .. } => (None, None, &[]),
+            Self::Begin { range, .. } | Self::Discard { range, .. } => (Some(range), None, &[]),
+            Self::Take { instead_of, rows, .. } => (instead_of.as_ref(), None, rows),
+            Self::TakePiece { instead_of, key, .. } => (instead_of.as_ref(), Some(key), &[]),
+        };
+        let bounds = range.into_iter().flat_map(|(start, end)| [start, end]);
+        bounds.chain(key).chain(rows.iter().map(|(key, _)| key)).map(Vec::as_slice)
     }
 
     /// The step as a write; none of one that is over a limit.

@@ -8,8 +8,9 @@
 
 use crate::planted::Planted;
 use diorite_base::bytes::{Malformed, Reader, put_slice};
+use diorite_base::limits::MAX_STORED_KEY_BYTES;
 use diorite_base::{GroupId, TabletId};
-use diorite_raft::{HardState, LogReader};
+use diorite_raft::{HardState, LogReader, MarkedPayload};
 use diorite_storage::{
     AFTER_ALL_KEYS, AppliedState, Engine, LogRecords, MEMBERS_KEY, SPLIT_KEY, StorageError, TabletBatch as _,
     TabletData,
@@ -48,6 +49,20 @@ impl Split {
     fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
         let children = [TabletId(reader.u64()?), TabletId(reader.u64()?)];
         Ok(Self { boundary: reader.slice()?.to_vec(), children })
+    }
+}
+
+impl MarkedPayload for Split {
+    const MARK: &'static [u8] = SPLIT;
+    /// Two numbers, a length, the boundary.
+    const MAX_BYTES: usize = 2 * 8 + 10 + MAX_STORED_KEY_BYTES;
+
+    fn encode(&self) -> Vec<u8> {
+        Split::encode(self)
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        Split::decode(bytes).ok()
     }
 }
 
@@ -166,7 +181,7 @@ pub(crate) fn keep_part<E: Engine>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use diorite_raft::Entry;
+    use diorite_raft::{Entry, ProvenPayload};
     use diorite_storage::MemoryRecords;
 
     struct Parent(Vec<Entry>);
@@ -225,5 +240,12 @@ mod tests {
         assert_eq!(SplitMark::decode(&mark.encode()).expect("own encoding"), mark);
         assert_eq!(Split::decode(&mark.split.encode()).expect("own encoding"), mark.split);
         assert!(SplitMark::decode(b"short").is_err());
+    }
+
+    #[test]
+    fn a_split_at_what_no_key_can_be_is_not_proven() {
+        let split = |length| Split { boundary: vec![0x80; length], children: [TabletId(7), TabletId(8)] };
+        assert!(ProvenPayload::new(&split(MAX_STORED_KEY_BYTES)).is_ok());
+        assert!(ProvenPayload::new(&split(MAX_STORED_KEY_BYTES + 16)).is_err());
     }
 }

@@ -9,16 +9,16 @@
 use crate::counters::StoreCounters;
 use crate::group::entry::Payload;
 use crate::group::handle::{Leadership, TabletHandle};
-use crate::group::merge::{REOPEN, Reopening, ends_tablet, has_given_up};
+use crate::group::merge::{Reopening, ends_tablet, has_given_up};
 use crate::group::proposal::Waiter;
 use crate::group::replica::Replica;
-use crate::group::split::{SPLIT, Split};
+use crate::group::split::Split;
 use crate::group::turn::Turn;
 use crate::group::waiters::Waiting;
 use diorite_base::TabletId;
 use diorite_base::mutation::{Body, Mutation, MutationRef};
 use diorite_base::write::{KvError, Waited};
-use diorite_raft::{GroupError, LogPosition};
+use diorite_raft::{GroupError, LogPosition, ProvenPayload, Unproven};
 use diorite_storage::{Engine, StorageError, UNKNOWN_GRACE_S};
 use std::sync::atomic::Ordering;
 
@@ -182,12 +182,16 @@ impl<E: Engine> Replica<E> {
         if self.failure.is_some() || !self.may_propose() || !self.group.is_established_leader() || !is_free {
             return;
         }
+        let tablet = self.id();
+        let proven = match ProvenPayload::new(split) {
+            Ok(proven) => proven,
+            Err(error) => return tracing::error!(%tablet, %error, "a tablet is not split"),
+        };
         // In this order: who applies the entry may let a child answer, and this node must not any more.
         if !turn.context.planted.keep_lease_when_split {
             self.end_lease(&turn.context.counters);
         }
-        let tablet = self.id();
-        match self.group.propose_marked(SPLIT, split.encode()) {
+        match self.group.propose_marked(proven) {
             Ok(index) => {
                 self.note_proposed_end(index);
                 tracing::info!(event = "split", %tablet, index, children = ?split.children, "splitting");
@@ -215,7 +219,7 @@ impl<E: Engine> Replica<E> {
         if !is_able || self.ending.reopening == reopening || has_given_up(self.id(), number, &self.handle.data)? {
             return Ok(());
         }
-        let index = self.group.propose_marked(REOPEN, Reopening::new(number).encode())?;
+        let index = self.group.propose_marked(ProvenPayload::new(&Reopening::new(number))?)?;
         self.ending.reopening = reopening;
         tracing::info!(event = "merge", tablet = %self.id(), number, index, "opening a tablet again whose merge was cancelled");
         Ok(())
@@ -229,6 +233,8 @@ pub(crate) enum ReopenError {
     Storage(#[from] StorageError),
     #[error(transparent)]
     Group(#[from] GroupError),
+    #[error(transparent)]
+    Unproven(#[from] Unproven),
 }
 
 /// What an idle tablet needs to purge what has expired.

@@ -12,11 +12,11 @@ use crate::lifecycle::installing::wait_until_unused;
 use crate::lifecycle::openings::OpenTablet;
 use crate::lifecycle::replicas::NodeReplicas;
 use crate::options::Durability;
+use diorite_base::caught::caught;
 use diorite_base::write::KvError;
 use diorite_base::{GroupId, TabletId};
 use diorite_raft::{ConfState, HardState, LogPosition};
 use diorite_storage::{LogBatch, LogRecords, Rocks, StorageError, Tablet};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 
@@ -24,7 +24,8 @@ impl NodeReplicas {
     /// Opens tablets, making those that do not exist yet, and returns when all of them serve: what the log holds is applied. Those that cannot be opened are set aside.
     ///
     /// # Errors
-    /// Those of a disk's log, and those of the catalog's replica: without it a node does not know what else it has.
+    /// Those of a disk's log, and those of the catalog's replica: without it a node does not know what else it has. If that one is being made anew afterwards
+    /// ([`crate::SetAside::is_rebuilding`]), it can be opened again, and must be whole before anything goes by it.
     pub(crate) fn open(&self, wanted: Vec<OpenTablet>) -> Result<(), KvError> {
         let mut fresh: Vec<LogBatch> = self.disks.iter().map(|_| LogBatch::default()).collect();
         let mut counts = vec![0u64; self.disks.len()];
@@ -113,11 +114,8 @@ impl NodeReplicas {
         for (open, disk) in placed {
             let tablet = open.tablet;
             // What a panic has left half done belongs to this replica alone.
-            let loaded = catch_unwind(AssertUnwindSafe(|| self.load(open, disk))).unwrap_or_else(|panic| {
-                let said = panic.downcast_ref::<String>().map(String::as_str);
-                let said = said.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("it is not known why");
-                Err(StorageError::Corrupt(format!("opening {tablet} panicked: {said}")))
-            });
+            let loaded = caught(|| self.load(open, disk))
+                .unwrap_or_else(|panic| Err(StorageError::Corrupt(format!("opening {tablet} panicked: {panic}"))));
             match loaded {
                 Ok(replica) => {
                     let handle = Arc::clone(&replica.handle);
@@ -125,7 +123,12 @@ impl NodeReplicas {
                     self.command(&handle, Command::Open(Box::new(replica), sender));
                     starting.push((handle, receiver));
                 }
-                Err(error) if is_catalog(tablet) => errors.push(storage_error(error)),
+                Err(error) if is_catalog(tablet) => {
+                    if let Err(error) = self.put_catalog_aside(disk, &error) {
+                        tracing::error!(%tablet, %error, "the catalog's replica could not be set aside");
+                    }
+                    errors.push(storage_error(error));
+                }
                 Err(error) => self.set_unopened_aside(tablet, disk, &error),
             }
         }
@@ -276,7 +279,7 @@ impl NodeReplicas {
     }
 
     /// A replica could not be opened.
-    fn set_unopened_aside(&self, tablet: TabletId, disk: usize, error: &StorageError) {
+    pub(crate) fn set_unopened_aside(&self, tablet: TabletId, disk: usize, error: &StorageError) {
         let memory = self.disks[disk].log.memory(GroupId::from(tablet));
         let cause = Cause { reason: error.to_string(), is_damage: error.is_damage(), needed: 0 };
         self.asides.note(tablet, disk, cause, memory.ok(), self.context.clock.monotonic_ns());

@@ -1,6 +1,6 @@
 //! Replicas that cannot be used, and logs that hang: the node serves all others, and what can be made anew is.
 
-use super::cluster::{Cluster, of_three, wait_for};
+use super::cluster::{Cluster, of_three, placed_on, wait_for};
 use super::*;
 use std::path::PathBuf;
 
@@ -83,14 +83,26 @@ fn damage_that_a_scrub_finds_is_repaired_from_the_others() {
 
 #[test]
 fn an_entry_that_no_replica_can_apply_costs_none_of_them_its_files_and_no_other_tablet_anything() {
+    fail_at(poison(), "cannot be decoded");
+}
+
+#[test]
+fn an_entry_at_which_every_replica_panics_is_one_that_none_can_apply() {
+    fail_at(evaluated(BOMB), "panicked: it was thought to be impossible");
+}
+
+/// Three replicas are given what none of them can apply, for this reason.
+fn fail_at(entry: Mutation, reason: &str) {
     let cluster = three_with(1_000..1_002);
     (0..3).for_each(|_| cluster.add(1_000, 1));
     wait_for(|| (1..=3).all(|node| cluster.stored(node, 1_000, 1) == 3));
-    let outcome = write_all(&cluster.stores[&1], vec![(1_000, poison())]);
+    let outcome = write_all(&cluster.stores[&1], vec![(1_000, entry)]);
     assert!(outcome[0].is_err());
     // The leader fails, then whoever leads next; the third never gets a quorum.
     let failed = || (1..=3).filter(|node| !cluster.stores[node].set_aside().is_empty()).count();
     wait_for(|| failed() >= 2);
+    let mut aside = (1..=3).flat_map(|node| cluster.stores[&node].set_aside());
+    assert!(aside.all(|aside| aside.reason.contains(reason)), "{reason}");
     cluster.add(1_001, 1);
     let (_never, wait) = sync_channel::<()>(1);
     // Longer than it takes to make one anew.
@@ -100,6 +112,68 @@ fn an_entry_that_no_replica_can_apply_costs_none_of_them_its_files_and_no_other_
         assert!(directory(&cluster, node, "1000").exists() && !directory(&cluster, node, "1000.aside").exists());
     }
     assert_eq!(cluster.read(1_001, 1), 1);
+}
+
+#[test]
+fn the_catalogs_replica_that_is_damaged_at_the_start_is_made_anew_from_the_others() {
+    let mut cluster = Cluster::start(3);
+    let (catalog, all) = (GroupId::CATALOG.0, [1, 2, 3]);
+    let opening = || placed_on(catalog, &[1], &all);
+    cluster.hub.placed.write().unwrap().insert(catalog, (vec![1], all.to_vec()));
+    cluster.open(1, catalog, &[1], &[1]);
+    (0..5).for_each(|_| cluster.add(catalog, 1));
+    (2..=3).for_each(|node| cluster.stores[&node].open(vec![opening()]).unwrap());
+    cluster.stores[&1].set_members(TabletId(catalog), opening().members);
+    wait_for(|| all.iter().all(|node| cluster.stored(*node, catalog, 1) == 5));
+    wait_for(|| cluster.stores[&3].voters(TabletId(catalog)).len() == 3);
+    // The first voter last, of which only its log's entries say that it is not alone.
+    for (count, node) in [(6, 3), (7, 1)] {
+        cluster.stores[&node].handle(TabletId(catalog)).unwrap().data().flush(true).unwrap();
+        cluster.stop_node(node);
+        let name = catalog.to_string();
+        std::fs::write(directory(&cluster, node, &name).join("CURRENT"), "MANIFEST-999999\n").unwrap();
+        cluster.start_node(node);
+        let store = &cluster.stores[&node];
+        assert!(store.open(vec![opening()]).is_err(), "what is there is not whole");
+        assert!(store.set_aside()[0].is_rebuilding && store.handle(TabletId(catalog)).is_none());
+        store.open(vec![opening()]).unwrap();
+        assert!(store.handle(TabletId(catalog)).is_some_and(|handle| handle.leadership() != Leadership::Here));
+        cluster.add(catalog, 1);
+        wait_for(|| cluster.stored(node, catalog, 1) == count && store.set_aside().is_empty());
+        assert!(!directory(&cluster, node, &format!("{name}.aside")).exists());
+    }
+}
+
+#[test]
+fn the_only_replica_of_the_catalog_that_is_damaged_stays_as_it_is() {
+    let home = tempfile::tempdir().unwrap();
+    let catalog = GroupId::CATALOG.0;
+    {
+        let store = start(home.path(), 1 << 30);
+        open(&store, [catalog]);
+        assert!(write_all(&store, vec![(catalog, add(1, 1))])[0].is_ok());
+        store.handle(TabletId(catalog)).unwrap().data().flush(true).unwrap();
+    }
+    let files = home.path().join("tablets").join(catalog.to_string());
+    std::fs::write(files.join("CURRENT"), "MANIFEST-999999\n").unwrap();
+    let store = start(home.path(), 1 << 30);
+    assert!((0..2).all(|_| store.open(vec![plain(catalog)]).is_err()));
+    assert!(store.set_aside().is_empty() && files.exists());
+}
+
+#[test]
+fn a_value_at_which_a_merge_panics_sets_its_replicas_aside_and_no_other() {
+    let cluster = three_with(1_000..1_002);
+    (1_000..1_002).for_each(|tablet| cluster.add(tablet, 1));
+    let mut odd = Mutation::blind(None);
+    // `Sums` panics at what has not eight bytes.
+    odd.push(OperationKind::Merge, false, &key(1), b"odd");
+    assert!(write_all(&cluster.stores[&1], vec![(1_000, odd)])[0].is_ok());
+    let read = || cluster.stores[&1].handle(TabletId(1_000)).map(|handle| handle.get(Permit::Lease, &key(1)));
+    wait_for(|| read().is_none_or(|read| read.is_err()) && !cluster.stores[&1].set_aside().is_empty());
+    assert_eq!(cluster.stores[&1].set_aside()[0].tablet, TabletId(1_000));
+    cluster.add(1_001, 1);
+    assert_eq!(cluster.read(1_001, 1), 2);
 }
 
 #[test]

@@ -67,6 +67,16 @@ fn a_replica_that_is_split_while_it_is_being_opened_has_children_once_it_is() {
 }
 
 #[test]
+fn a_split_that_replicas_could_not_apply_is_not_proposed_and_the_tablet_goes_on() {
+    let cluster = opened();
+    let boundary = vec![0x80; diorite_base::limits::MAX_STORED_KEY_BYTES + 16];
+    cluster.stores[&1].split(TabletId(PARENT), Split { boundary, children: CHILDREN.map(TabletId) });
+    // What comes after it would be refused if it were in the log.
+    (0..ROWS).for_each(|n| cluster.add(PARENT, n));
+    assert!(cluster.stores.values().all(|store| store.handle(TabletId(PARENT)).unwrap().split().is_none()));
+}
+
+#[test]
 fn children_hold_what_the_parent_held_each_its_own_and_go_on() {
     let mut cluster = opened();
     // A part is in files that the children share, a part in memory.

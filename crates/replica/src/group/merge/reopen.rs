@@ -9,6 +9,7 @@
 use crate::group::sealed::CLOSED;
 use diorite_base::TabletId;
 use diorite_base::bytes::{Malformed, Reader};
+use diorite_raft::MarkedPayload;
 use diorite_storage::{AppliedState, StorageError, TabletBatch, TabletData, absorbed_key};
 use std::sync::Arc;
 
@@ -33,13 +34,22 @@ pub(crate) struct Reopening {
     number: u64,
 }
 
+impl MarkedPayload for Reopening {
+    const MARK: &'static [u8] = REOPEN;
+    const MAX_BYTES: usize = 8;
+
+    fn encode(&self) -> Vec<u8> {
+        self.number.to_le_bytes().to_vec()
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        Reopening::decode(bytes).ok()
+    }
+}
+
 impl Reopening {
     pub(crate) fn new(number: u64) -> Self {
         Self { number }
-    }
-
-    pub(crate) fn encode(self) -> Vec<u8> {
-        self.number.to_le_bytes().to_vec()
     }
 
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, Malformed> {

@@ -271,6 +271,27 @@ fn a_row_in_pieces_is_there_when_it_is_whole_or_not_at_all() {
 }
 
 #[test]
+fn a_step_that_names_what_no_key_can_be_is_not_proposed() {
+    let (fits, long) = (vec![1; limits::MAX_STORED_KEY_BYTES], vec![1; limits::MAX_STORED_KEY_BYTES + 1]);
+    let steps = |key: &[u8]| {
+        let (from, attempt, number) = (FROM, 1, 1);
+        let (range, row) = ((key.to_vec(), key.to_vec()), (key.to_vec(), vec![2]));
+        let instead_of = Some(range.clone());
+        [
+            MergeStep::Begin { from, number, attempt, range: range.clone() },
+            MergeStep::Discard { from, number, range },
+            MergeStep::Take { from, attempt, number, instead_of: instead_of.clone(), rows: Vec::new() },
+            MergeStep::Take { from, attempt, number, instead_of: None, rows: vec![row.clone()] },
+            MergeStep::TakePiece { from, attempt, number, instead_of, key: vec![1], piece: row.1, is_last: true },
+            MergeStep::TakePiece { from, attempt, number, instead_of: None, key: row.0, piece: vec![2], is_last: true },
+        ]
+    };
+    assert!(steps(&fits).iter().all(|step| step.mutation().is_ok()));
+    let refused = |step: &MergeStep| matches!(step.mutation(), Err(Unprovable::Exceeds(_)));
+    assert!(steps(&long).iter().all(refused));
+}
+
+#[test]
 fn other_programs_are_left_to_the_evaluator_within() {
     let context = EvaluationContext { stamp_us: 1, newest_explicit_us: i64::MIN };
     let mut tablet = Taking::default();
