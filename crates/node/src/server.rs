@@ -161,7 +161,7 @@ async fn serve(options: StartOptions, logging: Arc<Logging>, program: Program) -
     end()
 }
 
-/// Hands over what this node leads, and flushes.
+/// Steps down wherever this node leads, and flushes.
 fn close(store: &Store) {
     // Others lead from now on, instead of noticing after a while that nobody does.
     store.release_leadership();

@@ -207,7 +207,8 @@ fn a_start_that_ended_before_it_had_told_its_replicas_is_made_up_for() {
     let image = image(20, false);
     change(&image.active, image.written / 2, &[0x5a; 900]);
     let noted = {
-        let audit = crate::log_audit::Audit::of(image.home.path(), Durable::default()).unwrap();
+        let audit =
+            crate::log_audit::Audit::of(image.home.path(), Durable::default(), &crate::log_audit::from_disk).unwrap();
         crate::log_damage::Folder(image.home.path()).note_found(&audit.verdict).unwrap();
         fs::read(image.home.path().join("DAMAGE")).unwrap()
     };

@@ -228,7 +228,7 @@ impl RaftLog {
         Self::open_by(directory, limit_bytes, held, &from_disk)
     }
 
-    fn open_by(
+    pub(crate) fn open_by(
         directory: &Path,
         limit_bytes: u64,
         held: &[GroupId],
