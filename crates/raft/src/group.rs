@@ -45,7 +45,7 @@ pub enum MemberChange {
 }
 
 impl MemberChange {
-    fn encode(&self) -> ConfChangeV2 {
+    pub(crate) fn encode(&self) -> ConfChangeV2 {
         let mut changes = Vec::new();
         let mut push = |kind, replicas: &[u64]| {
             for replica in replicas {
