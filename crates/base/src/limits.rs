@@ -210,7 +210,8 @@ mod tests {
 
     /// `UPDATE_GOLDEN=1` writes the table anew.
     fn check_document(name: &str, table: &str) {
-        let path = format!("{}/../../docs/{name}", env!("CARGO_MANIFEST_DIR"));
+        let folder = std::env::var("CARGO_MANIFEST_DIR").expect("cargo runs the test");
+        let path = format!("{folder}/../../docs/{name}");
         let text = std::fs::read_to_string(&path).expect(name);
         let (before, rest) = text.split_once(BEGIN).expect("the place of the table");
         let (found, after) = rest.split_once(END).expect("the end of the table");

@@ -11,7 +11,16 @@
 //! is then read in the commit. Always true: a folder without scripts fails, so that a renamed folder is noticed.
 
 use std::fmt::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+/// The folder of the crate whose test runs, as Cargo says when it runs it: checkouts at several places may share what is compiled.
+///
+/// # Panics
+///
+/// If Cargo does not run the test.
+pub fn crate_folder() -> PathBuf {
+    std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo runs the test").into()
+}
 
 /// Runs every file of `folder` with `run`, which returns what the file should be.
 ///
@@ -75,6 +84,6 @@ mod tests {
     #[test]
     #[should_panic(expected = "scripts, not 200")]
     fn a_folder_with_fewer_scripts_fails() {
-        check_folder(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src/.."), 200, |_, script| script.to_owned());
+        check_folder(&crate_folder().join("src/.."), 200, |_, script| script.to_owned());
     }
 }

@@ -8,9 +8,18 @@ use std::path::{Path, PathBuf};
 /// How many changed copies of each seed are run.
 const CHANGES_PER_SEED: u64 = 200;
 
+/// The folder of the crate whose test runs, as Cargo says when it runs it: checkouts at several places may share what is compiled.
+///
+/// # Panics
+///
+/// If Cargo does not run the test.
+pub fn crate_folder() -> PathBuf {
+    std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo runs the test").into()
+}
+
 /// The folder of a target's seeds.
 pub fn folder(target: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds").join(target)
+    crate_folder().join("../../fuzz/seeds").join(target)
 }
 
 /// Runs `run` on each seed of `target`, and on changed copies of it.

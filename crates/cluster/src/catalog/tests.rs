@@ -294,7 +294,7 @@ fn run_script(script: &str) -> String {
 
 #[test]
 fn golden_scripts() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/catalog/scripts");
+    let folder = diorite_golden::crate_folder().join("src/catalog/scripts");
     diorite_golden::check_folder(&folder, 4, |_, script| run_script(script));
 }
 

@@ -22,7 +22,7 @@ fn published() -> Question {
 /// Compares a plan with what is kept beside the code; `UPDATE_GOLDEN=1` rewrites that.
 fn golden(name: &str, question: &Question) -> Plan {
     let plan = plan(question).unwrap();
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/plan/golden").join(name);
+    let path = diorite_golden::crate_folder().join("src/plan/golden").join(name);
     let text = plan.to_string();
     if std::env::var_os("UPDATE_GOLDEN").is_some() {
         std::fs::write(&path, &text).unwrap();

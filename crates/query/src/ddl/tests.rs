@@ -158,7 +158,7 @@ fn run_script(mut database: Database, script: &str) -> String {
 
 #[test]
 fn golden_scripts() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/ddl/scripts");
+    let folder = diorite_golden::crate_folder().join("src/ddl/scripts");
     diorite_golden::check_folder(&folder, 5, |path, script| {
         let database = match path.file_name().and_then(|name| name.to_str()) {
             Some("replication.cql") => Database::over(founded(2, &["east", "west", "west"])),

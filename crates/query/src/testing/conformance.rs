@@ -62,7 +62,7 @@ fn features(script: &str, remark: &str, result: &str) -> Vec<Feature> {
 }
 
 fn table() -> String {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let root = diorite_golden::crate_folder();
     let mut scripts: BTreeMap<String, Vec<Feature>> = BTreeMap::new();
     for (folder, remark, result) in FOLDERS {
         for entry in std::fs::read_dir(root.join(folder)).unwrap() {
@@ -92,7 +92,7 @@ fn table() -> String {
 
 #[test]
 fn the_conformance_table_says_what_the_scripts_show() {
-    let path: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/cql.md");
+    let path: PathBuf = diorite_golden::crate_folder().join("../../docs/cql.md");
     let document = std::fs::read_to_string(&path).unwrap();
     let (before, rest) = document.split_once(BEGIN).expect("docs/cql.md has a place for the table");
     let (found, after) = rest.split_once(END).expect("the table ends");

@@ -56,7 +56,7 @@ fn replay(script: &str) -> String {
 
 #[test]
 fn scripts_give_what_they_say() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/testing/scripts");
+    let folder = diorite_golden::crate_folder().join("src/testing/scripts");
     let mut paths: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     paths.sort();
     assert!(!paths.is_empty());

@@ -538,7 +538,7 @@ fn change_of(words: &[&str]) -> MemberChange {
 
 #[test]
 fn golden_scripts() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/tests/scripts");
+    let folder = diorite_golden::crate_folder().join("src/tests/scripts");
     diorite_golden::check_folder(&folder, 20, |_, script| {
         let mut run = Script::default();
         diorite_golden::run_commands(script, |command, out| {

@@ -250,6 +250,6 @@ fn run_script(script: &str) -> String {
 
 #[test]
 fn golden_scripts() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/balance/scripts");
+    let folder = diorite_golden::crate_folder().join("src/balance/scripts");
     diorite_golden::check_folder(&folder, 10, |_, script| run_script(script));
 }

@@ -213,7 +213,7 @@ impl Run {
 
 #[test]
 fn golden_scripts() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/routing/tests/scripts");
+    let folder = diorite_golden::crate_folder().join("src/routing/tests/scripts");
     diorite_golden::check_folder(&folder, 15, |_, script| {
         let mut run = Run::new();
         diorite_golden::run_commands(script, |command, out| {

@@ -282,7 +282,7 @@ fn stored(id: u64, node: &Node, counter: u64) -> String {
 
 #[test]
 fn golden_scripts() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/tests/scripted/scripts");
+    let folder = diorite_golden::crate_folder().join("src/tests/scripted/scripts");
     diorite_golden::check_folder(&folder, 15, |_, script| {
         let mut run = Script::new();
         diorite_golden::run_commands(script, |command, out| {
