@@ -130,7 +130,7 @@ impl Progress {
         let is_certain = counts.done == 0 && counts.unknown == 0;
         match failure {
             Failure::Statement(error) if is_certain => error,
-            // There is only one part: its error is the answer.
+            // There is only one part: its error is the answer, a `WriteTimeout` if the outcome is not known.
             Failure::Tablet(tablet, error) if is_certain || counts.parts <= 1 => {
                 kv_error(&error, Some(counts.write_type), kv.replicas(tablet))
             }
