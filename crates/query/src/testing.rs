@@ -33,6 +33,8 @@ mod paging;
 #[cfg(test)]
 mod properties;
 #[cfg(test)]
+mod refused;
+#[cfg(test)]
 mod requests;
 
 pub use memory::MemoryKv;
