@@ -110,6 +110,9 @@ limits! {
     MAX_NUMBER_DIGITS, NUMBER_DIGITS: usize = 9_800, "digits", "A `varint` or `decimal` that is given as text.";
     MAX_EDIT_BYTES, EDIT_BYTES: usize = 64 << 20, "bytes", "What the edits of lists and documents in one write to one tablet come to when they are applied.";
     MAX_MUTATION_BYTES, MUTATION_BYTES: usize = 16 << 20, "bytes", "What one statement or batch writes to one tablet.";
+    MAX_CONDITION_ROWS, CONDITION_ROWS: usize = 1_024, "rows", "Rows that the conditions of one batch name.";
+    MAX_SHOWN_BYTES, SHOWN_BYTES: usize = 1 << 20, "bytes", "What a refused batch shows beside the row of the condition that does not hold.";
+    MAX_NODE_FRAME_BYTES, NODE_FRAME_BYTES: usize = 64 << 20, "bytes", "What one node sends another at once: a row as it is stored, for example.";
     MAX_TABLETS_PER_TABLE, TABLETS_PER_TABLE: u32 = 10_000, "tablets", "Tablets that a table is created with.";
     MAX_CATALOG_COMMAND_BYTES, CATALOG_COMMAND_BYTES: usize = 8 << 20, "bytes", "One change of the schema or of roles, as it is encoded.";
     MAX_CATALOG_CHANGE_BYTES, CATALOG_CHANGE_BYTES: usize = 64 << 20, "bytes", "What one change of the schema stores anew.";

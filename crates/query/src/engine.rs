@@ -11,6 +11,7 @@ mod answer;
 mod batch;
 mod long;
 mod point;
+mod refused;
 mod request;
 mod state;
 mod statement;

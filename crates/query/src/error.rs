@@ -1,6 +1,7 @@
 //! How failures below become errors that clients understand.
 //!
-//! Always true: what the client did wrong is `Invalid`, what it may retry says so by its kind. Left out: logging; the node does it once.
+//! Always true: what the client did wrong is `Invalid`, what it may retry says so by its kind; a write that may have taken effect is a `WriteTimeout`,
+//! whatever failed. Left out: logging; the node does it once.
 
 use crate::kv::{Kv, Replicas};
 use diorite_base::limits::Exceeded;
@@ -69,15 +70,7 @@ pub fn kv_error(error: &KvError, write: Option<WriteType>, replicas: Replicas) -
         KvError::Timeout(waited) => {
             // Whoever waited knows the voters better than this node's catalog, which may be older or newer.
             let required = if waited.required > 0 { count(waited.required) } else { required };
-            // Enough may have answered by now, or of one of two sets of voters; clients expect fewer than required, as with Cassandra.
-            let received = count(waited.received).min(required - 1).max(0);
-            let kind = match write {
-                Some(write_type) => {
-                    ErrorKind::WriteTimeout { consistency, received, required, write_type, contentions: 0 }
-                }
-                None => ErrorKind::ReadTimeout { consistency, received, required, data_present: false },
-            };
-            CqlError::new(kind, format!("Operation timed out - received only {received} responses. ({message})"))
+            timed_out(write, count(waited.received), required, &message)
         }
         KvError::DiskFull(_) => CqlError::new(
             ErrorKind::WriteFailure {
@@ -90,13 +83,32 @@ pub fn kv_error(error: &KvError, write: Option<WriteType>, replicas: Replicas) -
             message,
         ),
         KvError::TooLarge(_) => CqlError::invalid(message),
+        // The write may be in the log, or committed. Drivers send again what failed with a server error, idempotent or not.
+        KvError::Storage(_) if write.is_some() => timed_out(write, 0, required, &message),
         KvError::Storage(_) => CqlError::server(message),
     }
+}
+
+/// A read that was not answered, or a write whose outcome is not known.
+fn timed_out(write: Option<WriteType>, received: i32, required: i32, message: &str) -> CqlError {
+    let consistency = Consistency::Quorum;
+    // Enough may have answered by now, or of one of two sets of voters; clients expect fewer than required, as with Cassandra.
+    let received = received.min(required - 1).max(0);
+    let kind = match write {
+        Some(write_type) => ErrorKind::WriteTimeout { consistency, received, required, write_type, contentions: 0 },
+        None => ErrorKind::ReadTimeout { consistency, received, required, data_present: false },
+    };
+    CqlError::new(kind, format!("Operation timed out - received only {received} responses. ({message})"))
 }
 
 /// The client's error for a failed change of the catalog.
 pub fn catalog_error<K: Kv>(kv: &K, error: &KvError) -> CqlError {
     kv_error(error, Some(WriteType::Simple), kv.replicas(TabletId(GroupId::CATALOG.0)))
+}
+
+/// A change of the catalog was made or refused, and its answer cannot be read.
+pub fn unreadable_outcome<K: Kv>(kv: &K, error: &impl std::fmt::Display) -> CqlError {
+    catalog_error(kv, &KvError::Storage(error.to_string()))
 }
 
 /// The client's error for a write that was submitted directly to a tablet.

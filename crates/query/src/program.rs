@@ -11,6 +11,7 @@ mod definition;
 mod document;
 mod evaluate;
 mod reply;
+mod shown;
 mod stored;
 mod stored_value;
 mod test_value;

@@ -33,12 +33,17 @@ mod paging;
 #[cfg(test)]
 mod properties;
 #[cfg(test)]
+mod refused;
+#[cfg(test)]
 mod requests;
 
 pub use memory::MemoryKv;
 
 use crate::budget::Budget;
-use crate::engine::{EngineConfig, ExecuteNow, OwnedRequest, QueryEngine, Reply, ReplyTo, held_bytes_of, slot_of};
+use crate::engine::{
+    EngineConfig, ExecuteNow, OwnedRequest, QueryEngine, Reply, ReplyTo, held_bytes_of, slot_of, write_type_of,
+};
+use crate::error::write_error;
 use crate::kv::{Completion, WriteSink};
 use crate::session::Session;
 use diorite_base::account::Meter;
@@ -202,8 +207,18 @@ impl Database {
                 meter.give(held);
                 let statement = self.engine.activity().statement(slot_of(token));
                 assert!(statement.is_some(), "a write says which statement it is of");
-                assert_eq!(outcome, Ok(Vec::new()));
-                response::encode_void(&mut out, &ReplyHead::new(self.version, 7));
+                let head = ReplyHead::new(self.version, 7);
+                match outcome {
+                    Ok(reply) => {
+                        assert!(reply.is_empty(), "a blind write has no reply");
+                        response::encode_void(&mut out, &head);
+                    }
+                    Err(error) => {
+                        let asked = execute.parameters.consistency;
+                        let error = write_error(&*self.kv, &error, write_type_of(token), asked);
+                        response::encode_error(&mut out, &head, &error);
+                    }
+                }
             }
         }
         Some(match decode_response(&envelope(&out)).unwrap().response {

@@ -7,9 +7,10 @@ use super::password;
 use super::permissions::{
     ALL_KEYSPACES, ALL_ROLES, Needed, applicable, keyspace_resource, may, require, role_resource, shown, table_resource,
 };
-use crate::error::{catalog_error, invalid, not_supported};
+use crate::error::{catalog_error, invalid, kv_error, not_supported, unreadable_outcome};
 use crate::kv::Kv;
 use crate::session::Session;
+use diorite_base::{GroupId, TabletId};
 use diorite_cluster::catalog::{Catalog, Command, Outcome, Rejection, Role, RoleCommand};
 use diorite_cql::language::ast::{
     AccessList, AlterRole, CreateRole, DropRole, ListPermissions, ListRoles, ListedRoles, Password, Permission,
@@ -69,7 +70,7 @@ pub async fn execute<K: Kv>(
 pub async fn propose<K: Kv>(kv: &K, change: RoleCommand) -> Result<(), CqlError> {
     let reply = kv.change_catalog(&Command::Roles { change }).await;
     let reply = reply.map_err(|error| catalog_error(kv, &error))?;
-    match Outcome::decode(&reply).map_err(|error| CqlError::server(error.to_string()))? {
+    match Outcome::decode(&reply).map_err(|error| unreadable_outcome(kv, &error))? {
         Outcome::Rejected { rejection: Rejection::AlreadyExists | Rejection::Invalid, message, .. } => {
             Err(invalid(message))
         }
@@ -118,7 +119,8 @@ async fn with_password<K: Kv>(kv: &K, mut change: RoleCommand, options: &RoleOpt
         Some(Password::Clear(text)) => {
             let text = text.clone();
             let hashed = kv.hash(move || password::hash(&text)).await;
-            hashed.map_err(|error| catalog_error(kv, &error))??
+            // Nothing was proposed yet.
+            hashed.map_err(|error| kv_error(&error, None, kv.replicas(TabletId(GroupId::CATALOG.0))))??
         }
         Some(Password::Hashed(hash)) => {
             password::check_hash(hash)?;

@@ -3,6 +3,7 @@
 //! Always true: the table of a statement is resolved before anything in it; a marker has one type. Left out: what statements become, which
 //! the other modules of [`crate::bind`] say.
 
+use super::fields::FieldPlaces;
 use super::known::Typing;
 use super::receiver::Receiver;
 use crate::ddl;
@@ -17,7 +18,7 @@ use diorite_cluster::catalog::Catalog;
 use diorite_cql::language::ast::{QualifiedName, TypeName};
 use diorite_cql::protocol::rows::BindMarkers;
 use diorite_cql::protocol::{ColumnSpec, CqlError};
-use diorite_model::types::CqlType;
+use diorite_model::types::{CqlType, UserType};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -45,6 +46,7 @@ pub(super) struct Binder<'a> {
     pub(super) answered_tables: HashSet<TableId>,
     pub(super) budget: Budget,
     pub(super) typing: Typing,
+    fields: FieldPlaces,
 }
 
 impl<'a> Binder<'a> {
@@ -66,6 +68,7 @@ impl<'a> Binder<'a> {
             answered_tables: HashSet::new(),
             budget,
             typing: Typing::default(),
+            fields: FieldPlaces::default(),
         }
     }
 
@@ -111,6 +114,12 @@ impl<'a> Binder<'a> {
         context
             .position(name)
             .ok_or_else(|| invalid(format!("Undefined column name {name} in table {}", context.full_name())))
+    }
+
+    /// The place of a field of a user-defined type, if it has that field.
+    pub(super) fn field_place(&mut self, user: &Arc<UserType>, field: &str) -> Result<Option<usize>, CqlError> {
+        self.budget.step()?;
+        Ok(self.fields.find(user, field))
     }
 
     /// Meets a marker: from now on its type is known.

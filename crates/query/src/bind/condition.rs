@@ -179,7 +179,7 @@ fn subject_of(binder: &mut Binder<'_>, operand: &Operand) -> Result<Subject, Cql
             let CqlType::UserDefined(user, _) = &column.data_type else {
                 return Err(invalid(format!("Invalid field access syntax for non-UDT column {name}")));
             };
-            let index = user.fields.iter().position(|(known, _)| known == field);
+            let index = binder.field_place(user, field)?;
             let index = index.ok_or_else(|| invalid(format!("Unknown field {field} for column {name}")))?;
             let data_type = user.fields[index].1.clone();
             let name = format!("{name}.{field}");

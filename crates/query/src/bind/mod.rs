@@ -12,6 +12,7 @@ mod arithmetic;
 mod binder;
 mod call;
 mod condition;
+mod fields;
 mod known;
 mod literal;
 mod modify;

@@ -120,7 +120,7 @@ fn set_element(
     Ok(Change::SetElement(key, value))
 }
 
-fn user_field(column: &Column, field: &str) -> Result<(u16, CqlType), CqlError> {
+fn user_field(binder: &mut Binder<'_>, column: &Column, field: &str) -> Result<(u16, CqlType), CqlError> {
     let name = &column.name;
     let CqlType::UserDefined(user, frozen) = &column.data_type else {
         return Err(invalid(format!("Invalid operation ({name}.{field}) for non-UDT column {name}")));
@@ -128,7 +128,7 @@ fn user_field(column: &Column, field: &str) -> Result<(u16, CqlType), CqlError> 
     if *frozen == Frozen::Yes {
         return Err(invalid(format!("Invalid operation ({name}.{field}) for frozen UDT column {name}")));
     }
-    let at = user.fields.iter().position(|(known, _)| known == field);
+    let at = binder.field_place(user, field)?;
     let at = at.ok_or_else(|| invalid(format!("UDT column {name} does not have a field named {field}")))?;
     Ok((at as u16, user.fields[at].1.clone()))
 }
@@ -148,7 +148,7 @@ fn set_path(
 }
 
 fn set_field(binder: &mut Binder<'_>, column: &Column, field: &str, value: &Expression) -> Result<Change, CqlError> {
-    let (at, data_type) = user_field(column, field)?;
+    let (at, data_type) = user_field(binder, column, field)?;
     let term = binder.term(value, &Receiver::new(format!("{}.{field}", column.name), &data_type))?;
     Ok(Change::SetField(at, term))
 }
@@ -159,7 +159,7 @@ pub(super) fn bind_deletion(binder: &mut Binder<'_>, target: &Target) -> Result<
     let name = &column.name;
     let change = match target {
         Target::Column(_) => Change::Set(Term::NULL),
-        Target::Field { field, .. } => Change::SetField(user_field(&column, field)?.0, Term::NULL),
+        Target::Field { field, .. } => Change::SetField(user_field(binder, &column, field)?.0, Term::NULL),
         Target::JsonPath { .. } => return Err(not_supported("deletion of a part of a jsonb document")),
         Target::Element { key, .. } => {
             if !column.data_type.is_multi_cell() {

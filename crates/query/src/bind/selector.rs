@@ -196,7 +196,7 @@ impl<'b, 'a> SelectorBinder<'b, 'a> {
             }
             Expression::Field { field, .. } => {
                 let CqlType::UserDefined(user, Frozen::No) = &column.data_type else { return Err(not_there()) };
-                let index = user.fields.iter().position(|(known, _)| known == field);
+                let index = self.binder.field_place(user, field)?;
                 let index =
                     index.ok_or_else(|| invalid(format!("{name} of type {} has no field {field}", user.name)))?;
                 Selector::FieldMetadata(kind, at, index as u16)
@@ -266,7 +266,7 @@ impl<'b, 'a> SelectorBinder<'b, 'a> {
                 inner.name, inner.data_type
             )));
         };
-        let index = user.fields.iter().position(|(known, _)| known == field);
+        let index = self.binder.field_place(user, field)?;
         let index =
             index.ok_or_else(|| invalid(format!("{} of type {} has no field {field}", inner.name, user.name)))?;
         Ok(Named {

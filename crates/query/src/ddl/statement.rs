@@ -5,7 +5,7 @@
 use super::context::{Context, Defaults, Plan};
 use super::{alter, describe, keyspace, table, user_type};
 use crate::budget::Budget;
-use crate::error::{catalog_error, invalid, not_supported};
+use crate::error::{catalog_error, invalid, not_supported, unreadable_outcome};
 use crate::kv::Kv;
 use diorite_cluster::catalog::{Outcome, Rejection};
 use diorite_cql::language::ast::{DroppedObject, Statement};
@@ -52,7 +52,7 @@ pub async fn execute<K: Kv>(
         };
         let reply = kv.change_catalog(&command).await;
         let reply = reply.map_err(|error| catalog_error(kv, &error))?;
-        let outcome = Outcome::decode(&reply).map_err(|error| CqlError::server(error.to_string()))?;
+        let outcome = Outcome::decode(&reply).map_err(|error| unreadable_outcome(kv, &error))?;
         match outcome {
             Outcome::Applied { .. } | Outcome::Registered { .. } => {
                 return Ok((change.map_or(Response::Void, Response::SchemaChange), warnings));

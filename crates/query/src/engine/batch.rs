@@ -10,16 +10,20 @@ use super::write::{Writing, batch_write_type, check_write_consistency, work_of};
 use crate::activity::{Note, Operation, Running};
 use crate::auth;
 use crate::error::invalid;
-use crate::exec::modify::{TablePart, Writes};
+use crate::exec::modify::Writes;
 use crate::exec::parts::Means;
+use crate::exec::table_part::TablePart;
 use crate::kv::Kv;
 use crate::plan::term::Bound;
 use crate::plan::{Plan, Planned, check_batch};
+use diorite_base::TableId;
 use diorite_cluster::catalog::Catalog;
 use diorite_cql::language::{ast, redacted};
 use diorite_cql::protocol::request::BatchStatementSource;
 use diorite_cql::protocol::{Batch, BatchKind, CqlError, Response, Values};
 use diorite_model::schema::TableEntry;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 /// Memory of a statement of a batch beside its text and values.
@@ -74,15 +78,13 @@ impl<K: Kv> QueryEngine<K> {
         let bounds: Vec<Bound<'_>> = values.iter().map(|values| Bound { values, environment }).collect();
         let gather = |written: &[TablePart]| {
             let mut writes = Writes::besides(written);
-            let mut entries: Vec<Arc<TableEntry>> = Vec::new();
+            let mut entries: HashMap<TableId, Arc<TableEntry>> = HashMap::new();
             for (bound, plan) in bounds.iter().zip(&plans) {
-                let id = plan.table.table().id;
-                let known = entries.iter().position(|entry| entry.table.id == id);
-                let at = known.unwrap_or(entries.len());
-                if known.is_none() {
-                    entries.push(self.entry(&plan.table)?);
-                }
-                writes.add(plan, bound, &entries[at].tablets, defaults)?;
+                let entry = match entries.entry(plan.table.table().id) {
+                    Entry::Occupied(known) => known.into_mut(),
+                    Entry::Vacant(place) => place.insert(self.entry(&plan.table)?),
+                };
+                writes.add(plan, bound, &entry.tablets, defaults)?;
             }
             Ok(writes)
         };

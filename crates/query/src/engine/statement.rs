@@ -13,10 +13,11 @@ use crate::bind;
 use crate::budget::Budget;
 use crate::ddl;
 use crate::error::invalid;
-use crate::exec::modify::{TablePart, Writes};
+use crate::exec::modify::Writes;
 use crate::exec::parts::{Failure, Means, Progress};
 use crate::exec::read::{PageRequest, Read};
 use crate::exec::source::{Entries, Source};
+use crate::exec::table_part::TablePart;
 use crate::exec::write::{explicit_timestamp, pack_virtual_rows};
 use crate::kv::Kv;
 use crate::plan::modify::ModifyPlan;
@@ -305,7 +306,7 @@ impl<K: Kv> QueryEngine<K> {
             // The object exists, even if the grant fails.
             let progress = Progress::default();
             (0..2).for_each(|_| progress.add_part());
-            progress.answered(None);
+            progress.answered(false);
             granted.map_err(|error| progress.answer(&*self.kv, Failure::Statement(error)))?;
         }
         Ok(Reply { warnings, ..Reply::plain(response) })

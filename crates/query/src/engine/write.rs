@@ -7,13 +7,16 @@ use super::request::{OwnedRequest, Reply};
 use super::state::{QueryEngine, REPLANS};
 use crate::error::invalid;
 use crate::exec::keys::written_count;
-use crate::exec::modify::{Defaults, TablePart, Write, Writes};
+use crate::exec::modify::{Defaults, Write, Writes};
 use crate::exec::outcome;
-use crate::exec::parts::{Failure, Means, Progress};
+use crate::exec::parts::{Failure, Means};
+use crate::exec::table_part::TablePart;
 use crate::kv::{Kv, KvError};
 use crate::plan::modify::ModifyPlan;
 use crate::plan::term::Bound;
 use crate::program::ProgramReply;
+use diorite_base::TabletId;
+use diorite_base::limits::MAX_SHOWN_BYTES;
 use diorite_cql::language::ast;
 use diorite_cql::protocol::{Consistency, CqlError, Response, WriteType};
 use futures::future::{join_all, poll_immediate};
@@ -45,32 +48,38 @@ struct Answer {
     outcome: Result<Vec<u8>, KvError>,
 }
 
+/// The answer to a write, and whether rows were left out of it.
+pub(super) struct WriteAnswer {
+    pub(super) response: Response,
+    /// Not all rows are shown.
+    pub(super) is_cut: bool,
+}
+
 /// The answers to a write so far.
 #[derive(Default)]
 struct Answers {
     /// The parts that have taken effect.
     written: Vec<TablePart>,
-    /// The replies of programs.
-    replies: Vec<ProgramReply>,
+    /// The replies of programs, encoded.
+    replies: Vec<(TabletId, Vec<u8>)>,
 }
 
 impl Answers {
     /// Adds the answer to one part; returns the failure, if it is one.
-    fn take<K: Kv>(&mut self, answer: Answer, kv: &K, progress: &Progress) -> Option<Failure> {
-        let Answer { part, is_evaluated, outcome } = answer;
+    fn take<K: Kv>(&mut self, answer: Answer, kv: &K, means: Means<'_>) -> Option<Failure> {
+        let (Answer { part, is_evaluated, outcome }, progress) = (answer, means.progress);
         match outcome {
             Ok(reply) => {
-                let reply = is_evaluated.then(|| ProgramReply::decode(&reply)).transpose();
+                progress.answered(is_evaluated && ProgramReply::is_refusal(&reply));
+                let tablet = part.tablet;
                 self.written.push(part);
-                progress.answered(reply.as_ref().ok().and_then(Option::as_ref));
-                match reply {
-                    Ok(reply) => self.replies.extend(reply),
-                    Err(_) => {
-                        let error = CqlError::server("the answer of a conditional write cannot be decoded");
-                        return Some(Failure::Statement(error));
-                    }
+                if !is_evaluated {
+                    return None;
                 }
-                None
+                // Once as it is, once decoded.
+                let charged = means.budget.take(2 * reply.len());
+                self.replies.push((tablet, reply));
+                charged.err().map(Failure::Statement)
             }
             Err(error) => {
                 if !matches!(error, KvError::NoSuchTablet(_)) {
@@ -118,8 +127,13 @@ impl<K: Kv> Writing<'_, K> {
         }
         progress.start(self.write_type);
         let outcome = self.write_gathered(gathered, gather).await;
-        let response = outcome.map_err(|failure| progress.answer(&*self.engine.kv, failure))?;
-        Ok(Reply { warnings, ..Reply::plain(response) })
+        let answered = outcome.map_err(|failure| progress.answer(&*self.engine.kv, failure))?;
+        if answered.is_cut {
+            warnings.push(format!(
+                "not all rows of the conditions are shown: they are more than {MAX_SHOWN_BYTES} bytes (SHOWN_BYTES)"
+            ));
+        }
+        Ok(Reply { warnings, ..Reply::plain(answered.response) })
     }
 
     /// Sends the parts; where tablets are gone, gathers the rest again for the current ones.
@@ -127,7 +141,7 @@ impl<K: Kv> Writing<'_, K> {
         &self,
         gathered: Gathered,
         gather: impl Fn(&[TablePart]) -> Result<Writes, CqlError> + Send + Sync,
-    ) -> Result<Response, Failure> {
+    ) -> Result<WriteAnswer, Failure> {
         let (means, progress) = (self.means, self.means.progress);
         let is_conditional = gathered.is_conditional;
         progress.begin(is_conditional);
@@ -144,30 +158,35 @@ impl<K: Kv> Writing<'_, K> {
         }
         match missing.pop() {
             Some(failure) => Err(failure),
-            None => Ok(write_response(answers.replies, self.plans, means.is_batch, is_conditional)?),
+            None => Ok(self.answer(answers.replies, is_conditional).await?),
         }
     }
 
     /// Sends the parts up to the first that is refused, and waits for all answers. If nothing else failed, returns the failures of tablets that do
     /// not exist.
     async fn send(&self, parts: Vec<Write>, answers: &mut Answers) -> Result<Vec<Failure>, Failure> {
-        let (kv, progress, mut waiting, mut failures) = (&*self.engine.kv, self.means.progress, Vec::new(), Vec::new());
-        let deadline_ns = self.means.budget.deadline();
+        let (kv, means, progress) = (&*self.engine.kv, self.means, self.means.progress);
+        let (mut waiting, mut failures, mut has_failed) = (Vec::new(), Vec::new(), false);
+        let deadline_ns = means.budget.deadline();
         for Write { part, mutation, is_evaluated } in parts {
             progress.add_part();
             // The write has failed: no further part of it should take effect.
-            if failures.iter().any(|failure| !is_missing(failure)) {
+            if has_failed {
                 continue;
             }
             progress.send();
             let mut writing = Box::pin(kv.write(part.tablet, mutation, deadline_ns));
             match poll_immediate(&mut writing).await {
-                Some(outcome) => failures.extend(answers.take(Answer { part, is_evaluated, outcome }, kv, progress)),
+                Some(outcome) => {
+                    let failure = answers.take(Answer { part, is_evaluated, outcome }, kv, means);
+                    has_failed |= failure.as_ref().is_some_and(|failure| !is_missing(failure));
+                    failures.extend(failure);
+                }
                 None => waiting.push(async move { Answer { part, is_evaluated, outcome: writing.await } }),
             }
         }
         for answer in join_all(waiting).await {
-            failures.extend(answers.take(answer, kv, progress));
+            failures.extend(answers.take(answer, kv, means));
         }
         match failures.iter().position(|failure| !is_missing(failure)) {
             Some(first) => Err(failures.swap_remove(first)),
@@ -208,7 +227,7 @@ impl<K: Kv> Writing<'_, K> {
             let again = |written: &[TablePart]| gather(at, written);
             let one = Writing { plans: &plans[at..=at], means: Means { is_batch: false, ..means }, ..*self };
             let written = one.write_gathered(gathered, again).await;
-            let response = written.and_then(|response| {
+            let response = written.and_then(|WriteAnswer { response, .. }| {
                 // Reserved before the answer is final, so that a lack of memory does not hide what was done.
                 if let Response::Rows(one) = &response {
                     means.budget.reserve(&mut rows.body, one.body.len())?;
@@ -223,47 +242,6 @@ impl<K: Kv> Writing<'_, K> {
         }
         Ok(Reply::plain(Response::Rows(rows)))
     }
-}
-
-/// The answer to a write once all tablets have answered.
-fn write_response(
-    replies: Vec<ProgramReply>,
-    plans: &[&ModifyPlan],
-    is_batch: bool,
-    is_conditional: bool,
-) -> Result<Response, CqlError> {
-    let answer = plans.first().map(|plan| plan.answer).unwrap_or_default();
-    let mut response = match answer.status_row && !is_batch {
-        true => Response::Rows(outcome::status(&plans[0].table, true, None, None)?),
-        false => Response::Void,
-    };
-    for reply in replies {
-        match reply {
-            ProgramReply::Failed(message) if answer.status_row && !is_batch => {
-                response = Response::Rows(outcome::status(&plans[0].table, false, Some(&message), None)?);
-            }
-            ProgramReply::Failed(message) => return Err(invalid(message)),
-            ProgramReply::Applied if answer.status_row && !is_batch => {}
-            ProgramReply::Refused(_) if plans.iter().any(|plan| plan.answer.error) => {
-                return Err(invalid(format!("Condition on table {} was not satisfied.", plans[0].table.full_name())));
-            }
-            ProgramReply::Refused(seen) if answer.status_row && !is_batch => {
-                let mut shown = outcome::shown_columns(plans, true);
-                shown.sort_unstable();
-                let seen = Some((shown.as_slice(), &seen));
-                response = Response::Rows(outcome::status(&plans[0].table, false, None, seen)?);
-            }
-            ProgramReply::Applied if is_conditional => {
-                response = Response::Rows(outcome::applied(&plans[0].table));
-            }
-            ProgramReply::Applied => {}
-            ProgramReply::Refused(seen) => {
-                let shown = outcome::shown_columns(plans, is_batch);
-                response = Response::Rows(outcome::refused(&plans[0].table, &shown, &seen)?);
-            }
-        }
-    }
-    Ok(response)
 }
 
 /// The work of making the mutations of a write, in bytes: its size, times the rows that its `IN`s may name.

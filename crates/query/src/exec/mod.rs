@@ -28,5 +28,7 @@ pub mod row;
 mod scan;
 pub mod select;
 pub mod source;
+pub mod table_part;
+mod tested;
 mod together;
 pub mod write;

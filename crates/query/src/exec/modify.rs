@@ -3,6 +3,8 @@
 //! Always true: all of a mutation takes effect together; a statement with a condition goes to one tablet. Left out: atomicity over tablets.
 
 use super::keys::{clustering_ranges, partition_keys};
+use super::table_part::{TablePart, WrittenParts};
+use super::tested::TestedRows;
 use super::write::{Timing, expiry, explicit_timestamp, pack_row, path_steps};
 use crate::error::{invalid, unprovable};
 use crate::functions::Environment;
@@ -12,42 +14,22 @@ use crate::plan::restrictions::PartitionRestriction;
 use crate::plan::term::{Bound, Evaluated, Term};
 use crate::plan::values::Values;
 use crate::program::{ColumnTest, Program, ProgramOperation, RowCondition, RowTest, TestTree, TestedPart, ValueTest};
+use crate::steps;
 use crate::table::TableContext;
+use diorite_base::TabletId;
 use diorite_base::limits::MAX_MUTATION_BYTES;
 use diorite_base::mutation::{Mutation, OperationKind};
 use diorite_base::program::ProvenProgram;
-use diorite_base::{TableId, TabletId};
 use diorite_cql::language::ast::ComparisonOperator;
 use diorite_cql::protocol::CqlError;
 use diorite_model::key;
 use diorite_model::schema::TabletRange;
 use diorite_model::value::collection;
 use std::collections::{HashMap, HashSet};
-use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 /// The most unused capacity that a packed row keeps.
 const MAX_SLACK_BYTES: usize = 64 << 10;
-
-/// A part of a table that is written to: what one tablet holds of it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TablePart {
-    /// Which table.
-    pub table: TableId,
-    /// The tablet that held it when the write was gathered.
-    pub tablet: TabletId,
-    /// Its tokens.
-    pub tokens: RangeInclusive<i64>,
-}
-
-impl TablePart {
-    fn holding(token: i64, table: TableId, tablets: &[TabletRange]) -> Self {
-        let after = tablets.partition_point(|range| range.first_token <= token);
-        let range = &tablets[after.saturating_sub(1)];
-        let last = tablets.get(after).map_or(i64::MAX, |next| next.first_token - 1);
-        Self { table, tablet: range.tablet, tokens: range.first_token..=last }
-    }
-}
 
 /// The write of a statement or batch to one tablet.
 #[derive(Debug)]
@@ -70,6 +52,8 @@ struct Pending {
     explicit_us: Option<i64>,
     /// Whether all its statements delete.
     deletes_only: bool,
+    /// The rows of the program's conditions.
+    tested: TestedRows,
 }
 
 /// The writes of a statement or batch, gathered by tablet.
@@ -82,7 +66,7 @@ pub struct Writes {
     /// How many partitions are written, counted per statement.
     pub partitions: usize,
     /// The parts of tables where the write has taken effect already.
-    written: Vec<TablePart>,
+    written: WrittenParts,
 }
 
 /// What applies to a statement that does not say otherwise.
@@ -93,10 +77,9 @@ pub struct Defaults {
 }
 
 impl Writes {
-    /// Gathers only writes outside of these parts of tables. The parts are compared by tokens, not by tablet, as a tablet may have been merged
-    /// with its neighbour since.
+    /// Gathers only writes outside of these parts of tables.
     pub fn besides(written: &[TablePart]) -> Self {
-        Self { written: written.to_vec(), ..Self::default() }
+        Self { written: WrittenParts::new(written), ..Self::default() }
     }
 
     fn pending(&mut self, part: TablePart, table: &Arc<TableContext>) -> &mut Pending {
@@ -109,6 +92,7 @@ impl Writes {
                 program: Program::default(),
                 explicit_us: None,
                 deletes_only: true,
+                tested: TestedRows::default(),
             });
         }
         &mut self.pending[at]
@@ -161,8 +145,7 @@ impl Writes {
         for partition in &partitions {
             budget.check()?;
             let table = plan.table.table().id;
-            let is_written = |part: &TablePart| part.table == table && part.tokens.contains(&partition.token);
-            if self.written.iter().any(is_written) {
+            if self.written.contains(table, partition.token) {
                 continue;
             }
             let part = TablePart::holding(partition.token, table, tablets);
@@ -204,25 +187,21 @@ impl Writes {
         if self.conditional_partition.as_deref().is_some_and(|known| known != target.partition) {
             return Err(invalid("Batch with conditions cannot span multiple partitions"));
         }
-        self.conditional_partition = Some(target.partition.to_vec());
-        let Some(condition) = &target.plan.condition else { return Ok(()) };
-        let test = row_test(target.plan, condition, target.bound)?;
-        let program = &mut self.pending(part, &target.plan.table).program;
-        program.dropped_columns = target.plan.table.dropped_columns();
-        let conditions = &mut program.conditions;
-        for known in conditions.iter().filter(|known| known.row == row) {
-            let mixed = match (&known.test, &test) {
-                (RowTest::Exists, RowTest::NotExists) | (RowTest::NotExists, RowTest::Exists) => {
-                    "Cannot mix IF EXISTS and IF NOT EXISTS conditions for the same row"
-                }
-                (RowTest::NotExists, RowTest::Columns(_)) | (RowTest::Columns(_), RowTest::NotExists) => {
-                    "Cannot mix IF conditions and IF NOT EXISTS for the same row"
-                }
-                _ => continue,
-            };
-            return Err(invalid(mixed));
+        if self.conditional_partition.is_none() {
+            self.conditional_partition = Some(target.partition.to_vec());
         }
-        conditions.push(RowCondition { partition: target.partition.to_vec(), row: row.to_vec(), test });
+        let Some(condition) = &target.plan.condition else { return Ok(()) };
+        // In the program, in its encoded form, and among the rows that are tested.
+        let key_bytes = target.partition.len() + row.len();
+        target.bound.environment.budget.take(3 * key_bytes + size_of::<RowCondition>())?;
+        let test = row_test(target.plan, condition, target.bound)?;
+        let Pending { program, tested, .. } = self.pending(part, &target.plan.table);
+        tested.add(row, &test)?;
+        if program.conditions.is_empty() {
+            program.dropped_columns = target.plan.table.dropped_columns();
+            steps::count(program.dropped_columns.len());
+        }
+        program.conditions.push(RowCondition { partition: target.partition.to_vec(), row: row.to_vec(), test });
         Ok(())
     }
 

@@ -4,9 +4,11 @@
 //! existence show the whole row, and a row that does not exist shows nothing but `[applied]`.
 
 use super::row::RowData;
+use crate::budget::Budget;
 use crate::error::corrupt;
 use crate::plan::modify::{ModifyPlan, condition_columns};
 use crate::program::Seen;
+use crate::steps;
 use crate::table::TableContext;
 use crate::types::type_option;
 use diorite_cql::protocol::{ColumnSpec, CqlError, NativeType, ResultMetadata, Rows};
@@ -15,6 +17,9 @@ use diorite_model::row::LiveRow;
 use std::sync::Arc;
 
 const APPLIED: &str = "[applied]";
+
+/// What stands before each value of a row.
+const CELL_BYTES: usize = 4;
 
 fn applied_column(table: &TableContext) -> ColumnSpec {
     ColumnSpec {
@@ -51,17 +56,25 @@ pub fn status(
     is_applied: bool,
     message: Option<&str>,
     seen: Option<(&[usize], &Seen)>,
+    budget: &Budget,
 ) -> Result<Rows, CqlError> {
     let mut rows = status_rows(table);
-    let mut values: Vec<Option<Vec<u8>>> = vec![None; table.table().columns.len()];
-    if let Some((shown, seen)) = seen {
-        let refused = seen_rows(table, shown, seen)?;
-        for (at, value) in shown.iter().zip(refused.into_iter().next().unwrap_or_default()) {
-            values[*at] = value;
-        }
-    }
     let head = [Some(if is_applied { &[1u8][..] } else { &[0u8][..] }), message.map(str::as_bytes)];
-    rows.push_row(head.into_iter().chain(values.iter().map(|value| value.as_deref())));
+    if let Some((shown, seen)) = seen {
+        each_seen(table, shown, seen, budget, |row| {
+            if rows.row_count == 0 {
+                push(
+                    &mut rows,
+                    head.into_iter().chain((0..table.table().columns.len()).map(|at| row.value(at))),
+                    budget,
+                )?;
+            }
+            Ok(())
+        })?;
+    }
+    if rows.row_count == 0 {
+        rows.push_row(head.into_iter().chain(table.table().columns.iter().map(|_| None)));
+    }
     Ok(rows)
 }
 
@@ -69,12 +82,15 @@ pub fn status(
 pub fn shown_columns(plans: &[&ModifyPlan], is_batch: bool) -> Vec<usize> {
     let table = &plans[0].table;
     let mut shown: Vec<usize> = if is_batch { (0..table.key_columns()).collect() } else { Vec::new() };
+    let mut is_shown = vec![false; table.table().columns.len()];
+    shown.iter().for_each(|at| is_shown[*at] = true);
     for condition in plans.iter().filter_map(|plan| plan.condition.as_ref()) {
         match condition_columns(condition) {
             None => return (0..table.table().columns.len()).collect(),
             Some(columns) => {
                 for column in columns {
-                    if !shown.contains(&column) {
+                    steps::count(1);
+                    if !std::mem::replace(&mut is_shown[column], true) {
                         shown.push(column);
                     }
                 }
@@ -85,9 +101,8 @@ pub fn shown_columns(plans: &[&ModifyPlan], is_batch: bool) -> Vec<usize> {
 }
 
 /// Some condition did not hold.
-pub fn refused(table: &TableContext, shown: &[usize], seen: &Seen) -> Result<Rows, CqlError> {
-    let found = seen_rows(table, shown, seen)?;
-    if found.is_empty() {
+pub fn refused(table: &TableContext, shown: &[usize], seen: &Seen, budget: &Budget) -> Result<Rows, CqlError> {
+    if seen.rows.is_empty() && seen.static_row.is_none() {
         let mut rows = Rows::new(Arc::new(ResultMetadata::new(vec![applied_column(table)])));
         rows.push_row([Some(&[0u8][..])]);
         return Ok(rows);
@@ -99,18 +114,38 @@ pub fn refused(table: &TableContext, shown: &[usize], seen: &Seen) -> Result<Row
         ..applied_column(table)
     }));
     let mut rows = Rows::new(Arc::new(ResultMetadata::new(columns)));
-    for row in &found {
-        rows.push_row(std::iter::once(Some(&[0u8][..])).chain(row.iter().map(|value| value.as_deref())));
-    }
+    each_seen(table, shown, seen, budget, |row| {
+        push(&mut rows, std::iter::once(Some(&[0u8][..])).chain(shown.iter().map(|at| row.value(*at))), budget)
+    })?;
     Ok(rows)
 }
 
-/// The values of some columns of the rows that the conditions read; one row for a partition that has only static columns; no row if nothing was
-/// found.
-fn seen_rows(table: &TableContext, shown: &[usize], seen: &Seen) -> Result<Vec<Vec<Option<Vec<u8>>>>, CqlError> {
+/// Adds a row to an answer, and charges it before it is there.
+fn push<'a>(
+    rows: &mut Rows,
+    cells: impl Iterator<Item = Option<&'a [u8]>> + Clone,
+    budget: &Budget,
+) -> Result<(), CqlError> {
+    let bytes = cells.clone().map(|cell| CELL_BYTES + cell.map_or(0, <[u8]>::len)).sum();
+    budget.reserve(&mut rows.body, bytes)?;
+    rows.push_row(cells);
+    Ok(())
+}
+
+/// Visits the rows that the conditions read, with the values of some columns; one row for a partition that has only static columns; no row if nothing
+/// was found.
+fn each_seen(
+    table: &TableContext,
+    shown: &[usize],
+    seen: &Seen,
+    budget: &Budget,
+    mut visit: impl FnMut(&RowData) -> Result<(), CqlError>,
+) -> Result<(), CqlError> {
     if seen.rows.is_empty() && seen.static_row.is_none() {
-        return Ok(Vec::new());
+        return Ok(());
     }
+    // The values of one row at a time are copied.
+    let _held = budget.hold(seen.size_bytes())?;
     let mut reads = vec![false; table.table().columns.len()];
     shown.iter().for_each(|at| reads[*at] = true);
     let mut row = RowData::new(reads, false);
@@ -125,11 +160,9 @@ fn seen_rows(table: &TableContext, shown: &[usize], seen: &Seen) -> Result<Vec<V
         let live = LiveRow::new(&found.value, seen.now_s, found.deleted_us).map_err(corrupt)?;
         row.set_statics(table, &live)?;
     }
-    let values = |row: &RowData| shown.iter().map(|at| row.value(*at).map(<[u8]>::to_vec)).collect();
-    let mut rows = Vec::with_capacity(seen.rows.len().max(1));
     if seen.rows.is_empty() {
         row.begin_row(table);
-        rows.push(values(&row));
+        visit(&row)?;
     }
     for found in &seen.rows {
         let live = LiveRow::new(&found.value, seen.now_s, found.deleted_us).map_err(corrupt)?;
@@ -138,7 +171,8 @@ fn seen_rows(table: &TableContext, shown: &[usize], seen: &Seen) -> Result<Vec<V
         table.layout().decode(&full_key, &mut decoded).map_err(corrupt)?;
         row.set_clustering(table, &decoded);
         row.set_regulars(table, &live)?;
-        rows.push(values(&row));
+        budget.check()?;
+        visit(&row)?;
     }
-    Ok(rows)
+    Ok(())
 }

@@ -8,7 +8,6 @@
 use crate::budget::Budget;
 use crate::error::kv_error;
 use crate::kv::{Kv, KvError};
-use crate::program::ProgramReply;
 use diorite_base::{GroupId, TabletId};
 use diorite_cql::protocol::{Consistency, CqlError, ErrorKind, WriteType};
 use parking_lot::Mutex;
@@ -93,14 +92,16 @@ impl Progress {
         self.0.lock().sent += 1;
     }
 
-    /// A tablet has answered; with what its program said, if the part was one.
-    pub fn answered(&self, reply: Option<&ProgramReply>) {
+    /// A tablet has answered: its part has taken effect, unless the answer is that of a program which says that it has not.
+    pub fn answered(&self, is_refusal: bool) {
         let mut counts = self.0.lock();
         counts.answered += 1;
-        match reply {
-            None | Some(ProgramReply::Applied) => counts.done += 1,
-            Some(ProgramReply::Refused(_) | ProgramReply::Failed(_)) => {}
-        }
+        counts.done += usize::from(!is_refusal);
+    }
+
+    /// A part has answered that nothing was done, as far as can be read of the answer.
+    pub fn doubt(&self) {
+        self.0.lock().unknown += 1;
     }
 
     /// A part has failed.
@@ -130,7 +131,7 @@ impl Progress {
         let is_certain = counts.done == 0 && counts.unknown == 0;
         match failure {
             Failure::Statement(error) if is_certain => error,
-            // There is only one part: its error is the answer.
+            // There is only one part: its error is the answer, a `WriteTimeout` if the outcome is not known.
             Failure::Tablet(tablet, error) if is_certain || counts.parts <= 1 => {
                 kv_error(&error, Some(counts.write_type), kv.replicas(tablet))
             }

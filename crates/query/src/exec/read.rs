@@ -26,10 +26,10 @@ use diorite_model::schema::TabletRange;
 pub(super) const PARALLEL_PIECES: usize = 16;
 
 /// The most bytes of one chunk of a scan.
-pub(super) const CHUNK_BYTES: usize = 1 << 20;
+pub const CHUNK_BYTES: usize = 1 << 20;
 
 /// The most entries of one chunk when it is not known how many are needed.
-pub(super) const CHUNK_ENTRIES: usize = 8_192;
+pub const CHUNK_ENTRIES: usize = 8_192;
 
 /// What an entry costs beside its bytes, in the same measure.
 const ENTRY_BYTES: usize = 64;

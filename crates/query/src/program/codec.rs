@@ -14,6 +14,7 @@ use diorite_base::program::{LoggedProgram, Target};
 use diorite_cql::language::ast::ComparisonOperator;
 use diorite_model::row::Expiry;
 use diorite_model::types::CqlType;
+use std::collections::HashSet;
 
 const VERSION: u8 = 1;
 
@@ -89,6 +90,9 @@ impl LoggedProgram for Program {
     type Error = &'static str;
 
     fn check(&self) -> Result<(), Exceeded> {
+        let rows: HashSet<(&[u8], &[u8]), ahash::RandomState> =
+            self.conditions.iter().map(|condition| (&condition.partition[..], &condition.row[..])).collect();
+        limits::check(&limits::CONDITION_ROWS, rows.len(), || "a batch with conditions".to_owned())?;
         self.conditions.iter().try_for_each(|condition| match &condition.test {
             RowTest::Exists | RowTest::NotExists => Ok(()),
             RowTest::Columns(columns) => columns.iter().try_for_each(|column| column.data_type.check_limits()),

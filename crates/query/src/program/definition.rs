@@ -227,9 +227,19 @@ pub struct Seen {
     pub static_row: Option<SeenRow>,
     /// The live rows, in key order.
     pub rows: Vec<SeenRow>,
+    /// There are more, which would be too much to show.
+    pub is_cut: bool,
 }
 
-/// A row as it was found.
+impl Seen {
+    /// Memory of what it shows.
+    pub fn size_bytes(&self) -> usize {
+        let rows = self.static_row.iter().chain(&self.rows);
+        self.partition.len() + rows.map(|row| size_of::<SeenRow>() + row.key.len() + row.value.len()).sum::<usize>()
+    }
+}
+
+/// A row as it was found, without what is not live.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SeenRow {
     /// Its key from the row-kind byte on.

@@ -6,9 +6,10 @@
 
 use super::definition::{
     ColumnTest, Impossible, ListEdit, PARTITION_DELETIONS, Program, ProgramOperation, ProgramReply, RowCondition,
-    RowTest, Seen, SeenRow, TestTree,
+    RowTest, TestTree,
 };
 use super::document;
+use super::shown;
 use super::stored::{Found, Stored, damaged};
 use super::stored_value::StoredValue;
 use diorite_base::Horizon;
@@ -62,6 +63,15 @@ enum Stop {
     Replica(EvaluationFailed),
 }
 
+impl Stop {
+    fn reply(self) -> Result<ProgramReply, EvaluationFailed> {
+        match self {
+            Stop::Client(Impossible(message)) => Ok(ProgramReply::Failed(message)),
+            Stop::Replica(failed) => Err(failed),
+        }
+    }
+}
+
 impl From<Impossible> for Stop {
     fn from(impossible: Impossible) -> Self {
         Stop::Client(impossible)
@@ -81,38 +91,18 @@ struct Run<'v> {
 
 impl Run<'_> {
     fn program(&self, program: &Program, changes: &mut dyn TabletChanges) -> Result<ProgramReply, EvaluationFailed> {
-        for condition in &program.conditions {
-            match self.holds(condition) {
-                Ok(true) => {}
-                Ok(false) => return self.seen(&program.conditions).map(ProgramReply::Refused),
-                Err(Stop::Client(Impossible(message))) => return Ok(ProgramReply::Failed(message)),
-                Err(Stop::Replica(failed)) => return Err(failed),
+        match self.refused_by(&program.conditions) {
+            Ok(None) => {}
+            Ok(Some(condition)) => {
+                return shown::seen(&self.stored, &program.conditions, condition).map(ProgramReply::Refused);
             }
+            Err(stop) => return stop.reply(),
         }
         // Edits are computed before anything changes, as an impossible edit must have no effect.
-        let (mut edits, mut edit_bytes) = (Vec::new(), 0);
-        for operation in &program.operations {
-            let edited = match operation {
-                ProgramOperation::List { key, .. } => Some((key, self.list_edit(operation))),
-                ProgramOperation::Document { key, .. } => Some((key, self.document_edit(operation))),
-                ProgramOperation::Row { .. } | ProgramOperation::Delete { .. } => None,
-            };
-            if let Some((key, edited)) = edited {
-                match edited {
-                    Ok(value) => {
-                        edit_bytes += value.len();
-                        edits.push((key, value));
-                        if edit_bytes > MAX_EDIT_BYTES {
-                            return Ok(ProgramReply::Failed(format!(
-                                "the edits of lists and documents in one write come to more than {MAX_EDIT_BYTES} bytes"
-                            )));
-                        }
-                    }
-                    Err(Stop::Client(Impossible(message))) => return Ok(ProgramReply::Failed(message)),
-                    Err(Stop::Replica(failed)) => return Err(failed),
-                }
-            }
-        }
+        let edits = match self.edits(&program.operations) {
+            Ok(edits) => edits,
+            Err(stop) => return stop.reply(),
+        };
         for operation in &program.operations {
             if let ProgramOperation::Delete { partition, range, explicit_us } = operation {
                 self.delete(partition, range.as_ref(), *explicit_us, changes)?;
@@ -121,8 +111,65 @@ impl Run<'_> {
         for (nth, operation) in (0..).zip(&program.operations) {
             self.write_row(operation, nth, changes)?;
         }
-        edits.iter().for_each(|(key, value)| changes.merge(key, value));
+        edits.iter().for_each(|(_, key, value)| changes.merge(key, value));
         Ok(ProgramReply::Applied)
+    }
+
+    /// The first condition that does not hold. Those of one row are tested one after the other, so that each row is read once, however large the rows are
+    /// together.
+    fn refused_by<'p>(&self, conditions: &'p [RowCondition]) -> Result<Option<&'p RowCondition>, Stop> {
+        let mut order: Vec<usize> = (0..conditions.len()).collect();
+        let row = |at: usize| (&conditions[at].partition, &conditions[at].row);
+        order.sort_by(|one, other| row(*one).cmp(&row(*other)));
+        let mut first: Option<(usize, Result<bool, Stop>)> = None;
+        for at in order {
+            // Only what comes before it decides.
+            if first.as_ref().is_none_or(|(known, _)| at < *known) {
+                let held = self.holds(&conditions[at]);
+                if !matches!(held, Ok(true)) {
+                    first = Some((at, held));
+                }
+            }
+        }
+        match first {
+            None => Ok(None),
+            Some((at, held)) => held.map(|_| Some(&conditions[at])),
+        }
+    }
+
+    /// The edits of lists and documents in the order of the program: number, key and what is merged. They are computed row by row, as conditions are tested.
+    fn edits<'p>(&self, operations: &'p [ProgramOperation]) -> Result<Vec<(usize, &'p [u8], Vec<u8>)>, Stop> {
+        let key = |(at, operation): (usize, &'p ProgramOperation)| match operation {
+            ProgramOperation::List { key, .. } | ProgramOperation::Document { key, .. } => Some((key.as_slice(), at)),
+            ProgramOperation::Row { .. } | ProgramOperation::Delete { .. } => None,
+        };
+        let mut order: Vec<(&[u8], usize)> = operations.iter().enumerate().filter_map(key).collect();
+        order.sort_unstable();
+        let (mut edits, mut edit_bytes) = (Vec::with_capacity(order.len()), 0);
+        let mut first: Option<(usize, Stop)> = None;
+        for (key, at) in order {
+            if first.as_ref().is_some_and(|(known, _)| *known < at) {
+                continue;
+            }
+            let edited = match &operations[at] {
+                ProgramOperation::List { .. } => self.list_edit(&operations[at]),
+                _ => self.document_edit(&operations[at]),
+            };
+            match edited {
+                Ok(value) => {
+                    edit_bytes += value.len();
+                    edits.push((at, key, value));
+                    if edit_bytes > MAX_EDIT_BYTES {
+                        return Err(Stop::Client(Impossible(format!(
+                            "the edits of lists and documents in one write come to more than {MAX_EDIT_BYTES} bytes"
+                        ))));
+                    }
+                }
+                Err(stop) => first = Some((at, stop)),
+            }
+        }
+        edits.sort_unstable_by_key(|(at, ..)| *at);
+        first.map_or(Ok(edits), |(_, stop)| Err(stop))
     }
 
     fn holds(&self, condition: &RowCondition) -> Result<bool, Stop> {
@@ -185,56 +232,6 @@ impl Run<'_> {
             None => Rc::new(StoredValue::new(test.data_type.clone(), None)),
         };
         Ok(test.holds(&column)?)
-    }
-
-    /// The rows that the conditions have read.
-    fn seen(&self, conditions: &[RowCondition]) -> Result<Seen, EvaluationFailed> {
-        let Some(first) = conditions.first() else { return Ok(Seen::default()) };
-        let mut seen = Seen { now_s: self.stored.now_s, partition: first.partition.clone(), ..Seen::default() };
-        let mut static_key = Vec::new();
-        key::push_static(&mut static_key);
-        seen.static_row = self.stored.static_row(&first.partition)?.map(|found| SeenRow {
-            key: static_key,
-            deleted_us: found.deleted_us,
-            value: found.value.clone(),
-        });
-        let mut keys: Vec<&Vec<u8>> =
-            conditions.iter().map(|condition| &condition.row).filter(|row| !row.is_empty()).collect();
-        keys.sort();
-        keys.dedup();
-        for row in &keys {
-            if let Some(found) = self.stored.find(&first.partition, row)? {
-                seen.rows.push(SeenRow {
-                    key: (*row).clone(),
-                    deleted_us: found.deleted_us,
-                    value: found.value.clone(),
-                });
-            }
-        }
-        if keys.is_empty() {
-            seen.rows.extend(self.first_row(&first.partition)?);
-        }
-        Ok(seen)
-    }
-
-    /// The first live row of a partition: shown for conditions on static columns alone.
-    fn first_row(&self, partition: &[u8]) -> Result<Option<SeenRow>, EvaluationFailed> {
-        let header = self.stored.header(partition)?;
-        let (mut start, mut end) = (partition.to_vec(), partition.to_vec());
-        key::push_row(&mut start);
-        key::push_partition_end(&mut end);
-        let mut outcome = Ok(None);
-        self.stored.view.scan(&start, &end, &mut |key, value| {
-            let row = &key[partition.len()..];
-            let deleted_us = header.deletion_for(row, value);
-            let judged = self.stored.exists(value, deleted_us).map_err(damaged);
-            let judged =
-                judged.map(|exists| exists.then(|| SeenRow { key: row.to_vec(), deleted_us, value: value.to_vec() }));
-            let goes_on = matches!(judged, Ok(None));
-            outcome = judged;
-            goes_on
-        })?;
-        outcome
     }
 
     /// Writes a packed row, if the operation is that; it is the `nth`.

@@ -8,6 +8,9 @@ use diorite_base::bytes::{Malformed, Reader, put_slice, put_varint};
 
 const VERSION: u8 = 1;
 
+/// After the rows of a refusal: there are more.
+const CUT: u8 = 1;
+
 impl SeenRow {
     fn encode(&self, out: &mut Vec<u8>) {
         put_slice(out, &self.key);
@@ -38,9 +41,18 @@ impl ProgramReply {
                 seen.static_row.iter().for_each(|row| row.encode(&mut out));
                 put_varint(&mut out, seen.rows.len() as u64);
                 seen.rows.iter().for_each(|row| row.encode(&mut out));
+                if seen.is_cut {
+                    // Earlier versions do not look beyond the rows.
+                    out.push(CUT);
+                }
                 out
             }
         }
+    }
+
+    /// Whether an encoded reply says that nothing took effect. One that cannot be read does not say so.
+    pub fn is_refusal(bytes: &[u8]) -> bool {
+        matches!(bytes, [VERSION, 1 | 2, ..])
     }
 
     /// Reads an encoded reply.
@@ -56,7 +68,12 @@ impl ProgramReply {
                 let partition = reader.slice()?.to_vec();
                 let static_row = if read_bool(&mut reader)? { Some(SeenRow::decode(&mut reader)?) } else { None };
                 let rows = read_list(&mut reader, SeenRow::decode)?;
-                Ok(ProgramReply::Refused(Seen { now_s, partition, static_row, rows }))
+                let is_cut = match reader.rest() {
+                    [] => false,
+                    [CUT] => true,
+                    _ => return Err(Malformed),
+                };
+                Ok(ProgramReply::Refused(Seen { now_s, partition, static_row, rows, is_cut }))
             }
             2 => Ok(ProgramReply::Failed(String::from_utf8_lossy(reader.slice()?).into_owned())),
             _ => Err(Malformed),

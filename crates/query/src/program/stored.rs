@@ -2,7 +2,7 @@
 //!
 //! Always true: a program reads the tablet as it was before its own changes, so a value that was read once stays valid; a row, a column, a list or a
 //! document is decoded once, however many conditions and edits read it, so the cost of a batch is linear in its size and in what it reads.
-//! Left out: more than [`KEPT_BYTES`] of rows, which are read again.
+//! Left out: more than [`KEPT_BYTES`] of rows, which are read again: who asks for many asks row by row.
 
 use super::stored_value::StoredValue;
 use crate::steps;
@@ -106,7 +106,8 @@ impl StoredList {
 }
 
 impl Found {
-    fn live(&self) -> Result<LiveRow<'_>, Malformed> {
+    /// What is live of it.
+    pub fn live(&self) -> Result<LiveRow<'_>, Malformed> {
         LiveRow::new(&self.value, self.now_s, self.deleted_us)
     }
 
@@ -168,11 +169,23 @@ pub(super) struct Stored<'v> {
     dropped_columns: &'v [u32],
     headers: RefCell<BTreeMap<Vec<u8>, Rc<Header>>>,
     rows: RefCell<Rows>,
+    /// The static row of the partition that was asked for last: conditions on many rows read it, too.
+    statics: RefCell<Option<Statics>>,
 }
+
+/// A partition, and its static row.
+type Statics = (Vec<u8>, Option<Rc<Found>>);
 
 impl<'v> Stored<'v> {
     pub fn new(view: &'v dyn TabletView, now_s: u32, dropped_columns: &'v [u32]) -> Self {
-        Self { view, now_s, dropped_columns, headers: RefCell::default(), rows: RefCell::default() }
+        Self {
+            view,
+            now_s,
+            dropped_columns,
+            headers: RefCell::default(),
+            rows: RefCell::default(),
+            statics: RefCell::default(),
+        }
     }
 
     /// The deletions of a partition.
@@ -196,10 +209,11 @@ impl<'v> Stored<'v> {
         }
         let found = self.read(partition, row, &row_key)?.map(Rc::new);
         let mut rows = self.rows.borrow_mut();
-        rows.bytes += row_key.len() + found.as_ref().map_or(0, |found| found.value.len());
-        if rows.bytes > KEPT_BYTES {
+        let bytes = row_key.len() + found.as_ref().map_or(0, |found| found.value.len());
+        if rows.bytes + bytes > KEPT_BYTES {
             *rows = Rows::default();
         }
+        rows.bytes += bytes;
         rows.found.insert(row_key, found.clone());
         Ok(found)
     }
@@ -219,17 +233,27 @@ impl<'v> Stored<'v> {
             return live.exists();
         }
         for cell in live.cells() {
-            if self.dropped_columns.binary_search(&cell?.column).is_err() {
+            if !self.is_dropped(cell?.column) {
                 return Ok(true);
             }
         }
         Ok(false)
     }
 
+    /// Whether the table dropped a column.
+    pub fn is_dropped(&self, column: u32) -> bool {
+        self.dropped_columns.binary_search(&column).is_ok()
+    }
+
     /// The static row of a partition.
     pub fn static_row(&self, partition: &[u8]) -> Result<Option<Rc<Found>>, EvaluationFailed> {
+        if let Some((_, known)) = self.statics.borrow().as_ref().filter(|(known, _)| known == partition) {
+            return Ok(known.clone());
+        }
         let mut row = Vec::new();
         key::push_static(&mut row);
-        self.find(partition, &row)
+        let found = self.find(partition, &row)?;
+        *self.statics.borrow_mut() = Some((partition.to_vec(), found.clone()));
+        Ok(found)
     }
 }

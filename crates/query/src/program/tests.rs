@@ -9,6 +9,7 @@ use diorite_model::types::{CqlType, Frozen};
 use proptest::prelude::*;
 use std::sync::Arc;
 
+mod shown;
 mod steps;
 
 fn program() -> Program {
@@ -81,10 +82,24 @@ fn programs_and_replies_round_trip() {
     }
     assert_eq!(program().encode()[0], 1, "what does not need the newer version stays readable to older nodes");
     let row = SeenRow { key: vec![1], deleted_us: 7, value: vec![2, 3] };
-    let seen = Seen { now_s: 9, partition: vec![4], static_row: Some(row.clone()), rows: vec![row.clone(), row] };
-    for reply in [ProgramReply::Applied, ProgramReply::Failed("no".to_owned()), ProgramReply::Refused(seen)] {
+    let seen = Seen {
+        now_s: 9,
+        partition: vec![4],
+        static_row: Some(row.clone()),
+        rows: vec![row.clone(), row],
+        is_cut: false,
+    };
+    let cut = Seen { is_cut: true, ..seen.clone() };
+    for (reply, is_refusal) in [
+        (ProgramReply::Applied, false),
+        (ProgramReply::Failed("no".to_owned()), true),
+        (ProgramReply::Refused(seen), true),
+        (ProgramReply::Refused(cut), true),
+    ] {
         assert_eq!(ProgramReply::decode(&reply.encode()).unwrap(), reply);
+        assert_eq!(ProgramReply::is_refusal(&reply.encode()), is_refusal);
     }
+    assert!(!ProgramReply::is_refusal(&[]) && !ProgramReply::is_refusal(&[9, 1]));
 }
 
 #[test]

@@ -7,9 +7,9 @@ use crate::session::Session;
 use diorite_base::TabletId;
 use diorite_base::write::Waited;
 use diorite_cluster::catalog::Command;
-use diorite_cql::protocol::client::{ClientRequest, Parameters};
+use diorite_cql::protocol::client::{BoundValues, ClientRequest, Parameters};
 use diorite_cql::protocol::error::ErrorKind;
-use diorite_cql::protocol::{Consistency, CqlError, ErrorCode, WriteType};
+use diorite_cql::protocol::{Consistency, CqlError, ErrorCode, Value, WriteType};
 use proptest::prelude::*;
 use std::sync::atomic::Ordering;
 
@@ -90,6 +90,63 @@ fn a_part_that_may_have_been_applied_is_told_whatever_refuses_another() {
             }
         }
     }
+}
+
+/// Drivers send again what failed with a server error, also what is not idempotent.
+#[test]
+fn a_write_of_one_part_whose_outcome_is_not_known_is_a_timeout_of_its_kind() {
+    let unheard = || Fate::AppliedUnheard(0, KvError::Storage("the log cannot be written".to_owned()));
+    let consistency = Consistency::LocalQuorum;
+    let check = |error: CqlError, write_type, what: &str| {
+        let consistency = if write_type == WriteType::Cas { Consistency::Serial } else { consistency };
+        let kind = ErrorKind::WriteTimeout { consistency, received: 0, required: 2, write_type, contentions: 0 };
+        assert_eq!(error.kind, kind, "{what}");
+        assert!(error.message.contains("the log cannot be written"), "{what}: {}", error.message);
+    };
+    for (statement, write_type) in [
+        ("INSERT INTO t (k, v) VALUES (1, 1)", WriteType::Simple),
+        ("UPDATE t SET l = l + [1] WHERE k = 1", WriteType::Simple),
+        ("UPDATE n SET v = v + 1 WHERE k = 1", WriteType::Counter),
+        ("INSERT INTO t (k, v) VALUES (1, 1) IF NOT EXISTS", WriteType::Cas),
+        ("BEGIN BATCH INSERT INTO t (k) VALUES (1); APPLY BATCH", WriteType::Batch),
+        ("BEGIN COUNTER BATCH UPDATE n SET v = v + 1 WHERE k = 1; APPLY BATCH", WriteType::Counter),
+    ] {
+        check(failed(&fated([unheard()]), statement), write_type, statement);
+    }
+    for (statement, write_type) in [
+        ("INSERT INTO t (k, v) VALUES (1, ?)", WriteType::Simple),
+        ("UPDATE n SET v = v + ? WHERE k = 1", WriteType::Counter),
+    ] {
+        let database = database();
+        let prepared = database.prepare(statement).unwrap();
+        let parameters = |values| Parameters { consistency, values, ..Parameters::default() };
+        let value = 1i64.to_be_bytes();
+        let value = if write_type == WriteType::Counter { &value[..] } else { &value[4..] };
+        let values = [Value::Set(value)];
+        let request = ClientRequest::Execute {
+            id: &prepared.id,
+            result_metadata_id: &[],
+            parameters: parameters(BoundValues::Positional(&values)),
+        };
+        database.kv.fates.lock().push_back(unheard());
+        check(database.execute_now(&request).unwrap().unwrap_err(), write_type, statement);
+        database.kv.fates.lock().push_back(unheard());
+        check(database.send(&request).unwrap_err(), write_type, statement);
+    }
+}
+
+/// Nor is a change of the catalog that may have been made.
+#[test]
+fn a_definition_whose_outcome_is_not_known_is_a_timeout() {
+    let database = database();
+    let storage = || KvError::Storage("the log cannot be written".to_owned());
+    for statement in ["CREATE TABLE made (k int PRIMARY KEY)", "CREATE ROLE bob"] {
+        *database.kv.failing_change.lock() = Some((0, storage()));
+        assert_eq!(failed(&database, statement).kind, write_timeout(0, 2, WriteType::Simple), "{statement}");
+    }
+    // Reads are repeated without harm, and the operator has to look.
+    *database.kv.failure.lock() = Some(storage());
+    assert_eq!(failed(&database, "SELECT * FROM t").code(), ErrorCode::ServerError);
 }
 
 #[test]

@@ -402,7 +402,12 @@ impl Kv for MemoryKv {
         token: u64,
     ) -> Result<(), KvError> {
         self.check(tablet)?;
-        let outcome = self.apply(tablet, mutation);
+        let fate = self.fates.lock().pop_front().unwrap_or(Fate::Applied);
+        if let Fate::Refused(error) = fate {
+            return Err(error);
+        }
+        let applied = self.apply(tablet, mutation);
+        let outcome = if let Fate::AppliedUnheard(_, error) = fate { Err(error) } else { applied };
         sink.complete(&mut vec![(token, outcome)]);
         Ok(())
     }

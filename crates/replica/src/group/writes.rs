@@ -53,8 +53,9 @@ impl<E: Engine> Replica<E> {
         if self.writes.fresh.is_empty() {
             return;
         }
-        if let Some(failure) = &self.failure {
-            let error = KvError::Storage(failure.clone());
+        if self.failure.is_some() {
+            // Nothing was begun, which clients are to know: of a write that failed later, nobody knows what became.
+            let error = KvError::Unavailable(self.id());
             turn.outcomes.fail(self.writes.fresh.drain(..).map(|proposal| proposal.waiter), &error);
         } else if self.may_propose() && self.may_stamp() {
             turn.context.counters.proposals.add(self.writes.fresh.len() as u64);

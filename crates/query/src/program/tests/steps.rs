@@ -15,16 +15,17 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-const PARTITION: &[u8] = &[7; 12];
+pub(super) const PARTITION: &[u8] = &[7; 12];
 const LIST: u32 = 3;
 const MAP: u32 = 4;
 const DOCUMENT: u32 = 5;
 
 /// A tablet that counts how often it is asked.
 #[derive(Default)]
-struct Tablet {
-    entries: BTreeMap<Vec<u8>, Vec<u8>>,
-    gets: Cell<usize>,
+pub(super) struct Tablet {
+    pub(super) entries: BTreeMap<Vec<u8>, Vec<u8>>,
+    pub(super) gets: Cell<usize>,
+    pub(super) scans: Cell<usize>,
 }
 
 impl TabletView for Tablet {
@@ -34,6 +35,7 @@ impl TabletView for Tablet {
     }
 
     fn scan(&self, _: &[u8], _: &[u8], _: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<(), EvaluationFailed> {
+        self.scans.set(self.scans.get() + 1);
         Ok(())
     }
 }
@@ -53,7 +55,7 @@ impl TabletChanges for Merged {
     fn raise_stamps(&mut self, _: i64, _: i64) {}
 }
 
-fn row_key(row: u32) -> Vec<u8> {
+pub(super) fn row_key(row: u32) -> Vec<u8> {
     let mut key = Vec::new();
     key::push_row(&mut key);
     key.extend_from_slice(&row.to_be_bytes());
@@ -85,7 +87,7 @@ fn tablet(count: u32) -> Tablet {
     tablet
 }
 
-fn run(program: &Program, tablet: &Tablet) -> (ProgramReply, Vec<Vec<u8>>, u64) {
+pub(super) fn run(program: &Program, tablet: &Tablet) -> (ProgramReply, Vec<Vec<u8>>, u64) {
     let context = EvaluationContext { stamp_us: 50_000_000, newest_explicit_us: i64::MIN };
     let (program, mut changes) = (program.encode(), Merged::default());
     let (reply, steps) = steps::of(|| TabletEvaluator.evaluate(&program, context, tablet, &mut changes).unwrap());
@@ -119,7 +121,7 @@ fn bytes(at: u32) -> Vec<u8> {
     at.to_be_bytes().to_vec()
 }
 
-fn equals(wanted: Vec<u8>) -> ValueTest {
+pub(super) fn equals(wanted: Vec<u8>) -> ValueTest {
     ValueTest::Compare(ComparisonOperator::Equal, Some(wanted))
 }
 
@@ -205,6 +207,49 @@ fn a_row_and_a_header_are_read_once_for_all_conditions() {
     let program = Program { conditions: (0..1_000).map(condition).collect(), ..Program::default() };
     assert_eq!(run(&program, &tablet).0, ProgramReply::Applied);
     assert_eq!(tablet.gets.get(), 101);
+}
+
+/// A batch names its rows in any order, again and again.
+#[test]
+fn large_rows_are_read_once_whatever_the_order_of_conditions_and_edits() {
+    let mut tablet = Tablet::default();
+    for row in 0..4 {
+        let mut packed = Vec::new();
+        let mut writer = RowWriter::new(&mut packed, 10);
+        writer.cell(1, 10, None, &vec![7; 12 << 20]);
+        writer.begin_complex(LIST, None);
+        writer.element(&list_path_append(9, 1, 0), 10, None, b"a");
+        writer.end_complex();
+        tablet.entries.insert([PARTITION, &row_key(row)].concat(), packed);
+    }
+    let data_type = CqlType::List(Arc::new(CqlType::Text), Frozen::No);
+    let condition = |at: u32| {
+        let (part, test) = (TestedPart::Whole, ValueTest::Contains(if at == 90 { vec![0] } else { b"a".to_vec() }));
+        let column = ColumnTest { column: LIST, is_static: false, data_type: data_type.clone(), part, test };
+        RowCondition { partition: PARTITION.to_vec(), row: row_key(at % 4), test: RowTest::Columns(vec![column]) }
+    };
+    let edit = |at: u32| ProgramOperation::List {
+        key: [PARTITION, &row_key(at % 4)].concat(),
+        partition_len: PARTITION.len(),
+        column: LIST,
+        edit: ListEdit::Set(0, Some(bytes(at))),
+        explicit_us: None,
+        expiry: None,
+    };
+    let program = |tests| Program {
+        conditions: (0..tests).map(condition).collect(),
+        operations: (0..80).map(edit).collect(),
+        ..Program::default()
+    };
+    let (reply, merged, _) = run(&program(80), &tablet);
+    assert_eq!(reply, ProgramReply::Applied);
+    let written: Vec<bool> = (0..80).map(|at| merged[at as usize].ends_with(&bytes(at))).collect();
+    assert_eq!(written, [true; 80], "in the order of the program");
+    let gets = tablet.gets.replace(0);
+    assert!(gets <= 2 * 4 + 2, "{gets}");
+    // The first that does not hold is told, not the first that was tested.
+    let ProgramReply::Refused(seen) = run(&program(100), &tablet).0 else { panic!("it holds") };
+    assert_eq!(seen.rows[0].key, row_key(90 % 4));
 }
 
 #[test]

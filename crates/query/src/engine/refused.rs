@@ -1,0 +1,145 @@
+//! The answer to a write once all tablets have answered: what a refused condition shows above all.
+//!
+//! Always true: an answer is charged to its request before it is made, and made beside the threads that serve where it is long; whatever fails here, the
+//! write itself is decided. Replicas do not search for the first row of a partition, which conditions on static columns alone show: how far that is depends on
+//! what each of them has compacted. It is read here, as any other row, after the write was refused. Left out: which rows a refusal shows
+//! ([`crate::program`]).
+
+use super::write::{WriteAnswer, Writing};
+use crate::error::{corrupt, invalid};
+use crate::exec::outcome;
+use crate::exec::read::{CHUNK_BYTES, CHUNK_ENTRIES};
+use crate::exec::source::Source;
+use crate::kv::{Fetch, FetchRows, Fetched, Kv, ScanRequest};
+use crate::program::{PARTITION_DELETIONS, ProgramReply, Seen, SeenRow};
+use crate::table::TableContext;
+use diorite_base::TabletId;
+use diorite_cql::protocol::{CqlError, Response};
+use diorite_model::deletions::Deletions;
+use diorite_model::key;
+use diorite_model::row::LiveRow;
+
+/// How many entries are read first; most often the first lives.
+const FIRST_ENTRIES: usize = 4;
+
+impl<K: Kv> Writing<'_, K> {
+    /// The answer, by what the programs have replied.
+    pub(super) async fn answer(
+        &self,
+        replies: Vec<(TabletId, Vec<u8>)>,
+        is_conditional: bool,
+    ) -> Result<WriteAnswer, CqlError> {
+        let bytes = replies.iter().map(|(_, reply)| reply.len()).sum();
+        let decode = || replies.iter().map(|(tablet, reply)| ProgramReply::decode(reply).map(|reply| (*tablet, reply)));
+        let decoded = self.engine.work(bytes, || decode().collect::<Result<Vec<_>, _>>()).await;
+        let mut decoded = decoded.map_err(|_| {
+            self.means.progress.doubt();
+            CqlError::server("the answer of a conditional write cannot be decoded")
+        })?;
+        for (tablet, reply) in &mut decoded {
+            if let ProgramReply::Refused(seen) = reply
+                && self.shows_first_row(seen)
+            {
+                seen.rows.extend(self.first_row(*tablet, seen).await?);
+            }
+        }
+        self.engine.work(bytes, || self.respond(decoded, is_conditional)).await
+    }
+
+    fn respond(&self, replies: Vec<(TabletId, ProgramReply)>, is_conditional: bool) -> Result<WriteAnswer, CqlError> {
+        let (plans, budget) = (self.plans, self.means.budget);
+        let is_batch = self.means.is_batch;
+        let answer = plans.first().map(|plan| plan.answer).unwrap_or_default();
+        let (mut response, mut is_cut) = match answer.status_row && !is_batch {
+            true => (Response::Rows(outcome::status(&plans[0].table, true, None, None, budget)?), false),
+            false => (Response::Void, false),
+        };
+        for (_, reply) in replies {
+            match reply {
+                ProgramReply::Failed(message) if answer.status_row && !is_batch => {
+                    let status = outcome::status(&plans[0].table, false, Some(&message), None, budget)?;
+                    response = Response::Rows(status);
+                }
+                ProgramReply::Failed(message) => return Err(invalid(message)),
+                ProgramReply::Applied if answer.status_row && !is_batch => {}
+                ProgramReply::Refused(_) if plans.iter().any(|plan| plan.answer.error) => {
+                    let table = plans[0].table.full_name();
+                    return Err(invalid(format!("Condition on table {table} was not satisfied.")));
+                }
+                ProgramReply::Refused(seen) if answer.status_row && !is_batch => {
+                    let mut shown = outcome::shown_columns(plans, true);
+                    shown.sort_unstable();
+                    let seen = Some((shown.as_slice(), &seen));
+                    response = Response::Rows(outcome::status(&plans[0].table, false, None, seen, budget)?);
+                }
+                ProgramReply::Applied if is_conditional => {
+                    response = Response::Rows(outcome::applied(&plans[0].table));
+                }
+                ProgramReply::Applied => {}
+                ProgramReply::Refused(seen) => {
+                    let shown = outcome::shown_columns(plans, is_batch);
+                    response = Response::Rows(outcome::refused(&plans[0].table, &shown, &seen, budget)?);
+                    is_cut |= seen.is_cut;
+                }
+            }
+        }
+        Ok(WriteAnswer { response, is_cut })
+    }
+
+    /// Whether the answer depends on the first row of the partition, which replicas leave out. Earlier versions have it in their replies.
+    fn shows_first_row(&self, seen: &Seen) -> bool {
+        let mut conditional = self.plans.iter().filter(|plan| plan.condition.is_some());
+        if !seen.rows.is_empty()
+            || self.plans.iter().any(|plan| plan.answer.error)
+            || !conditional.all(|plan| plan.condition_is_static())
+        {
+            return false;
+        }
+        let table = &self.plans[0].table;
+        let is_of_partition = |at: &usize| *at < table.partition_columns() || table.is_static(*at);
+        let shows_keys = self.means.is_batch || self.plans[0].answer.status_row;
+        // If there is a static row, there is something to show; otherwise a row says that the partition is not empty.
+        seen.static_row.is_none() || !outcome::shown_columns(self.plans, shows_keys).iter().all(is_of_partition)
+    }
+
+    /// The first live row of the partition, as of now.
+    async fn first_row(&self, tablet: TabletId, seen: &Seen) -> Result<Option<SeenRow>, CqlError> {
+        let (table, budget) = (&self.plans[0].table, self.means.budget);
+        let source = Source::tablets(&*self.engine.kv, false, None, budget);
+        let with = |push: fn(&mut Vec<u8>)| {
+            let mut key = seen.partition.clone();
+            push(&mut key);
+            key
+        };
+        let (header, mut start, end) = (with(key::push_header), with(key::push_row), with(key::push_partition_end));
+        let mut max_entries = FIRST_ENTRIES;
+        loop {
+            budget.check()?;
+            let range = ScanRequest { start, end: end.clone(), reverse: false, max_entries, max_bytes: CHUNK_BYTES };
+            let header = Some((PARTITION_DELETIONS, header.clone()));
+            let fetch = Fetch { header, rows: FetchRows::Range(range), ..Fetch::default() };
+            let fetched = source.fetch(tablet, fetch).await?;
+            let bytes = fetched.size_bytes();
+            let _held = budget.hold(2 * bytes)?;
+            let found = self.engine.work(bytes, || first_live(table, seen, &fetched)).await?;
+            let last = fetched.chunk.entries().last().filter(|_| found.is_none() && !fetched.chunk.exhausted);
+            let Some((last, _)) = last else { return Ok(found) };
+            start = [last, &[0]].concat();
+            max_entries = (4 * max_entries).min(CHUNK_ENTRIES);
+        }
+    }
+}
+
+/// The first of some entries of a partition that is a row for readers.
+fn first_live(table: &TableContext, seen: &Seen, fetched: &Fetched) -> Result<Option<SeenRow>, CqlError> {
+    let deletions = fetched.header.as_deref().map(Deletions::decode).transpose().map_err(corrupt)?.unwrap_or_default();
+    for (key, value) in fetched.chunk.entries() {
+        let row = &key[seen.partition.len()..];
+        let deleted_us = deletions.deletion_for(&row[1..], value);
+        let live = LiveRow::new(value, seen.now_s, deleted_us).map_err(corrupt)?;
+        if table.row_exists(&live).map_err(corrupt)? {
+            return Ok(Some(SeenRow { key: row.to_vec(), deleted_us, value: value.to_vec() }));
+        }
+    }
+    Ok(None)
+}
