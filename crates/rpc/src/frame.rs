@@ -4,10 +4,11 @@
 //! a length promises.
 
 use bytes::{Buf, BytesMut};
+use diorite_base::limits;
 use thiserror::Error;
 
 /// The largest body of a frame.
-pub const MAX_FRAME_BYTES: usize = 64 << 20;
+pub const MAX_FRAME_BYTES: usize = limits::MAX_NODE_FRAME_BYTES;
 
 /// Length (u32) and CRC-32 of the body (u32), both little-endian.
 pub(crate) const HEADER_BYTES: usize = 8;

@@ -124,7 +124,8 @@ impl Router {
         let found = read::read(&handle, Permit::Lease, fetch, &Look::Memory, &self.folding).map_err(refusal)?;
         let is_long = match found {
             read::Outcome::Found(parts) => {
-                wire::put_fetched(served.answers(frame), request.id, &parts);
+                let id = request.id;
+                served.put(frame, id, parts.size_bytes(), |out| wire::put_fetched(out, id, &parts));
                 return Ok(());
             }
             read::Outcome::Long => true,

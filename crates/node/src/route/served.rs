@@ -9,6 +9,7 @@ use super::read::{self, Folding, Look};
 use super::wire::{self, FetchRef, FrameKind};
 use diorite_base::NodeId;
 use diorite_base::account::{Account, Charge};
+use diorite_base::limits::{self, Exceeded};
 use diorite_base::write::{Completion, KvError, WriteSink};
 use diorite_replica::{Leadership, Permit, TabletHandle};
 use diorite_rpc::{Lane, Transport};
@@ -17,7 +18,7 @@ use std::sync::Arc;
 
 /// What a request costs beside its bytes while it is worked on.
 const OVERHEAD_BYTES: usize = 256;
-/// Longer answers are not copied into a frame with others.
+/// Longer answers leave in frames of their own.
 const MAX_JOINED_BYTES: usize = 16 << 10;
 /// Longer requests are refused if the node's account of requests is full. Shorter ones are not: requests that hold memory elsewhere wait for them.
 const MAX_SHORT_BYTES: usize = 4 << 10;
@@ -133,10 +134,10 @@ impl Served {
         }
     }
 
-    /// Adds a frame of answers to those that are being gathered, which then leave together. A long one leaves at once.
+    /// Adds a frame of answers to those that are being gathered, which then leave together.
     fn join(&self, mut frame: Vec<u8>) {
-        if frame.len() > MAX_JOINED_BYTES {
-            return self.send(&mut frame);
+        if frame.is_empty() {
+            return;
         }
         let mut gathered = self.gathered.lock();
         if gathered.is_empty() {
@@ -177,6 +178,23 @@ impl Served {
         frame.clear();
     }
 
+    /// Appends an answer that holds about so many bytes. A long one leaves in a frame of its own, so that those beside it arrive whatever becomes of it; what
+    /// no frame can hold is refused.
+    pub(super) fn put(&self, frame: &mut Vec<u8>, id: u64, bytes: usize, put: impl FnOnce(&mut Vec<u8>)) {
+        if bytes <= MAX_JOINED_BYTES {
+            return put(self.answers(frame));
+        }
+        let mut own = Vec::new();
+        if let Err(exceeded) = check_answer(bytes).and_then(|()| {
+            put(self.answers(&mut own));
+            check_answer(own.len())
+        }) {
+            // Nothing was changed: of writes only those that were refused have long answers.
+            return wire::put_failed(self.answers(frame), id, &KvError::TooLarge(exceeded.to_string()));
+        }
+        self.send(&mut own);
+    }
+
     /// The frame to which an answer may be appended.
     pub(super) fn answers<'f>(&self, frame: &'f mut Vec<u8>) -> &'f mut Vec<u8> {
         if frame.len() >= self.serving.limits.frame_bytes {
@@ -198,7 +216,7 @@ impl WriteSink for Served {
         };
         for ((_, outcome), id) in done.drain(..).zip(ids) {
             match outcome {
-                Ok(reply) => wire::put_written(self.answers(&mut frame), id, &reply),
+                Ok(reply) => self.put(&mut frame, id, reply.len(), |out| wire::put_written(out, id, &reply)),
                 Err(error) => {
                     if let KvError::NotLeader { .. } = error {
                         RouteCounters::add(&self.serving.counters.refused_not_leader, 1);
@@ -209,6 +227,10 @@ impl WriteSink for Served {
         }
         self.send(&mut frame);
     }
+}
+
+fn check_answer(bytes: usize) -> Result<(), Exceeded> {
+    limits::check(&limits::NODE_FRAME_BYTES, bytes, || "an answer to another node".to_owned())
 }
 
 /// A read that waits for the disk. Its slot is free again even if the read panics.
@@ -225,13 +247,21 @@ impl DiskRead {
         let Some(tag) = self.tag.take() else { return };
         let id = self.served.end(tag);
         let mut frame = Vec::new();
-        let out = self.served.answers(&mut frame);
+        let served = &self.served;
         match outcome {
-            Ok(read::Outcome::Found(parts)) => wire::put_fetched(out, id, &parts),
-            Ok(_) => wire::put_failed(out, id, &KvError::Storage("a read found no answer".to_owned())),
-            Err(error) => wire::put_failed(out, id, &as_refusal(handle, error, &self.served.serving.counters)),
+            Ok(read::Outcome::Found(parts)) => {
+                served.put(&mut frame, id, parts.size_bytes(), |out| wire::put_fetched(out, id, &parts));
+            }
+            Ok(_) => {
+                let error = KvError::Storage("a read found no answer".to_owned());
+                wire::put_failed(served.answers(&mut frame), id, &error);
+            }
+            Err(error) => {
+                let error = as_refusal(handle, error, &served.serving.counters);
+                wire::put_failed(served.answers(&mut frame), id, &error);
+            }
         }
-        self.served.join(frame);
+        served.join(frame);
         self.gathering.added();
         self.gathering.leave_soon();
     }
@@ -266,6 +296,83 @@ mod tests {
 
     use super::*;
     use crate::route::RouteOptions;
+    use crate::route::wire::Outcome;
+    use diorite_base::TabletId;
+    use diorite_rpc::{MAX_FRAME_BYTES, SendError};
+
+    /// Keeps the frames that are sent, and takes none that the network would not.
+    #[derive(Default)]
+    struct Sent(Mutex<Vec<Vec<u8>>>);
+
+    impl Transport for Sent {
+        fn send(&self, _: NodeId, _: Lane, frame: &[u8]) -> Result<(), SendError> {
+            if frame.len() > MAX_FRAME_BYTES {
+                return Err(SendError::Full);
+            }
+            self.0.lock().push(frame.to_vec());
+            Ok(())
+        }
+    }
+
+    fn served(sent: &Arc<Sent>) -> Served {
+        let transport = Arc::clone(sent) as Arc<dyn Transport>;
+        let (account, limits) = (Account::root("all requests", usize::MAX), RouteOptions::default().limits);
+        let serving = Serving { transport, counters: Arc::default(), limits, account };
+        Served::new(NodeId(2), 7, Arc::new(serving))
+    }
+
+    fn outcomes(sent: &Sent) -> Vec<Vec<(u64, Outcome)>> {
+        let read = |frame: &Vec<u8>| {
+            let (.., mut items) = wire::read_frame(frame).unwrap();
+            let mut outcomes = Vec::new();
+            while !items.is_empty() {
+                outcomes.push(wire::read_answer(&mut items, |_| TabletId(1)).unwrap());
+            }
+            outcomes
+        };
+        sent.0.lock().iter().map(read).collect()
+    }
+
+    /// The answers of other clients are in the same call of the sink.
+    #[test]
+    fn an_answer_that_no_frame_can_hold_is_refused_and_those_beside_it_arrive() {
+        for (length, is_sent) in [(1 << 20, true), (MAX_FRAME_BYTES - 5, false), (MAX_FRAME_BYTES + (1 << 20), false)] {
+            let sent: Arc<Sent> = Arc::default();
+            let served = served(&sent);
+            let tags: Vec<u64> = (10..13).map(|id| served.begin(id, 100).unwrap()).collect();
+            let outcomes_of = |length: usize| vec![1u8; length];
+            let mut done: Vec<Completion> =
+                tags.iter().zip([10, length, 20]).map(|(tag, length)| (*tag, Ok(outcomes_of(length)))).collect();
+            served.complete(&mut done);
+            let frames = outcomes(&sent);
+            let mut answers: Vec<(u64, Outcome)> = frames.into_iter().flatten().collect();
+            answers.sort_by_key(|(id, _)| *id);
+            assert_eq!(answers.iter().map(|(id, _)| *id).collect::<Vec<_>>(), [10, 11, 12], "{length}");
+            let is_written =
+                |at: usize, length| matches!(&answers[at].1, Outcome::Written(reply) if reply.len() == length);
+            assert!(is_written(0, 10) && is_written(2, 20), "{length}");
+            assert_eq!(is_written(1, length), is_sent, "{length}");
+            if !is_sent {
+                let Outcome::Failed(KvError::TooLarge(why)) = &answers[1].1 else { panic!("{length}") };
+                assert!(why.contains("(NODE_FRAME_BYTES)"), "{why}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_long_answer_is_in_no_frame_with_others() {
+        let sent: Arc<Sent> = Arc::default();
+        let served = served(&sent);
+        let mut frame = Vec::new();
+        for id in 0..4 {
+            let bytes = if id == 2 { MAX_JOINED_BYTES + 1 } else { 10 };
+            served.put(&mut frame, id, bytes, |out| wire::put_written(out, id, &vec![1; bytes]));
+        }
+        served.send(&mut frame);
+        let ids: Vec<Vec<u64>> =
+            outcomes(&sent).iter().map(|frame| frame.iter().map(|(id, _)| *id).collect()).collect();
+        assert_eq!(ids, [vec![2], vec![0, 1, 3]]);
+    }
 
     #[test]
     fn requests_of_other_nodes_are_charged_and_only_long_ones_refused() {

@@ -355,6 +355,13 @@ pub(super) struct Parts<V> {
 }
 
 impl<V: Deref<Target = [u8]>> Parts<V> {
+    /// What is sent of it, about.
+    pub(super) fn size_bytes(&self) -> usize {
+        let values = [&self.header, &self.static_row, &self.row].into_iter().flatten().map(|value| value.len());
+        let chunk_bytes = self.chunk.as_ref().map_or(0, |chunk| chunk.buffer.len());
+        values.sum::<usize>() + chunk_bytes + self.folded.as_ref().map_or(0, Vec::len)
+    }
+
     pub(super) fn into_fetched(self) -> Fetched {
         Fetched {
             header: self.header.map(|value| value.to_vec()),
