@@ -10,6 +10,7 @@ pub mod several;
 
 pub use chunk::ScanChunk;
 
+use diorite_base::account::Charge;
 use diorite_base::mutation::Mutation;
 pub use diorite_base::write::{Completion, KvError, WriteReply, WriteSink};
 use diorite_base::{NodeId, TabletId};
@@ -90,9 +91,35 @@ pub struct Fetched {
     pub chunk: ScanChunk,
     /// The partial aggregate, in place of all else: an encoded reply ([`crate::exec::pushdown`]).
     pub partial: Option<Vec<u8>>,
+    /// What its memory is charged to until whoever asked charges it to the request.
+    pub kept: Kept,
 }
 
+/// A charge that goes with what it is for. It says nothing of the content: all are equal, and a copy has none.
+#[derive(Debug, Default)]
+pub struct Kept(pub Option<Charge>);
+
+impl Clone for Kept {
+    fn clone(&self) -> Self {
+        Self(None)
+    }
+}
+
+impl PartialEq for Kept {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Kept {}
+
 impl Fetched {
+    /// Memory that it takes, which is for whoever asks this to charge from now on.
+    pub fn to_be_charged(&mut self) -> usize {
+        self.kept = Kept::default();
+        self.size_bytes()
+    }
+
     /// Memory that it takes.
     pub fn size_bytes(&self) -> usize {
         let values = [&self.header, &self.static_row, &self.row, &self.partial];

@@ -16,7 +16,6 @@ use diorite_model::types::{CqlType, Frozen, UserType};
 use md5::{Digest, Md5};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Write;
-use std::path::Path;
 use std::sync::{Arc, Mutex};
 use uuid::Uuid;
 

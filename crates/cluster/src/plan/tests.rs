@@ -1,7 +1,6 @@
 //! Golden plans of the published runs, and what a plan refuses.
 
 use super::*;
-use std::path::Path;
 
 const TB: u64 = 1_000_000_000_000;
 

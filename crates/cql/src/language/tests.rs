@@ -11,7 +11,7 @@ mod properties;
 
 use super::ast::Parsed;
 use super::{MAX_DEPTH, ParseErrorKind, format, parse};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::LazyLock;
 
 fn scripts() -> Vec<PathBuf> {

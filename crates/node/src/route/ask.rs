@@ -48,7 +48,7 @@ impl Router {
     ) -> Result<Option<Option<PinnedValue>>, KvError> {
         let handle = self.store.handle(tablet).filter(|handle| handle.leadership() == Leadership::Here);
         let Some(handle) = handle else { return Ok(None) };
-        let (disk, until) = (handle.disk(), Until::new(&self.clock, deadline_ns));
+        let (disk, until) = (handle.disk(), Until::new(&self.clock, deadline_ns, &self.options.account));
         let read = move || {
             until.step()?;
             handle.get(Permit::Lease, &key)
@@ -113,7 +113,7 @@ impl Router {
 
     /// A look on disk that ends at `deadline_ns`, if that is given.
     pub(super) fn look_until(&self, deadline_ns: Option<u64>) -> Look {
-        Look::Anywhere(Until::new(&self.clock, deadline_ns))
+        Look::Anywhere(Until::new(&self.clock, deadline_ns, &self.options.account))
     }
 
     /// Submits a write, wherever the tablet is led; its outcome goes to `sink` with `tag`. [`Router::kick`] sends it on its way.
@@ -198,7 +198,11 @@ pub(super) fn fetch_anywhere(
     folding: &Folding,
 ) -> Result<Fetched, KvError> {
     Ok(match read::read(handle, permit, &FetchRef::from(fetch), look, folding)? {
-        read::Outcome::Found(parts) => parts.into_fetched(),
+        read::Outcome::Found(parts) => {
+            let mut fetched = parts.into_fetched();
+            fetched.kept = look.kept(fetched.size_bytes());
+            fetched
+        }
         read::Outcome::NotInMemory | read::Outcome::Long => Fetched::default(),
     })
 }

@@ -2,18 +2,20 @@
 //!
 //! Always true: header, static row and all keys and ranges of one request are of one moment of one replica, whatever is written meanwhile; what permits
 //! the read (a lease, or a bound on its age) is looked at before and after. A key or a range alone is of one moment by itself, and is read without
-//! ado. What is to be folded is folded after it was read and permitted. A read on disk ends when whoever asked has no more use for it ([`Until`]).
+//! ado. What is to be folded is folded after it was read and permitted. A read on disk ends when whoever asked has no more use for it ([`Until`]), and what it
+//! copies is charged to the node's account of requests before.
 //! Left out: one moment for several requests.
 
 use super::options::CatalogSource;
 use super::wire::{FetchRef, Parts, RangeRef, RowsRef, SeveralRef};
 use diorite_base::Clock;
+use diorite_base::account::{Account, Charge, Refused};
 use diorite_base::write::{KvError, Waited};
 use diorite_query::exec::pushdown::PartialAggregator;
-use diorite_query::kv::{ScanChunk, several};
+use diorite_query::kv::{Kept, ScanChunk, several};
 use diorite_replica::{Permit, TabletHandle, Visit};
 use diorite_storage::{PinnedValue, ScanRange, was_declined};
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
 /// Scans up to this size are first tried in memory on the task that takes the request.
@@ -51,6 +53,31 @@ impl Look {
             Self::Anywhere(until) => until.step(),
         }
     }
+
+    /// Charges what is about to be copied. Reads in memory copy little.
+    fn hold(&self, bytes: usize) -> Result<(), KvError> {
+        match self {
+            Self::Memory => Ok(()),
+            Self::Anywhere(until) => until.hold(bytes),
+        }
+    }
+
+    /// What has been charged, for what is kept of it.
+    pub(super) fn kept(&self, bytes: usize) -> Kept {
+        let Self::Anywhere(until) = self else { return Kept::default() };
+        let mut charge = until.held.take().charge;
+        if let Some(charge) = &mut charge {
+            charge.record(bytes);
+        }
+        Kept(charge)
+    }
+}
+
+/// What a read on disk has copied.
+#[derive(Default)]
+struct HeldBytes {
+    bytes: usize,
+    charge: Option<Charge>,
 }
 
 /// When a read ends that whoever asked for it has no more use for.
@@ -60,15 +87,47 @@ pub(super) struct Until {
     /// When the clock was looked at first.
     began_ns: Cell<u64>,
     steps: Cell<u32>,
+    account: Arc<Account>,
+    held: RefCell<HeldBytes>,
 }
+
+/// What a read copies beyond this is charged, in blocks of this size, so that short reads cost no look at an account that all threads share.
+const HELD_BLOCK_BYTES: usize = 64 << 10;
 
 /// Keys and entries between two looks at the clock.
 const STEPS_PER_LOOK: u32 = 32;
 
 impl Until {
-    pub(super) fn new(clock: &Arc<dyn Clock>, deadline_ns: Option<u64>) -> Self {
+    pub(super) fn new(clock: &Arc<dyn Clock>, deadline_ns: Option<u64>, account: &Arc<Account>) -> Self {
         let deadline_ns = deadline_ns.unwrap_or(u64::MAX);
-        Self { clock: Arc::clone(clock), deadline_ns, began_ns: Cell::default(), steps: Cell::default() }
+        let (clock, account) = (Arc::clone(clock), Arc::clone(account));
+        Self {
+            clock,
+            deadline_ns,
+            began_ns: Cell::default(),
+            steps: Cell::default(),
+            account,
+            held: RefCell::default(),
+        }
+    }
+
+    fn hold(&self, bytes: usize) -> Result<(), KvError> {
+        let mut held = self.held.borrow_mut();
+        let HeldBytes { bytes: total, charge } = &mut *held;
+        *total = total.saturating_add(bytes);
+        let blocks = total.saturating_sub(HELD_BLOCK_BYTES).div_ceil(HELD_BLOCK_BYTES);
+        let wanted = blocks.saturating_mul(HELD_BLOCK_BYTES);
+        if wanted <= charge.as_ref().map_or(0, Charge::bytes) {
+            return Ok(());
+        }
+        let charged = match charge {
+            Some(charge) => charge.resize(wanted),
+            None => self.account.charge(wanted).map(|fresh| *charge = Some(fresh)),
+        };
+        charged.map_err(|refused| match refused {
+            Refused::TooLarge { .. } => KvError::TooLarge(refused.to_string()),
+            Refused::Full { .. } => KvError::Overloaded("the memory for all requests is used up at the moment"),
+        })
     }
 
     pub(super) fn step(&self) -> Result<(), KvError> {
@@ -116,6 +175,10 @@ pub(super) fn read(
             parts
         }
     };
+    if let Some(parts) = &parts {
+        // What was read and its copy are there at once.
+        look.hold(parts.value_bytes().saturating_mul(2))?;
+    }
     Ok(match parts {
         Some(parts) if look.is_in_memory() && is_much(request, &parts) => Outcome::Long,
         Some(parts) => Outcome::Found(folding.apply(request, parts)),
@@ -126,8 +189,7 @@ pub(super) fn read(
 
 /// Whether copying or folding what was read would hold up the other requests of the task.
 fn is_much(request: &FetchRef<'_>, parts: &Parts<PinnedValue>) -> bool {
-    let values = [&parts.header, &parts.static_row, &parts.row].into_iter().flatten();
-    let bytes = values.map(|value| value.len()).sum::<usize>() + parts.chunk.as_ref().map_or(0, ScanChunk::size_bytes);
+    let bytes = parts.value_bytes() + parts.chunk.as_ref().map_or(0, ScanChunk::size_bytes);
     match request.fold {
         None => bytes > INLINE_ROW_BYTES,
         Some(task) => {
@@ -263,17 +325,20 @@ fn append(scan: &mut Scan<'_>, request: &RangeRef<'_>, look: &Look, chunk: &mut 
     let expected_entries = max_entries.saturating_sub(chunk.ends.len()).max(1);
     let range = ScanRange { start: request.start, end: request.end, reverse: request.reverse, expected_entries };
     look.step()?;
-    let mut is_in_time = Ok(());
+    let mut may_go_on = Ok(());
     let mut visit = |key: &[u8], value: &[u8]| {
+        may_go_on = look.hold(key.len() + value.len()).and_then(|()| look.step());
+        if may_go_on.is_err() {
+            return false;
+        }
         chunk.push(key, value);
-        is_in_time = look.step();
-        is_in_time.is_ok() && chunk.ends.len() < max_entries && chunk.buffer.len() < max_bytes
+        chunk.ends.len() < max_entries && chunk.buffer.len() < max_bytes
     };
     if look.is_in_memory() && max_bytes > INLINE_SCAN_BYTES {
         return Ok(false);
     }
     let exhausted = scan(&range, &mut visit)?;
-    is_in_time?;
+    may_go_on?;
     let Some(exhausted) = exhausted else { return Ok(false) };
     chunk.exhausted = exhausted;
     Ok(true)
@@ -301,7 +366,10 @@ fn read_several(visit: &Visit<'_>, request: &SeveralRef<'_>, look: &Look) -> Res
             None => match get(visit, &span.start, look)? {
                 None => return Ok(None),
                 Some(None) => {}
-                Some(Some(value)) => chunk.push(&span.start, &value),
+                Some(Some(value)) => {
+                    look.hold(span.start.len() + value.len())?;
+                    chunk.push(&span.start, &value);
+                }
             },
             Some(end) => {
                 let (start, reverse) = (span.start.as_slice(), request.reverse);

@@ -7,7 +7,7 @@ use diorite_base::bytes::{Malformed, Reader, put_slice, put_varint};
 use diorite_base::write::{KvError, Waited};
 use diorite_base::{NodeId, TabletId};
 use diorite_query::kv::several::Several;
-use diorite_query::kv::{Fetch, FetchRows, Fetched, ScanChunk, ScanRequest};
+use diorite_query::kv::{Fetch, FetchRows, Fetched, Kept, ScanChunk, ScanRequest};
 use std::ops::Deref;
 
 const VERSION: u8 = 1;
@@ -355,11 +355,15 @@ pub(super) struct Parts<V> {
 }
 
 impl<V: Deref<Target = [u8]>> Parts<V> {
+    /// The bytes of the values that are not copied yet.
+    pub(super) fn value_bytes(&self) -> usize {
+        [&self.header, &self.static_row, &self.row].into_iter().flatten().map(|value| value.len()).sum()
+    }
+
     /// What is sent of it, about.
     pub(super) fn size_bytes(&self) -> usize {
-        let values = [&self.header, &self.static_row, &self.row].into_iter().flatten().map(|value| value.len());
         let chunk_bytes = self.chunk.as_ref().map_or(0, |chunk| chunk.buffer.len());
-        values.sum::<usize>() + chunk_bytes + self.folded.as_ref().map_or(0, Vec::len)
+        self.value_bytes() + chunk_bytes + self.folded.as_ref().map_or(0, Vec::len)
     }
 
     pub(super) fn into_fetched(self) -> Fetched {
@@ -369,6 +373,7 @@ impl<V: Deref<Target = [u8]>> Parts<V> {
             row: self.row.map(|value| value.to_vec()),
             chunk: self.chunk.unwrap_or_default(),
             partial: self.folded,
+            kept: Kept::default(),
         }
     }
 }
@@ -470,7 +475,7 @@ fn read_fetched(reader: &mut Reader<'_>) -> Result<Fetched, Malformed> {
     let row = value(HAS_ROW, reader)?;
     let chunk = if parts & HAS_RANGE == 0 { ScanChunk::default() } else { read_chunk(reader)? };
     let folded = value(HAS_FOLD, reader)?;
-    Ok(Fetched { header, static_row, row, chunk, partial: folded })
+    Ok(Fetched { header, static_row, row, chunk, partial: folded, kept: Kept::default() })
 }
 
 fn read_chunk(reader: &mut Reader<'_>) -> Result<ScanChunk, Malformed> {

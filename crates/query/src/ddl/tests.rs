@@ -20,7 +20,6 @@ use diorite_model::schema::ColumnKind;
 use parking_lot::Mutex;
 use proptest::prelude::*;
 use std::fmt::Write;
-use std::path::Path;
 use std::sync::Arc;
 use uuid::Uuid;
 

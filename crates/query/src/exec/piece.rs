@@ -75,8 +75,8 @@ impl<K: Kv> Read<'_, K> {
             request.rows = self.several_fetch(&named, entries, CHUNK_BYTES);
             spans = Some(named);
         }
-        let fetched = self.source.fetch(tablet, request).await?;
-        held.grow(fetched.size_bytes()).map_err(refused)?;
+        let mut fetched = self.source.fetch(tablet, request).await?;
+        held.grow(fetched.to_be_charged()).map_err(refused)?;
         let found = match (row_key.zip(fetched.row), scan, spans) {
             (Some((key, value)), ..) => Found::Row(key, value),
             (None, Some(scan), _) => Found::Chunk(scan, fetched.chunk),

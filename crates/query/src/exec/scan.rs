@@ -143,8 +143,8 @@ impl<K: Kv> Read<'_, K> {
         {
             let prefix = &state.key[..state.partition_len];
             let rows = self.chunk_fetch(&scan.start, &scan.end, self.chunk_entries(&collector));
-            let fetched = self.source.fetch(scan.tablet, Fetch { rows, ..self.partition_fetch(prefix) }).await?;
-            held.grow(fetched.size_bytes()).map_err(refused)?;
+            let mut fetched = self.source.fetch(scan.tablet, Fetch { rows, ..self.partition_fetch(prefix) }).await?;
+            held.grow(fetched.to_be_charged()).map_err(refused)?;
             collector.begin_partition(prefix, fetched.header, fetched.static_row.as_deref())?;
             collector.resume_partition(state.remaining_in_partition.unwrap_or(u64::MAX));
             first = Some(fetched.chunk);

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 const BEGIN: &str = "<!-- conformance table: made by the tests of crates/query, UPDATE_GOLDEN=1 rewrites it -->";
 const END: &str = "<!-- end of the conformance table -->";

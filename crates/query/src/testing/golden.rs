@@ -4,7 +4,6 @@
 use super::{Database, rendered_rows};
 use diorite_cql::protocol::client::ClientResponse;
 use std::fmt::Write;
-use std::path::Path;
 
 fn outcome(database: &Database, statement: &str) -> String {
     let mut out = String::new();

@@ -35,7 +35,6 @@ use raft::eraftpb::{EntryType, MessageType};
 use raft::{INVALID_ID, StateRole};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::Write as _;
-use std::path::Path;
 
 /// What survives a crash.
 #[derive(Default)]

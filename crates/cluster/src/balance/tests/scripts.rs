@@ -9,7 +9,6 @@
 use super::*;
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::path::Path;
 
 /// The words of a command: `name=value` and others.
 struct Words<'a> {

@@ -22,7 +22,6 @@ use diorite_base::{NodeId, TabletId};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::ops::Range;
-use std::path::Path;
 
 /// Where a request is.
 #[derive(Debug, Clone)]

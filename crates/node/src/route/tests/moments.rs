@@ -2,10 +2,11 @@
 
 use super::{Cluster, RouteOptions, sent};
 use diorite_base::NodeId;
+use diorite_base::account::Account;
 use diorite_base::mutation::{Mutation, OperationKind};
 use diorite_base::write::KvError;
 use diorite_query::kv::several::{self, Several, Span};
-use diorite_query::kv::{Fetch, FetchRows, Fetched};
+use diorite_query::kv::{Fetch, FetchRows, Fetched, ScanRequest};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -59,6 +60,38 @@ async fn all_parts_of_a_read_are_of_one_moment() {
         tokio::task::yield_now().await;
     }
     writes.await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_read_copies_is_charged_before_and_as_long_as_it_is_kept() {
+    const MIB: usize = 1 << 20;
+    let account = Account::root("all requests", 4 * MIB);
+    let options = RouteOptions { account: Arc::clone(&account), ..RouteOptions::default() };
+    let cluster = Cluster::start(1, 1, options).await;
+    let tablet = cluster.tablet(|_| true);
+    cluster.wait_for_leader(tablet).await;
+    for (n, bytes) in [(0, 3 * MIB), (1, 3 * MIB / 2), (2, 3 * MIB / 2), (3, 3 * MIB / 2)] {
+        let mut mutation = Mutation::blind(None);
+        mutation.push(OperationKind::Overwrite, false, &key(n), &vec![7; bytes]);
+        cluster.router(1).write(tablet, mutation).await.unwrap();
+    }
+    let read = |rows| cluster.fetch(1, tablet, Fetch { rows, ..Fetch::default() });
+    let one = |n| read(FetchRows::One(key(n)));
+    assert!(matches!(one(0).await, Err(KvError::TooLarge(_))), "twice its bytes can never fit");
+    let fetched = one(1).await.unwrap();
+    assert!((3 * MIB / 2..2 * MIB).contains(&account.used_bytes()), "{}", account.used_bytes());
+    assert!(matches!(one(2).await, Err(KvError::Overloaded(_))), "not beside the other");
+    drop(fetched);
+    assert_eq!(account.used_bytes(), 0);
+    assert!(one(2).await.is_ok());
+    let max_bytes = 16 * MIB;
+    let (start, end) = (key(1), key(4));
+    let range = ScanRequest { start, end, reverse: false, max_entries: 10, max_bytes };
+    assert!(matches!(read(FetchRows::Range(range)).await, Err(KvError::TooLarge(_))), "three rows of them");
+    let spans = several::encode(&[Span::key(key(1)), Span::key(key(2)), Span::key(key(3))]);
+    let several = Several { spans, reverse: false, max_entries: 10, max_bytes };
+    assert!(matches!(read(FetchRows::Several(several)).await, Err(KvError::TooLarge(_))));
+    assert_eq!(account.used_bytes(), 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]

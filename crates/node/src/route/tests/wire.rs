@@ -110,7 +110,7 @@ proptest! {
         wire::put_failed(&mut out, id, &error);
         let mut items = Reader::new(&out);
         let mut next = || wire::read_answer(&mut items, |_| TabletId(7)).unwrap();
-        let fetched = Fetched { header, static_row, row, chunk: chunk.unwrap_or_default(), partial: folded };
+        let fetched = Fetched { header, static_row, row, chunk: chunk.unwrap_or_default(), partial: folded, ..Fetched::default() };
         prop_assert_eq!(next(), (id, Outcome::Fetched(fetched)));
         prop_assert_eq!(next(), (id, Outcome::Written(reply)));
         prop_assert_eq!(next(), (id, Outcome::Failed(error)));

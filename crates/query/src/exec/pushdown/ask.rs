@@ -204,7 +204,7 @@ impl<K: Kv> Asking<'_, K> {
         request.aggregate = self.task(ends_partition, &partial);
         let mut held = self.read.budget().hold(0)?;
         let mut fetched = self.read.source.fetch(tablet, request.clone()).await?;
-        held.grow(fetched.size_bytes()).map_err(refused)?;
+        held.grow(fetched.to_be_charged()).map_err(refused)?;
         if let Some(reply) = &fetched.partial {
             let columns = self.read.plan.selection.shows.len();
             let decoded = Reply::decode(columns, reply);
@@ -213,7 +213,7 @@ impl<K: Kv> Asking<'_, K> {
                 Reply::Declined => {
                     request.aggregate = None;
                     fetched = self.read.source.fetch(tablet, request).await?;
-                    held.grow(fetched.size_bytes()).map_err(refused)?;
+                    held.grow(fetched.to_be_charged()).map_err(refused)?;
                 }
             }
         }

@@ -29,7 +29,6 @@ use super::*;
 use crate::events::TabletEvent;
 use diorite_raft::MessageType;
 use std::fmt::Write as _;
-use std::path::Path;
 
 /// Log and data of a node that is down.
 type Disk = (MemoryLog, MemoryTablet);
