@@ -1,14 +1,16 @@
 //! The `diorite` binary: parses the command line and calls the crate that does the work.
 
 mod allocator;
+mod config;
 mod plan;
 
-use clap::{Parser, Subcommand};
+use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
+use config::{ConfigError, StartArguments};
 use diorite_admin::command::AdminArguments;
 use diorite_local::LocalArguments;
-use diorite_node::{Program, StartOptions};
+use diorite_node::{ConfigurationFile, Program};
 use diorite_workload::{BenchArguments, WorkloadArguments, WorkloadError};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 #[global_allocator]
@@ -25,7 +27,12 @@ struct CommandLine {
 #[derive(Subcommand)]
 enum Command {
     /// Run a node.
-    Start(StartOptions),
+    Start(StartArguments),
+    /// Check a node's configuration file.
+    Config {
+        #[command(subcommand)]
+        command: ConfigCommand,
+    },
     /// Run a cluster of several nodes on this machine.
     Local(LocalArguments),
     /// Observe and change a running cluster.
@@ -41,18 +48,32 @@ enum Command {
     Plan(plan::PlanArguments),
 }
 
+#[derive(Subcommand)]
+enum ConfigCommand {
+    /// Read a file as `diorite start` would, start nothing, and say what is wrong with it.
+    Check {
+        /// The file.
+        #[arg(long, value_name = "FILE", env = "DIORITE_CONFIG")]
+        config: PathBuf,
+        /// Print all options that result, as JSON.
+        #[arg(long)]
+        json: bool,
+    },
+}
+
 fn main() -> ExitCode {
     if let Some(missing) = missing_processor_feature() {
         eprintln!("diorite: this binary needs a processor with {missing} (x86-64-v3, 2013 or later)");
         return ExitCode::FAILURE;
     }
-    match CommandLine::parse().command {
-        Command::Start(options) => {
-            match diorite_node::run(options, Program { allocator: allocator::ALLOCATOR, guard: guard() }) {
-                Ok(()) => ExitCode::SUCCESS,
-                Err(error) => fail(&error, 1),
-            }
-        }
+    let matches = match matches() {
+        Ok(matches) => matches,
+        Err(error) => return fail(&error, 1),
+    };
+    let parsed = CommandLine::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    match parsed.command {
+        Command::Start(arguments) => start(arguments),
+        Command::Config { command: ConfigCommand::Check { config, json } } => check(&config, json),
         Command::Local(arguments) => with_executable(|executable| {
             let command = async { diorite_local::run(arguments, executable).await.map(|()| ExitCode::SUCCESS) };
             client(command, |_| 1)
@@ -73,6 +94,38 @@ fn main() -> ExitCode {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => fail(&error, 2),
         },
+    }
+}
+
+/// The command line, with what the environment and a file say of the options of a node.
+fn matches() -> Result<ArgMatches, ConfigError> {
+    let arguments: Vec<String> = std::env::args_os().map(|argument| argument.to_string_lossy().into_owned()).collect();
+    Ok(config::with_sources(CommandLine::command(), &arguments)?.get_matches())
+}
+
+fn start(StartArguments { config, options }: StartArguments) -> ExitCode {
+    let configuration = config::file(config).map(|path| ConfigurationFile {
+        path,
+        read: |path| config::read_again(path).map_err(|error| Box::new(error).into()),
+    });
+    let program = Program { allocator: allocator::ALLOCATOR, guard: guard(), configuration };
+    match diorite_node::run(options, program) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => fail(&error, 1),
+    }
+}
+
+fn check(path: &Path, json: bool) -> ExitCode {
+    match config::check(path) {
+        Ok(options) if json => {
+            println!("{:#}", diorite_node::configuration(&options));
+            ExitCode::SUCCESS
+        }
+        Ok(_) => {
+            println!("{}: all options are valid", path.display());
+            ExitCode::SUCCESS
+        }
+        Err(error) => fail(&error, 1),
     }
 }
 

@@ -25,7 +25,7 @@ use tower::ServiceExt;
 pub(crate) type Serving = watch::Receiver<Option<Router>>;
 
 /// The options in force, for those who look.
-pub(crate) fn configuration(options: &StartOptions) -> serde_json::Value {
+pub fn configuration(options: &StartOptions) -> serde_json::Value {
     match serde_json::to_value(options) {
         Ok(mut configuration) => {
             // What is in force, not what was left out.

@@ -20,12 +20,13 @@ use crate::observe::Allocator;
 use crate::observe::own::Observed;
 use crate::observe::sampler;
 use crate::operate::{AnyNode, Operations, ReportOptions};
+use crate::program::Program;
 use crate::route::{CatalogSource, RouteOptions, Router, RouterParts};
 use crate::semantics::RowSemantics;
 use crate::shared::{Access, ConnectionLimits, Shared as Connections, SharedParts};
 use crate::stop::StopSignals;
 use crate::tls::Tls;
-use crate::{http, login, machine};
+use crate::{http, login, machine, reload};
 use diorite_admin::NodeView;
 use diorite_base::account::Account;
 use diorite_base::random::{self, Random, SplitMix64};
@@ -76,15 +77,6 @@ const SUCCESSOR_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long tablets are flushed when the node is told to stop.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What the program that runs a node brings along.
-#[derive(Debug)]
-pub struct Program {
-    /// Its allocator.
-    pub allocator: Allocator,
-    /// Runs [`crate::guard()`].
-    pub guard: Command,
-}
-
 /// Runs a node until SIGTERM or SIGINT; then ends the process.
 pub fn run(options: StartOptions, program: Program) -> Result<(), StartError> {
     let logging = Logging::install(&options);
@@ -134,6 +126,9 @@ async fn serve(options: StartOptions, logging: Arc<Logging>, program: Program) -
     let access = Access { asks_passwords: options.auth, tls: tls.clone() };
     let connections = Arc::new(Connections::new(SharedParts { kv, engine, account, limits, access, logging }));
     tokio::spawn(end_expired(Arc::clone(&connections)));
+    if let Some(file) = program.configuration {
+        tokio::spawn(reload::follow(file, options.clone(), Arc::clone(&connections.logging)));
+    }
     tokio::spawn(give_memory_back(Arc::clone(&connections), program.allocator));
     if let Some(tls) = tls {
         tokio::spawn(tls.follow(stopped.clone()));

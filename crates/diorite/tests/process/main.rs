@@ -6,6 +6,7 @@
 #[path = "../common/client.rs"]
 #[allow(dead_code, reason = "shared; each test binary uses a part")]
 mod client;
+mod config;
 mod damage;
 mod disk;
 mod disk_moves;
