@@ -114,10 +114,11 @@ fn of_file(path: &Path, error: &clap::Error) -> ConfigError {
     ConfigError::Malformed { path: path.to_owned(), reason: first_line(error) }
 }
 
-/// What clap says, without what it says about usage.
+/// The error of the command line in one line, without what it adds about usage.
 fn first_line(error: &clap::Error) -> String {
     let text = error.to_string();
-    text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned()
+    let lines: Vec<&str> = text.lines().map(str::trim).take_while(|line| !line.is_empty()).collect();
+    lines.join(" ").trim_start_matches("error: ").to_owned()
 }
 
 fn named_file(arguments: &[String]) -> Option<PathBuf> {
