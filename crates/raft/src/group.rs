@@ -428,8 +428,7 @@ impl<L: LogReader> Group<L> {
         members.voters.iter().chain(only_outgoing).copied()
     }
 
-    /// Whether this replica has acknowledged more than its log holds, as it was closed and opened anew in between. Until it holds as much
-    /// again it must not campaign, nor vote for a log that ends before the floor (see [`Recovered::floor`]).
+    /// Whether it has acknowledged more than its log holds. As long as it has, it must not campaign, nor vote for a log that ends before [`Recovered::floor`].
     pub fn is_recovering(&self) -> bool {
         self.node.store().is_below_floor()
     }
@@ -473,8 +472,7 @@ impl<L: LogReader> Group<L> {
 
     /// The log's last entry.
     pub fn last(&self) -> LogPosition {
-        let log = &self.node.raft.raft_log;
-        LogPosition::new(log.last_index(), log.last_term())
+        LogPosition::new(self.last_index(), self.node.raft.raft_log.last_term())
     }
 
     /// What is to be remembered of this replica when its log is removed: term and vote, and the last entry that it may have acknowledged.
