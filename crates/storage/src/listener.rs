@@ -58,10 +58,10 @@ impl EventListener for Listener {
     fn on_flush_begin(&self, _: &FlushJobInfo) {
         run_at_lower_priority();
         // What is to be written has been gathered by now.
-        if let Some(before_flush) = self.tablet.before_flush.get() {
-            if let Err(panic) = caught(|| before_flush()) {
-                tracing::error!(%panic, "what was to be done before a flush panicked");
-            }
+        if let Some(before_flush) = self.tablet.before_flush.get()
+            && let Err(panic) = caught(before_flush)
+        {
+            tracing::error!(%panic, "what was to be done before a flush panicked");
         }
         self.counters.flushes_running.fetch_add(1, Ordering::Relaxed);
     }

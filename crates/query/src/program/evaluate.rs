@@ -72,6 +72,14 @@ impl Stop {
     }
 }
 
+/// What an edit of a list or a document merges.
+struct Edit<'p> {
+    /// The number of its operation.
+    at: usize,
+    key: &'p [u8],
+    value: Vec<u8>,
+}
+
 impl From<Impossible> for Stop {
     fn from(impossible: Impossible) -> Self {
         Stop::Client(impossible)
@@ -111,7 +119,7 @@ impl Run<'_> {
         for (nth, operation) in (0..).zip(&program.operations) {
             self.write_row(operation, nth, changes)?;
         }
-        edits.iter().for_each(|(_, key, value)| changes.merge(key, value));
+        edits.iter().for_each(|edit| changes.merge(edit.key, &edit.value));
         Ok(ProgramReply::Applied)
     }
 
@@ -137,8 +145,8 @@ impl Run<'_> {
         }
     }
 
-    /// The edits of lists and documents in the order of the program: number, key and what is merged. They are computed row by row, as conditions are tested.
-    fn edits<'p>(&self, operations: &'p [ProgramOperation]) -> Result<Vec<(usize, &'p [u8], Vec<u8>)>, Stop> {
+    /// The edits of lists and documents in the order of the program. They are computed row by row, as conditions are tested.
+    fn edits<'p>(&self, operations: &'p [ProgramOperation]) -> Result<Vec<Edit<'p>>, Stop> {
         let key = |(at, operation): (usize, &'p ProgramOperation)| match operation {
             ProgramOperation::List { key, .. } | ProgramOperation::Document { key, .. } => Some((key.as_slice(), at)),
             ProgramOperation::Row { .. } | ProgramOperation::Delete { .. } => None,
@@ -158,7 +166,7 @@ impl Run<'_> {
             match edited {
                 Ok(value) => {
                     edit_bytes += value.len();
-                    edits.push((at, key, value));
+                    edits.push(Edit { at, key, value });
                     if edit_bytes > MAX_EDIT_BYTES {
                         return Err(Stop::Client(Impossible(format!(
                             "the edits of lists and documents in one write come to more than {MAX_EDIT_BYTES} bytes"
@@ -168,7 +176,7 @@ impl Run<'_> {
                 Err(stop) => first = Some((at, stop)),
             }
         }
-        edits.sort_unstable_by_key(|(at, ..)| *at);
+        edits.sort_unstable_by_key(|edit: &Edit<'p>| edit.at);
         first.map_or(Ok(edits), |(_, stop)| Err(stop))
     }
 

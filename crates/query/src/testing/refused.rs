@@ -86,7 +86,7 @@ fn batch(database: &Database, count: usize, distinct: usize) -> Result<super::Re
 
 fn shown(reply: &super::Reply) -> u32 {
     match &reply.response {
-        Response::Rows(rows) => rows.row_count as u32,
+        Response::Rows(rows) => rows.row_count,
         other => panic!("{other:?}"),
     }
 }

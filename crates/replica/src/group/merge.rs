@@ -218,7 +218,7 @@ impl MergeStep {
 
     /// All keys that it names.
     fn keys(&self) -> impl Iterator<Item = &[u8]> {
-        let (range, key, rows): (Option<&KeyRange>, Option<&Vec<u8>>, &[(Vec<u8>, Vec<u8>)]) = match self {
+        let (range, key, rows): (Option<&KeyRange>, Option<&Vec<u8>>, &[_]) = match self {
             Self::Close { .. } | Self::Finish { .. } => (None, None, &[]),
             Self::Begin { range, .. } | Self::Discard { range, .. } => (Some(range), None, &[]),
             Self::Take { instead_of, rows, .. } => (instead_of.as_ref(), None, rows),
