@@ -1,6 +1,6 @@
 //! The writes of one statement or batch: each tablet is sent its part, and their answers become one answer.
 //!
-//! Always true: a part that has taken effect is not sent again; after the first tablet that refuses its part nothing more is sent; [`Progress`],
+//! Always true: a part that has taken effect is not sent again; after the first tablet that refuses its part nothing more is sent; [`Progress`](crate::exec::parts::Progress),
 //! which knows what has been done, decides on the error. Left out: planning, and the parts themselves ([`crate::exec::modify`]).
 
 use super::request::{OwnedRequest, Reply};
