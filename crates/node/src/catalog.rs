@@ -91,12 +91,8 @@ impl CatalogFollower {
             Catalog::default(),
             |_: &Arc<Catalog>| {},
         )));
-        let open = || store.open(vec![opening::open_catalog(wake.clone(), Members::default(), Arc::clone(&evaluator))]);
-        let is_being_rebuilt =
-            || store.set_aside().iter().any(|aside| aside.tablet == CATALOG_TABLET && aside.is_rebuilding);
-        // One that was damaged is empty now: nothing goes by it before the others have sent it all (`Membership::whole`).
-        let opened = open().or_else(|error| if is_being_rebuilt() { open() } else { Err(error) });
-        opened.map_err(|error| StartError::Tablet {
+        let open = opening::open_catalog(wake.clone(), Members::default(), Arc::clone(&evaluator));
+        store.open(vec![open]).map_err(|error| StartError::Tablet {
             what: "the catalog".to_owned(),
             reason: format!(
                 "{error}; without it the node does not know what else it holds. If other nodes are well, start this one anew with empty data directories and --join, and let `diorite admin \

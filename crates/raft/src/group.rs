@@ -1,14 +1,12 @@
 //! A Raft group and its turn.
 
+use crate::change::MemberChange;
 use crate::log::{LogReadError, LogReader, LogView, Recovered, UNKNOWN_FLOOR};
 use crate::logger;
 use crate::marked::ProvenPayload;
 use crate::position::{LogPosition, Term};
 use protobuf::Message as _;
-use raft::eraftpb::{
-    ConfChange, ConfChangeSingle, ConfChangeTransition, ConfChangeType, ConfChangeV2, ConfState, Entry, EntryType,
-    HardState, Message, MessageType,
-};
+use raft::eraftpb::{ConfChange, ConfChangeV2, ConfState, Entry, EntryType, HardState, Message, MessageType};
 use raft::{Config, INVALID_ID, Progress, ProgressState, RawNode, Ready, StateRole};
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -22,53 +20,6 @@ pub struct GroupOptions {
     /// Whether the leader tells the members of every commit as soon as it knows. Otherwise they learn of it with the next entries, or from a
     /// [`Group::ping`]: half as many messages for a group that is written to now and then.
     pub announces_commits: bool,
-}
-
-/// A change of a group's members. Voters change only by way of a joint configuration, in which both the old and the new ones decide.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum MemberChange {
-    /// Sends the log to the replica, which has no vote.
-    AddLearner(u64),
-    /// The learner is no longer a member.
-    RemoveLearner(u64),
-    /// From now on the present voters and the coming ones decide together.
-    EnterJoint {
-        /// Replicas that get a vote.
-        add: Vec<u64>,
-        /// Voters that become learners.
-        demote: Vec<u64>,
-        /// Voters that are members no longer.
-        remove: Vec<u64>,
-    },
-    /// From now on the coming voters decide alone. It is not left to consensus to do this by itself: it would forget it when the leader changes in between.
-    LeaveJoint,
-}
-
-impl MemberChange {
-    pub(crate) fn encode(&self) -> ConfChangeV2 {
-        let mut changes = Vec::new();
-        let mut push = |kind, replicas: &[u64]| {
-            for replica in replicas {
-                let mut change = ConfChangeSingle { node_id: *replica, ..ConfChangeSingle::default() };
-                change.set_change_type(kind);
-                changes.push(change);
-            }
-        };
-        let mut encoded = ConfChangeV2::default();
-        match self {
-            Self::AddLearner(replica) => push(ConfChangeType::AddLearnerNode, &[*replica]),
-            Self::RemoveLearner(replica) => push(ConfChangeType::RemoveNode, &[*replica]),
-            Self::EnterJoint { add, demote, remove } => {
-                push(ConfChangeType::AddNode, add);
-                push(ConfChangeType::AddLearnerNode, demote);
-                push(ConfChangeType::RemoveNode, remove);
-                encoded.set_transition(ConfChangeTransition::Explicit);
-            }
-            Self::LeaveJoint => {}
-        }
-        encoded.set_changes(changes.into());
-        encoded
-    }
 }
 
 /// How far a member is, as its leader knows.
@@ -146,6 +97,8 @@ pub struct Group<L: LogReader> {
     agreed: LogPosition,
     /// The floor is another than what the log says.
     has_new_floor: bool,
+    /// It is to be written once the log has reached it.
+    floor_waits: bool,
 }
 
 impl<L: LogReader> Group<L> {
@@ -174,7 +127,7 @@ impl<L: LogReader> Group<L> {
             ..Config::default()
         };
         let node = RawNode::new(&config, LogView::new(recovered, log), &logger::logger())?;
-        Ok(Self { node, agreed: LogPosition::START, has_new_floor: false })
+        Ok(Self { node, agreed: LogPosition::START, has_new_floor: false, floor_waits: false })
     }
 
     /// Gives up leading; the next leader is of a later term.
@@ -428,13 +381,13 @@ impl<L: LogReader> Group<L> {
         members.voters.iter().chain(only_outgoing).copied()
     }
 
-    /// Whether it has acknowledged more than its log holds. As long as it has, it must not campaign, nor vote for a log that ends before [`Recovered::floor`].
+    /// Whether it has acknowledged more than its log holds. As long as it has, it must neither vote nor campaign (see [`Recovered::floor`]).
     pub fn is_recovering(&self) -> bool {
         self.node.store().is_below_floor()
     }
 
     /// How far this replica may have acknowledged, at most (see [`Recovered::floor`]).
-    pub fn floor(&self) -> LogPosition {
+    fn floor(&self) -> LogPosition {
         self.node.store().floor()
     }
 
@@ -451,17 +404,23 @@ impl<L: LogReader> Group<L> {
     /// A leader that has forgotten what this replica acknowledged says where its own log ends: this replica has acknowledged no more than that.
     pub fn learn_floor(&mut self, floor: LogPosition) {
         if self.has_unknown_floor() && !self.is_leader() {
+            let has_its_log = self.has_only_lost_its_end();
             self.set_floor(floor);
+            // A loss of power before that must leave the floor unknown: this log is not gone.
+            self.floor_waits = has_its_log;
         }
     }
 
     fn set_floor(&mut self, floor: LogPosition) {
         self.node.mut_store().set_floor(floor);
-        self.has_new_floor = true;
+        (self.has_new_floor, self.floor_waits) = (true, false);
     }
 
     /// The floor that is to be written to the log; `None` if it says so already.
     pub fn take_new_floor(&mut self) -> Option<LogPosition> {
+        if self.floor_waits && self.is_recovering() {
+            return None;
+        }
         std::mem::take(&mut self.has_new_floor).then(|| self.floor())
     }
 

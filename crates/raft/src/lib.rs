@@ -14,6 +14,7 @@
 //! nodes ([`SupportTable`]), and an idle group does nothing. Left out: snapshots. A member that lacks what is no longer in the log is given a
 //! copy of the data by the layers above ([`Group::take_lacking`], [`Group::acknowledge_copy`]).
 
+mod change;
 mod fetch;
 mod fetches;
 mod group;
@@ -23,10 +24,10 @@ mod marked;
 mod messages;
 mod position;
 mod support;
-mod voters;
 
+pub use change::MemberChange;
 pub use fetch::Fetch;
-pub use group::{Group, GroupError, GroupOptions, MemberChange, MemberProgress, Step};
+pub use group::{Group, GroupError, GroupOptions, MemberProgress, Step};
 pub use log::{LogReadError, LogReader, Recovered, UNKNOWN_FLOOR, floor_without_log};
 pub use marked::{MarkedPayload, ProvenPayload, Unproven};
 pub use messages::{is_acknowledgement, is_from_leader, is_vote_request, is_without_entries, may_come_from_a_peer};
@@ -36,7 +37,6 @@ pub use support::{
     Beat, DRIFT_PERMILLE, Epoch, HEARTBEAT_NS, Heartbeat, LEASE_NS, SUPPORT_NS, Support, SupportChange, SupportTable,
     Supporter,
 };
-pub use voters::LoggedVoters;
 
 #[cfg(test)]
 mod tests;

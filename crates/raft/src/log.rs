@@ -42,7 +42,7 @@ pub struct Recovered {
     pub applied: u64,
     /// The last entry that this replica may have acknowledged before its log was removed; [`LogPosition::START`] if it never was. As long as its log is
     /// behind that, by term and then by index, the replica is like one whose disk has lost what it promised: it may listen, but neither
-    /// campaign nor vote for a log that is behind the floor. Term and vote it still knows. So a leader that it follows is of no earlier term than any that it acknowledged anything to, and was
+    /// vote nor campaign. Term and vote it still knows. So a leader that it follows is of no earlier term than any that it acknowledged anything to, and was
     /// elected by others; that leader's log holds everything that was committed with its help. Once its own log reaches the floor again, or has an entry of a later term than
     /// that, it holds all of this too.
     ///

@@ -376,6 +376,7 @@ fn a_follower_that_is_told_of_commits_beyond_its_log_has_lost_its_end_and_says_s
     assert_eq!(group.commit_index(), 1, "what it holds may be of a log that was replaced");
     // Its leader sends what it lacks, and says how far it may have acknowledged at most.
     group.learn_floor(LogPosition::new(5, 3));
+    assert_eq!(group.take_new_floor(), None, "a loss of power now leaves it unknown");
     group.step(from_leader(MessageType::MsgAppend, 1, 1, 4, &[(2, 3), (3, 3), (4, 3)])).unwrap();
     drive_members(&mut group, &log);
     assert_eq!(group.commit_index(), 4);
@@ -384,6 +385,7 @@ fn a_follower_that_is_told_of_commits_beyond_its_log_has_lost_its_end_and_says_s
     group.step(from_leader(MessageType::MsgAppend, 4, 3, 5, &[(5, 3)])).unwrap();
     drive_members(&mut group, &log);
     assert!(!group.is_recovering());
+    assert_eq!(group.take_new_floor(), Some(LogPosition::new(5, 3)));
     assert_eq!(group.commit_index(), 5);
 }
 
@@ -413,7 +415,7 @@ fn a_replica_without_its_log_learns_its_floor_from_a_leader_and_is_no_judge_befo
     assert!(group.is_recovering() && group.has_unknown_floor() && !group.has_only_lost_its_end());
     group.learn_floor(LogPosition::new(5, 3));
     assert!(group.is_recovering() && !group.has_unknown_floor());
-    assert_eq!(group.floor(), LogPosition::new(5, 3));
+    assert_eq!(group.take_new_floor(), Some(LogPosition::new(5, 3)), "its log is gone: it is known from now on");
 }
 
 #[test]

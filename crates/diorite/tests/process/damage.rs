@@ -106,34 +106,6 @@ fn a_node_with_damaged_replicas_starts_serves_the_others_and_gets_them_back() {
 }
 
 #[test]
-fn a_node_whose_copy_of_the_catalog_is_damaged_gets_it_back_from_the_others() {
-    const CATALOG: u64 = 1;
-    let home = tempdir().unwrap();
-    let addresses = fresh_addresses(3);
-    let data: Vec<PathBuf> = (1..=3).map(|node| home.path().join(node.to_string())).collect();
-    let one = Server::start_on(&addresses[0], &data[0], &["--rf", "3"]);
-    let two = Server::start_on(&addresses[1], &data[1], &["--join", &addresses[0]]);
-    let three = Server::start_on(&addresses[2], &data[2], &["--join", &addresses[0]]);
-    let mut client = Client::connect(&one.address).unwrap();
-    client.run("CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 3}");
-    client.run("CREATE TABLE ks.t (k bigint PRIMARY KEY, v text) WITH tablets = 4");
-    insert(&mut client, 0..ROWS);
-    wait_for("all is well", || admin(&two, &["status"]).0 == Some(0));
-    let mut running = Vec::new();
-    // The first node founded the cluster: its log says that it was alone once.
-    for (server, at) in [(three, 2), (one, 0)] {
-        assert!(server.stop().success());
-        make_unopenable(&data[at], CATALOG);
-        let server = Server::start_on(&addresses[at], &data[at], &["--join", &addresses[1]]);
-        let mut client = Client::connect(&server.address).unwrap();
-        assert_eq!(count(&mut client, "ks.t"), ROWS, "the schema is there, and all rows");
-        wait_for("its copy of the catalog is whole", || admin(&two, &["status"]).0 == Some(0));
-        wait_for("its former files go", || !data[at].join(format!("tablets/{CATALOG}.aside")).exists());
-        running.push(server);
-    }
-}
-
-#[test]
 fn a_node_that_is_alone_serves_what_is_whole_and_says_what_is_not() {
     let data = tempdir().unwrap();
     let address = fresh_addresses(1).remove(0);

@@ -171,7 +171,7 @@ impl Membership {
         self.admission.verdict()
     }
 
-    /// A copy of the catalog that was lost with a disk, or was damaged when the node started, says less than what this node's disks hold: nothing is done
+    /// A copy of the catalog that was lost with a disk, and was not whole again when the process ended, says less than what this node's disks hold: nothing is done
     /// by it. Waits until the others have sent as much as there was.
     pub(crate) async fn whole(&self) -> Result<(), StartError> {
         let mut is_logged = false;
@@ -182,9 +182,7 @@ impl Membership {
                 return Ok(());
             }
             if !std::mem::replace(&mut is_logged, true) {
-                tracing::warn!(
-                    "the copy of the catalog was lost with a disk, or damaged: waiting for the other nodes to send it"
-                );
+                tracing::warn!("the copy of the catalog was lost with a disk: waiting for the other nodes to send it");
             }
             self.keep_in_touch(&BTreeMap::new());
             tokio::select! {

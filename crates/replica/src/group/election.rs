@@ -10,8 +10,8 @@
 //!   them).
 //! - While a group changes from one set of voters to another, a lease takes a quorum of both. Whoever does not know of the change yet can be elected only
 //!   by a quorum of the old set, whoever knows that it is over only by one of the new: each contains one that the lease depends on.
-//! - A replica that came back without its log (it was moved away and has returned) does not campaign, nor vote for a shorter log, until it holds as much as it
-//!   had acknowledged (`diorite_raft::Recovered::floor`). What it had promised is kept by its store thread for as long as the promise is in force, and by the wait after a
+//! - A replica that came back without its log (it was moved away and has returned) neither votes nor campaigns until it holds as much as it had
+//!   acknowledged (`diorite_raft::Recovered::floor`). What it had promised is kept by its store thread for as long as the promise is in force, and by the wait after a
 //!   start beyond that; a leader forgets the acknowledgements of members that are removed. So nothing depends on what it has forgotten.
 //! - A replica that was removed while it was away may campaign for as long as it likes: no voter that has acknowledged a leader listens, the others
 //!   find its log too short, and as it asks before it begins a term, no term ends by that.

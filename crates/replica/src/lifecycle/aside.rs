@@ -10,7 +10,7 @@
 //! ```
 //!
 //! Always true: a replica is made anew only once a node answers that leads the tablet under a lease and has applied more than this one could, so that replicas which all fail at one entry all stay
-//! as they are (one that its leader contradicts is made anew by whatever that leader has); its former files stay on the disk until it is whole again; until it holds what it has acknowledged it votes for no log that does not, and does not count for a lease (`diorite_raft::Recovered::floor`).
+//! as they are (one that its leader contradicts is made anew by whatever that leader has); its former files stay on the disk until it is whole again; it neither votes nor counts for a lease until it holds what it has acknowledged (`diorite_raft::Recovered::floor`).
 //! The only replica of a tablet in which damage was found goes on serving what can be read: there is nothing to make it from. If its log is damaged, though, it serves nothing until an operator
 //! accepts the loss ([`crate::StoreOptions::accept_lost_log`]): what was acknowledged may be missing. A failed disk is another matter (`disks`).
 
@@ -24,13 +24,10 @@ use crate::lifecycle::installing::wait_until_unused;
 use crate::lifecycle::replicas::NodeReplicas;
 use diorite_base::write::KvError;
 use diorite_base::{GroupId, TabletId};
-use diorite_raft::{HardState, LogPosition, LogReader as _, LoggedVoters, UNKNOWN_FLOOR};
-use diorite_storage::{LogBatch, LogRecords, RaftLog, StorageError};
+use diorite_raft::{HardState, LogPosition};
+use diorite_storage::{LogBatch, LogRecords, StorageError};
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
-
-/// How much of the catalog's log is in memory at a time while it is looked who votes.
-const READ_BYTES: u64 = 1 << 20;
 
 /// What is done next about a replica.
 enum Next {
@@ -102,8 +99,7 @@ impl NodeReplicas {
     }
 
     fn next_for(&self, tablet: TabletId, now_ns: u64) -> Next {
-        // Of the catalog there is always one, also while the node does not know yet how it is opened.
-        let is_wanted = GroupId::from(tablet) == GroupId::CATALOG || self.opening(tablet).is_some();
+        let is_wanted = self.opening(tablet).is_some();
         let is_whole = self.tablets.load().get(&tablet).is_some_and(|handle| !handle.is_recovering());
         let found = self.context.failures.leader(tablet);
         let mut asides = self.asides.lock();
@@ -195,46 +191,6 @@ impl NodeReplicas {
         self.close(&self.installing.end(&[tablet]));
         tracing::warn!(event = "aside", %tablet, "a replica that was set aside is rebuilt from the others");
         opened
-    }
-
-    /// The catalog's replica could not be opened when the node started. If it is damaged and others vote as well, its files are set aside, and it can be opened again, empty and with what it
-    /// must remember, for the others to send what it lacks. Nothing is done where this is the only voter, or may be, as then there is nothing to make it from.
-    pub(crate) fn put_catalog_aside(&self, at: usize, error: &StorageError) -> Result<(), KvError> {
-        let (tablet, log) = (TabletId(GroupId::CATALOG.0), &self.disks[at].log);
-        if !error.is_damage() || !self.is_catalog_elsewhere(log).map_err(storage_error)? {
-            return Ok(());
-        }
-        let (state, floor) = log.memory(GroupId::CATALOG).map_err(storage_error)?;
-        if floor == UNKNOWN_FLOOR || floor == LogPosition::START {
-            // Its first voter, empty and below no floor, would take itself for a cluster of its own.
-            return Ok(());
-        }
-        self.set_unopened_aside(tablet, at, error);
-        self.put_aside(tablet, at, &state, floor)?;
-        if let Some(aside) = self.asides.lock().get_mut(&tablet) {
-            aside.is_rebuilding = true;
-        }
-        tracing::warn!(event = "aside", %tablet, ?floor, "the catalog's replica is made anew from the others");
-        Ok(())
-    }
-
-    /// Whether others vote in the catalog's group, by the part of its log that is known to be committed. The log holds all of it, as nodes that join follow the catalog from its first entry.
-    fn is_catalog_elsewhere(&self, log: &RaftLog) -> Result<bool, StorageError> {
-        let recovered = log.recover(GroupId::CATALOG)?;
-        let mut voters = LoggedVoters::new(&recovered.conf_state);
-        let (reader, mut next) = (log.reader(GroupId::CATALOG), recovered.truncated.index + 1);
-        let end = recovered.hard_state.commit.min(recovered.last.index) + 1;
-        while next < end {
-            let entries = reader.entries(next, end, READ_BYTES)?;
-            for entry in &entries {
-                let unreadable =
-                    |error| StorageError::Corrupt(format!("entry {} of the catalog: {error}", entry.index));
-                voters.take(entry).map_err(unreadable)?;
-            }
-            let Some(last) = entries.last() else { break };
-            next = last.index + 1;
-        }
-        Ok(voters.has_other_than(self.context.node.0))
     }
 
     fn put_aside(&self, tablet: TabletId, at: usize, state: &HardState, floor: LogPosition) -> Result<(), KvError> {

@@ -24,8 +24,7 @@ impl NodeReplicas {
     /// Opens tablets, making those that do not exist yet, and returns when all of them serve: what the log holds is applied. Those that cannot be opened are set aside.
     ///
     /// # Errors
-    /// Those of a disk's log, and those of the catalog's replica: without it a node does not know what else it has. If that one is being made anew afterwards
-    /// ([`crate::SetAside::is_rebuilding`]), it can be opened again, and must be whole before anything goes by it.
+    /// Those of a disk's log, and those of the catalog's replica: without it a node does not know what else it has.
     pub(crate) fn open(&self, wanted: Vec<OpenTablet>) -> Result<(), KvError> {
         let mut fresh: Vec<LogBatch> = self.disks.iter().map(|_| LogBatch::default()).collect();
         let mut counts = vec![0u64; self.disks.len()];
@@ -123,12 +122,7 @@ impl NodeReplicas {
                     self.command(&handle, Command::Open(Box::new(replica), sender));
                     starting.push((handle, receiver));
                 }
-                Err(error) if is_catalog(tablet) => {
-                    if let Err(error) = self.put_catalog_aside(disk, &error) {
-                        tracing::error!(%tablet, %error, "the catalog's replica could not be set aside");
-                    }
-                    errors.push(storage_error(error));
-                }
+                Err(error) if is_catalog(tablet) => errors.push(storage_error(error)),
                 Err(error) => self.set_unopened_aside(tablet, disk, &error),
             }
         }
@@ -279,7 +273,7 @@ impl NodeReplicas {
     }
 
     /// A replica could not be opened.
-    pub(crate) fn set_unopened_aside(&self, tablet: TabletId, disk: usize, error: &StorageError) {
+    fn set_unopened_aside(&self, tablet: TabletId, disk: usize, error: &StorageError) {
         let memory = self.disks[disk].log.memory(GroupId::from(tablet));
         let cause = Cause { reason: error.to_string(), is_damage: error.is_damage(), needed: 0 };
         self.asides.note(tablet, disk, cause, memory.ok(), self.context.clock.monotonic_ns());

@@ -1,6 +1,6 @@
 //! Replicas that cannot be used, and logs that hang: the node serves all others, and what can be made anew is.
 
-use super::cluster::{Cluster, of_three, placed_on, wait_for};
+use super::cluster::{Cluster, of_three, wait_for};
 use super::*;
 use std::path::PathBuf;
 
@@ -112,95 +112,6 @@ fn fail_at(entry: Mutation, reason: &str) {
         assert!(directory(&cluster, node, "1000").exists() && !directory(&cluster, node, "1000.aside").exists());
     }
     assert_eq!(cluster.read(1_001, 1), 1);
-}
-
-/// What is written to the catalog's group: programs, as all that it takes. This one makes a key.
-#[derive(PartialEq)]
-struct OfCatalog(Vec<u8>);
-
-impl LoggedProgram for OfCatalog {
-    const TARGET: Target = Target::Catalog;
-    type Error = String;
-
-    fn check(&self) -> Result<(), Exceeded> {
-        Ok(())
-    }
-
-    fn encode(&self) -> Vec<u8> {
-        self.0.clone()
-    }
-
-    fn decode(bytes: &[u8]) -> Result<Self, Self::Error> {
-        Ok(Self(bytes.to_vec()))
-    }
-}
-
-fn change_of_catalog(n: u64) -> Mutation {
-    Mutation::evaluated(None, &ProvenProgram::new(&OfCatalog(key(n))).unwrap())
-}
-
-/// RocksDB does not find the state of the catalog's replica any more.
-fn make_catalog_unopenable(home: &Path) -> PathBuf {
-    let files = home.join("tablets").join(GroupId::CATALOG.0.to_string());
-    std::fs::write(files.join("CURRENT"), "MANIFEST-999999\n").unwrap();
-    files
-}
-
-#[test]
-fn the_catalogs_replica_that_is_damaged_at_the_start_is_made_anew_from_the_others() {
-    let mut cluster = Cluster::start(3);
-    let (catalog, all) = (GroupId::CATALOG.0, [1, 2, 3]);
-    let opening = || placed_on(catalog, &[1], &all);
-    let change = |cluster: &Cluster, n| {
-        let write = || {
-            let leader = cluster.wait_for_leader(catalog);
-            write_all(&cluster.stores[&leader], vec![(catalog, change_of_catalog(n))])[0].is_ok()
-        };
-        wait_for(write);
-    };
-    let holds = |cluster: &Cluster, node: u64, n: u64| {
-        let handle = cluster.stores[&node].handle(TabletId(catalog));
-        handle.is_some_and(|handle| handle.data().get(&key(n)).unwrap().is_some())
-    };
-    cluster.hub.placed.write().unwrap().insert(catalog, (vec![1], all.to_vec()));
-    cluster.open(1, catalog, &[1], &[1]);
-    change(&cluster, 0);
-    (2..=3).for_each(|node| cluster.stores[&node].open(vec![opening()]).unwrap());
-    cluster.stores[&1].set_members(TabletId(catalog), opening().members);
-    wait_for(|| cluster.stores[&3].voters(TabletId(catalog)).len() == 3);
-    change(&cluster, 1);
-    wait_for(|| all.iter().all(|node| holds(&cluster, *node, 1)));
-    // The first voter last, of which only its log's entries say that it is not alone.
-    for (n, node) in [(2, 3), (3, 1)] {
-        cluster.stores[&node].handle(TabletId(catalog)).unwrap().data().flush(true).unwrap();
-        cluster.stop_node(node);
-        let files = make_catalog_unopenable(cluster.homes[node as usize - 1].path());
-        cluster.start_node(node);
-        let store = &cluster.stores[&node];
-        assert!(store.open(vec![opening()]).is_err(), "what is there is not whole");
-        assert!(store.set_aside()[0].is_rebuilding && store.handle(TabletId(catalog)).is_none());
-        store.open(vec![opening()]).unwrap();
-        assert!(store.handle(TabletId(catalog)).is_some_and(|handle| handle.leadership() != Leadership::Here));
-        change(&cluster, n);
-        wait_for(|| (0..=n).all(|n| holds(&cluster, node, n)) && store.set_aside().is_empty());
-        assert!(!files.with_extension("aside").exists());
-    }
-}
-
-#[test]
-fn the_only_replica_of_the_catalog_that_is_damaged_stays_as_it_is() {
-    let home = tempfile::tempdir().unwrap();
-    let catalog = GroupId::CATALOG.0;
-    {
-        let store = start(home.path(), 1 << 30);
-        open(&store, [catalog]);
-        assert!(write_all(&store, vec![(catalog, change_of_catalog(1))])[0].is_ok());
-        store.handle(TabletId(catalog)).unwrap().data().flush(true).unwrap();
-    }
-    let files = make_catalog_unopenable(home.path());
-    let store = start(home.path(), 1 << 30);
-    assert!((0..2).all(|_| store.open(vec![plain(catalog)]).is_err()));
-    assert!(store.set_aside().is_empty() && files.exists());
 }
 
 #[test]

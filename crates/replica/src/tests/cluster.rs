@@ -101,7 +101,7 @@ impl Openings for Founded {
     }
 }
 
-pub(super) fn placed_on(tablet: u64, initial: &[u64], voters: &[u64]) -> OpenTablet {
+fn placed_on(tablet: u64, initial: &[u64], voters: &[u64]) -> OpenTablet {
     let nodes = |ids: &[u64]| ids.iter().copied().map(NodeId).collect::<Vec<_>>();
     let members = Members { voters: nodes(voters), learners: Vec::new() };
     OpenTablet { initial_voters: nodes(initial), members, ..plain(tablet) }

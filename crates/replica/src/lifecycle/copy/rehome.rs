@@ -353,6 +353,8 @@ impl Move<'_> {
         let found = old.recover(group)?;
         let mut batch = LogBatch::default();
         batch.retire(group, &memory.0, found.floor)?;
+        // The log comes with it: it is not one of a replica without a log.
+        batch.set_floor(group, found.floor)?;
         batch.set_conf_state(group, &found.conf_state)?;
         if found.truncated.index > 0 {
             batch.truncate_to(group, found.truncated.index, found.truncated.term, found.truncated == found.last)?;
