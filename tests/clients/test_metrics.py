@@ -1,6 +1,7 @@
 """What operators see of a cluster of three with the tools they have: metrics by promtool and Prometheus, the dashboard and the alerts under deploy/,
 health, the last hour, statements, memory, logs and their levels, and the state of data at risk."""
 
+import base64
 import json
 import pathlib
 import re
@@ -24,13 +25,15 @@ METRIC = re.compile(r"\b(?:diorite|process)_[a-z0-9_]+")
 SECRET = "correct-horse-battery"
 
 
-def fetch(server, path, accept=None, body=None):
+def fetch(server, path, accept=None, body=None, login=None):
     """Status, content type and body."""
     data = None if body is None else json.dumps(body).encode()
     headers = {} if data is None else {"content-type": "application/json"}
     request = urllib.request.Request(f"http://{server.address}:7000{path}", data=data, headers=headers)
     if accept:
         request.add_header("Accept", accept)
+    if login:
+        request.add_header("Authorization", "Basic " + base64.b64encode(login.encode()).decode())
     try:
         with urllib.request.urlopen(request, timeout=30) as answer:
             return answer.status, answer.headers["Content-Type"], answer.read().decode()
@@ -338,7 +341,7 @@ def test_no_password_is_ever_in_the_log(tmp_path):
         session.execute("SELECT * FROM system.local")
         cluster.shutdown()
         assert try_connect(server, PlainTextAuthProvider("ann", SECRET + "-wrong")) is None
-        shown = [fetch(server, path)[2] for path in ("/api/v1/logs?level=trace&limit=5000", "/api/v1/queries", "/metrics", "/api/v1/config")]
+        shown = [fetch(server, path, login="cassandra:cassandra")[2] for path in ("/api/v1/logs?level=trace&limit=5000", "/api/v1/queries", "/metrics", "/api/v1/config")]
         assert "CREATE ROLE ann WITH PASSWORD = ?" in shown[1]
     finally:
         server.stop()

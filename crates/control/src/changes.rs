@@ -364,7 +364,7 @@ mod tests {
         assert_eq!(removed(&[&[leader]], &[]), done);
         let before = [leader, idle, third];
         assert!(is_refused(&removed(&[&before], &[third]), "votes in the catalog's group"), "another one is down");
-        assert!(is_refused(&removed(&[&before], &[third]), "too few do: drain it"));
+        assert!(is_refused(&removed(&[&before], &[third]), "no quorum without it: drain it"));
         assert!(is_refused(&removed(&[&before], &[third, idle]), "no quorum without it: start the other voters first"));
         assert!(
             is_refused(&removed(&[&[leader, idle], &before], &[]), "votes in the catalog's group"),

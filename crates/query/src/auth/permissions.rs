@@ -247,7 +247,11 @@ pub fn applicable(resource: &str) -> Result<&'static [Permission], CqlError> {
     use Permission::{Alter, Authorize, Create, Describe, Drop, Modify, Select, SelectMasked, Unmask};
     let depth = resource.matches('/').count();
     match (resource.split('/').next(), depth) {
-        (Some(ALL_KEYSPACES), 0 | 1) => Ok(&[Create, Alter, Drop, Select, Modify, Authorize, Unmask, SelectMasked]),
+        // To describe all keyspaces is to look at the cluster, over HTTP; Cassandra has no such permission.
+        (Some(ALL_KEYSPACES), 0) => {
+            Ok(&[Create, Alter, Drop, Select, Modify, Authorize, Describe, Unmask, SelectMasked])
+        }
+        (Some(ALL_KEYSPACES), 1) => Ok(&[Create, Alter, Drop, Select, Modify, Authorize, Unmask, SelectMasked]),
         (Some(ALL_KEYSPACES), _) => Ok(&[Alter, Drop, Select, Modify, Authorize, Unmask, SelectMasked]),
         (Some(ALL_ROLES), 0) => Ok(&[Create, Alter, Drop, Authorize, Describe]),
         (Some(ALL_ROLES), _) => Ok(&[Alter, Drop, Authorize]),
