@@ -15,7 +15,7 @@ use crate::group::split::{SPLIT, Split, SplitMark, keep_part};
 use crate::group::waiters::Fate;
 use diorite_base::Horizon;
 use diorite_base::bytes::Malformed;
-use diorite_base::caught::caught;
+use diorite_base::caught::{Panic, caught};
 use diorite_base::mutation::{
     Body, EvaluationContext, EvaluationFailed, Evaluator, MutationRef, OperationKind, Operations, TabletChanges,
     TabletView,
@@ -195,6 +195,10 @@ impl<E: Engine> Default for Applier<E> {
     }
 }
 
+fn panicked(entry: &Entry, panic: Panic) -> StorageError {
+    StorageError::Corrupt(format!("applying entry {} panicked: {panic}", entry.index))
+}
+
 impl<E: Engine> Applier<E> {
     /// Applies `entries` of `replica`; outcomes go to `outcomes`. After an error the replica's data is as of `replica.applied`.
     pub(crate) fn apply(
@@ -229,7 +233,10 @@ impl<E: Engine> Applier<E> {
             if replica.ending.split.is_some() || has_ended {
                 Self::refuse_waiters(replica, entry, outcomes);
             } else {
-                self.apply_entry_or_fail(replica, entry, &mut state, outcomes)?;
+                // A panic belongs to this replica alone: the batch and `state`, which it has left half done, are discarded with the error. If it ended the process, it
+                // would do so on every node with a replica, and again at each replay.
+                let applied = caught(|| self.apply_entry(replica, entry, &mut state, outcomes));
+                applied.unwrap_or_else(|panic| Err(panicked(entry, panic)))?;
             }
             state.index = entry.index;
             state.term = entry.term;
@@ -240,21 +247,6 @@ impl<E: Engine> Applier<E> {
             replica.group.applied(last.index);
         }
         Ok(members_changed)
-    }
-
-    /// A panic belongs to this replica alone: what it has left half done is the batch and `state`, which an error discards. If it ended the process, it
-    /// would do so on every node with a replica, and again at each replay.
-    fn apply_entry_or_fail(
-        &mut self,
-        replica: &mut Replica<E>,
-        entry: &Entry,
-        state: &mut AppliedState,
-        outcomes: &mut Outcomes,
-    ) -> Result<(), StorageError> {
-        let group = replica.group_id();
-        caught(|| self.apply_entry(replica, entry, state, outcomes)).unwrap_or_else(|panic| {
-            Err(StorageError::Corrupt(format!("applying entry {} of {group} panicked: {panic}", entry.index)))
-        })
     }
 
     fn apply_entry(

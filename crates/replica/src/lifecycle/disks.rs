@@ -4,10 +4,12 @@
 //! other's files go.
 
 use crate::group::handle::storage_error;
+use crate::group::memory::Memory;
 use crate::lifecycle::openings::OpenTablet;
 use crate::log_progress::LogProgress;
 use diorite_base::write::KvError;
 use diorite_base::{GroupId, TabletId};
+use diorite_raft::LogPosition;
 use diorite_storage::{DataDirectory, LOG_FILE_BYTES, LogBatch, LogRecords, RaftLog, StorageError};
 use parking_lot::Mutex;
 use std::ops::Deref;
@@ -125,18 +127,22 @@ impl Disks {
         self.working().any(|disk| disk.directory.tablet(tablet.0).is_dir())
     }
 
-    /// A replica that was here before may come back on another disk: what it must remember goes with it, into `batch`.
-    pub(crate) fn move_memory(&self, tablet: TabletId, to: usize, batch: &mut LogBatch) -> Result<(), KvError> {
-        let group = GroupId::from(tablet);
+    /// What other disks remember of a replica that was here before and comes back on disk `to`, if that is more than `own`, which is known there.
+    pub(crate) fn memory_elsewhere(
+        &self,
+        tablet: TabletId,
+        to: usize,
+        own: LogPosition,
+    ) -> Result<Option<Memory>, KvError> {
+        let mut most: Option<Memory> = None;
         for (_, disk) in self.all.iter().enumerate().filter(|(at, _)| *at != to && self.is_working(*at)) {
-            let former = disk.log.recover(group).map_err(storage_error)?;
-            let own = self.all[to].log.recover(group).map_err(storage_error)?;
-            let floor = former.last_acknowledged();
-            if floor > own.last_acknowledged() {
-                batch.retire(group, &former.hard_state, floor).map_err(storage_error)?;
+            let former = disk.log.recover(GroupId::from(tablet)).map_err(storage_error)?;
+            let held = former.last_acknowledged();
+            if held > most.as_ref().map_or(own, |(_, held)| *held) {
+                most = Some((former.hard_state, held));
             }
         }
-        Ok(())
+        Ok(most)
     }
 
     /// Removes what other disks remember and hold of tablets that are opened on one: that is durable there now.

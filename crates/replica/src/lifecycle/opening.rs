@@ -45,16 +45,19 @@ impl NodeReplicas {
             if !self.goes_by_its_log(&open, disk, &mut fresh[disk]) {
                 continue;
             }
-            self.disks.move_memory(open.tablet, disk, &mut fresh[disk])?;
             let voters = open.initial_voters.iter().map(|node| node.0).collect();
             let conf_state = ConfState { voters, ..ConfState::default() };
             if open.floor.is_some() && !self.disks.is_logged(open.tablet) {
                 self.discard_unlogged(open.tablet)?;
             }
-            if let Some(floor) = open.floor.filter(|_| !self.disks.has_files(open.tablet))
-                && floor > recovered.last_acknowledged()
-            {
-                fresh[disk].retire(group, &recovered.hard_state, floor).map_err(storage_error)?;
+            let own = recovered.last_acknowledged();
+            let moved = self.disks.memory_elsewhere(open.tablet, disk, own)?;
+            let (state, held) = moved.unwrap_or((recovered.hard_state, own));
+            let origin = open.floor.filter(|_| !self.disks.has_files(open.tablet));
+            let floor = origin.map_or(held, |floor| floor.max(held));
+            if floor > own {
+                // One record: term and vote of whoever acknowledged most.
+                fresh[disk].retire(group, &state, floor).map_err(storage_error)?;
             }
             if recovered.conf_state.voters.is_empty() {
                 fresh[disk].set_conf_state(group, &conf_state).map_err(storage_error)?;

@@ -166,6 +166,27 @@ fn a_disk_that_is_back_has_what_an_empty_replica_elsewhere_only_remembers() {
 }
 
 #[test]
+fn a_replica_of_a_child_that_comes_back_on_another_disk_keeps_its_vote() {
+    let disks = Disks::new();
+    let store = disks.start();
+    store.open(vec![plain(LEFT.0)]).unwrap();
+    write_all(&store, vec![(LEFT.0, add(1, 1))]);
+    let (before, group) = (disk_of(&store, LEFT.0), GroupId(LEFT.0));
+    store.close(&[LEFT]);
+    let known = |disk: usize| store.replicas.disks[disk].log.recover(group).unwrap();
+    let memory = known(before);
+    assert!(memory.hard_state.term > 0 && memory.hard_state.vote > 0 && memory.floor.index > 1);
+    // Now the other disk has more room for a tablet.
+    open(&store, [1_000]);
+    assert_eq!(disk_of(&store, 1_000), before);
+    store.open(vec![OpenTablet { floor: Some(LogPosition::new(1, 1)), ..plain(LEFT.0) }]).unwrap();
+    assert_eq!(disk_of(&store, LEFT.0), 1 - before);
+    let found = known(1 - before);
+    assert_eq!((found.hard_state.term, found.hard_state.vote), (memory.hard_state.term, memory.hard_state.vote));
+    assert_eq!(found.floor, memory.floor);
+}
+
+#[test]
 fn a_move_that_cannot_be_finished_leaves_the_replica_where_it_was() {
     let disks = Disks::new();
     let store = disks.start();
