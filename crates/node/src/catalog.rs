@@ -95,7 +95,7 @@ impl CatalogFollower {
         store.open(vec![open]).map_err(|error| StartError::Tablet {
             what: "the catalog".to_owned(),
             reason: format!(
-                "{error}; without it the node does not know what else it holds. If other nodes are well, start this one anew with empty data directories and --join, and let `diorite admin \
+                "{error}; without it, and without all of its log, the node does not know what else it holds. If other nodes are well, start this one anew with empty data directories and --join, and let `diorite admin \
                  replace` make its replicas anew; a node that is alone needs its data directory as it was before"
             ),
         })?;

@@ -135,6 +135,24 @@ fn a_node_that_is_alone_serves_what_is_whole_and_says_what_is_not() {
 }
 
 #[test]
+fn damaged_data_of_the_catalog_does_not_keep_a_node_from_starting() {
+    let data = tempdir().unwrap();
+    let address = fresh_addresses(1).remove(0);
+    let catalog = 1;
+    for round in 0..3 {
+        let server = Server::start_on(&address, data.path(), &[]);
+        let mut client = Client::connect(&address).unwrap();
+        client.run("CREATE KEYSPACE IF NOT EXISTS ks");
+        client.run("CREATE TABLE IF NOT EXISTS ks.t (k bigint PRIMARY KEY, v text) WITH tablets = 2");
+        insert(&mut client, round * ROWS..(round + 1) * ROWS);
+        assert_eq!(count(&mut client, "ks.t"), (round + 1) * ROWS);
+        assert_eq!(admin(&server, &["status"]).0, Some(0));
+        assert!(server.stop().success());
+        if round == 0 { make_unopenable(data.path(), catalog) } else { damage_blocks(data.path(), catalog) }
+    }
+}
+
+#[test]
 fn status_knows_of_a_replica_that_was_set_aside_a_moment_ago() {
     let data = tempdir().unwrap();
     let address = fresh_addresses(1).remove(0);

@@ -54,7 +54,7 @@ pub(super) fn open_catalog(wake: SyncSender<()>, wanted: Wanted, current: Curren
         if !entries.is_empty() {
             loading.reload(entries).map_err(|error| diorite_storage::StorageError::Corrupt(error.to_string()))?;
         }
-        current.store(loading);
+        current.store(Arc::clone(&loading));
         // Whoever was woken by the reload may have looked too early.
         let _ = woken.try_send(());
         Ok(())

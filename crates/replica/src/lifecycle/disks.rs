@@ -9,7 +9,7 @@ use crate::lifecycle::openings::OpenTablet;
 use crate::log_progress::LogProgress;
 use diorite_base::write::KvError;
 use diorite_base::{GroupId, TabletId};
-use diorite_raft::LogPosition;
+use diorite_raft::{HardState, LogPosition, Recovered, UNKNOWN_FLOOR};
 use diorite_storage::{DataDirectory, LOG_FILE_BYTES, LogBatch, LogRecords, RaftLog, StorageError};
 use parking_lot::Mutex;
 use std::ops::Deref;
@@ -37,6 +37,11 @@ const LEAST_LOG_BYTES: u64 = 4 * LOG_FILE_BYTES;
 /// What the log on a disk of that size may take, bytes, if it may take `wanted_bytes` on a large one.
 fn log_limit(wanted_bytes: u64, disk_bytes: u64) -> u64 {
     wanted_bytes.min((disk_bytes / LOG_SHARE).max(LEAST_LOG_BYTES))
+}
+
+/// How far a replica has acknowledged for certain: the end of its log may be lost.
+fn known_acknowledged(recovered: &Recovered) -> LogPosition {
+    if recovered.floor == UNKNOWN_FLOOR { recovered.last } else { recovered.last_acknowledged() }
 }
 
 impl Disk {
@@ -100,7 +105,8 @@ impl Disks {
     }
 
     /// The disk that holds the tablet, of several the one on which more was acknowledged; otherwise the one with the most room per tablet. A replica that was made anew, and
-    /// remembers what the one before it had acknowledged, yields to that one itself, should its disk be back: as much was acknowledged there, and it is in the log.
+    /// remembers what the one before it had acknowledged, yields to that one itself, should its disk be back: as much was acknowledged there, and it is in the log. A log that may
+    /// have lost its end counts as far as it goes: what it had beyond that is not there.
     pub(crate) fn place(&self, tablet: TabletId, counts: &mut [u64]) -> Result<usize, KvError> {
         let disks = &self.all;
         let working = (0..disks.len()).filter(|disk| self.is_working(*disk));
@@ -109,7 +115,7 @@ impl Disks {
         for disk in holding {
             // What cannot be read there is told when it is opened.
             let recovered = disks[disk].log.recover(GroupId::from(tablet)).unwrap_or_default();
-            let rank = [recovered.last_acknowledged(), recovered.last];
+            let rank = [known_acknowledged(&recovered), recovered.last];
             if best.is_none_or(|(most, _)| rank > most) {
                 best = Some((rank, disk));
             }
@@ -127,22 +133,22 @@ impl Disks {
         self.working().any(|disk| disk.directory.tablet(tablet.0).is_dir())
     }
 
-    /// What other disks remember of a replica that was here before and comes back on disk `to`, if that is more than `own`, which is known there.
-    pub(crate) fn memory_elsewhere(
-        &self,
-        tablet: TabletId,
-        to: usize,
-        own: LogPosition,
-    ) -> Result<Option<Memory>, KvError> {
-        let mut most: Option<Memory> = None;
+    /// What the replica of a tablet that is opened on disk `to`, where `own` is known of it, has to remember: its newest term and vote, and the most that it has acknowledged,
+    /// whichever disk's log says so.
+    pub(crate) fn memory(&self, tablet: TabletId, to: usize, own: &Recovered) -> Result<Memory, KvError> {
+        let (mut state, mut held) = (own.hard_state.clone(), own.last_acknowledged());
+        // Then it was made when the other one failed, and knows how far that one had come.
+        let is_successor = self.all[to].directory.tablet(tablet.0).is_dir();
         for (_, disk) in self.all.iter().enumerate().filter(|(at, _)| *at != to && self.is_working(*at)) {
             let former = disk.log.recover(GroupId::from(tablet)).map_err(storage_error)?;
-            let held = former.last_acknowledged();
-            if held > most.as_ref().map_or(own, |(_, held)| *held) {
-                most = Some((former.hard_state, held));
+            held = held.max(if is_successor { known_acknowledged(&former) } else { former.last_acknowledged() });
+            // A node votes once in a term, so that of one term no two records name different votes.
+            let age = |state: &HardState| (state.term, state.vote != 0);
+            if age(&former.hard_state) > age(&state) {
+                (state.term, state.vote) = (former.hard_state.term, former.hard_state.vote);
             }
         }
-        Ok(most)
+        Ok((state, held))
     }
 
     /// Removes what other disks remember and hold of tablets that are opened on one: that is durable there now.
@@ -226,6 +232,102 @@ impl Disks {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use diorite_raft::Entry;
+    use tempfile::TempDir;
+    use uuid::Uuid;
+
+    const TABLET: TabletId = TabletId(1_000);
+    const GROUP: GroupId = GroupId(1_000);
+
+    struct Two {
+        home: TempDir,
+        disks: Disks,
+    }
+
+    impl Two {
+        fn new() -> Self {
+            let home = tempfile::tempdir().unwrap();
+            let open = |name: &str| {
+                let mut directory = DataDirectory::open(&home.path().join(name)).unwrap();
+                directory.claim(Uuid::from_u128(1), 1, Uuid::from_u128(2)).unwrap();
+                Disk::open(directory, 1 << 30, 0).unwrap()
+            };
+            let disks = Disks::new(vec![open("a"), open("b")]);
+            Self { home, disks }
+        }
+
+        /// Makes one of them hold files of the tablet.
+        fn with_files(self, disk: &str) -> Self {
+            std::fs::create_dir_all(self.home.path().join(disk).join("tablets").join(TABLET.0.to_string())).unwrap();
+            self
+        }
+
+        /// Writes entries up to an index to a log, the last ones in that term.
+        fn with_entries(self, disk: usize, last: LogPosition, state: &HardState) -> Self {
+            let entry = |index| Entry { index, term: last.term, ..Entry::default() };
+            let entries: Vec<Entry> = (1..=last.index).map(entry).collect();
+            self.write(disk, |batch| {
+                batch.append(GROUP, &entries, 0).unwrap();
+                batch.set_hard_state(GROUP, state).unwrap();
+            })
+        }
+
+        fn write(self, disk: usize, records: impl FnOnce(&mut LogBatch)) -> Self {
+            let mut batch = LogBatch::default();
+            records(&mut batch);
+            self.disks[disk].log.write(&mut batch, true).unwrap();
+            self
+        }
+
+        /// The disk on which the tablet is opened, and what it has to remember there.
+        fn opened(&self) -> (usize, u64, u64, LogPosition) {
+            let disk = self.disks.place(TABLET, &mut [0, 0]).unwrap();
+            let own = self.disks[disk].log.recover(GROUP).unwrap();
+            let (state, held) = self.disks.memory(TABLET, disk, &own).unwrap();
+            (disk, state.term, state.vote, held)
+        }
+    }
+
+    fn voted(term: u64, vote: u64) -> HardState {
+        HardState { term, vote, ..HardState::default() }
+    }
+
+    #[test]
+    fn a_disk_that_is_back_with_a_log_in_doubt_does_not_replace_the_replica_made_since() {
+        let (first, last) = (LogPosition::new(5, 2), LogPosition::new(9, 4));
+        let disks = Two::new().with_files("a").with_entries(0, first, &voted(2, 1));
+        let disks = disks.with_files("b").with_entries(1, last, &voted(5, 3));
+        let disks = disks.write(0, |batch| batch.set_floor(GROUP, UNKNOWN_FLOOR).unwrap());
+        assert_eq!(disks.opened(), (1, 5, 3, last), "what was acknowledged last is there, and is all");
+    }
+
+    #[test]
+    fn a_replica_whose_log_is_whole_yields_to_its_successor_only_once_that_has_come_further() {
+        let first = LogPosition::new(5, 2);
+        let disks = Two::new().with_files("a").with_entries(0, first, &voted(2, 1));
+        let disks = disks.with_files("b").write(1, |batch| batch.retire(GROUP, &voted(3, 7), first).unwrap());
+        assert_eq!(disks.opened(), (0, 3, 7, first), "the vote is the successor's");
+        let next = LogPosition::new(6, 3);
+        let disks = disks.with_entries(1, next, &voted(3, 7));
+        assert_eq!(disks.opened(), (1, 3, 7, next));
+    }
+
+    #[test]
+    fn what_a_log_in_doubt_may_have_acknowledged_is_remembered_where_there_is_no_successor() {
+        let disks = Two::new().with_files("a").with_entries(0, LogPosition::new(5, 2), &voted(2, 1));
+        let disks = disks.write(0, |batch| batch.set_floor(GROUP, UNKNOWN_FLOOR).unwrap());
+        let other = disks.disks[1].log.recover(GROUP).unwrap();
+        let (state, held) = disks.disks.memory(TABLET, 1, &other).unwrap();
+        assert_eq!((state.term, state.vote, held), (2, 1, UNKNOWN_FLOOR));
+    }
+
+    #[test]
+    fn of_one_term_the_record_with_a_vote_counts() {
+        let last = LogPosition::new(5, 2);
+        let disks = Two::new().with_files("a").with_entries(0, last, &voted(3, 0));
+        let disks = disks.write(1, |batch| batch.retire(GROUP, &voted(3, 2), LogPosition::START).unwrap());
+        assert_eq!(disks.opened(), (0, 3, 2, last));
+    }
 
     #[test]
     fn a_log_takes_an_eighth_of_a_small_disk_and_not_less_than_it_can_work_with() {

@@ -15,7 +15,7 @@ use crate::options::Durability;
 use diorite_base::caught::caught;
 use diorite_base::write::KvError;
 use diorite_base::{GroupId, TabletId};
-use diorite_raft::{ConfState, HardState, LogPosition};
+use diorite_raft::{ConfState, HardState, LogPosition, Recovered};
 use diorite_storage::{LogBatch, LogRecords, Rocks, StorageError, Tablet};
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
@@ -51,13 +51,13 @@ impl NodeReplicas {
                 self.discard_unlogged(open.tablet)?;
             }
             let own = recovered.last_acknowledged();
-            let moved = self.disks.memory_elsewhere(open.tablet, disk, own)?;
-            let (state, held) = moved.unwrap_or((recovered.hard_state, own));
+            let (state, held) = self.disks.memory(open.tablet, disk, &recovered)?;
             let origin = open.floor.filter(|_| !self.disks.has_files(open.tablet));
             let floor = origin.map_or(held, |floor| floor.max(held));
             if floor > own {
-                // One record: term and vote of whoever acknowledged most.
                 fresh[disk].retire(group, &state, floor).map_err(storage_error)?;
+            } else if state != recovered.hard_state {
+                fresh[disk].set_hard_state(group, &state).map_err(storage_error)?;
             }
             if recovered.conf_state.voters.is_empty() {
                 fresh[disk].set_conf_state(group, &conf_state).map_err(storage_error)?;
@@ -116,8 +116,14 @@ impl NodeReplicas {
         for (open, disk) in placed {
             let tablet = open.tablet;
             // What a panic has left half done belongs to this replica alone.
-            let loaded = caught(|| self.load(open, disk))
-                .unwrap_or_else(|panic| Err(StorageError::Corrupt(format!("opening {tablet} panicked: {panic}"))));
+            let load = || {
+                caught(|| self.load(&open, disk))
+                    .unwrap_or_else(|panic| Err(StorageError::Corrupt(format!("opening {tablet} panicked: {panic}"))))
+            };
+            let loaded = match load() {
+                Err(error) if error.is_damage() && self.set_replayable_aside(tablet, disk, &error) => load(),
+                loaded => loaded,
+            };
             match loaded {
                 Ok(replica) => {
                     let handle = Arc::clone(&replica.handle);
@@ -159,14 +165,33 @@ impl NodeReplicas {
         }
     }
 
-    fn load(&self, open: OpenTablet, disk: usize) -> Result<Replica<Rocks>, StorageError> {
+    /// Sets the damaged data of a replica aside whose log is whole and holds every entry since the first: opened again, it applies them all, and has forgotten nothing. Only the
+    /// catalog's log is never cut. Returns whether the data was set aside.
+    fn set_replayable_aside(&self, tablet: TabletId, disk: usize, error: &StorageError) -> bool {
+        let (group, disk) = (GroupId::from(tablet), &self.disks[disk]);
+        let holds_all = |recovered: Recovered| recovered.truncated == LogPosition::START && recovered.last.index > 0;
+        let is_replayable = group == GroupId::CATALOG
+            && disk.log.damage(group).is_none()
+            && disk.log.recover(group).is_ok_and(holds_all);
+        if !is_replayable {
+            return false;
+        }
+        tracing::error!(event = "aside", %tablet, %error, "the data of the catalog is damaged: it is made anew from its log");
+        disk.directory
+            .set_aside(tablet.0)
+            .inspect_err(|failed| tracing::error!(%failed, "the damaged data of the catalog stays where it is"))
+            .is_ok()
+    }
+
+    fn load(&self, open: &OpenTablet, disk: usize) -> Result<Replica<Rocks>, StorageError> {
         let prepared = self.prepared.lock().remove(&open.tablet);
-        let data = prepared.map_or_else(|| self.open_data(&open, disk), |prepared| Ok(prepared.data))?;
-        if let Some(on_loaded) = open.on_loaded {
+        let data = prepared.map_or_else(|| self.open_data(open, disk), |prepared| Ok(prepared.data))?;
+        if let Some(on_loaded) = &open.on_loaded {
             on_loaded(&data)?;
         }
         let worker = self.worker_of(open.tablet);
-        let opening = Opening { tablet: open.tablet, members: open.members, evaluator: open.evaluator };
+        let evaluator = Arc::clone(&open.evaluator);
+        let opening = Opening { tablet: open.tablet, members: open.members.clone(), evaluator };
         let replica = Replica::recover(&self.context, opening, data, &self.disks[disk].log, (worker, disk))?;
         replica.handle.set_gc_grace_s(open.gc_grace_s);
         Ok(replica)

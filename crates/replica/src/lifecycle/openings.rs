@@ -30,8 +30,8 @@ pub struct OpenTablet {
     pub on_loaded: Option<OnLoaded>,
 }
 
-/// Looks at a tablet's stored data; an error keeps the tablet closed.
-pub type OnLoaded = Box<dyn FnOnce(&Tablet) -> Result<(), StorageError> + Send>;
+/// Looks at a tablet's stored data; an error keeps the tablet closed. Called again if damaged data was replaced.
+pub type OnLoaded = Box<dyn Fn(&Tablet) -> Result<(), StorageError> + Send>;
 
 /// Knows how a tablet is opened.
 pub trait Openings: Send + Sync + 'static {

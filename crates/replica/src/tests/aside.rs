@@ -2,7 +2,9 @@
 
 use super::cluster::{Cluster, of_three, wait_for};
 use super::*;
+use diorite_storage::{LogBatch, LogRecords, StorageError};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 fn three_with(tablets: std::ops::Range<u64>) -> Cluster {
     let cluster = Cluster::start(3);
@@ -45,6 +47,99 @@ fn a_replica_that_cannot_be_opened_keeps_no_other_from_it_and_is_made_anew() {
     cluster.stop_node(1);
     cluster.add(1_000, 1);
     assert_eq!(cluster.read(1_000, 1), 7);
+}
+
+/// The catalog takes evaluated mutations only; these count.
+struct Counts;
+
+#[derive(PartialEq)]
+struct Next;
+
+impl LoggedProgram for Next {
+    const TARGET: Target = Target::Catalog;
+    type Error = String;
+
+    fn check(&self) -> Result<(), Exceeded> {
+        Ok(())
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        key(1)
+    }
+
+    fn decode(_: &[u8]) -> Result<Self, Self::Error> {
+        Ok(Self)
+    }
+}
+
+impl Counts {
+    fn next() -> Mutation {
+        Mutation::evaluated(None, &ProvenProgram::new(&Next).unwrap())
+    }
+}
+
+impl Evaluator for Counts {
+    fn evaluate(
+        &self,
+        program: &[u8],
+        _: EvaluationContext,
+        view: &dyn TabletView,
+        changes: &mut dyn TabletChanges,
+    ) -> Result<Vec<u8>, EvaluationFailed> {
+        let count = view.get(program)?.map_or(0, |value| number(&value));
+        changes.put(program, &(count + 1).to_le_bytes());
+        Ok(Vec::new())
+    }
+}
+
+fn counting() -> OpenTablet {
+    OpenTablet { evaluator: Arc::new(Counts), ..plain(GroupId::CATALOG.0) }
+}
+
+#[test]
+fn damaged_data_of_the_catalog_is_made_anew_from_its_log() {
+    let home = tempfile::tempdir().unwrap();
+    let catalog = GroupId::CATALOG.0;
+    let directory = home.path().join("tablets").join(catalog.to_string());
+    for round in 0..4 {
+        let loaded = Arc::new(AtomicU64::new(0));
+        let seen = Arc::clone(&loaded);
+        let on_loaded = move |_: &diorite_storage::Tablet| {
+            // What it holds may be damaged as well.
+            let is_first = seen.fetch_add(1, Ordering::Relaxed) == 0;
+            if round == 3 && is_first { Err(StorageError::Corrupt("an object".to_owned())) } else { Ok(()) }
+        };
+        let store = start(home.path(), 1 << 30);
+        store.open(vec![OpenTablet { on_loaded: Some(Box::new(on_loaded)), ..counting() }]).unwrap();
+        assert_eq!(store.set_aside(), []);
+        assert_eq!(loaded.load(Ordering::Relaxed), if round == 3 { 2 } else { 1 });
+        assert_eq!(read(&store, catalog, 1), round);
+        assert!(write_all(&store, vec![(catalog, Counts::next())])[0].is_ok());
+        store.handle(TabletId(catalog)).unwrap().data().flush(true).unwrap();
+        drop(store);
+        if round < 2 {
+            std::fs::write(directory.join("CURRENT"), "MANIFEST-999999\n").unwrap();
+        }
+    }
+}
+
+#[test]
+fn damaged_data_of_the_catalog_without_its_log_stays_as_it_is() {
+    let home = tempfile::tempdir().unwrap();
+    let catalog = GroupId::CATALOG.0;
+    let directory = home.path().join("tablets").join(catalog.to_string());
+    let store = start(home.path(), 1 << 30);
+    store.open(vec![counting()]).unwrap();
+    assert!(write_all(&store, vec![(catalog, Counts::next())])[0].is_ok());
+    let log = &store.replicas.disks[0].log;
+    let mut batch = LogBatch::default();
+    batch.truncate_to(GroupId::CATALOG, 1, 1, false).unwrap();
+    log.write(&mut batch, true).unwrap();
+    drop(store);
+    std::fs::write(directory.join("CURRENT"), "MANIFEST-999999\n").unwrap();
+    let store = start(home.path(), 1 << 30);
+    store.open(vec![counting()]).unwrap_err();
+    assert!(directory.join("CURRENT").is_file() && !home.path().join(format!("tablets/{catalog}.aside")).exists());
 }
 
 #[test]
