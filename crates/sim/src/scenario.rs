@@ -109,10 +109,10 @@ impl Scenario {
         }
         kinds.extend(options.further);
         let has_rows = latest.chance(ROWS) && !options.interval || options.rows;
-        if latest.chance(SLEEPS) && !options.interval {
+        if latest.chance(SLEEPS) {
             kinds.push(FaultKind::Sleep);
         }
-        let disks = if options.interval { 1 } else { *latest.pick(&[1, 1, 2, 3]) };
+        let disks = *latest.pick(&[1, 1, 2, 3]);
         if disks > 1 && latest.chance(600) {
             kinds.push(FaultKind::DiskFailure);
         }
@@ -131,7 +131,7 @@ impl Scenario {
                 finish_ms: *more.pick(&[60, 250]),
                 merge_ms: *more.pick(&[60, 250]),
             },
-            moves_reshaping: latest.chance(500) && !options.interval,
+            moves_reshaping: latest.chance(500),
             balances: more.chance(500),
             chaos_ns: dice.range(3 * SECOND, 7 * SECOND),
             weather: weather(dice),
