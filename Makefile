@@ -37,8 +37,7 @@ bench: ## build; load, read and write a large data set on four nodes, add and lo
 .PHONY: test
 test: ## run every test: the crates' own, then real drivers and cqlsh against a real server
 	@scripts/setup test
-	@. scripts/env; cargo test --release --locked --workspace
-	@. scripts/env; "$$DIORITE_CACHE/venv/bin/python" -B -m pytest -p no:cacheprovider tests/clients $(PYTEST_ARGS)
+	@scripts/test $(PYTEST_ARGS)
 
 .PHONY: torture
 torture: ## kill, pause and partition clusters of real processes for MINUTES (30), and judge what clients saw

@@ -324,6 +324,16 @@ pub trait TabletView {
         end: &[u8],
         visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
     ) -> Result<(), EvaluationFailed>;
+    /// As [`Self::scan`], but it may also end after fewer entries, where it would have to pass many that were removed. What is stored decides where, and how it is stored:
+    /// what readers see afterwards must not depend on it.
+    fn scan_briefly(
+        &self,
+        start: &[u8],
+        end: &[u8],
+        visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<(), EvaluationFailed> {
+        self.scan(start, end, visit)
+    }
 }
 
 /// Where an evaluation puts its changes; all of one mutation take effect together.

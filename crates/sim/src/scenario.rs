@@ -108,7 +108,7 @@ impl Scenario {
             kinds.push(FaultKind::Move);
         }
         kinds.extend(options.further);
-        let has_rows = latest.chance(ROWS) && !options.interval || options.rows;
+        let has_rows = latest.chance(ROWS) || options.rows;
         if latest.chance(SLEEPS) {
             kinds.push(FaultKind::Sleep);
         }

@@ -64,8 +64,16 @@ fn the_second_half_of_the_seeds_passes() {
 #[test]
 fn seeds_with_interval_durability_pass() {
     let options = Options { interval: true, ..Options::default() };
-    let tallies = (1..=INTERVAL_SEEDS).map(|seed| run_well(seed, &options).tally);
-    assert!(tallies.map(|tally| tally.writes).sum::<u64>() > 150 * INTERVAL_SEEDS);
+    let (mut writes, mut reached) = (0, Reached::default());
+    for seed in 1..=INTERVAL_SEEDS {
+        let report = run_well(seed, &options);
+        writes += report.tally.writes;
+        reached += report.reached;
+    }
+    assert!(writes > 150 * INTERVAL_SEEDS, "{writes}");
+    let Reached { rows, sleeps, failed_disks, moves_refused, .. } = reached;
+    assert!(rows > INTERVAL_SEEDS / 20 && sleeps > INTERVAL_SEEDS / 20, "{reached:?}");
+    assert!(failed_disks > INTERVAL_SEEDS / 30 && moves_refused > INTERVAL_SEEDS / 20, "{reached:?}");
 }
 
 #[test]

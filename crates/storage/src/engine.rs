@@ -55,6 +55,14 @@ pub trait TabletData: Send + Sync + 'static {
     fn get(self: &Arc<Self>, key: &[u8]) -> Result<Option<Self::Pinned>, StorageError>;
     /// Calls `visit` with each entry of the range until it returns false. Returns whether the range was exhausted.
     fn scan(&self, range: &ScanRange<'_>, visit: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<bool, StorageError>;
+    /// As [`Self::scan`], but it ends early where many removed entries lie one after another.
+    fn scan_briefly(
+        &self,
+        range: &ScanRange<'_>,
+        visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<(), StorageError> {
+        self.scan(range, visit).map(drop)
+    }
 }
 
 /// Records of any number of groups, to be written to a log together.

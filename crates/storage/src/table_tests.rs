@@ -109,6 +109,29 @@ fn passed(shared: &Shared) -> u64 {
 }
 
 #[test]
+fn a_brief_scan_does_not_pass_many_removed_rows() {
+    let (home, shared) = (tempfile::tempdir().unwrap(), shared(1 << 20));
+    let mut written = Written::open(&shared, &home.path().join("1"), TableOptions::default());
+    written.write(5, (0..5_000).map(|n| (n, value(u32::MAX, 20))));
+    let mut batch = Batch::default();
+    (10..4_000).for_each(|n| batch.delete(&key(n)));
+    written.state.index += 1;
+    written.tablet.apply(&mut batch, &written.state).unwrap();
+    let found = |start: u64| {
+        let (first, mut found) = (key(start), Vec::new());
+        let mut take = |key: &[u8], _: &[u8]| {
+            found.push(number(key));
+            found.len() < 20
+        };
+        written.tablet.scan_briefly(&range(&first, false), &mut take).unwrap();
+        found
+    };
+    assert_eq!(found(0), (0..10).collect::<Vec<_>>(), "it ends in what was removed");
+    assert_eq!(found(3_900), (4_000..4_020).collect::<Vec<_>>(), "and passes a little of that");
+    assert_eq!(written.live().len(), 1_010);
+}
+
+#[test]
 fn filters_are_where_the_table_wants_them_and_absent_keys_then_cost_nothing() {
     let absent_misses = |filters| {
         let (home, shared) = (tempfile::tempdir().unwrap(), shared(1 << 20));

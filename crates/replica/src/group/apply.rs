@@ -52,6 +52,16 @@ impl<T: TabletData> TabletView for View<'_, T> {
         self.data.scan(&range, visit).map_err(|error| EvaluationFailed(error.to_string()))?;
         Ok(())
     }
+
+    fn scan_briefly(
+        &self,
+        start: &[u8],
+        end: &[u8],
+        visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<(), EvaluationFailed> {
+        let range = ScanRange { start, end, reverse: false, expected_entries: 0 };
+        self.data.scan_briefly(&range, visit).map_err(|error| EvaluationFailed(error.to_string()))
+    }
 }
 
 /// Where an evaluated mutation puts its changes.

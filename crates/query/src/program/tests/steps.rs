@@ -309,3 +309,20 @@ fn an_edit_makes_no_document_that_cannot_be_read_again() {
     let reply = run(&document(vec![(path, deep(128))]), &tablet(1)).0;
     assert!(matches!(&reply, ProgramReply::Failed(why) if why.contains("128 levels")), "{reply:?}");
 }
+
+#[test]
+fn a_program_looks_for_what_it_deletes_a_bounded_number_of_times() {
+    let delete = |at: u32| ProgramOperation::Delete {
+        partition: PARTITION.to_vec(),
+        range: Some((at.to_be_bytes().to_vec(), (at + 1).to_be_bytes().to_vec())),
+        explicit_us: None,
+    };
+    let scans = |count| {
+        let tablet = Tablet::default();
+        let program = Program { operations: (0..count).map(delete).collect(), ..Program::default() };
+        let (reply, merged, _) = run(&program, &tablet);
+        assert_eq!((reply, merged.len()), (ProgramReply::Applied, count as usize), "each is in the header");
+        tablet.scans.get()
+    };
+    assert_eq!((scans(10), scans(64), scans(5_000)), (10, 64, 64));
+}
