@@ -74,18 +74,18 @@ fn main() -> ExitCode {
     match parsed.command {
         Command::Start(arguments) => start(arguments),
         Command::Config { command: ConfigCommand::Check { config, json } } => check(&config, json),
-        Command::Local(arguments) => with_executable(|executable| {
-            let command = async { diorite_local::run(arguments, executable).await.map(|()| ExitCode::SUCCESS) };
-            client(command, |_| 1)
+        Command::Local(arguments) => with_executable(|executable| match diorite_local::run(arguments, executable) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => fail(&error, 1),
         }),
         Command::Admin(arguments) => match diorite_admin::command::run(&arguments) {
             Ok(code) => code,
             Err(error) => fail(&error, 1),
         },
-        Command::Workload(arguments) => client(diorite_workload::run(arguments), WorkloadError::exit_code),
-        Command::Bench(arguments) => with_executable(|executable| {
-            client(diorite_workload::bench::run(arguments, executable), WorkloadError::exit_code)
-        }),
+        Command::Workload(arguments) => measured(diorite_workload::run(arguments)),
+        Command::Bench(arguments) => {
+            with_executable(|executable| measured(diorite_workload::bench::run(arguments, executable)))
+        }
         Command::Guard => match diorite_node::guard() {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => fail(&error, 1),
@@ -144,19 +144,9 @@ fn with_executable(command: impl FnOnce(&Path) -> ExitCode) -> ExitCode {
     }
 }
 
-/// Runs a client command to its end.
-fn client<E: std::error::Error>(
-    command: impl Future<Output = Result<ExitCode, E>>,
-    exit_code: impl Fn(&E) -> u8,
-) -> ExitCode {
-    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().thread_name("client").build() {
-        Ok(runtime) => runtime,
-        Err(error) => return fail(&error, 1),
-    };
-    match runtime.block_on(command) {
-        Ok(code) => code,
-        Err(error) => fail(&error, exit_code(&error)),
-    }
+/// The exit code of a load generator.
+fn measured(outcome: Result<ExitCode, WorkloadError>) -> ExitCode {
+    outcome.unwrap_or_else(|error| fail(&error, error.exit_code()))
 }
 
 fn fail(error: &dyn std::error::Error, code: u8) -> ExitCode {

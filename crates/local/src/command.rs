@@ -109,7 +109,13 @@ pub struct UpArguments {
 }
 
 /// Runs the command; nodes are started as `executable start`.
-pub async fn run(arguments: LocalArguments, executable: &Path) -> Result<(), LocalError> {
+pub fn run(arguments: LocalArguments, executable: &Path) -> Result<(), LocalError> {
+    // Here and not in the caller: the code of a future is compiled in the crate that runs it.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.map_err(LocalError::Threads)?.block_on(carry_out(arguments, executable))
+}
+
+async fn carry_out(arguments: LocalArguments, executable: &Path) -> Result<(), LocalError> {
     let directory = match arguments.dir {
         Some(directory) => directory,
         None => default_directory(|name| std::env::var_os(name).map(PathBuf::from))?,

@@ -75,6 +75,9 @@ pub enum LocalError {
     /// The system refused.
     #[error("cannot {what} process {pid}: {error}")]
     Process { what: &'static str, pid: u32, error: std::io::Error },
+    /// The system refused what a command needs to wait for others.
+    #[error("cannot start: {0}")]
+    Threads(std::io::Error),
     /// A file or directory.
     #[error("{path}: {error}")]
     File { path: PathBuf, error: std::io::Error },

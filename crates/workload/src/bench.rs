@@ -10,6 +10,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use crate::WorkloadError;
+use crate::command::block_on;
 use crate::report::Report;
 use crate::status::say;
 use crate::timer::interruption;
@@ -107,7 +108,11 @@ impl Scenario {
 }
 
 /// Runs a scenario. Without addresses in `--nodes`, `executable start` serves it.
-pub async fn run(arguments: BenchArguments, executable: &Path) -> Result<ExitCode, WorkloadError> {
+pub fn run(arguments: BenchArguments, executable: &Path) -> Result<ExitCode, WorkloadError> {
+    block_on(carry_out(arguments, executable))
+}
+
+async fn carry_out(arguments: BenchArguments, executable: &Path) -> Result<ExitCode, WorkloadError> {
     let scenario = &arguments.scenario;
     let common = scenario.common();
     let directory = common.report.clone().unwrap_or_else(stopwatch::default_report_directory);

@@ -33,7 +33,17 @@ pub fn epoch_s(clock: &impl Clock) -> u32 {
 }
 
 /// Runs the workload; the error is for the caller to print.
-pub async fn run(arguments: WorkloadArguments) -> Result<ExitCode, WorkloadError> {
+pub fn run(arguments: WorkloadArguments) -> Result<ExitCode, WorkloadError> {
+    block_on(carry_out(arguments))
+}
+
+/// Runs a command to its end on threads of its own. Here and not in the caller: the code of a future is compiled in the crate that runs it.
+pub(crate) fn block_on<T>(command: impl Future<Output = Result<T, WorkloadError>>) -> Result<T, WorkloadError> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().thread_name("client").build();
+    runtime.map_err(WorkloadError::Threads)?.block_on(command)
+}
+
+async fn carry_out(arguments: WorkloadArguments) -> Result<ExitCode, WorkloadError> {
     let settings = arguments.settings()?;
     if let Some(table) = &arguments.drop_table_name {
         let session = connect(&arguments.connection, 1).await?;

@@ -77,6 +77,9 @@ pub enum WorkloadError {
     /// A file or directory.
     #[error("{path}: {error}")]
     File { path: String, error: std::io::Error },
+    /// The system refused threads.
+    #[error("cannot start the client's threads: {0}")]
+    Threads(std::io::Error),
 }
 
 impl WorkloadError {
