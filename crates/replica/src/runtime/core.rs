@@ -113,7 +113,7 @@ impl<E: Engine> Core<E> {
         std::mem::take(&mut self.turn.reads)
     }
 
-    /// The rows that are to be measured now; the answers are for the next turns. At most [`MEASURED_AT_ONCE`] at a time.
+    /// The rows that are to be measured now; the answers are for the next turns. No more than a few at a time.
     pub fn take_measurements(&mut self) -> Vec<SizeRead<E::Tablet>> {
         if !self.sizes.is_wanting() {
             return Vec::new();

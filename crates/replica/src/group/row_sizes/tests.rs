@@ -109,6 +109,13 @@ fn a_row_that_grows_is_measured_and_refused_by_name_once_it_is_too_large() {
 }
 
 #[test]
+fn rows_have_names_of_128_bits_that_differ_from_account_to_account() {
+    let names = [Leader::new(), Leader::new()].map(|leader| leader.sizes.name(TABLET, b"row").hashes);
+    let hashes = names.as_flattened();
+    assert!((1..hashes.len()).all(|at| !hashes[..at].contains(&hashes[at])), "{hashes:?}");
+}
+
+#[test]
 fn what_removes_is_taken_and_has_the_row_measured_again() {
     let mut leader = Leader::new();
     assert_eq!(leader.grow(b"row", MIB), Ok(()));
