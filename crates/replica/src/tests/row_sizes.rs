@@ -108,7 +108,7 @@ fn a_row_is_refused_by_name_at_the_limit_and_taken_again_once_it_is_smaller_whoe
     let store = begin(home.path());
     let account = Account::root("all requests", 256 << 20);
     store.set_account(Arc::clone(&account));
-    let taken = fill(&store, 1, 15 * MIB);
+    let taken = fill(&store, 1, 5 * MIB);
     // What is proposed before the row is measured goes beyond.
     assert!((MAX_ROW_BYTES..=MAX_ROW_BYTES + 32 * MIB).contains(&taken), "{} MiB", taken / MIB);
     assert_eq!(size(&store, 1), taken, "what was refused is not there");

@@ -60,12 +60,12 @@ fn set_by_index() -> Mutation {
     Mutation::evaluated(None, &ProvenProgram::new(&program).unwrap())
 }
 
-/// Writes through a node, again and again while the row is being measured.
+/// Writes through a node, again and again while the row is being measured, or the machine is slow: to do it twice is to do it once.
 async fn write(cluster: &Cluster, node: u64, tablet: TabletId, mutation: &Mutation) -> Result<(), KvError> {
     for _ in 0..3_000 {
         let router = cluster.router(node);
         match sent(router, router.write(tablet, mutation.clone())).await {
-            Err(KvError::Overloaded(_)) => {}
+            Err(KvError::Overloaded(_) | KvError::Timeout(_)) => {}
             outcome => return outcome.map(drop),
         }
         #[allow(clippy::disallowed_methods, reason = "a test waits for other threads")]
@@ -86,15 +86,15 @@ async fn a_row_that_is_too_large_is_refused_by_name_and_can_be_emptied() {
     let mut elements = 0;
     let refused = loop {
         // From the node that leads, and from the one that does not.
-        let outcome = write(&cluster, 1 + u64::from(elements % 2), tablet, &add(elements, 12 * MIB)).await;
+        let outcome = write(&cluster, 1 + u64::from(elements % 2), tablet, &add(elements, 6 * MIB)).await;
         if outcome.is_err() {
             break outcome;
         }
         elements += 1;
-        assert!(elements < 20, "nothing is refused");
+        assert!(elements < 40, "nothing is refused");
     };
     assert!(is_too_large(&refused), "{refused:?}");
-    let bytes = elements as usize * 12 * MIB;
+    let bytes = elements as usize * 6 * MIB;
     assert!((MAX_ROW_BYTES..=MAX_ROW_BYTES + 32 * MIB).contains(&bytes), "{elements} elements");
     for node in [1, 2] {
         let outcome = write(&cluster, node, tablet, &add(9_999, 1)).await;
@@ -106,7 +106,7 @@ async fn a_row_that_is_too_large_is_refused_by_name_and_can_be_emptied() {
     for path in 0..elements - 2 {
         write(&cluster, 2, tablet, &remove(path)).await.unwrap();
     }
-    wait_until_taken(&cluster, tablet, &add(100, 12 * MIB)).await;
+    wait_until_taken(&cluster, tablet, &add(100, 6 * MIB)).await;
     wait_until_refused(&cluster, tablet).await;
     // And at once.
     write(&cluster, 2, tablet, &empty()).await.unwrap();
@@ -129,8 +129,8 @@ async fn wait_until_taken(cluster: &Cluster, tablet: TabletId, mutation: &Mutati
 }
 
 async fn wait_until_refused(cluster: &Cluster, tablet: TabletId) {
-    for path in 200..220 {
-        let outcome = write(cluster, 1, tablet, &add(path, 12 * MIB)).await;
+    for path in 200..240 {
+        let outcome = write(cluster, 1, tablet, &add(path, 6 * MIB)).await;
         if is_too_large(&outcome) {
             return;
         }
