@@ -110,6 +110,7 @@ limits! {
     MAX_NUMBER_DIGITS, NUMBER_DIGITS: usize = 9_800, "digits", "A `varint` or `decimal` that is given as text.";
     MAX_EDIT_BYTES, EDIT_BYTES: usize = 64 << 20, "bytes", "What the edits of lists and documents in one write to one tablet come to when they are applied.";
     MAX_MUTATION_BYTES, MUTATION_BYTES: usize = 16 << 20, "bytes", "What one statement or batch writes to one tablet.";
+    MAX_ROW_BYTES, ROW_BYTES: usize = 64 << 20, "bytes", "A row, or the deletions of ranges in one partition, as it is stored: nothing is added to a larger one.";
     MAX_CONDITION_ROWS, CONDITION_ROWS: usize = 1_024, "rows", "Rows that the conditions of one batch name.";
     MAX_SHOWN_BYTES, SHOWN_BYTES: usize = 1 << 20, "bytes", "What a refused batch shows beside the row of the condition that does not hold.";
     MAX_NODE_FRAME_BYTES, NODE_FRAME_BYTES: usize = 64 << 20, "bytes", "What one node sends another at once: a row as it is stored, for example.";

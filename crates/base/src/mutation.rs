@@ -362,6 +362,30 @@ pub struct EvaluationContext {
     pub newest_explicit_us: i64,
 }
 
+/// What a write does to the size of a row, as far as that is known before it is applied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// It adds what it has, or less where something was there before.
+    Grows,
+    /// All it does is remove elements. Of each a little stays for a while.
+    RemovesElements,
+    /// All it does is remove columns, or all rows and deletions of a partition.
+    Shrinks,
+    /// It is the whole row, written with a server timestamp: see [`OperationKind::Overwrite`].
+    Replaces,
+}
+
+/// What an evaluated mutation may do to the value of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Growth<'a> {
+    /// The key.
+    pub key: &'a [u8],
+    /// How it changes the size of what is stored.
+    pub effect: Effect,
+    /// By how many bytes at most.
+    pub bytes: usize,
+}
+
 /// Carries out evaluated mutations. Deterministic: the same program over the same tablet gives the same changes and the
 /// same reply on every replica. What the client did wrong goes into the reply, never into the error.
 pub trait Evaluator: Send + Sync + 'static {
@@ -390,6 +414,17 @@ pub trait Evaluator: Send + Sync + 'static {
     fn taken_over(&self, value: &[u8]) -> Option<Vec<u8>> {
         let _ = value;
         None
+    }
+
+    /// What merging `value` does to the size of a row.
+    fn effect(&self, value: &[u8]) -> Effect {
+        let _ = value;
+        Effect::Grows
+    }
+
+    /// Calls `see` for each key that `program` may write to, if its conditions hold.
+    fn growth(&self, program: &[u8], see: &mut dyn FnMut(Growth<'_>)) {
+        let _ = (program, see);
     }
 }
 

@@ -216,6 +216,11 @@ pub(crate) fn horizon_s(value: &[u8]) -> Option<u32> {
     Reader::new(value.get(9..)?).u32().ok().and_then(some_horizon)
 }
 
+/// Whether a header deletes the whole partition and no ranges of it.
+pub(crate) fn is_of_partition_alone(value: &[u8]) -> bool {
+    value.first().is_some_and(|flags| flags & (PARTITION | RANGES) == PARTITION)
+}
+
 /// Nothing is past the second 0, which a header that names no horizon says as well; it has one form only.
 fn some_horizon(second: u32) -> Option<u32> {
     (second != 0).then_some(second)

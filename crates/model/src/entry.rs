@@ -10,6 +10,7 @@ use crate::format::{FORMAT_BOUNDED_ROW, FORMAT_DELETIONS, FORMAT_MASK, FORMAT_RO
 use crate::{deletions, row};
 use diorite_base::Horizon;
 use diorite_base::bytes::Malformed;
+use diorite_base::mutation::Effect;
 
 /// So many values are folded at once; more of them in groups first, so that folding takes little memory beside the values.
 const FOLDED_AT_ONCE: usize = 4_096;
@@ -159,6 +160,15 @@ pub fn is_dead(value: &[u8], now_s: u32) -> bool {
 pub fn longest_ttl_s(value: &[u8]) -> u32 {
     let is_row = format(value) == Ok(FORMAT_ROW) && !row::is_plain(value);
     if is_row { row::longest_ttl_s(value).unwrap_or(0) } else { 0 }
+}
+
+/// What merging a value does to the size of what is stored.
+pub fn effect(value: &[u8]) -> Effect {
+    match format(value) {
+        Ok(FORMAT_ROW) => row::effect(value).unwrap_or(Effect::Grows),
+        Ok(FORMAT_DELETIONS) if deletions::is_of_partition_alone(value) => Effect::Shrinks,
+        _ => Effect::Grows,
+    }
 }
 
 /// Whether a value is a partition header.

@@ -37,6 +37,7 @@ use crate::format::{FORMAT_BOUNDED_ROW, FORMAT_MASK, FORMAT_ROW};
 use diorite_base::Horizon;
 use diorite_base::bytes::Malformed;
 use diorite_base::horizon::first_us;
+use diorite_base::mutation::Effect;
 use parts::{HORIZON_BYTES, push_horizon, row_flag};
 
 pub use compaction::compact;
@@ -83,6 +84,32 @@ pub(crate) fn longest_ttl_s(value: &[u8]) -> Result<u32, Malformed> {
 pub(crate) fn may_delete(value: &[u8]) -> bool {
     const DELETES: u8 = row_flag::DELETION | row_flag::EXPIRING | row_flag::TOMBSTONE;
     value.first().is_some_and(|flags| flags & DELETES != 0)
+}
+
+/// What merging a row does to the size of the one that is stored. Of a row that deletes nothing only the first byte is read.
+pub(crate) fn effect(value: &[u8]) -> Result<Effect, Malformed> {
+    let is_value = |content: &Content<'_>| matches!(content, Content::Value(..) | Content::Counter(..));
+    let reader = RowReader::new(value)?;
+    let mut effect = Effect::Shrinks;
+    if reader.marker().is_some() || !(may_delete(value) || value[0] & row_flag::COMPLEX != 0) {
+        return Ok(Effect::Grows);
+    }
+    for cell in reader.cells() {
+        let content = cell?.content;
+        let Content::Complex(complex) = &content else {
+            if is_value(&content) {
+                return Ok(Effect::Grows);
+            }
+            continue;
+        };
+        for element in complex.elements() {
+            if is_value(&element?.content) {
+                return Ok(Effect::Grows);
+            }
+            effect = Effect::RemovesElements;
+        }
+    }
+    Ok(effect)
 }
 
 /// A row of version 1 that holds a timestamp from before the horizon, as one of version 2; `None` if it holds none.

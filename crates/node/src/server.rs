@@ -461,6 +461,7 @@ fn start_router(
         aside,
     });
     store.set_reroute(Arc::clone(&router) as Arc<dyn Reroute>);
+    store.set_account(Arc::clone(router.account()));
     tokio::spawn(Arc::clone(&router).run_timer());
     tokio::spawn(Arc::clone(&router).run_sender());
     router

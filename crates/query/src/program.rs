@@ -10,6 +10,7 @@ mod codec;
 mod definition;
 mod document;
 mod evaluate;
+mod growth;
 mod reply;
 mod shown;
 mod stored;

@@ -9,6 +9,7 @@ use crate::log_progress::LogProgress;
 use crate::options::Durability;
 use crate::peers::liveness::Liveness;
 use crate::planted::Planted;
+use diorite_base::account::Account;
 use diorite_base::{Clock, NodeId, TabletId};
 use diorite_rpc::Transport;
 use parking_lot::Mutex;
@@ -42,6 +43,8 @@ pub(crate) struct Hooks {
     pub(crate) copies: OnceLock<Arc<dyn CopyRequests>>,
     /// Makes the children of replicas that were split.
     pub(crate) splits: OnceLock<Arc<dyn SplitListener>>,
+    /// Charged for the memory that measuring rows takes; without one it is charged to nobody.
+    pub(crate) account: OnceLock<Arc<Account>>,
 }
 
 /// How the disks and their logs get on; disks by bit.

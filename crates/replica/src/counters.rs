@@ -41,6 +41,10 @@ pub struct StoreCounters {
     pub disk_moves: AtomicU64,
     /// Bytes that were copied for that.
     pub disk_move_bytes: AtomicU64,
+    /// Writes that were refused because a row that they would have added to is too large, or grew faster than it was measured.
+    pub large_row_writes_refused: AtomicU64,
+    /// Rows that were measured.
+    pub rows_measured: AtomicU64,
     /// Bytes that scrubs have read.
     pub scrubbed_bytes: AtomicU64,
 }

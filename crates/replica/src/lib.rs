@@ -40,6 +40,7 @@ pub use group::apply::apply_alone;
 pub use group::catch_up::{LogAnswer, LogRead};
 pub use group::describe::ReplicaState;
 pub use group::handle::{Leadership, Permit, TabletHandle, Visit};
+pub use group::measuring::{SizeAnswer, SizeRead};
 pub use group::memory::Memory;
 pub use group::merge::{Closing, KeyRange, MergeReply, MergeStep, Merging, has_given_up};
 pub use group::proposal::{NO_DEADLINE, Proposal, Refused, Reroute};

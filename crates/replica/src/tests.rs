@@ -9,6 +9,7 @@ mod log_damage;
 mod losses;
 mod merges;
 mod moves;
+mod row_sizes;
 mod scripted;
 mod splits;
 mod transfers;
@@ -179,10 +180,20 @@ fn start_options(
     transport: Arc<dyn Transport>,
     options: StoreOptions,
 ) -> Store {
+    start_values(clock, homes, transport, options, Arc::new(Sums))
+}
+
+fn start_values(
+    clock: Arc<dyn Clock>,
+    homes: &[&Path],
+    transport: Arc<dyn Transport>,
+    options: StoreOptions,
+    semantics: Arc<dyn ValueSemantics>,
+) -> Store {
     let options = StoreOptions { incarnation: clock.wall_us().unsigned_abs(), ..options };
     let node = options.node;
     let storage = StorageOptions { log_bytes: LOG_BYTES, ..StorageOptions::for_memory(256 << 20, 2) };
-    let shared = Shared::new(storage, Arc::new(Sums)).unwrap();
+    let shared = Shared::new(storage, semantics).unwrap();
     let directory = |home: &&Path| {
         let mut directory = DataDirectory::open(home).unwrap();
         if directory.identity().is_none() {

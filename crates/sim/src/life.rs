@@ -375,8 +375,10 @@ impl Life {
         }
     }
 
-    /// Takes what the core wants to have read from the log; returns how many such reads that is.
+    /// Takes what the core wants to have read from the log; returns how many such reads that is. Rows are measured at once, for the core's next turn.
     pub fn take_reads(&mut self) -> usize {
+        let sizes = self.core().take_measurements().into_iter().map(|read| read.carry_out(None));
+        self.input.sizes.extend(sizes);
         let reads = self.core().take_reads();
         let count = reads.len();
         self.reads.extend(reads);

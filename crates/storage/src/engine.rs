@@ -53,6 +53,15 @@ pub trait TabletData: Send + Sync + 'static {
     }
     /// Reads, from disk if need be.
     fn get(self: &Arc<Self>, key: &[u8]) -> Result<Option<Self::Pinned>, StorageError>;
+    /// How many bytes are to be folded when `key` is read, which takes no memory beside them. Not less than [`Self::folded_bytes`], but for what cells and elements
+    /// take to keep their own timestamps.
+    fn unfolded_bytes(self: &Arc<Self>, key: &[u8]) -> Result<u64, StorageError> {
+        self.folded_bytes(key)
+    }
+    /// How long the value of `key` is, folded; takes as much memory as [`Self::unfolded_bytes`] at most.
+    fn folded_bytes(self: &Arc<Self>, key: &[u8]) -> Result<u64, StorageError> {
+        Ok(self.get(key)?.map_or(0, |value| value.len() as u64))
+    }
     /// Calls `visit` with each entry of the range until it returns false. Returns whether the range was exhausted.
     fn scan(&self, range: &ScanRange<'_>, visit: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<bool, StorageError>;
     /// As [`Self::scan`], but it ends early where many removed entries lie one after another.

@@ -25,6 +25,7 @@ mod log_damage;
 mod log_files;
 mod log_freed;
 mod log_queue;
+mod measured;
 mod memory;
 mod options;
 mod precedence;

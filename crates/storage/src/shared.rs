@@ -6,6 +6,7 @@ use crate::counters::StorageCounters;
 use crate::error::StorageError;
 use crate::expiry::{Expiry, ExpiryFilterFactory};
 use crate::listener::{Listener, TabletEvents};
+use crate::measured;
 use crate::options::StorageOptions;
 use crate::rate_limiter::RateLimiter;
 use crate::semantics::{ValueSemantics, Values};
@@ -137,8 +138,12 @@ impl Shared {
             if !brief::admits(existing, operands.iter()) {
                 return None;
             }
+            let fold = || or_none(|| full.fold(existing, &mut operands.iter()));
+            if measured::takes(existing, operands.iter(), fold) {
+                return None;
+            }
             events.refolding.note(operands.len(), operands.iter());
-            or_none(|| full.fold(existing, &mut operands.iter()))
+            fold()
         };
         let partial = move |_: &[u8], _: Option<&[u8]>, operands: &MergeOperands| {
             or_none(|| apart.fold_apart(&operands.iter().collect::<Vec<_>>()))

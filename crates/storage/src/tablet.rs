@@ -17,6 +17,7 @@ use crate::files::FilesKept;
 use crate::gaps::Gaps;
 use crate::keys::{META_KEY, is_about_the_tablet};
 use crate::listener::{BeforeFlush, TabletEvents};
+use crate::measured::{Measure, measured};
 use crate::semantics::{ValueSemantics, Values};
 use crate::shared::Shared;
 use crate::table_options::TableOptions;
@@ -553,6 +554,14 @@ impl TabletData for Tablet {
 
     fn get(self: &Arc<Self>, key: &[u8]) -> Result<Option<PinnedValue>, StorageError> {
         Self::get(self, key)
+    }
+
+    fn unfolded_bytes(self: &Arc<Self>, key: &[u8]) -> Result<u64, StorageError> {
+        measured(Measure::Parts, || Self::get(self, key))
+    }
+
+    fn folded_bytes(self: &Arc<Self>, key: &[u8]) -> Result<u64, StorageError> {
+        measured(Measure::Whole, || Self::get(self, key))
     }
 
     fn scan(&self, range: &ScanRange<'_>, visit: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<bool, StorageError> {

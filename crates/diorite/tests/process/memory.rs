@@ -145,3 +145,73 @@ fn a_request_ends_when_its_time_is_over() {
     assert!(ended, "no request of a thousand was ended");
     assert!(server.is_running());
 }
+
+/// Executes a prepared statement, again and again while the node is overloaded or the machine is slow; returns why it is refused.
+fn set(client: &mut Client, id: &[u8], values: &[Value<'_>]) -> Option<(ErrorCode, String)> {
+    for _ in 0..600 {
+        client.execute(1, id, values);
+        client.flush().unwrap();
+        match client.receive().unwrap().1 {
+            ClientResponse::Error(error) if matches!(error.code(), ErrorCode::Overloaded | ErrorCode::WriteTimeout) => {
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            ClientResponse::Error(error) => return Some((error.code(), error.message.into_owned())),
+            _ => return None,
+        }
+    }
+    panic!("the node stays overloaded");
+}
+
+/// A hundred such writes were a row of 1.5 GiB, which each read, flush and compaction held in memory as a whole.
+#[test]
+fn a_row_that_is_added_to_again_and_again_is_refused_before_it_fills_the_memory() {
+    let home = tempfile::tempdir().unwrap();
+    let mut server = start(&home, &[]);
+    let mut client = Client::connect(&server.address).unwrap();
+    make_table(&mut client);
+    client.run("CREATE TABLE ks.m (k int PRIMARY KEY, m map<int, blob>, l list<int>)");
+    client.run("INSERT INTO ks.m (k, l) VALUES (1, [1, 2, 3])");
+    let add = client.prepare("UPDATE ks.m SET m[?] = ? WHERE k = 1");
+    let piece = vec![7; 15 << 20];
+    let (mut taken, mut refused) = (0, 0);
+    for n in 0..40i32 {
+        match set(&mut client, &add.id, &[Value::Set(&n.to_be_bytes()), Value::Set(&piece)]) {
+            None => taken += 1,
+            Some((code, message)) => {
+                assert_eq!(code, ErrorCode::Invalid, "{message}");
+                assert!(message.contains("(ROW_BYTES)"), "{message}");
+                refused += 1;
+            }
+        }
+    }
+    // 64 MiB, and what came before that was known.
+    assert!((5..=7).contains(&taken) && refused == 40 - taken, "{taken} were taken");
+    // What must read the row to be applied is refused as well.
+    let edit = client.query("UPDATE ks.m SET l[0] = 7 WHERE k = 1");
+    assert_eq!(code(edit), Some(ErrorCode::Invalid));
+    let metrics = server.get("/metrics").unwrap();
+    let line = metrics.lines().find(|line| line.starts_with("diorite_large_row_writes_refused_total ")).unwrap();
+    let counted: f64 = line.split_whitespace().nth(1).unwrap().parse().unwrap();
+    assert!(counted >= f64::from(refused), "{line}");
+    assert!(server.is_running());
+    let most = server.most_resident_bytes();
+    assert!(most < LIMIT_BYTES, "{} MiB", most >> 20);
+    assert!(server.stop().success());
+
+    // What is in the log is replayed, and whoever leads next finds the row out again.
+    let mut server = start(&home, &[]);
+    let mut client = Client::connect(&server.address).unwrap();
+    let add = client.prepare("UPDATE ks.m SET m[?] = ? WHERE k = 1");
+    let more = (100..140i32)
+        .take_while(|n| set(&mut client, &add.id, &[Value::Set(&n.to_be_bytes()), Value::Set(&piece)]).is_none())
+        .count();
+    assert!(more <= 2, "{more} more were taken");
+    client.run("UPDATE ks.m SET m = {} WHERE k = 1");
+    assert_eq!(set(&mut client, &add.id, &[Value::Set(&[0, 0, 0, 1]), Value::Set(&[7])]), None);
+    client.run("UPDATE ks.m SET l[0] = 7 WHERE k = 1");
+    let found = client.run("SELECT m[1], l FROM ks.m WHERE k = 1");
+    assert_eq!(found.rows[0][0].as_deref(), Some(&[7][..]));
+    assert!(server.is_running());
+    let most = server.most_resident_bytes();
+    assert!(most < LIMIT_BYTES, "{} MiB", most >> 20);
+}

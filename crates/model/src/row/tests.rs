@@ -11,6 +11,7 @@ use reference::{Input, Place, View, visible};
 use std::sync::Arc;
 
 mod counters;
+mod effects;
 mod folding;
 mod horizons;
 mod placing;

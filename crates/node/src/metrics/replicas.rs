@@ -20,6 +20,10 @@ impl Source {
         out.counter_f64("raft_log_write", "Time spent writing the Raft log", &Unit::Seconds, seconds)?;
         let help = "How long batches took to be written to the Raft log and fsynced";
         out.histogram("raft_log_sync_duration", help, &counters.log_sync_times.snapshot())?;
+        let help = "Writes refused because a row that they would have added to is too large, or grew faster than it was measured";
+        out.counter("large_row_writes_refused", help, None, read(&counters.large_row_writes_refused))?;
+        let help = "Rows measured because much was added to them";
+        out.counter("rows_measured", help, None, read(&counters.rows_measured))?;
         out.counter("memory_waits", "Times a store thread waited for a flush", None, read(&counters.memory_waits))
     }
 

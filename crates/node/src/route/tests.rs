@@ -4,6 +4,7 @@
 mod failures;
 mod hops;
 mod moments;
+mod rows;
 mod wire;
 
 use super::{CatalogSource, RouteOptions, Router, RouterParts};

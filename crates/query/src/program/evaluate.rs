@@ -9,12 +9,15 @@ use super::definition::{
     RowTest, TestTree,
 };
 use super::document;
+use super::growth;
 use super::shown;
 use super::stored::{Found, Stored, damaged};
 use super::stored_value::StoredValue;
 use diorite_base::Horizon;
 use diorite_base::limits::MAX_EDIT_BYTES;
-use diorite_base::mutation::{EvaluationContext, EvaluationFailed, Evaluator, TabletChanges, TabletView};
+use diorite_base::mutation::{
+    Effect, EvaluationContext, EvaluationFailed, Evaluator, Growth, TabletChanges, TabletView,
+};
 use diorite_model::Malformed;
 use diorite_model::deletions::DeletionsWriter;
 use diorite_model::row::{Deletion, RowWriter, now_seconds, place_lists};
@@ -57,6 +60,17 @@ impl Evaluator for TabletEvaluator {
 
     fn taken_over(&self, value: &[u8]) -> Option<Vec<u8>> {
         entry::taken_over(value)
+    }
+
+    fn effect(&self, value: &[u8]) -> Effect {
+        entry::effect(value)
+    }
+
+    fn growth(&self, program: &[u8], see: &mut dyn FnMut(Growth<'_>)) {
+        // What is proposed decodes.
+        if let Ok(program) = Program::decode(program) {
+            program.operations.iter().for_each(|operation| growth::of(operation, see));
+        }
     }
 }
 

@@ -9,6 +9,7 @@ use diorite_model::types::{CqlType, Frozen};
 use proptest::prelude::*;
 use std::sync::Arc;
 
+mod growth;
 mod shown;
 mod steps;
 

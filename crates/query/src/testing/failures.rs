@@ -6,7 +6,7 @@ use diorite_base::TabletId;
 use diorite_base::write::Waited;
 use diorite_cql::protocol::client::{ClientRequest, Parameters};
 use diorite_cql::protocol::error::ErrorKind;
-use diorite_cql::protocol::{Consistency, CqlError, WriteType};
+use diorite_cql::protocol::{Consistency, CqlError, ErrorCode, WriteType};
 
 const READ: &str = "SELECT * FROM t WHERE k = 1";
 const WRITE: &str = "INSERT INTO t (k, v) VALUES (1, 1)";
@@ -99,5 +99,29 @@ fn a_full_disk_and_a_full_queue_are_told_apart() {
         let error = asked(&database, statement, Consistency::One);
         assert_eq!(error.kind, ErrorKind::Overloaded);
         assert!(error.message.contains("the queue of writes is full"));
+    }
+}
+
+/// To send it again does not help: the statement is wrong for this row.
+#[test]
+fn a_write_that_is_over_a_limit_of_the_tablet_is_invalid() {
+    let why = "a row that the write would add to of 67108865 bytes is over the limit of 67108864 bytes (ROW_BYTES)";
+    for statement in [
+        WRITE,
+        "UPDATE t SET v = 2 WHERE k = 1 IF v = 1",
+        "UPDATE n SET v = v + 1 WHERE k = 1",
+        "BEGIN BATCH INSERT INTO t (k) VALUES (1); APPLY BATCH",
+    ] {
+        let database = failing(KvError::TooLarge(why.to_owned()));
+        let error = asked(&database, statement, Consistency::Quorum);
+        assert_eq!((error.code(), error.code() as u32), (ErrorCode::Invalid, 0x2200), "{statement}");
+        assert!(error.message.contains(why), "{statement}: {}", error.message);
+    }
+    for statement in [WRITE, "UPDATE n SET v = v + 1 WHERE k = 1"] {
+        let database = failing(KvError::TooLarge(why.to_owned()));
+        let prepared = database.prepare(statement).unwrap();
+        let error = database.execute_now(&database.execute_request(&prepared, &[], false)).unwrap().unwrap_err();
+        assert_eq!(error.code(), ErrorCode::Invalid, "prepared: {statement}");
+        assert!(error.message.contains(why), "prepared: {statement}: {}", error.message);
     }
 }

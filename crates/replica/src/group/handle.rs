@@ -325,6 +325,16 @@ impl<T: TabletData> TabletHandle<T> {
         }
     }
 
+    /// Upkeep will look whether it is the disk.
+    pub(crate) fn failed_to_read(&self, error: StorageError) -> KvError {
+        if error.is_damage() {
+            // The first one found is as good as any.
+            let _ = self.health.damage.set(error.to_string());
+        }
+        self.health.read_failed.store(true, Ordering::Relaxed);
+        storage_error(error)
+    }
+
     #[cold]
     fn not_leader(&self) -> KvError {
         let leader = Some(NodeId(self.roles.leader.load(Ordering::Acquire)));
@@ -459,16 +469,6 @@ impl TabletHandle {
             self.count_read(range.start);
         }
         Ok(found)
-    }
-
-    /// Upkeep will look whether it is the disk.
-    pub(crate) fn failed_to_read(&self, error: StorageError) -> KvError {
-        if error.is_damage() {
-            // The first one found is as good as any.
-            let _ = self.health.damage.set(error.to_string());
-        }
-        self.health.read_failed.store(true, Ordering::Relaxed);
-        storage_error(error)
     }
 }
 

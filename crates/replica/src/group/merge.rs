@@ -16,7 +16,7 @@ use crate::group::sealed::CLOSED;
 use diorite_base::bytes::{Malformed, Reader, put_slice, put_varint};
 use diorite_base::limits::{self, Exceeded};
 use diorite_base::mutation::{
-    Body, EvaluationContext, EvaluationFailed, Evaluator, Mutation, TabletChanges, TabletView,
+    Body, Effect, EvaluationContext, EvaluationFailed, Evaluator, Growth, Mutation, TabletChanges, TabletView,
 };
 use diorite_base::program::{LoggedProgram, ProvenProgram, Target, Unprovable};
 use diorite_base::{Horizon, TabletId};
@@ -448,6 +448,17 @@ impl<E: Evaluator> Evaluator for Merging<E> {
 
     fn taken_over(&self, value: &[u8]) -> Option<Vec<u8>> {
         self.0.taken_over(value)
+    }
+
+    fn effect(&self, value: &[u8]) -> Effect {
+        self.0.effect(value)
+    }
+
+    /// Rows that are taken in have their size from the tablet that they were written to.
+    fn growth(&self, program: &[u8], see: &mut dyn FnMut(Growth<'_>)) {
+        if program.first() != Some(&MARK) {
+            self.0.growth(program, see);
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! One tablet's Raft group on this node: who leads, under which lease, with which members; what is proposed and applied.
 //!
-//! From below: what a group is made of (`lease`, `handle`, `waiters`, `promise`, `wire`, `merge`, `split`), the replica itself (`replica`, `apply`), what groups ask of their store thread (`turn`), and
+//! From below: what a group is made of (`lease`, `handle`, `waiters`, `promise`, `wire`, `merge`, `split`, `row_sizes`), the replica itself (`replica`, `apply`), what groups ask of their store thread (`turn`), and
 //! what a replica does with that: `writes`, `members`, `election`, `suspects`, `advance`, `receive`.
 
 pub(crate) mod advance;
@@ -12,6 +12,7 @@ pub(crate) mod election;
 pub(crate) mod entry;
 pub(crate) mod handle;
 pub(crate) mod lease;
+pub(crate) mod measuring;
 pub(crate) mod members;
 pub(crate) mod memory;
 pub(crate) mod merge;
@@ -21,6 +22,7 @@ pub(crate) mod proposal;
 pub(crate) mod receive;
 pub(crate) mod recover;
 pub(crate) mod replica;
+pub(crate) mod row_sizes;
 pub(crate) mod samples;
 pub(crate) mod sealed;
 pub(crate) mod split;

@@ -1,6 +1,7 @@
 //! Writes are stamped, gathered into entries and proposed; so are the entries by which a leader ends its tablet, opens it again, or writes the time to the log.
 //!
-//! Always true: stamps grow with the log; an entry that ends the tablet is proposed only after the lease has ended.
+//! Always true: stamps grow with the log; an entry that ends the tablet is proposed only after the lease has ended; nothing is proposed that adds to a row that is known to be
+//! too large ([`RowSizes`]).
 //!
 //! Time passes: what a tablet's log knows of it beside the stamps of writes, and of `gc_grace_seconds`. Compaction knows no other time. Only a leader says so, in an entry
 //! like any other; nobody waits for it. `gc_grace_seconds` goes with the next writes once it has changed. An entry for the time alone is proposed once in [`IDLE_S`], by the
@@ -12,6 +13,7 @@ use crate::group::handle::{Leadership, TabletHandle};
 use crate::group::merge::{Reopening, ends_tablet, has_given_up};
 use crate::group::proposal::Waiter;
 use crate::group::replica::Replica;
+use crate::group::row_sizes::{RowSizes, Writing};
 use crate::group::split::Split;
 use crate::group::turn::Turn;
 use crate::group::waiters::Waiting;
@@ -49,7 +51,7 @@ fn kv_error(tablet: TabletId, error: &GroupError) -> KvError {
 
 impl<E: Engine> Replica<E> {
     /// Proposes what has come to the tablet in this turn; refuses it where it cannot.
-    pub(crate) fn propose_fresh(&mut self, turn: &mut Turn<E>) {
+    pub(crate) fn propose_fresh(&mut self, turn: &mut Turn<E>, sizes: &mut RowSizes) {
         if self.writes.fresh.is_empty() {
             return;
         }
@@ -59,7 +61,8 @@ impl<E: Engine> Replica<E> {
             turn.outcomes.fail(self.writes.fresh.drain(..).map(|proposal| proposal.waiter), &error);
         } else if self.may_propose() && self.may_stamp() {
             turn.context.counters.proposals.add(self.writes.fresh.len() as u64);
-            for (waiter, error) in self.stamp_and_propose(turn.began_ns, &turn.context.counters, turn.began_wall_us) {
+            let failed = self.stamp_and_propose(turn.began_ns, &turn.context.counters, turn.began_wall_us, sizes);
+            for (waiter, error) in failed {
                 turn.outcomes.push(waiter, Err(error));
             }
         } else {
@@ -69,7 +72,13 @@ impl<E: Engine> Replica<E> {
     }
 
     /// Proposes all fresh writes, stamped at `wall_us` or as soon after it as their order wants; returns those that failed. Only for a replica that may propose.
-    fn stamp_and_propose(&mut self, now_ns: u64, counters: &StoreCounters, wall_us: i64) -> Vec<(Waiter, KvError)> {
+    fn stamp_and_propose(
+        &mut self,
+        now_ns: u64,
+        counters: &StoreCounters,
+        wall_us: i64,
+        sizes: &mut RowSizes,
+    ) -> Vec<(Waiter, KvError)> {
         let mut failed = Vec::new();
         let mut payload = Payload::default();
         let mut waiters = Vec::new();
@@ -80,7 +89,13 @@ impl<E: Engine> Replica<E> {
                 failed.push((proposal.waiter, KvError::Overloaded("the request ended before its write was proposed")));
                 continue;
             }
-            proposal.mutation.stamp(self.writes.stamps.stamp(wall_us));
+            let stamp_us = self.writes.stamps.stamp(wall_us);
+            proposal.mutation.stamp(stamp_us);
+            if let Err(error) = sizes.admit(&self.writing(stamp_us, now_ns), &proposal.mutation) {
+                counters.large_row_writes_refused.fetch_add(1, Ordering::Relaxed);
+                failed.push((proposal.waiter, error));
+                continue;
+            }
             let program = program_of(&proposal.mutation);
             let (alone, ends) = (program.is_some(), program.is_some_and(ends_tablet));
             if alone || payload.size_bytes() >= ENTRY_BYTES {
@@ -99,8 +114,21 @@ impl<E: Engine> Replica<E> {
             }
         }
         self.propose(&mut payload, &mut waiters, now_ns, &mut failed);
+        sizes.note_proposed(self.id(), self.group.last_index());
         self.writes.fresh = fresh;
         failed
+    }
+
+    /// Where a write with this timestamp is about to be proposed.
+    fn writing(&self, stamp_us: i64, now_ns: u64) -> Writing<'_> {
+        Writing {
+            tablet: self.id(),
+            term: self.group.term(),
+            stamp_us,
+            newest_explicit_us: self.applied.newest_explicit_us,
+            evaluator: &*self.evaluator,
+            now_ns,
+        }
     }
 
     /// Lets no read begin or end from here on: the entry that ends the tablet is about to be proposed, and whoever applies it may let another tablet answer. The lease

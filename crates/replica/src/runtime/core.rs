@@ -14,11 +14,13 @@
 use crate::context::Context;
 use crate::failures::FoundLeader;
 use crate::group::catch_up::{LogAnswer, LogRead};
+use crate::group::measuring::{SizeAnswer, SizeRead, Wanted};
 use crate::group::merge::is_step;
 use crate::group::promise::Promise;
 use crate::group::proposal::{Proposal, Refused, Waiter};
 use crate::group::receive::receive;
 use crate::group::replica::Replica;
+use crate::group::row_sizes::RowSizes;
 use crate::group::turn::Turn;
 use crate::group::wire::Envelope;
 use crate::log_progress::LogProgress;
@@ -49,12 +51,18 @@ pub struct Input {
     pub changes: Vec<SupportChange>,
     /// What was read from the log, as [`Core::take_reads`] has asked.
     pub answers: Vec<LogAnswer>,
+    /// How large rows are, as [`Core::take_measurements`] has asked.
+    pub sizes: Vec<SizeAnswer>,
 }
 
 impl Input {
     /// Whether there is nothing.
     pub fn is_empty(&self) -> bool {
-        self.proposals.is_empty() && self.envelopes.is_empty() && self.changes.is_empty() && self.answers.is_empty()
+        self.proposals.is_empty()
+            && self.envelopes.is_empty()
+            && self.changes.is_empty()
+            && self.answers.is_empty()
+            && self.sizes.is_empty()
     }
 }
 
@@ -74,12 +82,16 @@ pub struct Core<E: Engine> {
     pub(crate) promised: BTreeMap<TabletId, Promise>,
     /// Replicas that were closed while a leader elsewhere counted on them.
     pub(crate) departed: Departed,
+    /// What is merged into rows of the tablets that are led here.
+    sizes: RowSizes,
 }
 
 impl<E: Engine> Core<E> {
     /// A core that writes to `logs`, one per disk.
     pub fn new(context: Arc<Context>, logs: Vec<Arc<E::Log>>) -> Self {
         Self {
+            // Clients do not know when the node has started.
+            sizes: RowSizes::new(context.clock.wall_us().unsigned_abs()),
             progress: context.watched(),
             records: logs.iter().map(|_| Default::default()).collect(),
             turn: Turn::new(context, logs),
@@ -99,6 +111,37 @@ impl<E: Engine> Core<E> {
     /// What is to be read from the log; the answers are for the next turns.
     pub fn take_reads(&mut self) -> Vec<LogRead<<E::Log as Log>::Reader>> {
         std::mem::take(&mut self.turn.reads)
+    }
+
+    /// The rows that are to be measured now; the answers are for the next turns. No more than a few at a time.
+    pub fn take_measurements(&mut self) -> Vec<SizeRead<E::Tablet>> {
+        if !self.sizes.is_wanting() {
+            return Vec::new();
+        }
+        let replicas = &self.replicas;
+        let leads = |replica: &&Box<Replica<E>>, term| replica.group.is_leader() && replica.group.term() == term;
+        let due = self.sizes.take_due(|tablet, term| {
+            let replica = replicas.get(&tablet).filter(|replica| replica.failure.is_none() && leads(replica, term));
+            replica.map(|replica| replica.applied.index)
+        });
+        let read = |wanted: Wanted| {
+            let replica = replicas.get(&wanted.name.tablet)?;
+            Some(SizeRead::new(wanted, &replica.handle.data))
+        };
+        due.into_iter().filter_map(read).collect()
+    }
+
+    /// Takes the size of a row. An error of the disk is looked into as that of a read is.
+    fn take_size(&mut self, answer: SizeAnswer) {
+        let SizeAnswer { wanted, size_bytes } = answer;
+        let size_bytes = size_bytes.unwrap_or_else(|error| {
+            if let Some(replica) = self.replicas.get(&wanted.name.tablet) {
+                replica.handle.failed_to_read(error);
+            }
+            None
+        });
+        self.turn.context.counters.rows_measured.fetch_add(u64::from(size_bytes.is_some()), Ordering::Relaxed);
+        self.sizes.take_answer(&wanted, size_bytes);
     }
 
     /// Fetches from memory what comes next and after that, while something else is done: of many groups none is in the processor's caches when it is its turn.
@@ -137,6 +180,9 @@ impl<E: Engine> Core<E> {
             if let Some(replica) = self.replicas.get_mut(&answer.tablet) {
                 replica.take_answer(&mut self.turn, answer);
             }
+        }
+        for answer in input.sizes.drain(..) {
+            self.take_size(answer);
         }
         let mut proposals = input.proposals.drain(..);
         while let Some(proposal) = proposals.next() {
@@ -311,7 +357,7 @@ impl<E: Engine> Core<E> {
         for (place, tablet) in due.iter().copied().enumerate() {
             self.fetch_ahead(due[place + 1..].iter().copied());
             let Some(replica) = self.replicas.get_mut(&tablet) else { continue };
-            replica.propose_fresh(&mut self.turn);
+            replica.propose_fresh(&mut self.turn, &mut self.sizes);
             if replica.failure.is_some() {
                 continue;
             }

@@ -8,6 +8,7 @@ pub(crate) mod heartbeats;
 pub(crate) mod hosting;
 pub(crate) mod log_reads;
 pub(crate) mod log_watch;
+pub(crate) mod measurements;
 pub(crate) mod memory_gate;
 pub(crate) mod queue;
 pub(crate) mod scrub;

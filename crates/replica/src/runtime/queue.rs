@@ -4,6 +4,7 @@
 //! again when its turn ends.
 
 use crate::group::catch_up::LogAnswer;
+use crate::group::measuring::SizeAnswer;
 use crate::group::proposal::Proposal;
 use crate::group::wire::Envelope;
 use crate::lifecycle::command::{Command, StoreThreads};
@@ -101,6 +102,13 @@ impl Queue {
     pub(crate) fn answer(&self, answer: LogAnswer) {
         let mut inbox = self.inbox.lock();
         inbox.input.answers.push(answer);
+        self.wake(inbox);
+    }
+
+    /// Adds the size of a row, of which the worker asks for only so many at a time, and wakes it.
+    pub(crate) fn measured(&self, answer: SizeAnswer) {
+        let mut inbox = self.inbox.lock();
+        inbox.input.sizes.push(answer);
         self.wake(inbox);
     }
 

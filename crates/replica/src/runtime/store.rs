@@ -3,6 +3,7 @@
 use crate::context::Context;
 use crate::group::handle::TabletHandle;
 use crate::group::proposal::{NO_DEADLINE, Proposal, Reroute};
+use crate::group::row_sizes::MEASURED_AT_ONCE;
 use crate::group::split::SplitListener;
 use crate::group::wire::{self, Envelope};
 use crate::lifecycle::command::{Command, StoreThreads};
@@ -18,12 +19,14 @@ use crate::runtime::compaction::{self, Compactions};
 use crate::runtime::heartbeats::HeartbeatSender;
 use crate::runtime::log_reads::read_back;
 use crate::runtime::log_watch::{self, Watch};
+use crate::runtime::measurements;
 use crate::runtime::memory_gate::MemoryGate;
 use crate::runtime::queue::{QueueLimits, Queues};
 use crate::runtime::scrub::{Scrub, Scrubber};
 use crate::runtime::upkeep;
 use crate::runtime::worker::{READS_AT_ONCE, Worker};
 use arc_swap::Guard;
+use diorite_base::account::Account;
 use diorite_base::bytes::Malformed;
 use diorite_base::mutation::Mutation;
 use diorite_base::write::{KvError, WriteSink};
@@ -90,10 +93,13 @@ impl Store {
     }
 
     fn start_threads(&self) -> Result<(), StorageError> {
+        let (measurer, measurements) = sync_channel(self.queues.len() * MEASURED_AT_ONCE);
+        let queues = Arc::clone(&self.queues);
+        self.spawn("row-sizes", move |replicas| measurements::run(&replicas.context, &queues, &measurements))?;
         for number in 0..self.queues.len() {
             let (reader, reads) = sync_channel(READS_AT_ONCE);
             let (queues, memory) = (Arc::clone(&self.queues), Arc::clone(&self.memory));
-            let worker = Worker::new(Arc::clone(&self.replicas), queues, memory, number, reader);
+            let worker = Worker::new(Arc::clone(&self.replicas), queues, memory, number, reader, measurer.clone());
             self.spawn(&format!("store-{number}"), move |_| worker.run())?;
             let queues = Arc::clone(&self.queues);
             self.spawn(&format!("log-reads-{number}"), move |replicas| {
@@ -168,6 +174,13 @@ impl Store {
     pub fn set_reroute(&self, reroute: Arc<dyn Reroute>) {
         if self.replicas.context.hooks.reroute.set(reroute).is_err() {
             tracing::error!("writes that cannot be proposed are rerouted already");
+        }
+    }
+
+    /// Names the account that is charged for measuring rows: that of the node's requests. Once, before the node serves.
+    pub fn set_account(&self, account: Arc<Account>) {
+        if self.replicas.context.hooks.account.set(account).is_err() {
+            tracing::error!("rows are measured on an account already");
         }
     }
 

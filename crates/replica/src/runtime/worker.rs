@@ -4,6 +4,7 @@ use crate::group::catch_up::LogRead;
 use crate::lifecycle::command::Command;
 use crate::lifecycle::replicas::NodeReplicas;
 use crate::runtime::core::{Core, Input, TICK_NS};
+use crate::runtime::measurements::Measurement;
 use crate::runtime::memory_gate::MemoryGate;
 use crate::runtime::queue::{Queues, Taken};
 use diorite_storage::{GroupReader, Rocks};
@@ -29,6 +30,8 @@ pub(crate) struct Worker {
     reads: VecDeque<LogRead<GroupReader>>,
     /// How many reads it was asked for and has not answered.
     reading: usize,
+    /// To the thread that measures rows.
+    measurer: SyncSender<Measurement>,
 }
 
 impl Worker {
@@ -38,10 +41,11 @@ impl Worker {
         memory: Arc<MemoryGate>,
         number: usize,
         reader: SyncSender<LogRead<GroupReader>>,
+        measurer: SyncSender<Measurement>,
     ) -> Self {
         let logs = replicas.disks.iter().map(|disk| Arc::new(disk.log.clone())).collect();
         let core = Core::new(Arc::clone(&replicas.context), logs);
-        Self { replicas, queues, memory, number, core, reader, reads: VecDeque::new(), reading: 0 }
+        Self { replicas, queues, memory, number, core, reader, reads: VecDeque::new(), reading: 0, measurer }
     }
 
     /// Runs until the queue is closed and empty.
@@ -69,6 +73,7 @@ impl Worker {
                 self.core.tick();
             }
             self.ask_for_reads();
+            self.ask_for_sizes();
         }
     }
 
@@ -85,6 +90,13 @@ impl Worker {
             // The channel has room for as many, and the thread ends after this one.
             let _ = self.reader.send(read);
             self.reading += 1;
+        }
+    }
+
+    fn ask_for_sizes(&mut self) {
+        for read in self.core.take_measurements() {
+            // The channel has room for as many as each core asks for, and the thread ends after this one.
+            let _ = self.measurer.send(Measurement { worker: self.number, read });
         }
     }
 

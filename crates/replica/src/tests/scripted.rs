@@ -87,11 +87,11 @@ impl Node {
     fn turn(&mut self) {
         self.core.turn(&mut self.input);
         loop {
-            let answers: Vec<_> = self.core.take_reads().into_iter().map(LogRead::carry_out).collect();
-            if answers.is_empty() {
+            self.input.answers.extend(self.core.take_reads().into_iter().map(LogRead::carry_out));
+            self.input.sizes.extend(self.core.take_measurements().into_iter().map(|read| read.carry_out(None)));
+            if self.input.is_empty() {
                 return;
             }
-            self.input.answers.extend(answers);
             self.core.turn(&mut self.input);
         }
     }

@@ -1,7 +1,9 @@
 //! A program answers the same wherever and whenever it is applied, as far as a reader can tell: on each replica, and again in each replay.
 
 use super::seen::VisibleReply;
-use diorite_base::mutation::{EvaluationContext, EvaluationFailed, Evaluator, TabletChanges, TabletView};
+use diorite_base::mutation::{
+    Effect, EvaluationContext, EvaluationFailed, Evaluator, Growth, TabletChanges, TabletView,
+};
 use diorite_base::{Horizon, TabletId};
 use diorite_query::program::TabletEvaluator;
 use parking_lot::Mutex;
@@ -61,5 +63,13 @@ impl Evaluator for SameAnswers {
 
     fn taken_over(&self, value: &[u8]) -> Option<Vec<u8>> {
         TabletEvaluator.taken_over(value)
+    }
+
+    fn effect(&self, value: &[u8]) -> Effect {
+        TabletEvaluator.effect(value)
+    }
+
+    fn growth(&self, program: &[u8], see: &mut dyn FnMut(Growth<'_>)) {
+        TabletEvaluator.growth(program, see);
     }
 }

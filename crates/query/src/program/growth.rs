@@ -1,0 +1,47 @@
+//! By how much the operations of a program may let rows and partition headers grow, for the leader that is to propose it.
+//!
+//! Always true: no operation adds more than is told here, but for the timestamps that stored elements are given of their own. Left out: conditions, which change
+//! nothing.
+
+use super::definition::{ListEdit, PathStep, ProgramOperation};
+use diorite_base::mutation::{Effect, Growth};
+use diorite_model::{entry, key};
+
+/// What a deletion, an element or a step of a path takes beside its bytes, at most.
+const FEW_BYTES: usize = 32;
+
+/// Calls `see` with the key that an operation writes to.
+pub(super) fn of(operation: &ProgramOperation, see: &mut dyn FnMut(Growth<'_>)) {
+    match operation {
+        ProgramOperation::Row { is_overwrite, is_stamped, key, value, .. } => {
+            let effect = if *is_overwrite && *is_stamped { Effect::Replaces } else { entry::effect(value) };
+            see(Growth { key, effect, bytes: key.len() + value.len() });
+        }
+        ProgramOperation::Delete { partition, range, .. } => {
+            let mut header = partition.clone();
+            key::push_header(&mut header);
+            let (effect, bytes) = match range {
+                None => (Effect::Shrinks, FEW_BYTES),
+                // It may cut another range in two.
+                Some((start, end)) => (Effect::Grows, 2 * (start.len() + end.len() + FEW_BYTES)),
+            };
+            see(Growth { key: &header, effect, bytes });
+        }
+        ProgramOperation::List { key, edit, .. } => {
+            let (effect, bytes) = match edit {
+                ListEdit::Set(_, Some(value)) => (Effect::Grows, value.len() + FEW_BYTES),
+                // Only elements that are there, of which less stays than they were.
+                ListEdit::Set(_, None) | ListEdit::Remove(_) => (Effect::RemovesElements, FEW_BYTES),
+            };
+            see(Growth { key, effect, bytes });
+        }
+        ProgramOperation::Document { key, edits, .. } => {
+            let step = |step: &PathStep| match step {
+                PathStep::Member(name) => name.len() + FEW_BYTES,
+                PathStep::Element(_) => FEW_BYTES,
+            };
+            let edit = |(path, text): &(Vec<PathStep>, Vec<u8>)| text.len() + path.iter().map(step).sum::<usize>();
+            see(Growth { key, effect: Effect::Grows, bytes: edits.iter().map(edit).sum::<usize>() + FEW_BYTES });
+        }
+    }
+}

@@ -1,0 +1,395 @@
+//! Rows that grow: what is merged into them is kept account of, and once they are too large nothing more is. A row is folded whole in memory by every read, flush and compaction
+//! of it, and by programs when they are applied, on all replicas; and a write of a few bytes does not say how much is there already.
+//!
+//! The leader decides, before the log, so that applying an entry stays a function of state and entry. It knows no sizes, and does not read for a write. One account per store
+//! thread, of all tablets that are led there, says which rows are to be measured:
+//!
+//! ```text
+//! write ─▶ every 64 KiB of all writes, about: the row that is written to is charged 64 KiB (larger writes are charged as they are)
+//!       ─▶ a row that has been charged enough is measured, off the store thread: it is so large, and has grown by so much since
+//!       ─▶ larger than the limit: what adds to it is refused, until it is measured again and has become smaller
+//! ```
+//!
+//! Always true: only a measurement says that a row is too large, or that it is no more; writes to a row go on while it is measured, up to a bound; whatever removes
+//! columns or the whole row is taken. A row that is charged more than a 2,000th of all is not forgotten, however many others are written to: when the account is full, half
+//! of it goes, and each row that stays and was not measured loses as much as the largest that goes (Misra and Gries 1982). A leader of a new term begins anew.
+//! Left out: reading sizes ([`crate::group::measuring`]), what a write does to a row ([`Evaluator::effect`]).
+
+use crate::group::measuring::{RowName, Wanted};
+use ahash::{AHashMap, RandomState};
+use diorite_base::TabletId;
+use diorite_base::limits::{Exceeded, MAX_ROW_BYTES, ROW_BYTES};
+use diorite_base::mutation::{Body, Effect, Evaluator, Growth, Mutation, MutationRef, OperationKind};
+use diorite_base::random::{Random, SplitMix64};
+use diorite_base::write::KvError;
+use diorite_raft::Term;
+use std::collections::BTreeSet;
+
+/// A sample stands for so many bytes. What has as many itself is not sampled, but counted.
+const SAMPLE_BYTES: u64 = 64 << 10;
+/// So many rows are kept account of.
+const MOST_ROWS: usize = 4_096;
+/// So many are measured at a time.
+pub(crate) const MEASURED_AT_ONCE: usize = 16;
+/// A row of which nothing is known is measured once it has grown by so much.
+const UNKNOWN_BYTES: u64 = 1 << 20;
+/// One that was measured, once it has grown by half of what is left to it, and by this at least.
+const LEAST_BYTES: u64 = 4 << 20;
+/// By so much a row may grow beyond the limit, or unknown, before it is measured.
+const UNMEASURED_BYTES: u64 = 32 << 20;
+/// A row that is too large is measured again when it is written to, but no more often than this, nanoseconds.
+const AGAIN_NS: u64 = 1_000_000_000;
+/// The same if something was removed from it meanwhile, or if it could not be measured.
+const SOON_NS: u64 = 100_000_000;
+/// The size up to which nothing is wrong with a row.
+const LIMIT_BYTES: u64 = MAX_ROW_BYTES as u64;
+
+/// A measurement that was asked for.
+#[derive(Debug, Clone, Copy)]
+struct Measuring {
+    number: u64,
+    /// What the row has been charged since.
+    growth_bytes: u64,
+    /// Nothing was removed from the row since.
+    covers_removals: bool,
+}
+
+/// What is known of a row.
+#[derive(Debug)]
+struct Row {
+    term: Term,
+    /// When it was last measured, if it was.
+    size_bytes: Option<u64>,
+    /// What it has been charged since.
+    growth_bytes: u64,
+    measuring: Option<Measuring>,
+    asked_ns: u64,
+    /// It is not measured again before.
+    again_ns: u64,
+    /// Something was removed from it since it was last measured.
+    is_reduced: bool,
+}
+
+impl Row {
+    fn new(term: Term) -> Self {
+        Self { term, size_bytes: None, growth_bytes: 0, measuring: None, asked_ns: 0, again_ns: 0, is_reduced: false }
+    }
+
+    fn is_too_large(&self) -> bool {
+        self.size_bytes.is_some_and(|size_bytes| size_bytes > LIMIT_BYTES)
+    }
+
+    fn charge(&mut self, bytes: u64) {
+        self.growth_bytes += bytes;
+        if let Some(measuring) = &mut self.measuring {
+            measuring.growth_bytes += bytes;
+        }
+    }
+
+    /// What is known to be in it, or may be.
+    fn weight_bytes(&self) -> u64 {
+        self.size_bytes.unwrap_or(0) + self.growth_bytes
+    }
+
+    /// Why it may not grow by so much.
+    fn refusal(&self, effect: Effect, bytes: u64) -> Option<KvError> {
+        let (limit, name) = match effect {
+            Effect::Grows => (LIMIT_BYTES, ROW_BYTES.name),
+            // So that it can become smaller element by element; but what is left of the elements takes space, too.
+            Effect::RemovesElements => (2 * LIMIT_BYTES, "twice ROW_BYTES"),
+            Effect::Shrinks | Effect::Replaces => return None,
+        };
+        if let Some(found) = self.size_bytes.filter(|size_bytes| *size_bytes > limit) {
+            if self.is_reduced {
+                return Some(KvError::Overloaded("a row from which something was removed is yet to be measured"));
+            }
+            let what = "a row that the write would add to".to_owned();
+            return Some(KvError::TooLarge(Exceeded { what, found, limit, unit: ROW_BYTES.unit, name }.to_string()));
+        }
+        let fits = self.size_bytes.is_some() && self.weight_bytes() + bytes <= limit;
+        let is_much = self.growth_bytes > 0 && self.growth_bytes + bytes > UNMEASURED_BYTES;
+        (!fits && is_much).then_some(KvError::Overloaded("a row grows faster than it is measured"))
+    }
+
+    /// Whether it is to be measured, as far as it is known.
+    fn is_due(&self) -> bool {
+        match self.size_bytes {
+            None => self.growth_bytes >= UNKNOWN_BYTES,
+            Some(size_bytes) if size_bytes > LIMIT_BYTES => true,
+            Some(size_bytes) => self.growth_bytes >= LEAST_BYTES.max((LIMIT_BYTES - size_bytes) / 2),
+        }
+    }
+
+    fn may_be_measured(&self, now_ns: u64) -> bool {
+        self.measuring.is_none() && now_ns >= self.again_ns
+    }
+}
+
+/// Where a write is about to be proposed.
+pub(crate) struct Writing<'a> {
+    pub(crate) tablet: TabletId,
+    /// In which this node leads.
+    pub(crate) term: Term,
+    /// The write's own timestamp, and the greatest that clients have given, as far as that is applied.
+    pub(crate) stamp_us: i64,
+    pub(crate) newest_explicit_us: i64,
+    pub(crate) evaluator: &'a dyn Evaluator,
+    pub(crate) now_ns: u64,
+}
+
+/// A write that is being looked at.
+struct Looked<'w> {
+    at: &'w Writing<'w>,
+    /// Rows of its tablet are held.
+    holds: bool,
+    /// Where among all bytes what comes next begins.
+    place: u64,
+    outcome: Result<(), KvError>,
+}
+
+/// The account of a store thread.
+pub(crate) struct RowSizes {
+    /// Bytes of all writes so far, and at which of them the next sample is taken.
+    passed_bytes: u64,
+    sample_at: u64,
+    random: SplitMix64,
+    hashers: [RandomState; 2],
+    rows: AHashMap<RowName, Row>,
+    /// Those that may be refused what is written to them: each write to their tablets is looked at.
+    held: BTreeSet<RowName>,
+    /// To be measured once what was proposed is applied.
+    wanted: Vec<Wanted>,
+    /// As many are wanted, or being measured.
+    measuring: usize,
+    /// Counts measurements.
+    number: u64,
+}
+
+impl RowSizes {
+    /// An account in which there is nothing. Nobody should know the seed: who knows which bytes are sampled writes others there.
+    pub(crate) fn new(seed: u64) -> Self {
+        Self {
+            passed_bytes: 0,
+            sample_at: SAMPLE_BYTES,
+            random: SplitMix64::new(seed),
+            hashers: Default::default(),
+            rows: AHashMap::default(),
+            held: BTreeSet::new(),
+            wanted: Vec::new(),
+            measuring: 0,
+            number: 0,
+        }
+    }
+
+    fn name(&self, tablet: TabletId, key: &[u8]) -> RowName {
+        RowName { tablet, hashes: [self.hashers[0].hash_one(key), self.hashers[1].hash_one(key)] }
+    }
+
+    /// Whether rows of a tablet are held.
+    fn holds(&self, tablet: TabletId) -> bool {
+        let first = RowName { tablet, hashes: [0; 2] };
+        !self.held.is_empty() && self.held.range(first..).next().is_some_and(|name| name.tablet == tablet)
+    }
+
+    /// Whether a write may be proposed; it is charged to the rows that it adds to. Of most writes this is an addition and a comparison.
+    ///
+    /// # Errors
+    /// If a row that it would add to is too large, or grows faster than it is measured.
+    #[inline]
+    pub(crate) fn admit(&mut self, at: &Writing<'_>, mutation: &Mutation) -> Result<(), KvError> {
+        let (begins_at, bytes) = (self.passed_bytes, mutation.size_bytes() as u64);
+        self.passed_bytes += bytes;
+        if self.passed_bytes < self.sample_at && bytes < SAMPLE_BYTES && !self.holds(at.tablet) {
+            return Ok(());
+        }
+        self.look(at, mutation, begins_at)
+    }
+
+    #[cold]
+    fn look(&mut self, at: &Writing<'_>, mutation: &Mutation, begins_at: u64) -> Result<(), KvError> {
+        let Ok(decoded) = MutationRef::decode(mutation.as_bytes()) else {
+            unreachable!("a mutation decodes");
+        };
+        let mut looked = Looked { at, holds: self.holds(at.tablet), place: begins_at, outcome: Ok(()) };
+        match decoded.body() {
+            Body::Blind(operations) => {
+                for operation in operations.flatten() {
+                    let bytes = operation.key.len() + operation.value.len();
+                    self.see(&mut looked, operation.key, bytes, || match operation.kind {
+                        OperationKind::Overwrite => Effect::Replaces,
+                        OperationKind::Merge => at.evaluator.effect(operation.value),
+                    });
+                }
+            }
+            Body::Evaluated(program) => {
+                let mut see = |growth: Growth<'_>| self.see(&mut looked, growth.key, growth.bytes, || growth.effect);
+                at.evaluator.growth(program, &mut see);
+            }
+        }
+        // What is left falls on what adds to no row.
+        self.take_samples(self.passed_bytes);
+        looked.outcome
+    }
+
+    /// How many samples are taken up to `end`. They are unevenly apart, so that no pattern of writes comes between them.
+    fn take_samples(&mut self, end: u64) -> u64 {
+        let mut samples = 0;
+        while self.sample_at <= end {
+            samples += 1;
+            self.sample_at += 1 + self.random.below(2 * SAMPLE_BYTES);
+        }
+        samples
+    }
+
+    /// Looks at what a write does to one row.
+    fn see(&mut self, looked: &mut Looked<'_>, key: &[u8], bytes: usize, effect: impl FnOnce() -> Effect) {
+        let bytes = bytes as u64;
+        looked.place += bytes;
+        let samples = self.take_samples(looked.place.min(self.passed_bytes));
+        let charged = if bytes >= SAMPLE_BYTES { bytes } else { samples * SAMPLE_BYTES };
+        if looked.outcome.is_err() || (charged == 0 && !looked.holds) {
+            return;
+        }
+        let (name, effect) = (self.name(looked.at.tablet, key), effect());
+        let adds = match effect {
+            Effect::Grows | Effect::RemovesElements => true,
+            Effect::Shrinks => false,
+            // Merged after all.
+            Effect::Replaces => looked.at.stamp_us <= looked.at.newest_explicit_us,
+        };
+        if adds {
+            looked.outcome = self.grow(looked.at, (name, key), effect, (bytes, charged));
+        } else {
+            self.reduce(looked.at, name, key);
+        }
+    }
+
+    /// Something adds to a row: `bytes`, for which it is `charged`.
+    fn grow(
+        &mut self,
+        at: &Writing<'_>,
+        (name, key): (RowName, &[u8]),
+        effect: Effect,
+        (bytes, charged): (u64, u64),
+    ) -> Result<(), KvError> {
+        let is_held = self.held.contains(&name);
+        let charged = if is_held { bytes } else { charged };
+        if charged == 0 {
+            return Ok(());
+        }
+        if !self.rows.contains_key(&name) {
+            self.make_room();
+        }
+        let row = self.rows.entry(name).or_insert_with(|| Row::new(at.term));
+        if row.term != at.term {
+            *row = Row::new(at.term);
+            self.held.remove(&name);
+        }
+        let refusal = row.refusal(effect, bytes);
+        match &refusal {
+            None => row.charge(charged),
+            Some(_) => drop(self.held.insert(name)),
+        }
+        if row.may_be_measured(at.now_ns) && (row.is_due() || refusal.is_some()) {
+            self.want(at, name, key);
+        }
+        refusal.map_or(Ok(()), Err)
+    }
+
+    /// Something is removed from a row, if it is not too old for that. Only a measurement tells.
+    fn reduce(&mut self, at: &Writing<'_>, name: RowName, key: &[u8]) {
+        let Some(row) = self.rows.get_mut(&name).filter(|row| row.term == at.term) else { return };
+        row.is_reduced = true;
+        if let Some(measuring) = &mut row.measuring {
+            measuring.covers_removals = false;
+        }
+        row.again_ns = row.again_ns.min(row.asked_ns + SOON_NS);
+        if row.may_be_measured(at.now_ns) && row.is_due() {
+            self.want(at, name, key);
+        }
+    }
+
+    /// Has a row measured once what was proposed by now is applied, if not too many are.
+    fn want(&mut self, at: &Writing<'_>, name: RowName, key: &[u8]) {
+        if self.measuring == MEASURED_AT_ONCE {
+            return;
+        }
+        let Some(row) = self.rows.get_mut(&name) else { return };
+        self.measuring += 1;
+        self.number += 1;
+        row.measuring = Some(Measuring { number: self.number, growth_bytes: 0, covers_removals: true });
+        row.asked_ns = at.now_ns;
+        self.wanted.push(Wanted { name, number: self.number, term: at.term, after: None, key: key.to_vec() });
+    }
+
+    /// All that was admitted to a tablet is proposed, up to this index.
+    pub(crate) fn note_proposed(&mut self, tablet: TabletId, index: u64) {
+        let of_tablet = |wanted: &&mut Wanted| wanted.name.tablet == tablet && wanted.after.is_none();
+        self.wanted.iter_mut().filter(of_tablet).for_each(|wanted| wanted.after = Some(index));
+    }
+
+    /// Whether rows are to be measured.
+    pub(crate) fn is_wanting(&self) -> bool {
+        !self.wanted.is_empty()
+    }
+
+    /// The rows that can be measured now. `applied` says how far a tablet is that is led here in that term.
+    pub(crate) fn take_due(&mut self, applied: impl Fn(TabletId, Term) -> Option<u64>) -> Vec<Wanted> {
+        let mut due = Vec::new();
+        for wanted in std::mem::take(&mut self.wanted) {
+            match (applied(wanted.name.tablet, wanted.term), wanted.after) {
+                (None, _) => self.take_answer(&wanted, None),
+                (Some(applied), Some(after)) if after <= applied => due.push(wanted),
+                (Some(_), _) => self.wanted.push(wanted),
+            }
+        }
+        due
+    }
+
+    /// Takes the size of a row that was to be measured; nothing if it could not be.
+    pub(crate) fn take_answer(&mut self, wanted: &Wanted, size_bytes: Option<u64>) {
+        self.measuring -= 1;
+        let Some(row) = self.rows.get_mut(&wanted.name) else { return };
+        let Some(measuring) = row.measuring.take_if(|measuring| measuring.number == wanted.number) else { return };
+        let Some(size_bytes) = size_bytes else {
+            row.again_ns = row.asked_ns + SOON_NS;
+            return;
+        };
+        let was_too_large = row.is_too_large();
+        row.is_reduced &= !measuring.covers_removals;
+        (row.size_bytes, row.growth_bytes) = (Some(size_bytes), measuring.growth_bytes);
+        if !row.is_too_large() {
+            row.again_ns = 0;
+            self.held.remove(&wanted.name);
+            return;
+        }
+        row.again_ns = row.asked_ns + if row.is_reduced { SOON_NS } else { AGAIN_NS };
+        self.held.insert(wanted.name);
+        if !was_too_large {
+            let tablet = wanted.name.tablet;
+            tracing::warn!(%tablet, size_bytes, limit_bytes = LIMIT_BYTES, "a row is too large to be added to");
+        }
+    }
+
+    /// Forgets the lighter half of the rows, if there is no room for another.
+    fn make_room(&mut self) {
+        if self.rows.len() < MOST_ROWS {
+            return;
+        }
+        let mut weights: Vec<u64> = self.rows.values().map(Row::weight_bytes).collect();
+        let (_, median, _) = weights.select_nth_unstable(MOST_ROWS / 2);
+        let median = *median;
+        self.rows.retain(|name, row| {
+            let stays = row.weight_bytes() > median;
+            if !stays {
+                self.held.remove(name);
+            } else if row.size_bytes.is_none() {
+                row.growth_bytes -= median;
+            }
+            stays
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests;
