@@ -42,7 +42,7 @@ test: ## run every test: the crates' own, then real drivers and cqlsh against a 
 .PHONY: torture
 torture: ## kill, pause and partition clusters of real processes for MINUTES (30), and judge what clients saw
 	@scripts/setup test
-	@. scripts/env; DIORITE_TORTURE_MINUTES=$(MINUTES) cargo test --release --locked --package diorite --test torture -- --nocapture long:: rows::
+	@. scripts/env; DIORITE_TORTURE_MINUTES=$(MINUTES) cargo test --release --locked --package diorite --test torture -- --nocapture long:: rows:: power::
 
 .PHONY: lint
 lint: ## formatting, clippy, documentation, dependency rules

@@ -1,38 +1,30 @@
 //! Work that takes more than a moment, on threads of its own: computing for statements, encoding of large answers, and hashing of passwords.
 //!
 //! Always true: it is done by a fixed number of threads at lower priority than those that serve clients, so that whoever is served gets the processor first;
-//! only so much is begun at a time, and the rest waits without a thread; who waits for a password is one of a bounded number. Left out: reads from disk, which
-//! wait rather than compute, and what ends work that takes too long (`diorite_query::budget`).
+//! only so much is begun at a time, and the rest waits without a thread, in a bounded queue; clients take turns (`turns`), so that nobody waits for all that another one has sent. Left out:
+//! reads from disk, which wait rather than compute, and what ends work that takes too long (`diorite_query::budget`).
 
 use crate::error::StartError;
 use crate::machine::lower_priority;
+use crate::turns::{Caller, Turns};
 use diorite_base::write::KvError;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::runtime::{Handle, RuntimeFlavor};
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::oneshot;
 
 /// Passwords that may wait to be hashed or checked: a second's worth for each thread, and more.
-const MAX_WAITING: usize = 64;
+const MAX_PASSWORDS_WAITING: usize = 64;
+
+/// Computations that may wait. Each takes some milliseconds, so that more would wait for longer than most requests may take.
+const MAX_WAITING: usize = 4_096;
 
 /// The threads, and who may use them at the moment.
-#[derive(Debug)]
 pub(crate) struct Aside {
-    /// As many threads as there are permits, and one for what nobody waits for, so that work that may begin finds a thread.
-    pool: ThreadPool,
-    computing: Semaphore,
-    hashing: Arc<Semaphore>,
-    waiting: AtomicUsize,
-}
-
-/// One that waits for a password, or has its turn.
-struct Waiting<'a>(&'a AtomicUsize);
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
+    /// As many threads as there are turns, and one for what nobody waits for, so that work that may begin finds a thread.
+    pool: Arc<ThreadPool>,
+    computing: Arc<Turns>,
+    hashing: Arc<Turns>,
 }
 
 impl Aside {
@@ -47,14 +39,25 @@ impl Aside {
             .panic_handler(|_| {})
             .build()
             .map_err(|error| StartError::System("cannot start threads for long work", std::io::Error::other(error)))?;
-        let (computing, hashing) = (Semaphore::new(computing), Arc::new(Semaphore::new(hashing)));
-        Ok(Self { pool, computing, hashing, waiting: AtomicUsize::new(0) })
+        let computing = Turns::new(computing, MAX_WAITING, "too many long statements wait to be worked on");
+        let hashing = Turns::new(hashing, MAX_PASSWORDS_WAITING, "too many passwords are waiting to be checked");
+        Ok(Self { pool: Arc::new(pool), computing, hashing })
     }
 
-    /// Computes, when it is its turn. The work may borrow, so this thread waits for it, while another serves what it would have served.
-    pub(crate) async fn compute<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
-        // Never closed.
-        let _turn = self.computing.acquire().await;
+    /// Computes, when it is the caller's turn; refused, and not begun, if too much waits already. The work may borrow, so this thread waits for it, while another serves what it would have
+    /// served.
+    pub(crate) async fn compute<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, KvError> {
+        let _turn = self.computing.take(Caller::current()).await?;
+        Ok(self.carry_out(work))
+    }
+
+    /// The same, for the end of a request that has had an effect: it is not refused.
+    pub(crate) async fn finish<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
+        let _turn = self.computing.take_always(Caller::current()).await;
+        self.carry_out(work)
+    }
+
+    fn carry_out<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
         match Handle::try_current().map(|runtime| runtime.runtime_flavor()) {
             Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(|| self.pool.install(work)),
             // There is nobody else, as in tests.
@@ -62,17 +65,31 @@ impl Aside {
         }
     }
 
-    /// Hashes or checks a password, when it is its turn; refused if too many wait already.
+    /// Computes for `caller` when it is its turn, and nobody waits. The work is done with an error, here, if it has to make place for others'.
+    ///
+    /// # Errors
+    /// If too much waits already; then it is dropped.
+    pub(crate) fn compute_later(
+        &self,
+        caller: Caller,
+        work: impl FnOnce(Result<(), KvError>) + Send + 'static,
+    ) -> Result<(), KvError> {
+        let pool = Arc::clone(&self.pool);
+        self.computing.when_due(caller, move |turn| match turn {
+            Ok(turn) => pool.spawn(move || {
+                let _turn = turn;
+                work(Ok(()));
+            }),
+            Err(refused) => work(Err(refused)),
+        })
+    }
+
+    /// Hashes or checks a password, when it is the caller's turn; refused if too many wait already.
     pub(crate) async fn hash<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, KvError> {
-        let before = self.waiting.fetch_add(1, Ordering::Relaxed);
-        let _waiting = Waiting(&self.waiting);
-        if before >= MAX_WAITING {
-            return Err(KvError::Overloaded("too many passwords are waiting to be checked"));
-        }
-        let turn = Arc::clone(&self.hashing).acquire_owned().await;
+        let turn = self.hashing.take(Caller::current()).await?;
         // Whoever asked may go away: the turn lasts as long as the work.
         let work = move || {
             let _turn = turn;
@@ -95,8 +112,9 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "test data is known")]
 
     use super::*;
-    use std::sync::Arc;
-    use tokio::sync::oneshot;
+    use std::net::SocketAddr;
+    use std::sync::Mutex;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
     async fn work_is_done_by_few_threads_of_lower_priority_which_serve_nobody() {
@@ -112,7 +130,7 @@ mod tests {
                     running.fetch_sub(1, Ordering::SeqCst);
                     (nice(), std::thread::current().name().unwrap_or_default().to_owned())
                 };
-                tokio::spawn(async move { working.compute(work).await })
+                tokio::spawn(async move { working.compute(work).await.unwrap() })
             })
             .collect();
         let mut threads = std::collections::BTreeSet::new();
@@ -132,12 +150,13 @@ mod tests {
     async fn a_panic_is_the_callers_alone() {
         let working = Arc::new(Aside::new(1).unwrap());
         let panicking = Arc::clone(&working);
-        assert!(tokio::spawn(async move { panicking.compute(|| panic!("on purpose")).await }).await.is_err());
+        assert!(tokio::spawn(async move { panicking.compute(|| panic!("on purpose")).await.is_ok() }).await.is_err());
         assert!(
             working.hash(|| panic!("on purpose")).await.is_err()
                 && working.begin(|| panic!("on purpose")).await.is_err()
         );
-        assert_eq!(working.compute(|| 7).await, 7);
+        assert_eq!(working.compute(|| 7).await, Ok(7));
+        assert_eq!(working.finish(|| 9).await, 9);
         assert_eq!(working.hash(|| 8).await, Ok(8));
     }
 
@@ -152,7 +171,7 @@ mod tests {
                 begun.send(()).unwrap();
                 released.recv().unwrap();
             };
-            computing.compute(work).await;
+            computing.compute(work).await.unwrap();
         });
         has_begun.await.unwrap();
         // There is one thread for tasks, and it is taken: without another this would never run.
@@ -166,13 +185,13 @@ mod tests {
         let (release, released) = std::sync::mpsc::sync_channel::<()>(1);
         let first = Arc::clone(&working);
         let first = tokio::spawn(async move { first.hash(move || released.recv().is_err()).await });
-        let others: Vec<_> = (0..2 * MAX_WAITING)
+        let others: Vec<_> = (0..2 * MAX_PASSWORDS_WAITING)
             .map(|_| {
                 let working = Arc::clone(&working);
                 tokio::spawn(async move { working.hash(|| ()).await })
             })
             .collect();
-        while working.waiting.load(Ordering::Relaxed) < MAX_WAITING {
+        while working.hashing.waiting() < MAX_PASSWORDS_WAITING {
             tokio::task::yield_now().await;
         }
         drop(release);
@@ -181,8 +200,46 @@ mod tests {
         for other in others {
             refused += usize::from(matches!(other.await.unwrap(), Err(KvError::Overloaded(_))));
         }
-        assert!(refused >= MAX_WAITING, "{refused} of {}", 2 * MAX_WAITING);
-        assert_eq!(working.waiting.load(Ordering::Relaxed), 0);
+        assert!(refused >= MAX_PASSWORDS_WAITING, "{refused} of {}", 2 * MAX_PASSWORDS_WAITING);
+        assert_eq!(working.hashing.waiting(), 0);
         working.hash(|| ()).await.unwrap();
+    }
+
+    fn caller(address: u8, connection: u64) -> Caller {
+        Caller { connection, ..Caller::from(SocketAddr::from(([127, 0, 0, address], 0))) }
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn of_a_client_that_has_sent_much_another_one_waits_for_one_work_only() {
+        let (working, order) = (Arc::new(Aside::new(1).unwrap()), Arc::new(Mutex::new(Vec::new())));
+        let (begun, has_begun) = oneshot::channel();
+        let (release, released) = std::sync::mpsc::sync_channel::<()>(1);
+        let (mut first, mut has_begun, mut works) = (Some((begun, released)), Some(has_begun), Vec::new());
+        let callers = (0..64).map(|connection| caller(1, connection)).chain([caller(2, 0)]);
+        for (waiting, of) in callers.enumerate() {
+            let (working, order, first) = (Arc::clone(&working), Arc::clone(&order), first.take());
+            let queue = Arc::clone(&working.computing);
+            let work = move || {
+                order.lock().unwrap().push(of);
+                if let Some((begun, released)) = first {
+                    begun.send(()).unwrap();
+                    assert!(released.recv().is_err());
+                }
+            };
+            works.push(tokio::spawn(of.scope(async move { working.compute(work).await })));
+            // The first one is begun, the others wait, in this order.
+            if let Some(has_begun) = has_begun.take() {
+                has_begun.await.unwrap();
+            }
+            while queue.waiting() < waiting {
+                tokio::task::yield_now().await;
+            }
+        }
+        drop(release);
+        for work in works {
+            work.await.unwrap().unwrap();
+        }
+        let order = order.lock().unwrap();
+        assert_eq!((order[0], order[1], order.len()), (caller(1, 0), caller(2, 0), 65));
     }
 }

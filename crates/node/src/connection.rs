@@ -517,7 +517,7 @@ impl Connection {
             self.encode_answer(answer);
             self.outbound.commit();
         };
-        shared.kv.aside.compute(encode).await;
+        shared.kv.aside.finish(encode).await;
         self.tell_buffers();
     }
 

@@ -7,6 +7,7 @@
 
 use crate::kv::NodeKv;
 use crate::login;
+use crate::turns::Caller;
 use diorite_admin::gate::Ends;
 use diorite_admin::login::{Credentials, Denied, Login, Wanted};
 use diorite_base::connections::Source;
@@ -142,7 +143,8 @@ impl Logins {
                 "too many wrong passwords from this address: try again in two seconds".to_owned(),
             ));
         }
-        let checked = login::check(&self.kv, &given.user, given.password.clone()).await;
+        let caller = Caller::from(ends.client);
+        let checked = caller.scope(login::check(&self.kv, &given.user, given.password.clone())).await;
         match checked.map_err(|error| Denied::Busy(error.to_string()))? {
             Some(role) => {
                 self.attempts.lock().take_back(source);

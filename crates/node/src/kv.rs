@@ -93,7 +93,7 @@ impl Kv for NodeKv {
     }
 
     async fn change_catalog(&self, command: &Command) -> Result<Vec<u8>, KvError> {
-        let mutation = self.aside.compute(|| as_mutation(command)).await?;
+        let mutation = self.aside.compute(|| as_mutation(command)).await??;
         self.catalog.change_by(mutation).await
     }
 
@@ -110,8 +110,12 @@ impl Kv for NodeKv {
         self.catalog.served_schema(node)
     }
 
-    async fn run_long<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
+    async fn run_long<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, KvError> {
         self.aside.compute(work).await
+    }
+
+    async fn finish_long<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
+        self.aside.finish(work).await
     }
 
     fn discard(&self, garbage: Box<dyn Send>) {

@@ -43,6 +43,7 @@ mod stop;
 mod table_options;
 mod timing;
 mod tls;
+mod turns;
 
 pub use config::{DurabilityOption, NodeAddress, Size, SlowQueryOption, StartOptions};
 pub use error::{StartError, TlsError};

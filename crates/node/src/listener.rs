@@ -7,6 +7,7 @@ use crate::catalog::CatalogFollower;
 use crate::connection::Connection;
 use crate::shared::Shared;
 use crate::socket::Socket;
+use crate::turns::Caller;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -168,11 +169,11 @@ async fn accept(listener: &TcpListener, shared: &Arc<Shared>, connections: &mut 
         };
         shared.connections.fetch_add(1, Ordering::Relaxed);
         let counted = Counted(Arc::clone(shared));
-        connections.spawn(async move {
+        connections.spawn(Caller::from(client).scope(async move {
             if let Err(error) = Connection::new(Arc::clone(&counted.0), socket, Some(client)).serve().await {
                 tracing::debug!(%error, "a connection ended");
             }
-        });
+        }));
     }
 }
 

@@ -89,6 +89,11 @@ pub fn kv_error(error: &KvError, write: Option<WriteType>, replicas: Replicas) -
     }
 }
 
+/// The error of a request of which a part was refused that had no effect, and what had been done before had none either.
+pub fn not_begun(error: &KvError) -> CqlError {
+    CqlError::overloaded(error.to_string())
+}
+
 /// A read that was not answered, or a write whose outcome is not known.
 fn timed_out(write: Option<WriteType>, received: i32, required: i32, message: &str) -> CqlError {
     let consistency = Consistency::Quorum;

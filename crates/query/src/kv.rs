@@ -234,8 +234,14 @@ pub trait Kv: Send + Sync + 'static {
         self.catalog().schema_version()
     }
 
-    /// Does long work without delaying other requests: on a thread for such work, when it is its turn.
-    fn run_long<T: Send>(&self, work: impl FnOnce() -> T + Send) -> impl Future<Output = T> + Send {
+    /// Does long work without delaying other requests: on a thread for such work, when it is the turn of whoever has sent the request. If too much waits, it is refused
+    /// (`KvError::Overloaded`) and not done.
+    fn run_long<T: Send>(&self, work: impl FnOnce() -> T + Send) -> impl Future<Output = Result<T, KvError>> + Send {
+        async move { Ok(work()) }
+    }
+
+    /// The same, for the end of a request that has had an effect: it is never refused.
+    fn finish_long<T: Send>(&self, work: impl FnOnce() -> T + Send) -> impl Future<Output = T> + Send {
         async move { work() }
     }
 

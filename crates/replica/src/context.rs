@@ -5,10 +5,10 @@ use crate::events::{Events, TabletEventKind};
 use crate::failures::Failures;
 use crate::group::proposal::Reroute;
 use crate::group::split::SplitListener;
-use crate::log_progress::LogProgress;
 use crate::options::Durability;
 use crate::peers::liveness::Liveness;
 use crate::planted::Planted;
+use crate::progress::WorkProgress;
 use diorite_base::account::Account;
 use diorite_base::{Clock, NodeId, TabletId};
 use diorite_rpc::Transport;
@@ -55,7 +55,7 @@ pub(crate) struct DiskWatch {
     /// The log makes no progress: nobody leads there.
     pub(crate) stalled: AtomicU64,
     /// Of each core, in order.
-    pub(crate) progress: Mutex<Vec<Arc<LogProgress>>>,
+    pub(crate) progress: Mutex<Vec<Arc<WorkProgress>>>,
 }
 
 /// Is notified of members that need a copy of the data.
@@ -128,9 +128,9 @@ impl Context {
             && self.disks.suspect.fetch_and(!bit, Ordering::Relaxed) & bit != 0
     }
 
-    /// How the log of another core gets on.
-    pub(crate) fn watched(&self) -> Arc<LogProgress> {
-        let progress = Arc::new(LogProgress::default());
+    /// How another core gets on.
+    pub(crate) fn watched(&self) -> Arc<WorkProgress> {
+        let progress = Arc::new(WorkProgress::default());
         self.disks.progress.lock().push(Arc::clone(&progress));
         progress
     }

@@ -328,8 +328,8 @@ impl Life {
     }
 
     /// Lets others lead what it leads if a write to its log hangs: what a thread of its own does in production.
-    pub fn watch_writes(&self) {
-        diorite_replica::watch_writes(&self.context, self.handles.values().map(|handle| &**handle));
+    pub fn watch_threads(&self) {
+        diorite_replica::watch_threads(&self.context, self.handles.values().map(|handle| &**handle));
     }
 
     /// Lets its router do something, by what the node knows now.

@@ -17,6 +17,7 @@ mod error;
 mod expiry;
 mod files;
 mod gaps;
+mod hang;
 mod keys;
 mod listener;
 mod live;

@@ -11,6 +11,7 @@
 
 use crate::engine::{Log, LogRecords};
 use crate::error::StorageError;
+use crate::hang::Hang;
 use crate::log_audit::{
     Audit, FENCE, FileReader, HARD_STATE, OWN_GROUP, Verdict, fence_value, from_disk, is_unreadable,
 };
@@ -22,7 +23,6 @@ use diorite_base::GroupId;
 use diorite_raft::{
     ConfState, Entry, HardState, LogPosition, LogReadError, LogReader, Recovered, UNKNOWN_FLOOR, floor_without_log,
 };
-use parking_lot::{Condvar, Mutex};
 use raft_engine::{Command, Config, LogBatch as EngineBatch, MessageExt, ReadableSize};
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -214,14 +214,6 @@ fn config(directory: &Path, limit_bytes: u64) -> Result<Config, StorageError> {
     })
 }
 
-/// For tests: a disk that answers no write until it is let to.
-#[derive(Default)]
-struct Hang {
-    hangs: AtomicBool,
-    lock: Mutex<()>,
-    changed: Condvar,
-}
-
 impl RaftLog {
     /// Opens the log in `directory`, or makes it, whatever is damaged in it: see [`Self::damage`]. `held`: the groups that have data on this disk.
     pub fn open(directory: &Path, limit_bytes: u64, held: &[GroupId]) -> Result<Self, StorageError> {
@@ -388,16 +380,7 @@ impl RaftLog {
     /// For tests: from now on every write waits until this is called with `false`.
     #[doc(hidden)]
     pub fn hang(&self, hangs: bool) {
-        let _held = self.hang.lock.lock();
-        self.hang.hangs.store(hangs, Ordering::Release);
-        self.hang.changed.notify_all();
-    }
-
-    fn wait_while_hanging(&self) {
-        let mut held = self.hang.lock.lock();
-        while self.hang.hangs.load(Ordering::Acquire) {
-            self.hang.changed.wait(&mut held);
-        }
+        self.hang.set(hangs);
     }
 
     /// The engine panics where an fsync fails, so as to be used no more. It is not, and the other disks' logs know nothing of it.
@@ -405,9 +388,7 @@ impl RaftLog {
         if self.has_failed() {
             return Err(StorageError::Log("its disk has failed".to_owned()));
         }
-        if self.hang.hangs.load(Ordering::Relaxed) {
-            self.wait_while_hanging();
-        }
+        self.hang.wait();
         let outcome = match catch_unwind(AssertUnwindSafe(|| write(&self.engine))) {
             Ok(outcome) => outcome.map_err(StorageError::from),
             Err(_) => Err(StorageError::Log("what was written could not be made durable".to_owned())),

@@ -15,6 +15,7 @@ use crate::error::StorageError;
 use crate::expiry::{Expiry, Trials};
 use crate::files::FilesKept;
 use crate::gaps::Gaps;
+use crate::hang::Hang;
 use crate::keys::{META_KEY, is_about_the_tablet};
 use crate::listener::{BeforeFlush, TabletEvents};
 use crate::measured::{Measure, measured};
@@ -104,6 +105,8 @@ pub struct Tablet {
     pub(crate) trials: Mutex<Trials>,
     files: Mutex<FilesKept>,
     doomed: AtomicBool,
+    /// For tests: of reads, and of writes.
+    hangs: [Hang; 2],
     /// The sizes of the files when they were last looked at, and how much background work there had been.
     seen: Mutex<Option<(u64, TabletStatistics)>>,
     /// Dropped last, when RocksDB is closed.
@@ -163,6 +166,7 @@ impl Tablet {
             trials: Mutex::default(),
             files: Mutex::default(),
             doomed: AtomicBool::new(false),
+            hangs: Default::default(),
             seen: Mutex::default(),
             open: Arc::new(()),
         };
@@ -205,6 +209,13 @@ impl Tablet {
         let written = self.db.write_opt(&batch.inner, &self.shared.write_options);
         self.gaps.written();
         Ok(written?)
+    }
+
+    /// For tests: what a replica reads or writes to apply an entry waits from now on, until this is called with `false`.
+    #[doc(hidden)]
+    pub fn hang(&self, (reads, writes): (bool, bool)) {
+        self.hangs[0].set(reads);
+        self.hangs[1].set(writes);
     }
 
     /// Whether the last compactions have left something that time alone would let go.
@@ -541,6 +552,7 @@ impl TabletData for Tablet {
     }
 
     fn apply(&self, batch: &mut Batch, state: &AppliedState) -> Result<(), StorageError> {
+        self.hangs[1].wait();
         Self::apply(self, batch, state)
     }
 
@@ -553,6 +565,7 @@ impl TabletData for Tablet {
     }
 
     fn get(self: &Arc<Self>, key: &[u8]) -> Result<Option<PinnedValue>, StorageError> {
+        self.hangs[0].wait();
         Self::get(self, key)
     }
 

@@ -3,11 +3,13 @@
 use crate::client::{Client, count};
 use crate::disks::skip;
 use crate::server::{Server, TIMEOUT, fresh_address, fresh_addresses, refusal, wait_for};
-use diorite_cql::protocol::Value;
 use diorite_cql::protocol::client::ClientResponse;
+use diorite_cql::protocol::{ErrorCode, Value};
+use diorite_history::check_counter;
 use serde_json::Value as Json;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// A file system of its own in a file, that can be made to fail; unmounted when dropped.
@@ -71,7 +73,6 @@ fn insert(client: &mut Client, numbers: std::ops::Range<u64>) {
     }
 }
 
-/// Asks until the answer is as it should be.
 /// Whether the other replicas of every tablet hold all that its leader knows to be committed. A directory of a tablet says less: it is there before its data is.
 fn are_whole(server: &Server) -> bool {
     let ask = |path: &str| server.get(path).and_then(|answer| serde_json::from_str::<Json>(&answer).ok());
@@ -88,32 +89,56 @@ fn are_whole(server: &Server) -> bool {
     page["tablets"].as_array().is_some_and(|tablets| tablets.len() >= 13 && tablets.iter().all(is_whole))
 }
 
-/// Three nodes, of which the last has two disks; one of them fails. The catalog's replica is on the first, which has more room.
+/// Three nodes, of which the last has two disks, and how that one is started.
+struct Three {
+    addresses: Vec<String>,
+    one: Server,
+    two: Server,
+    three: Server,
+    flags: Vec<String>,
+}
+
+impl Three {
+    fn start(home: &Path, first: &Disk, second: &Disk) -> Self {
+        let addresses = fresh_addresses(3);
+        let limits = ["--disk-reserve", "1MiB", "--memory-limit", "256MiB", "--replay-limit", "16MiB"];
+        let one = Server::start_on(&addresses[0], &home.join("one"), &[&limits[..], &["--rf", "3"]].concat());
+        let mut flags = [&limits[..], &["--join", &addresses[0]]].concat();
+        let two = Server::start_on(&addresses[1], &home.join("two"), &flags);
+        let second_data = second.path.join("data");
+        flags.extend(["--data-dir", second_data.to_str().unwrap()]);
+        let three = Server::start_on(&addresses[2], &first.path.join("data"), &flags);
+        let flags = flags.into_iter().map(str::to_owned).collect();
+        Self { addresses, one, two, three, flags }
+    }
+}
+
+/// How many tablets have a directory on a disk.
+fn tablets_on(disk: &Disk) -> usize {
+    std::fs::read_dir(disk.path.join("data").join("tablets")).unwrap().count()
+}
+
+/// Two file systems for the node with two disks; `None` where the test may not make any.
+fn two_disks(home: &Path) -> Option<(Disk, Disk)> {
+    let disks = Disk::new(home, "first", 640).zip(Disk::new(home, "second", 600));
+    if disks.is_none() {
+        skip("a file system that can fail needs root and loop devices");
+    }
+    disks
+}
+
+/// One of the two disks of the last of three nodes fails. The catalog's replica is on the first, which has more room.
 fn fail_a_disk(holds_catalog: bool) {
     let home = tempfile::tempdir().unwrap();
-    let (Some(first), Some(second)) = (Disk::new(home.path(), "first", 640), Disk::new(home.path(), "second", 600))
-    else {
-        skip("a file system that can fail needs root and loop devices");
-        return;
-    };
-    let addresses = fresh_addresses(3);
-    let limits = ["--disk-reserve", "1MiB", "--memory-limit", "256MiB", "--replay-limit", "16MiB"];
-    let with = |more: &[&'static str]| [&limits[..], more].concat();
-    let one = Server::start_on(&addresses[0], &home.path().join("one"), &with(&["--rf", "3"]));
-    let join = addresses[0].clone();
-    let mut flags: Vec<&str> = limits.to_vec();
-    flags.extend(["--join", &join]);
-    let _two = Server::start_on(&addresses[1], &home.path().join("two"), &flags);
-    let second_data = second.path.join("data");
-    flags.extend(["--data-dir", second_data.to_str().unwrap()]);
-    let mut three = Server::start_on(&addresses[2], &first.path.join("data"), &flags);
+    let Some((first, second)) = two_disks(home.path()) else { return };
+    let Three { addresses, one, two: _two, mut three, flags } = Three::start(home.path(), &first, &second);
+    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
 
     let mut client = Client::connect(&one.address).unwrap();
     client.run("CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 3}");
     client.run("CREATE TABLE ks.t (k blob PRIMARY KEY, v blob) WITH tablets = 12");
     insert(&mut client, 0..500);
     let (failing, working) = if holds_catalog { (&first, &second) } else { (&second, &first) };
-    let tablets_on = |disk: &Disk| std::fs::read_dir(disk.path.join("data").join("tablets")).unwrap().count();
     assert!(first.path.join("data/tablets/1").is_dir(), "the catalog is where there was most room");
     assert!(tablets_on(failing) >= 3, "both disks hold tablets: {}", tablets_on(failing));
 
@@ -161,4 +186,89 @@ fn a_failing_disk_takes_only_its_replicas_out_and_they_are_rebuilt() {
 #[test]
 fn a_node_goes_on_when_the_disk_with_its_copy_of_the_catalog_fails() {
     fail_a_disk(true);
+}
+
+/// Sets what it holds when it is dropped, so also when the test fails.
+struct StopWhenDropped<'a>(&'a AtomicBool);
+
+impl Drop for StopWhenDropped<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// What a client has been told of its increments.
+#[derive(Default)]
+struct Increments {
+    acknowledged: AtomicU64,
+    /// It was told that nobody knows.
+    unknown: AtomicU64,
+}
+
+/// Increments a counter of its own, one increment after another, and repeats each that has failed for another reason than a timeout, as drivers do.
+fn increment(address: &str, counter: i32, told: &Increments, stop: &AtomicBool) {
+    let mut client = Client::connect(address).unwrap();
+    let update = client.prepare("UPDATE ks.n SET n = n + 1 WHERE k = ?");
+    while !stop.load(Ordering::Relaxed) {
+        client.execute(0, &update.id, &[Value::Set(&counter.to_be_bytes())]);
+        client.flush().unwrap();
+        match client.receive().unwrap().1 {
+            ClientResponse::Void => {
+                told.acknowledged.fetch_add(1, Ordering::Relaxed);
+            }
+            ClientResponse::Error(error) if error.code() == ErrorCode::WriteTimeout => {
+                told.unknown.fetch_add(1, Ordering::Relaxed);
+            }
+            // It was certainly not carried out: what comes next repeats it.
+            ClientResponse::Error(_) => std::thread::sleep(Duration::from_millis(5)),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn who_repeats_all_but_timeouts_counts_nothing_twice_while_a_disk_fails() {
+    const COUNTERS: usize = 24;
+    let home = tempfile::tempdir().unwrap();
+    let Some((first, second)) = two_disks(home.path()) else { return };
+    let Three { addresses, one, two: _two, mut three, .. } = Three::start(home.path(), &first, &second);
+    let mut client = Client::connect(&one.address).unwrap();
+    client.run("CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 3}");
+    client.run("CREATE TABLE ks.n (k int PRIMARY KEY, n counter) WITH tablets = 12");
+    assert!(tablets_on(&second) >= 3, "the disk that fails holds tablets");
+
+    let (stop, told) = (AtomicBool::new(false), Vec::from_iter((0..COUNTERS).map(|_| Increments::default())));
+    let acknowledged = |counter: usize| told[counter].acknowledged.load(Ordering::Relaxed);
+    std::thread::scope(|scope| {
+        let _stop = StopWhenDropped(&stop);
+        for (counter, told) in told.iter().enumerate() {
+            let (address, stop) = (&addresses[counter % addresses.len()], &stop);
+            scope.spawn(move || increment(address, counter as i32, told, stop));
+        }
+        wait_for("everything is counted", || (0..COUNTERS).all(|counter| acknowledged(counter) >= 20));
+        let before: Vec<u64> = (0..COUNTERS).map(acknowledged).collect();
+        second.fail();
+        wait_for("everything is counted again", || {
+            (0..COUNTERS).all(|counter| acknowledged(counter) >= before[counter] + 20)
+        });
+    });
+    assert!(three.is_running(), "the node goes on");
+    for address in &addresses {
+        let mut client = Client::connect(address).unwrap();
+        for (counter, told) in told.iter().enumerate() {
+            let mut found = None;
+            wait_for("the counter can be read", || {
+                let answer = client.query(&format!("SELECT n FROM ks.n WHERE k = {counter}"));
+                if let Ok(ClientResponse::Rows(answer)) = answer {
+                    let bytes = answer.rows[0][0].as_deref().unwrap();
+                    found = Some(u64::from_be_bytes(bytes.try_into().unwrap()));
+                }
+                found.is_some()
+            });
+            let (acknowledged, unknown) =
+                (told.acknowledged.load(Ordering::Relaxed), told.unknown.load(Ordering::Relaxed));
+            let verdict = check_counter(acknowledged, unknown, found.unwrap());
+            assert!(verdict.is_ok(), "counter {counter}, asked of {address}: {}", verdict.unwrap_err());
+        }
+    }
 }

@@ -1,7 +1,7 @@
 //! What clients can make a node hold, and for how long they can keep it busy: never more than it was given, and never others.
 
-use crate::client::{Client, make_table};
-use crate::server::Server;
+use crate::client::{Client, count, make_table};
+use crate::server::{Server, wait_for};
 use diorite_cql::protocol::client::ClientResponse;
 use diorite_cql::protocol::error::ErrorCode;
 use diorite_cql::protocol::{CqlError, Value};
@@ -212,6 +212,63 @@ fn a_row_that_is_added_to_again_and_again_is_refused_before_it_fills_the_memory(
     let found = client.run("SELECT m[1], l FROM ks.m WHERE k = 1");
     assert_eq!(found.rows[0][0].as_deref(), Some(&[7][..]));
     assert!(server.is_running());
+    let most = server.most_resident_bytes();
+    assert!(most < LIMIT_BYTES, "{} MiB", most >> 20);
+}
+
+/// Rows of a megabyte, of which each batch names all.
+const LARGE_ROWS: i32 = 200;
+
+/// A batch whose conditions do not hold; what it shows of the rows, bytes. It changes nothing, so what got no answer is asked again.
+fn refused_batch(client: &mut Client) -> usize {
+    let update = |c: i32| format!("UPDATE ks.w SET v = 0x01 WHERE k = 1 AND c = {c} IF v = 0x00;");
+    let batch = format!("BEGIN BATCH {} APPLY BATCH", (0..LARGE_ROWS).map(update).collect::<String>());
+    let mut shown = None;
+    wait_for("the batch is answered", || {
+        match client.query(&batch) {
+            Ok(ClientResponse::Rows(answer)) => {
+                assert!(answer.rows.iter().all(|row| row[0].as_deref() == Some(&[0])), "it was not applied");
+                shown = Some(answer.rows.iter().flatten().flatten().map(Vec::len).sum());
+            }
+            Ok(other) => panic!("a conditional batch was answered {other:?}"),
+            Err(error) => assert!(matches!(error.code(), ErrorCode::WriteTimeout | ErrorCode::Overloaded), "{error:?}"),
+        }
+        shown.is_some()
+    });
+    shown.unwrap()
+}
+
+/// Each replica made all rows of such a batch twice, and again whenever it replayed its log.
+#[test]
+fn a_refused_batch_over_many_large_rows_is_answered_and_replayed_within_the_limit() {
+    let home = tempfile::tempdir().unwrap();
+    let server = start(&home, &[]);
+    let mut client = Client::connect(&server.address).unwrap();
+    make_table(&mut client);
+    client.run("CREATE TABLE ks.w (k int, c int, v blob, PRIMARY KEY (k, c))");
+    let insert = client.prepare("INSERT INTO ks.w (k, c, v) VALUES (1, ?, ?)");
+    let large = vec![7; 1 << 20];
+    for c in 0..LARGE_ROWS {
+        wait_for("a row is written", || {
+            client.execute(0, &insert.id, &[Value::Set(&c.to_be_bytes()), Value::Set(&large)]);
+            client.flush().unwrap();
+            matches!(client.receive().unwrap().1, ClientResponse::Void)
+        });
+    }
+    for _ in 0..10 {
+        let shown = refused_batch(&mut client);
+        assert!((1 << 20..3 << 20).contains(&shown), "{shown} bytes are shown");
+    }
+    let most = server.most_resident_bytes();
+    assert!(most < LIMIT_BYTES, "{} MiB", most >> 20);
+    server.kill();
+
+    let server = start(&home, &[]);
+    let mut client = Client::connect(&server.address).unwrap();
+    assert_eq!(count(&mut client, "ks.w"), i64::from(LARGE_ROWS));
+    let last = client.run(&format!("SELECT v FROM ks.w WHERE k = 1 AND c = {}", LARGE_ROWS - 1));
+    assert!(last.rows[0][0].as_deref() == Some(&large[..]), "nothing was changed");
+    refused_batch(&mut client);
     let most = server.most_resident_bytes();
     assert!(most < LIMIT_BYTES, "{} MiB", most >> 20);
 }

@@ -3,23 +3,29 @@
 //! The disks of all nodes lie on one medium. The nodes that lose power are stopped, the medium is frozen, and what its images hold at that moment is what they start
 //! again with, as on a machine that was started anew (see `crate::disks`).
 //!
-//! Always true: every acknowledged write is there afterwards, and replicas agree. Nothing here depends on time.
+//! Always true: every acknowledged write is there afterwards, and replicas agree; where the log is synced by intervals, every write that was acknowledged long before the power was lost,
+//! or of which one node lost its power only. How long that is must be some intervals, and is the only time on which something depends here.
 
 use crate::cluster::Cluster;
 use crate::disks::{Disk, Medium, skip};
 use crate::follower_reads::wait_until_held;
-use crate::load::{Load, read_inserts};
+use crate::load::{Load, StopWhenDropped, read_inserts};
+use crate::rows::judge;
+use crate::rows::load::{Rows, TABLES as ROW_TABLES};
 use crate::session::{KEYSPACE, TABLES};
 use crate::{seed, turn};
 use diorite_base::SystemClock;
 use diorite_base::random::{Random, SplitMix64};
 use diorite_history::{Insert, Recorder, check_acknowledged};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 const NODES: usize = 3;
 const CLIENTS: u64 = 6;
+/// Beside them: clients that write rows of all kinds.
+const ROW_CLIENTS: u32 = 4;
 const DISK_MEGABYTES: u64 = 900;
 
 /// How many nodes lose power, by round.
@@ -28,26 +34,40 @@ const LOSSES: [usize; 4] = [1, 2, 3, 3];
 /// Acknowledged writes of each round before the power is lost.
 const WRITES: usize = 300;
 
+/// The interval after which the log is synced.
+const INTERVAL: [&str; 2] = ["--durability", "interval:100ms"];
+/// What was acknowledged longer ago is durable, however long a sync takes.
+const OLD: Duration = Duration::from_secs(5);
+
 /// Nodes on disks that can lose power. The order is that in which they can go.
 struct Machines {
     cluster: Cluster,
     disks: Vec<Mutex<Disk>>,
     medium: Medium,
     copies: tempfile::TempDir,
+    /// The log is synced by intervals.
+    is_by_intervals: bool,
+}
+
+/// What was written before and while the power was lost.
+struct Written {
+    inserts: Vec<Insert>,
+    /// So many of them, the first ones, were answered long before.
+    old: usize,
 }
 
 impl Machines {
     /// `None` where that takes rights that the test does not have.
-    fn start() -> Option<Self> {
+    fn start(durability: &[&str]) -> Option<Self> {
         let copies = tempfile::tempdir().unwrap();
         let medium = Medium::new(copies.path(), "medium", NODES as u64 * DISK_MEGABYTES + 200)?;
         let disks = (0..NODES).map(|node| medium.disk(&format!("disk-{node}"), DISK_MEGABYTES));
         let disks: Vec<Disk> = disks.collect::<Option<_>>()?;
         let data = disks.iter().map(|disk| disk.path().join("data")).collect();
         let options = ["--replay-limit", "1MiB", "--memory-limit", "96MiB", "--disk-reserve", "1MiB"];
-        let cluster = Cluster::start_on(data, &options);
+        let cluster = Cluster::start_on(data, &[&options, durability].concat());
         let disks = disks.into_iter().map(Mutex::new).collect();
-        Some(Self { cluster, disks, medium, copies })
+        Some(Self { cluster, disks, medium, copies, is_by_intervals: !durability.is_empty() })
     }
 
     /// All of them lose power at one moment, and are started again.
@@ -63,28 +83,71 @@ impl Machines {
         drop(frozen);
         for node in nodes {
             self.cluster.kill(*node);
-            self.disks[*node].lock().unwrap().restore(&copy(*node));
+            let mut disk = self.disks[*node].lock().unwrap();
+            disk.restore(&copy(*node));
+            self.note_another_boot(&disk);
         }
         nodes.iter().for_each(|node| self.cluster.start_node(*node));
     }
 
-    /// Writes, and loses the power of some nodes meanwhile. Returns the inserts.
-    fn write_and_lose_power(&self, first_client: u64, lost: &[usize], random: &mut SplitMix64) -> Vec<Insert> {
+    /// The machine was not started anew, by which a node knows that its log may have lost its end.
+    fn note_another_boot(&self, disk: &Disk) {
+        let running = disk.path().join("data").join("RUNNING");
+        assert_eq!(running.exists(), self.is_by_intervals, "it says whether the log ends with what is not durable");
+        if self.is_by_intervals {
+            std::fs::write(running, "another boot").unwrap();
+        }
+    }
+
+    /// Writes, and loses the power of some nodes meanwhile, once `is_enough`.
+    fn write_and_lose_power(
+        &self,
+        first_client: u64,
+        lost: &[usize],
+        random: &mut SplitMix64,
+        rows: Option<&Rows<'_>>,
+        is_enough: impl Fn() -> bool,
+    ) -> Written {
         let recorder = Recorder::new(Arc::new(SystemClock::new()), 0);
         let load = Load::new(&self.cluster, &recorder);
         let ended = || load.inserts.lock().unwrap().len();
-        let pause = Duration::from_millis(random.below(300));
-        std::thread::scope(|scope| {
+        let pause = Duration::from_millis(random.below(300)) + if self.is_by_intervals { OLD } else { Duration::ZERO };
+        let old = std::thread::scope(|scope| {
             let _stop = load.stop_when_dropped();
+            let _stop_rows = rows.map(|rows| StopWhenDropped(&rows.stop));
             for client in 0..CLIENTS {
                 let (load, random) = (&load, SplitMix64::new(random.next_u64()));
                 scope.spawn(move || load.insert_rows(first_client + client, random));
             }
-            self.cluster.wait_for("acknowledged writes", || ended() >= WRITES);
+            if let Some(rows) = rows {
+                rows.stop.store(false, Ordering::Relaxed);
+                for client in 0..ROW_CLIENTS {
+                    let (number, random) = (first_client as u32 + client, SplitMix64::new(random.next_u64()));
+                    scope.spawn(move || rows.work(number, random));
+                }
+            }
+            self.cluster.wait_for("acknowledged writes", || ended() >= WRITES && is_enough());
+            let old = ended();
             std::thread::sleep(pause);
             self.lose_power(lost);
+            old
         });
-        load.inserts.into_inner().unwrap()
+        Written { inserts: load.inserts.into_inner().unwrap(), old }
+    }
+
+    /// Reads all inserts from all nodes, which must be right and the same: also what each replica holds by itself.
+    fn read(&self, inserts: &[Insert]) -> BTreeMap<u64, u64> {
+        let (cluster, mut found) = (&self.cluster, BTreeMap::new());
+        for node in 0..NODES {
+            let others = std::mem::replace(&mut found, read_inserts(cluster, node));
+            let verdict = check_acknowledged(inserts, &found);
+            assert!(verdict.is_ok(), "asked of node {node}: {}{}", verdict.unwrap_err(), cluster.logs());
+            assert!(node == 0 || found == others, "nodes {} and {node} disagree{}", node - 1, cluster.logs());
+        }
+        let keys: Vec<u64> = inserts.iter().map(|insert| insert.key).collect();
+        let held: Vec<Option<u64>> = keys.iter().map(|key| found.get(key).copied()).collect();
+        (0..NODES).for_each(|node| wait_until_held(cluster, node, "torture.inserts", &keys, &held));
+        found
     }
 }
 
@@ -94,32 +157,64 @@ fn choose(count: usize, random: &mut SplitMix64) -> Vec<usize> {
     (first..first + count).map(|node| node % NODES).collect()
 }
 
-#[test]
-fn nothing_acknowledged_is_lost_with_the_power_of_one_two_or_all_nodes() {
-    let _turn = turn();
-    let Some(machines) = Machines::start() else {
+fn machines(durability: &[&str]) -> Option<Machines> {
+    let Some(machines) = Machines::start(durability) else {
         skip("disks that lose power need root and loop devices");
-        return;
+        return None;
     };
     let cluster = &machines.cluster;
     cluster.run(0, KEYSPACE);
     TABLES.iter().for_each(|table| cluster.run(1, table));
     cluster.run(2, "ALTER TABLE torture.inserts WITH follower_read_staleness_ms = 60000");
+    Some(machines)
+}
+
+fn acknowledged(inserts: &[Insert]) -> usize {
+    inserts.iter().filter(|insert| insert.acknowledged).count()
+}
+
+#[test]
+fn nothing_acknowledged_is_lost_with_the_power_of_one_two_or_all_nodes() {
+    let _turn = turn();
+    let Some(machines) = machines(&[]) else { return };
+    ROW_TABLES.iter().for_each(|table| machines.cluster.run(0, table));
+    let rows = Rows::new(&machines.cluster);
     let mut random = SplitMix64::new(seed());
     let mut inserts: Vec<Insert> = Vec::new();
     for (round, count) in LOSSES.into_iter().enumerate() {
         let lost = choose(count, &mut random);
-        inserts.extend(machines.write_and_lose_power(100 * round as u64, &lost, &mut random));
-        let acknowledged = inserts.iter().filter(|insert| insert.acknowledged).count();
-        println!("power lost on {lost:?}: {acknowledged} of {} acknowledged so far", inserts.len());
-        let mut found = BTreeMap::new();
-        for node in 0..NODES {
-            found = read_inserts(cluster, node);
-            let verdict = check_acknowledged(&inserts, &found);
-            assert!(verdict.is_ok(), "asked of node {node}: {}{}", verdict.unwrap_err(), cluster.logs());
+        let is_enough = || round + 1 < LOSSES.len() || rows.told().is_enough();
+        let first_client = 100 * round as u64;
+        let written = machines.write_and_lose_power(first_client, &lost, &mut random, Some(&rows), is_enough);
+        inserts.extend(written.inserts);
+        println!("power lost on {lost:?}: {} of {} acknowledged so far", acknowledged(&inserts), inserts.len());
+        machines.read(&inserts);
+    }
+    judge(&rows);
+}
+
+#[test]
+fn by_intervals_power_takes_only_what_was_written_last_and_replicas_agree() {
+    let _turn = turn();
+    let Some(machines) = machines(&INTERVAL) else { return };
+    let mut random = SplitMix64::new(seed());
+    let mut inserts: Vec<Insert> = Vec::new();
+    for (round, count) in LOSSES.into_iter().enumerate() {
+        let lost = choose(count, &mut random);
+        let Written { inserts: mut written, old } =
+            machines.write_and_lose_power(100 * round as u64, &lost, &mut random, None, || true);
+        let told: BTreeSet<u64> =
+            written.iter().filter(|insert| insert.acknowledged).map(|insert| insert.key).collect();
+        if count > 1 {
+            // Of one that lost its power alone the others hold everything.
+            written[old..].iter_mut().for_each(|insert| insert.acknowledged = false);
         }
-        let keys: Vec<u64> = inserts.iter().map(|insert| insert.key).collect();
-        let held: Vec<Option<u64>> = keys.iter().map(|key| found.get(key).copied()).collect();
-        (0..NODES).for_each(|node| wait_until_held(cluster, node, "torture.inserts", &keys, &held));
+        inserts.extend(written);
+        let found = machines.read(&inserts);
+        let gone = told.iter().filter(|key| !found.contains_key(key)).count();
+        println!("power lost on {lost:?}: {gone} of {} that were acknowledged are lost, {old} were old", told.len());
+        // From here on what is there stays, and what is lost does not come back; of what nobody was told there may still be a request under way.
+        inserts.retain(|insert| found.contains_key(&insert.key) || !told.contains(&insert.key));
+        inserts.iter_mut().for_each(|insert| insert.acknowledged |= found.contains_key(&insert.key));
     }
 }

@@ -4,7 +4,7 @@
 //! `DIORITE_TORTURE_MINUTES` says for how long (45 seconds if not given), `DIORITE_SEED` repeats a run's faults, requests and orders. Four nodes with three replicas each, so
 //! that replicas have somewhere to go.
 
-mod load;
+pub mod load;
 mod orders;
 
 use crate::cluster::Cluster;
@@ -73,7 +73,7 @@ fn torture(duration: Duration, mut random: SplitMix64) {
 }
 
 /// Reads everything through every node and judges it by what clients were told; then plants a violation of each kind, which has to be found.
-fn judge(rows: &Rows<'_>) {
+pub fn judge(rows: &Rows<'_>) {
     rows.read_whole_everywhere();
     let told = rows.told();
     println!("  {}", told.summary());
@@ -124,7 +124,7 @@ impl Told {
     }
 
     /// Some of everything was acknowledged, and cells were looked at both while they lived and later.
-    fn is_enough(&self) -> bool {
+    pub fn is_enough(&self) -> bool {
         use diorite_history::Ended::Done;
         let acknowledged = self.counts.values().map(|count| count.0).sum::<u64>();
         let appended = self.appends.values().flatten().filter(|append| append.ended == Done).count();

@@ -101,7 +101,7 @@ impl Router {
                 read::Outcome::Long => {
                     RouteCounters::add(&self.counters.long_reads, 1);
                     let work = move || fetch_anywhere(&handle, permit, fetch, &look, &self.folding);
-                    return self.threads.aside.compute(work).await;
+                    return self.threads.aside.compute(work).await?;
                 }
                 read::Outcome::NotInMemory => {}
             }

@@ -10,6 +10,7 @@ use super::read::{self, Look};
 use super::router::Router;
 use super::served::{DiskRead, Served, as_refusal};
 use super::wire::{self, FetchRef, OperationRef, RequestRef};
+use crate::turns::{Caller, Client};
 use ahash::AHashMap;
 use diorite_base::bytes::{Malformed, Reader};
 use diorite_base::write::{KvError, WriteSink};
@@ -140,13 +141,13 @@ impl Router {
         let (served, gathering) = (Arc::clone(served), Arc::clone(&self.nodes.gathering));
         let disk_read = DiskRead { served, gathering, folding: Arc::clone(&self.folding), tag: Some(tag) };
         let disk = handle.disk();
-        let work = move || disk_read.answer(&handle, &FetchRef::from(&fetch), &look);
+        let asker = Caller { client: Client::Node(disk_read.served.node), connection: disk_read.served.incarnation };
+        let work = move |begun| disk_read.answer(begun, &handle, &FetchRef::from(&fetch), &look);
         if is_long {
             RouteCounters::add(&self.counters().long_reads, 1);
-            drop(self.threads.aside.begin(work));
-            return Ok(());
+            return self.threads.aside.compute_later(asker, work);
         }
-        self.threads.disk.begin(disk, work)
+        self.threads.disk.begin(disk, move || work(Ok(())))
     }
 
     fn serve_write(

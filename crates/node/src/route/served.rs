@@ -242,8 +242,15 @@ pub(super) struct DiskRead {
 }
 
 impl DiskRead {
-    pub(super) fn answer(mut self, handle: &TabletHandle, request: &FetchRef<'_>, look: &Look) {
-        let outcome = read::read(handle, Permit::Lease, request, look, &self.folding);
+    /// Reads and answers, or says why that was not begun.
+    pub(super) fn answer(
+        mut self,
+        begun: Result<(), KvError>,
+        handle: &TabletHandle,
+        request: &FetchRef<'_>,
+        look: &Look,
+    ) {
+        let outcome = begun.and_then(|()| read::read(handle, Permit::Lease, request, look, &self.folding));
         let Some(tag) = self.tag.take() else { return };
         let id = self.served.end(tag);
         let mut frame = Vec::new();

@@ -5,7 +5,7 @@
 use super::context::{Context, Defaults, Plan};
 use super::{alter, describe, keyspace, table, user_type};
 use crate::budget::Budget;
-use crate::error::{catalog_error, invalid, not_supported, unreadable_outcome};
+use crate::error::{catalog_error, invalid, not_begun, not_supported, unreadable_outcome};
 use crate::kv::Kv;
 use diorite_cluster::catalog::{Outcome, Rejection};
 use diorite_cql::language::ast::{DroppedObject, Statement};
@@ -28,6 +28,10 @@ pub fn handles(statement: &Statement) -> bool {
     )
 }
 
+async fn run_long<K: Kv, T: Send>(kv: &K, work: impl FnOnce() -> Result<T, CqlError> + Send) -> Result<T, CqlError> {
+    kv.run_long(work).await.unwrap_or_else(|refused| Err(not_begun(&refused)))
+}
+
 /// Carries out a statement for which [`handles`] is true, and gives the answer with its warnings. On `Response::SetKeyspace` the caller sets the session's keyspace.
 pub async fn execute<K: Kv>(
     kv: &K,
@@ -38,14 +42,14 @@ pub async fn execute<K: Kv>(
 ) -> Result<(Response, Vec<String>), CqlError> {
     if let Statement::Describe(request) = statement {
         let scope = describe::Scope::new(kv, keyspace);
-        let response = kv.run_long(|| describe::execute(&scope, request, budget)).await?;
+        let response = run_long(kv, || describe::execute(&scope, request, budget)).await?;
         return Ok((response, Vec::new()));
     }
     for attempt in 1.. {
         let catalog = kv.catalog();
         let nonce = kv.local_node().host_id.as_u128() ^ (kv.now_us() as u128);
         let planned =
-            kv.run_long(|| plan(&Context { catalog: &catalog, keyspace, defaults, nonce }, statement)).await?;
+            run_long(kv, || plan(&Context { catalog: &catalog, keyspace, defaults, nonce }, statement)).await?;
         let (command, change, warnings) = match planned {
             Plan::Answer(response) => return Ok((response, Vec::new())),
             Plan::Propose { command, change, warnings } => (command, change, warnings),

@@ -40,7 +40,7 @@ impl<K: Kv> QueryEngine<K> {
         let keyspace = batch.keyspace.or(session_keyspace.as_ref().map(|keyspace| keyspace.as_str()));
         let catalog = self.kv.catalog();
         let (planned, values) = self.plan_batch(asked, batch, &catalog, keyspace).await?;
-        self.name_batch(batch, keyspace, note, running).await;
+        self.name_batch(batch, keyspace, note, running).await?;
         if planned.iter().any(|plan| Operation::of(plan) == Operation::Conditional) {
             note.operation = Operation::Conditional;
         }
@@ -118,11 +118,11 @@ impl<K: Kv> QueryEngine<K> {
             let plan = match statement.source {
                 BatchStatementSource::Text(text) => {
                     done_bytes += planning_work(text) + BATCH_STATEMENT_BYTES;
-                    let is_much = done_bytes > LONG_BYTES;
+                    let work = done_bytes;
                     let text = Text { session: Some(session), keyspace, text, budget };
                     let plan = || Self::plan_now(catalog, text);
-                    done_bytes = if is_much { 0 } else { done_bytes };
-                    Arc::new(if is_much { self.kv.run_long(plan).await } else { plan() }?)
+                    done_bytes = if work > LONG_BYTES { 0 } else { work };
+                    Arc::new(self.work(work, plan).await?)
                 }
                 BatchStatementSource::Prepared(id) => {
                     done_bytes += PREPARED_STATEMENT_BYTES;
@@ -141,15 +141,22 @@ impl<K: Kv> QueryEngine<K> {
     }
 
     /// Counts a batch under the text of its first statement.
-    async fn name_batch(&self, batch: &Batch<'_>, keyspace: Option<&str>, note: &mut Note, running: &Running) {
+    async fn name_batch(
+        &self,
+        batch: &Batch<'_>,
+        keyspace: Option<&str>,
+        note: &mut Note,
+        running: &Running,
+    ) -> Result<(), CqlError> {
         let first = match batch.statements.iter().next().map(|first| first.source) {
-            Some(BatchStatementSource::Text(text)) => Some(self.work(text.len(), || redacted(text)).await),
+            Some(BatchStatementSource::Text(text)) => Some(self.work(text.len(), || Ok(redacted(text))).await?),
             Some(BatchStatementSource::Prepared(id)) => self.prepared.get(id).map(|known| known.activity.text.clone()),
             None => None,
         };
-        let Some(first) = first else { return };
+        let Some(first) = first else { return Ok(()) };
         let more = if batch.statements.len() > 1 { " …;" } else { "" };
         let text = format!("BEGIN BATCH {first};{more} APPLY BATCH");
         self.name(note, running, self.activity.place_redacted(keyspace, text));
+        Ok(())
     }
 }

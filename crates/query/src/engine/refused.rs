@@ -31,7 +31,7 @@ impl<K: Kv> Writing<'_, K> {
     ) -> Result<WriteAnswer, CqlError> {
         let bytes = replies.iter().map(|(_, reply)| reply.len()).sum();
         let decode = || replies.iter().map(|(tablet, reply)| ProgramReply::decode(reply).map(|reply| (*tablet, reply)));
-        let decoded = self.engine.work(bytes, || decode().collect::<Result<Vec<_>, _>>()).await;
+        let decoded = self.engine.finish(bytes, || decode().collect::<Result<Vec<_>, _>>()).await;
         let mut decoded = decoded.map_err(|_| {
             self.means.progress.doubt();
             CqlError::server("the answer of a conditional write cannot be decoded")
@@ -43,7 +43,7 @@ impl<K: Kv> Writing<'_, K> {
                 seen.rows.extend(self.first_row(*tablet, seen).await?);
             }
         }
-        self.engine.work(bytes, || self.respond(decoded, is_conditional)).await
+        self.engine.finish(bytes, || self.respond(decoded, is_conditional)).await
     }
 
     fn respond(&self, replies: Vec<(TabletId, ProgramReply)>, is_conditional: bool) -> Result<WriteAnswer, CqlError> {
@@ -121,7 +121,7 @@ impl<K: Kv> Writing<'_, K> {
             let fetched = source.fetch(tablet, fetch).await?;
             let bytes = fetched.size_bytes();
             let _held = budget.hold(2 * bytes)?;
-            let found = self.engine.work(bytes, || first_live(table, seen, &fetched)).await?;
+            let found = self.engine.finish(bytes, || first_live(table, seen, &fetched)).await?;
             let last = fetched.chunk.entries().last().filter(|_| found.is_none() && !fetched.chunk.exhausted);
             let Some((last, _)) = last else { return Ok(found) };
             start = [last, &[0]].concat();

@@ -5,7 +5,7 @@
 use super::long::LONG_BYTES;
 use super::request::OwnedRequest;
 use crate::activity::Activity;
-use crate::error::invalid;
+use crate::error::{invalid, not_begun};
 use crate::exec::modify::Defaults;
 use crate::functions::{Environment, UuidSource};
 use crate::kv::Kv;
@@ -89,9 +89,21 @@ impl<K: Kv> QueryEngine<K> {
         self.prepared.len()
     }
 
-    /// Does work on this many bytes: on another thread if it is long.
-    pub(super) async fn work<T: Send>(&self, bytes: usize, work: impl FnOnce() -> T + Send) -> T {
-        if bytes <= LONG_BYTES { work() } else { self.kv.run_long(work).await }
+    /// Does work on this many bytes: on another thread if it is long, unless that is refused. For what comes before a request has an effect.
+    pub(super) async fn work<T: Send>(
+        &self,
+        bytes: usize,
+        work: impl FnOnce() -> Result<T, CqlError> + Send,
+    ) -> Result<T, CqlError> {
+        if bytes <= LONG_BYTES {
+            return work();
+        }
+        self.kv.run_long(work).await.unwrap_or_else(|refused| Err(not_begun(&refused)))
+    }
+
+    /// The same; it is never refused. For what comes after.
+    pub(super) async fn finish<T: Send>(&self, bytes: usize, work: impl FnOnce() -> T + Send) -> T {
+        if bytes <= LONG_BYTES { work() } else { self.kv.finish_long(work).await }
     }
 
     pub(super) fn environment_now(&self) -> Environment<'_> {

@@ -86,7 +86,7 @@ impl<K: Kv> QueryEngine<K> {
         let planned = self.plan_text(&catalog, text).await?;
         let planned = Discarded::new(&*self.kv, planned, planning_work(query.statement), &request.budget);
         note.operation = Operation::of(&planned);
-        let redacted = self.work(query.statement.len(), || redacted(query.statement)).await;
+        let redacted = self.work(query.statement.len(), || Ok(redacted(query.statement))).await?;
         self.name(note, running, self.activity.place_redacted(keyspace, redacted));
         auth::check(&catalog, session, &planned)?;
         let values = in_marker_order(&planned, &query.parameters.values)?;
@@ -104,7 +104,7 @@ impl<K: Kv> QueryEngine<K> {
     ) -> Result<Reply, CqlError> {
         let current = session.keyspace();
         let keyspace = prepare.keyspace.or(current.as_ref().map(|keyspace| keyspace.as_str()));
-        let id = self.work(prepare.statement.len(), || statement_id(keyspace, prepare.statement)).await;
+        let id = self.work(prepare.statement.len(), || Ok(statement_id(keyspace, prepare.statement))).await?;
         let catalog = self.kv.catalog();
         if let Some(known) = self.prepared.get(&id) {
             let current = known.current.load();
@@ -120,7 +120,7 @@ impl<K: Kv> QueryEngine<K> {
         let had_others = planned.may_have_had_other_columns();
         let current = CurrentPlan::new(id, planned, &catalog);
         let reply = Arc::clone(&current.reply);
-        let redacted = self.work(prepare.statement.len(), || redacted(prepare.statement)).await;
+        let redacted = self.work(prepare.statement.len(), || Ok(redacted(prepare.statement))).await?;
         let activity = self.activity.place_redacted(keyspace, redacted);
         let text = prepare.statement.to_owned();
         let statement = PreparedStatement::new(id, keyspace.map(str::to_owned), text, activity, current);
@@ -352,7 +352,7 @@ impl<K: Kv> QueryEngine<K> {
             let rows = system::rows(&source, &definition.keyspace, &definition.name, bound.environment.budget)?;
             pack_virtual_rows(&plan.table, &rows)
         };
-        if system::is_short(&definition.keyspace) { pack() } else { self.kv.run_long(pack).await }
+        self.work(if system::is_short(&definition.keyspace) { 0 } else { usize::MAX }, pack).await
     }
 
     /// Records which statement a request executes.

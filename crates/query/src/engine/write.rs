@@ -153,7 +153,7 @@ impl<K: Kv> Writing<'_, K> {
                 break;
             }
             missing.iter().for_each(|_| progress.replanned());
-            let again = self.engine.work(means.work, || Gathered::try_from(gather(&answers.written)?)).await?;
+            let again = self.engine.finish(means.work, || Gathered::try_from(gather(&answers.written)?)).await?;
             missing = self.send(again.parts, &mut answers).await?;
         }
         match missing.pop() {

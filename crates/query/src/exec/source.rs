@@ -4,7 +4,7 @@
 //! Always true: entries come in key order, in chunks of bounded size. Left out: what entries mean.
 
 use crate::budget::Budget;
-use crate::error::kv_error;
+use crate::error::{kv_error, not_begun};
 use crate::kv::several::{self, Several};
 use crate::kv::{Fetch, FetchRows, Fetched, Kv, KvError, ScanChunk, ScanRequest};
 use diorite_base::TabletId;
@@ -72,9 +72,9 @@ impl<'k, K: Kv> Source<'k, K> {
     }
 
     /// Does work that takes more than a moment where it holds up nobody else.
-    pub async fn run_long<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
+    pub async fn run_long<T: Send>(&self, work: impl FnOnce() -> Result<T, CqlError> + Send) -> Result<T, CqlError> {
         let (Source::Tablets { kv, .. } | Source::Memory { kv, .. }) = self;
-        kv.run_long(work).await
+        kv.run_long(work).await.unwrap_or_else(|refused| Err(not_begun(&refused)))
     }
 
     /// Reads a tablet.
@@ -88,7 +88,9 @@ impl<'k, K: Kv> Source<'k, K> {
             }
             // What reads few entries costs less than another thread.
             Source::Memory { entries, .. } if entries.len() <= FEW_ENTRIES => Ok(fetch_entries(entries, &request)),
-            Source::Memory { kv, entries } => Ok(kv.run_long(|| fetch_entries(entries, &request)).await),
+            Source::Memory { kv, entries } => {
+                kv.run_long(|| fetch_entries(entries, &request)).await.map_err(|refused| not_begun(&refused))
+            }
         }
     }
 }

@@ -201,3 +201,20 @@ fn a_write_that_ends_says_which_parts_were_done() {
     let what = "(2 of 2 parts of the write may have taken effect: the request took longer than its timeout)";
     assert!(error.message.ends_with(what), "{}", error.message);
 }
+
+#[test]
+fn long_work_that_is_refused_was_not_begun_and_what_was_decided_is_answered_all_the_same() {
+    let database = Database::with_keyspace();
+    database.run("CREATE TABLE t (k int PRIMARY KEY, v text) WITH tablets = 1").unwrap();
+    let insert = format!("INSERT INTO t (k, v) VALUES (1, '{}')", "x".repeat(300 << 10));
+    database.run(&insert).unwrap();
+    database.kv.refuses_long.store(true, Ordering::Relaxed);
+    let writes = database.kv.writes.load(Ordering::Relaxed);
+    assert_eq!(database.run(&insert).unwrap_err().code(), ErrorCode::Overloaded);
+    assert_eq!(database.kv.writes.load(Ordering::Relaxed), writes, "nothing was sent");
+    let long_works = database.kv.long_works.load(Ordering::Relaxed);
+    // The condition has been decided, and the answer holds the row.
+    database.run("UPDATE t SET v = 'y' WHERE k = 1 IF v = 'z'").unwrap();
+    assert!(database.kv.long_works.load(Ordering::Relaxed) > long_works);
+    assert_eq!(database.kv.writes.load(Ordering::Relaxed), writes + 1);
+}

@@ -84,6 +84,8 @@ pub struct MemoryKv {
     pub deadline_ns: AtomicU64,
     /// How often work was done elsewhere because it is long, and things were dropped there.
     pub long_works: AtomicUsize,
+    /// As if too many of them waited.
+    pub refuses_long: AtomicBool,
     pub discarded: AtomicUsize,
     /// After so many changes of the catalog, one that fails with this.
     pub failing_change: Mutex<Option<(usize, KvError)>>,
@@ -127,6 +129,7 @@ impl MemoryKv {
             writes: AtomicUsize::new(0),
             deadline_ns: AtomicU64::new(0),
             long_works: AtomicUsize::new(0),
+            refuses_long: AtomicBool::new(false),
             discarded: AtomicUsize::new(0),
             failing_change: Mutex::default(),
         }
@@ -442,7 +445,14 @@ impl Kv for MemoryKv {
         self.catalog.load_full()
     }
 
-    async fn run_long<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
+    async fn run_long<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, KvError> {
+        if self.refuses_long.load(Ordering::Relaxed) {
+            return Err(KvError::Overloaded("too many long statements wait"));
+        }
+        Ok(self.finish_long(work).await)
+    }
+
+    async fn finish_long<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
         self.long_works.fetch_add(1, Ordering::Relaxed);
         work()
     }

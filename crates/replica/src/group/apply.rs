@@ -13,6 +13,7 @@ use crate::group::samples::KeySamples;
 use crate::group::sealed::CLOSED;
 use crate::group::split::{SPLIT, Split, SplitMark, keep_part};
 use crate::group::waiters::Fate;
+use crate::progress::WorkProgress;
 use diorite_base::Horizon;
 use diorite_base::bytes::Malformed;
 use diorite_base::caught::{Panic, caught};
@@ -32,11 +33,13 @@ struct View<'a, T> {
     data: &'a Arc<T>,
     samples: &'a KeySamples,
     nth: u64,
+    progress: &'a WorkProgress,
 }
 
 impl<T: TabletData> TabletView for View<'_, T> {
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, EvaluationFailed> {
         self.samples.offer(self.nth, key);
+        self.progress.step();
         let found = self.data.get(key).map_err(|error| EvaluationFailed(error.to_string()))?;
         Ok(found.map(|value| value.to_vec()))
     }
@@ -49,7 +52,12 @@ impl<T: TabletData> TabletView for View<'_, T> {
     ) -> Result<(), EvaluationFailed> {
         let range = ScanRange { start, end, reverse: false, expected_entries: 0 };
         self.samples.offer(self.nth, start);
-        self.data.scan(&range, visit).map_err(|error| EvaluationFailed(error.to_string()))?;
+        self.progress.step();
+        let mut visit = |key: &[u8], value: &[u8]| {
+            self.progress.step();
+            visit(key, value)
+        };
+        self.data.scan(&range, &mut visit).map_err(|error| EvaluationFailed(error.to_string()))?;
         Ok(())
     }
 
@@ -145,8 +153,8 @@ pub fn apply_alone<T: TabletData>(
         }
         Body::Evaluated(program) => {
             let context = context_of(&mutation, &state);
-            let samples = KeySamples::default();
-            let view = View { data, samples: &samples, nth: index };
+            let (samples, progress) = (KeySamples::default(), WorkProgress::default());
+            let view = View { data, samples: &samples, nth: index, progress: &progress };
             let mut changes = Changes { batch: &mut batch, state: &mut state, bounds };
             let evaluated = evaluator.evaluate(program, context, &view, &mut changes);
             evaluated.map_err(|failed| StorageError::Corrupt(failed.to_string()))?
@@ -197,12 +205,8 @@ pub(crate) struct Applier<E: Engine> {
     written: Vec<Waiter>,
     /// Mutations applied, to whichever tablet: some of their keys are kept.
     mutations: u64,
-}
-
-impl<E: Engine> Default for Applier<E> {
-    fn default() -> Self {
-        Self { batch: Default::default(), written: Vec::new(), mutations: 0 }
-    }
+    /// How the thread gets on that applies.
+    progress: Arc<WorkProgress>,
 }
 
 fn panicked(entry: &Entry, panic: Panic) -> StorageError {
@@ -210,6 +214,10 @@ fn panicked(entry: &Entry, panic: Panic) -> StorageError {
 }
 
 impl<E: Engine> Applier<E> {
+    pub(crate) fn new(progress: Arc<WorkProgress>) -> Self {
+        Self { batch: Default::default(), written: Vec::new(), mutations: 0, progress }
+    }
+
     /// Applies `entries` of `replica`; outcomes go to `outcomes`. After an error the replica's data is as of `replica.applied`.
     pub(crate) fn apply(
         &mut self,
@@ -238,6 +246,7 @@ impl<E: Engine> Applier<E> {
         let mut members_changed = MembersChanged(false);
         for entry in entries {
             assert!(entry.index == state.index + 1, "entries are applied in order and once");
+            self.progress.step();
             members_changed.0 |= entry.get_entry_type() != EntryType::EntryNormal;
             let has_ended = state.flags & CLOSED != 0 && entry.context != REOPEN;
             if replica.ending.split.is_some() || has_ended {
@@ -313,7 +322,12 @@ impl<E: Engine> Applier<E> {
         outcomes: &mut Outcomes,
     ) -> Result<(), StorageError> {
         let (context, bounds) = (context_of(mutation, state), Bounds::of(mutation, state, &*replica.evaluator));
-        let view = View { data: &replica.handle.data, samples: &replica.handle.load.samples, nth: self.mutations };
+        let view = View {
+            data: &replica.handle.data,
+            samples: &replica.handle.load.samples,
+            nth: self.mutations,
+            progress: &self.progress,
+        };
         let reply = replica
             .evaluator
             .evaluate(program, context, &view, &mut Changes { batch: &mut self.batch, state: &mut *state, bounds })
@@ -427,7 +441,9 @@ impl<E: Engine> Applier<E> {
         }
         // Before it can be read: see `TabletHandle::flags`.
         replica.handle.flags.fetch_or(state.flags, Ordering::AcqRel);
+        self.progress.step();
         let written = replica.handle.data.apply(&mut self.batch, state);
+        self.progress.step();
         self.batch.clear();
         written?;
         replica.applied = *state;

@@ -11,6 +11,7 @@ use crate::group::proposal::Refused;
 use crate::group::replica::Replica;
 use crate::group::wire::{self, Attached, Envelope};
 use crate::peers::liveness::SupportView;
+use crate::progress::WorkProgress;
 use diorite_base::{GroupId, NodeId, TabletId};
 use diorite_raft::{Epoch, Message, is_acknowledgement, is_without_entries};
 use diorite_storage::{Engine, Log};
@@ -113,7 +114,7 @@ pub(crate) struct Turn<E: Engine> {
 }
 
 impl<E: Engine> Turn<E> {
-    pub(crate) fn new(context: Arc<Context>, logs: Vec<Arc<E::Log>>) -> Self {
+    pub(crate) fn new(context: Arc<Context>, logs: Vec<Arc<E::Log>>, progress: Arc<WorkProgress>) -> Self {
         Self {
             support: SupportView::new(Arc::clone(&context.liveness)),
             context,
@@ -126,7 +127,7 @@ impl<E: Engine> Turn<E> {
             outcomes: Outcomes::default(),
             refused: Vec::new(),
             reads: Vec::new(),
-            applier: Applier::default(),
+            applier: Applier::new(progress),
         }
     }
 

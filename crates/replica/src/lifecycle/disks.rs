@@ -6,7 +6,7 @@
 use crate::group::handle::storage_error;
 use crate::group::memory::Memory;
 use crate::lifecycle::openings::OpenTablet;
-use crate::log_progress::LogProgress;
+use crate::progress::LogProgress;
 use diorite_base::write::KvError;
 use diorite_base::{GroupId, TabletId};
 use diorite_raft::{HardState, LogPosition, Recovered, UNKNOWN_FLOOR};

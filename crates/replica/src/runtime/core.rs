@@ -23,9 +23,9 @@ use crate::group::replica::Replica;
 use crate::group::row_sizes::RowSizes;
 use crate::group::turn::Turn;
 use crate::group::wire::Envelope;
-use crate::log_progress::LogProgress;
 use crate::options::Durability;
 use crate::prefetch::prefetch;
+use crate::progress::WorkProgress;
 use crate::runtime::departed::Departed;
 use ahash::AHashMap;
 use diorite_base::write::KvError;
@@ -72,8 +72,8 @@ pub struct Core<E: Engine> {
     pub(crate) turn: Turn<E>,
     /// Each in a place of its own, so that finding one touches nothing of the others.
     pub(crate) replicas: AHashMap<TabletId, Box<Replica<E>>>,
-    /// Since when a log is being written, for those who watch that.
-    progress: Arc<LogProgress>,
+    /// How its work gets on, for those who watch that.
+    pub(crate) progress: Arc<WorkProgress>,
     /// One batch of records per disk.
     pub(crate) records: Vec<<E::Log as Log>::Records>,
     /// The replicas of a round, and their steps; reused buffers.
@@ -89,12 +89,13 @@ pub struct Core<E: Engine> {
 impl<E: Engine> Core<E> {
     /// A core that writes to `logs`, one per disk.
     pub fn new(context: Arc<Context>, logs: Vec<Arc<E::Log>>) -> Self {
+        let progress = context.watched();
         Self {
             // Clients do not know when the node has started.
             sizes: RowSizes::new(context.clock.wall_us().unsigned_abs()),
-            progress: context.watched(),
             records: logs.iter().map(|_| Default::default()).collect(),
-            turn: Turn::new(context, logs),
+            turn: Turn::new(context, logs, Arc::clone(&progress)),
+            progress,
             replicas: AHashMap::default(),
             round: Default::default(),
             promised: BTreeMap::new(),
@@ -275,8 +276,11 @@ impl<E: Engine> Core<E> {
                 replica.apply_deferred(&mut self.turn);
             }
         }
+        // What was applied may have hung.
+        self.take_revocations();
         self.post_departed(now_ns);
         for tablet in self.turn.schedule.active.clone() {
+            self.progress.step();
             let Some(replica) = self.replicas.get_mut(&tablet) else { continue };
             replica.expire_waiting(&mut self.turn, now_ns);
             if replica.is_visit_due(now_ns) {
@@ -311,9 +315,11 @@ impl<E: Engine> Core<E> {
             if steps.is_empty() {
                 break;
             }
-            self.take_revocations();
             let mut durable = steps.drain(..);
             while let Some((tablet, step)) = durable.next() {
+                self.progress.step();
+                // The log's write may have hung, or what was applied before.
+                self.take_revocations();
                 self.fetch_ahead(durable.as_slice().iter().map(|(tablet, _)| *tablet));
                 let Some(replica) = self.replicas.get_mut(&tablet) else { continue };
                 replica.complete(&mut self.turn, step);
@@ -356,6 +362,7 @@ impl<E: Engine> Core<E> {
         let mut must_sync = Sync::No;
         for (place, tablet) in due.iter().copied().enumerate() {
             self.fetch_ahead(due[place + 1..].iter().copied());
+            self.progress.step();
             let Some(replica) = self.replicas.get_mut(&tablet) else { continue };
             replica.propose_fresh(&mut self.turn, &mut self.sizes);
             if replica.failure.is_some() {
@@ -398,9 +405,9 @@ impl<E: Engine> Core<E> {
                 continue;
             }
             let started_ns = context.clock.monotonic_ns();
-            self.progress.begin(started_ns);
+            self.progress.log.begin(started_ns);
             let written = log.write(records, sync);
-            self.progress.end();
+            self.progress.log.end();
             match written {
                 Ok(bytes) => {
                     let elapsed_ns = context.clock.monotonic_ns() - started_ns;
@@ -425,6 +432,7 @@ impl<E: Engine> Core<E> {
 
     /// Sends what is in the outbox, one frame per node.
     pub(crate) fn send(&mut self) {
+        self.take_revocations();
         for (to, frame) in &mut self.turn.outbox.0 {
             if frame.is_empty() {
                 continue;

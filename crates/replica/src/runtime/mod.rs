@@ -3,11 +3,11 @@
 pub(crate) mod compaction;
 pub(crate) mod core;
 pub(crate) mod departed;
+pub(crate) mod disk_watch;
 pub(crate) mod flush_rate;
 pub(crate) mod heartbeats;
 pub(crate) mod hosting;
 pub(crate) mod log_reads;
-pub(crate) mod log_watch;
 pub(crate) mod measurements;
 pub(crate) mod memory_gate;
 pub(crate) mod queue;

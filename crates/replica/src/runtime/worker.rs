@@ -59,6 +59,7 @@ impl Worker {
                 Taken::Nothing => {}
                 Taken::Work => {
                     self.memory.wait_for_memory(&self.replicas);
+                    self.core.progress.begin();
                     for command in commands.drain(..) {
                         self.command(command);
                     }
@@ -70,10 +71,13 @@ impl Worker {
             let now_ns = self.replicas.context.clock.monotonic_ns();
             if self.core.wants_tick() && now_ns >= ticked_ns + TICK_NS {
                 ticked_ns = now_ns;
+                self.core.progress.begin();
                 self.core.tick();
             }
             self.ask_for_reads();
             self.ask_for_sizes();
+            // What it does now it may do for as long as it likes: it waits for its queue, or for memory.
+            self.core.progress.rest();
         }
     }
 
@@ -101,6 +105,7 @@ impl Worker {
     }
 
     fn command(&mut self, command: Command) {
+        self.core.progress.step();
         // Whoever asked may have given up waiting.
         match command {
             Command::Open(replica, reply) => {

@@ -1,4 +1,4 @@
-//! Replicas that cannot be used, and logs that hang: the node serves all others, and what can be made anew is.
+//! Replicas that cannot be used, and logs and data that hang: the node serves all others, and what can be made anew is.
 
 use super::cluster::{Cluster, of_three, wait_for};
 use super::*;
@@ -249,4 +249,48 @@ fn a_log_that_hangs_lets_others_lead_and_its_replicas_go_on_when_it_does() {
     wait_for(|| (1_000..1_004).all(|tablet| cluster.leader(tablet) == Some(1)));
     (1_000..1_004).for_each(|tablet| cluster.add(tablet, 1));
     assert!((1_000..1_004).all(|tablet| cluster.read(tablet, 1) == 3));
+}
+
+#[test]
+fn a_read_of_data_that_hangs_lets_others_lead_what_its_thread_led() {
+    // What is doubled is read before.
+    hang_in_data((true, false), program(1), 2);
+}
+
+#[test]
+fn a_write_of_data_that_hangs_lets_others_lead_what_its_thread_led() {
+    hang_in_data((false, true), add(1, 4), 5);
+}
+
+/// The data of a tablet hangs at the node that leads it when this is applied, of which the outcome is that.
+fn hang_in_data(hangs: (bool, bool), written: Mutation, outcome: u64) {
+    let cluster = three_with(1_000..1_004);
+    (1_000..1_004).for_each(|tablet| cluster.add(tablet, 1));
+    // One thread has the even ones, the other the odd ones.
+    let (hanging, others) = ([1_000, 1_002], [1_001, 1_003]);
+    let data = Arc::clone(cluster.stores[&1].handle(TabletId(1_000)).unwrap().data());
+    data.hang(hangs);
+    let (sender, outcomes) = sync_channel(1);
+    let sink: Arc<dyn WriteSink> = Arc::new(Waiting(Mutex::new(sender)));
+    cluster.stores[&1].submit(TabletId(1_000), written, &sink, 0).unwrap();
+    cluster.stores[&1].kick();
+    let leads_elsewhere = |tablet: &u64| cluster.leader(*tablet).is_some_and(|leader| leader != 1);
+    wait_for(|| hanging.iter().all(leads_elsewhere));
+    assert!(others.iter().all(|tablet| cluster.leader(*tablet) == Some(1)), "the other thread works, or waits");
+    assert_eq!(cluster.read(1_000, 1), outcome, "it was committed, and the others apply it");
+    (1_000..1_004).for_each(|tablet| cluster.add(tablet, 2));
+    for tablet in hanging {
+        let handle = cluster.stores[&1].handle(TabletId(tablet)).unwrap();
+        assert!(handle.check(Permit::Lease).is_err(), "it must not answer while another leads");
+    }
+    assert!(outcomes.try_recv().is_err(), "the thread still hangs");
+    data.hang((false, false));
+    // It applies what it had begun to, and then follows.
+    wait_for(|| (1_000..1_004).all(|tablet| cluster.stored(1, tablet, 2) == 1));
+    assert_eq!(cluster.stored(1, 1_000, 1), outcome);
+    assert!(outcomes.recv().unwrap().1.is_ok());
+    // It is preferred, so it leads again after a while.
+    wait_for(|| (1_000..1_004).all(|tablet| cluster.leader(tablet) == Some(1)));
+    (1_000..1_004).for_each(|tablet| cluster.add(tablet, 2));
+    assert!((1_000..1_004).all(|tablet| cluster.read(tablet, 2) == 2));
 }

@@ -26,7 +26,7 @@ impl Cluster {
     pub fn watch_disks(&mut self, id: NodeId) {
         let now_ns = self.now_ns();
         let Some(life) = self.life(id) else { return };
-        life.watch_writes();
+        life.watch_threads();
         let failed = (0..life.logs.len()).filter(|disk| !life.logs[*disk].works());
         let new: Vec<usize> = failed.filter(|disk| !life.given_up.contains(disk)).collect();
         life.given_up.extend(&new);

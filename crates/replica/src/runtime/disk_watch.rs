@@ -1,13 +1,18 @@
-//! Logs that make no progress: an fsync that hangs holds its store thread, so that another one has to see to it that others lead.
+//! Disks that hang: an fsync, a read or a write of data that does not return holds its store thread, so that another thread has to see to it that others lead.
+//!
+//! All that a store thread does is watched, from when it takes something from its queue until it waits for more (`runtime::worker`): commands, proposals, applying, the replay of replicas that
+//! are opened, what a split or a merge writes. Watched is each step of it (`progress`), not the whole: many steps are load, which other replicas have as well. Not watched is a wait
+//! for memory (`memory_gate`): it is the node's, and ends with the flushes.
 //!
 //! Always true: what is done for a thread that hangs is what it would do itself (see `election`): the lease is taken away first, for the rest of its term, and only then are the followers freed
 //! of their promise; the thread finds that out before it sends anything else. Only what has a leader elsewhere to be elected is let go. Left out: writes that wait in the thread
-//! itself; whoever sent them receives no outcome before it goes on.
+//! itself, whoever sent them receives no outcome before it goes on; disks that hang in nothing but what other threads do (reads for clients, flushes, copies).
 
 use crate::context::Context;
 use crate::group::handle::TabletHandle;
 use crate::group::wire::{self, Envelope};
 use crate::lifecycle::replicas::NodeReplicas;
+use crate::progress::Stall;
 use diorite_base::{GroupId, NodeId};
 use diorite_raft::Term;
 use diorite_rpc::Lane;
@@ -48,7 +53,7 @@ pub(crate) fn run(replicas: &NodeReplicas, watch: &Watch) {
     while watch.wait() {
         let context = &replicas.context;
         let tablets = replicas.tablets.load();
-        watch_writes(context, tablets.values().map(|handle| &**handle));
+        watch_threads(context, tablets.values().map(|handle| &**handle));
         let now_ns = context.clock.monotonic_ns();
         let workers = context.disks.progress.lock().clone();
         for (at, disk) in replicas.disks.iter().enumerate() {
@@ -68,20 +73,25 @@ pub(crate) fn run(replicas: &NodeReplicas, watch: &Watch) {
     }
 }
 
-/// Looks at each core of a node whether a write to its log hangs, and if so lets others lead what it leads of these tablets. To be called about ten times a second, on a thread that waits for
+/// Looks at each core of a node whether it hangs, and if so lets others lead what it leads of these tablets. To be called about ten times a second, on a thread that waits for
 /// no disk.
-pub fn watch_writes<'a, D: TabletData + 'a>(
+pub fn watch_threads<'a, D: TabletData + 'a>(
     context: &Context,
     tablets: impl Iterator<Item = &'a TabletHandle<D>> + Clone,
 ) {
     let now_ns = context.clock.monotonic_ns();
     let workers = context.disks.progress.lock().clone();
-    for (number, progress) in workers.iter().enumerate().filter(|(_, progress)| progress.is_stalled(now_ns)) {
+    for (number, progress) in workers.iter().enumerate() {
+        let Some(stall) = progress.look(now_ns) else { continue };
         if !progress.has_revoked() {
+            let what = match stall {
+                Stall::Log => "a write of the raft log",
+                Stall::Step => "a store thread, at its data,",
+            };
             tracing::error!(
                 event = "disk",
                 thread = number,
-                "a write of the raft log hangs: the thread's leases are ended, so that other nodes lead"
+                "{what} hangs: the thread's leases are ended, so that other nodes lead"
             );
         }
         progress.note_revocation();
