@@ -69,7 +69,7 @@ pub enum Bound<'a> {
     Unbounded,
     /// The value belongs to the slice
     Inclusive(&'a [u8]),
-    /// It does not
+    /// The value does not belong to the slice
     Exclusive(&'a [u8]),
 }
 
@@ -145,7 +145,7 @@ impl KeyLayout {
         Ok(token)
     }
 
-    /// The token of a partition key given by its columns; `scratch` is left as it was.
+    /// The token of a partition key given by its columns; `scratch` is restored to its former length.
     pub fn partition_token<'a>(
         &self,
         mut components: impl Iterator<Item = &'a [u8]>,

@@ -34,9 +34,9 @@ pub enum StorageError {
     Io {
         /// What was attempted.
         action: &'static str,
-        /// On what.
+        /// The path.
         path: PathBuf,
-        /// Why not.
+        /// The system's error.
         source: std::io::Error,
     },
     /// RocksDB reported an error.
@@ -51,8 +51,8 @@ pub enum StorageError {
 }
 
 impl StorageError {
-    /// Whether what is stored is damaged or missing: to try again does not help, and other tablets on the disk may be well. Not so of what the system lacks at the moment:
-    /// space, memory, file descriptors.
+    /// Whether stored data is damaged or missing: another attempt does not help, and other tablets on the disk may be
+    /// intact. False for a lack of space, memory or file descriptors.
     pub fn is_damage(&self) -> bool {
         match self {
             Self::Corrupt(_) => true,
