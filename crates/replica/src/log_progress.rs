@@ -1,16 +1,16 @@
-//! How the writing of a log gets on.
+//! The progress of writes to a log.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// How long a log may take for one write, nanoseconds, before others are to lead.
+/// How long one log write may take, nanoseconds, before other nodes are to lead.
 const STALL_NS: u64 = 2_000_000_000;
 
-/// How the writing of a log gets on.
+/// The progress of writes to a log.
 #[derive(Debug, Default)]
 pub(crate) struct LogProgress {
-    /// Since when a write is under way, nanoseconds; 0: none is.
+    /// The start of the write under way, nanoseconds; 0: none is.
     since_ns: AtomicU64,
-    /// Leases were taken away since this was last asked.
+    /// Whether leases were revoked and the log's thread has not been notified.
     has_revoked: AtomicBool,
 }
 
@@ -28,17 +28,17 @@ impl LogProgress {
         since_ns != 0 && now_ns >= since_ns + STALL_NS
     }
 
-    /// Leases of what this log's thread runs were taken away.
+    /// Records that leases of the replicas on this log's thread were revoked.
     pub(crate) fn note_revocation(&self) {
         self.has_revoked.store(true, Ordering::Release);
     }
 
-    /// Whether leases were taken away and the thread has not found out.
+    /// Whether leases were revoked and the thread has not been notified.
     pub(crate) fn has_revoked(&self) -> bool {
         self.has_revoked.load(Ordering::Acquire)
     }
 
-    /// The same; the thread finds out.
+    /// As [`Self::has_revoked`], and resets it: the thread is notified by this.
     pub(crate) fn take_revocation(&self) -> bool {
         self.has_revoked() && self.has_revoked.swap(false, Ordering::AcqRel)
     }
