@@ -157,7 +157,7 @@ fn openings(parent: TabletId, split: &Split, replicas: &NodeReplicas) -> Option<
 }
 
 impl NodeReplicas {
-    /// Runs `act` on the parent of a tablet, with exclusive access to opening and closing them. Does nothing if the
+    /// Runs `act` on a tablet with exclusive access to opening and closing its children. Does nothing if the
     /// tablet is closed: closing a tablet closes its children, which is either seen here or recorded there.
     fn with_parent(
         &self,
