@@ -170,7 +170,7 @@ pub struct Life {
     pub follows: bool,
     /// How it became ready to serve clients, if it is.
     pub ready: Option<Ready>,
-    /// The greatest version that a client had been told of when it started.
+    /// The greatest version that a client had received when it started.
     pub told_before: u64,
     /// Replicas that are set aside, with what whoever leads must have applied before they are made anew.
     pub asides: BTreeMap<TabletId, u64>,
@@ -294,7 +294,7 @@ impl Life {
         self.handles.get(&tablet).is_some_and(|handle| handle.leadership() == Leadership::Here)
     }
 
-    /// Lets the control plane decide something, on what it has to know of this node's replicas. The core must not be waiting.
+    /// Runs a decision of the control plane, with the state of this node's replicas. The core must not be waiting.
     pub fn decide<T>(&mut self, node: NodeId, decide: impl FnOnce(&mut Control, &Local<'_>) -> T) -> T {
         let local = Local {
             node,
@@ -359,7 +359,7 @@ impl Life {
             Err(error) => panic!("{tablet} cannot be recovered: {error}"),
         };
         self.handles.insert(tablet, Arc::clone(replica.handle()));
-        // Fails only if the log does, which is seen there.
+        // Fails only if the log does, which is detected there.
         let opened = self.core().open(replica);
         assert!(
             opened.is_ok() || self.has_lost_power() || !self.logs[disk].works(),

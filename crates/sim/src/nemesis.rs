@@ -1,4 +1,4 @@
-//! What goes wrong in a run, and when it is mended.
+//! The nemesis: chooses the faults of a run, and ends them.
 
 use crate::dice::Dice;
 use crate::faults::FaultKind;

@@ -1,7 +1,7 @@
 //! A simulated node: a process, while it lives, and the disks that outlast its lives.
 //!
-//! In production a core has a thread of its own, heartbeats another, and the control plane a few; here all are turns that the simulation gives, so
-//! that what happens between two of them, and while a core waits for its disk, is the simulation's to decide.
+//! In production a core has a thread of its own, heartbeats another, and the control plane a few; here all of them run
+//! in events, so that the simulation controls what happens between two of them, and while a core waits for its disk.
 
 use crate::copy::CatalogCopy;
 use crate::dice::Dice;

@@ -1,7 +1,7 @@
-//! What operators do: they set the cluster up, split and merge tablets, and let nodes join, be drained, removed and replaced.
+//! Operators: they set the cluster up, split and merge tablets, and let nodes join, be drained, removed and replaced.
 //!
-//! Always true: what depends on how the cluster is, is asked of the node that leads the catalog, which judges it as in production; what is asked may be refused, or lost,
-//! and is asked again as long as it matters.
+//! Always true: a request that depends on the state of the cluster is sent to the node that leads the catalog, which
+//! judges it as in production; a request may be refused, or lost, and is repeated as long as it matters.
 
 use crate::dice::Dice;
 use crate::node::describe;
@@ -41,7 +41,7 @@ pub struct Operators {
     pub commands: VecDeque<Command>,
     /// The number of the next host.
     pub next_host: u64,
-    /// A machine that is lost and a member still.
+    /// A machine that is lost and still a member.
     pub lost: Option<NodeId>,
 }
 

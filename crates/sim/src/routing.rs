@@ -1,6 +1,7 @@
-//! Requests of clients on their way through the nodes' routers, which are `diorite_control::routing`'s: what is asked, what a node knows, and what is on its way.
+//! Requests on their way through the nodes' routers, which are those of `diorite_control::routing`.
 //!
-//! Always true: a node that a client asks keeps the request until it ends; what a node carries out for another is answered to that one, and never passed on.
+//! Always true: the asked node holds the request until it ends; a node answers a request of another to that node, and
+//! never forwards it.
 
 use crate::program::{self, Value};
 use diorite_base::mutation::{Body, Mutation, MutationRef};
@@ -17,7 +18,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What nodes carry out has tokens from here on.
+/// The first token of requests that nodes carry out.
 pub const FIRST_SERVED: u64 = 1 << 56;
 
 /// Frames of requests begin with this byte.

@@ -1,4 +1,5 @@
-//! One run from a seed to its report: chaos, then a time without faults, in which the cluster has to recover, then a last look at everything.
+//! One run from a seed to its report: chaos, then a time without faults, in which the cluster has to recover, then
+//! final checks.
 
 use crate::checkers::recovery::State;
 use crate::checkers::{Finding, acknowledged, linearizable, recovery};
@@ -23,7 +24,7 @@ const RECOVERY_NS: u64 = 20_000 * MS;
 /// How often it is looked whether it has, nanoseconds.
 const LOOK_NS: u64 = 50 * MS;
 
-/// The most events of a run: one that has more goes round in circles.
+/// The most events of a run: one with more makes no progress.
 const EVENTS: u64 = 5_000_000;
 
 /// What came of a run.
@@ -68,7 +69,7 @@ pub fn run(seed: u64, options: &Options) -> Report {
     }
 }
 
-/// A node that panics has met what must not be.
+/// A panic of a node is a finding: it has met a state that must not occur.
 fn panicked(at_ns: u64, payload: &(dyn Any + Send)) -> Finding {
     let text = payload.downcast_ref::<String>().map(String::as_str).or(payload.downcast_ref::<&str>().copied());
     Finding { checker: "panic", at_ns, message: text.unwrap_or("a node panicked").to_owned() }
@@ -96,7 +97,7 @@ fn play(cluster: &mut Cluster, recovery_ns: &mut Option<u64>) -> Result<(), Find
     Err(Finding { checker: "recovery", at_ns: cluster.now_ns(), message })
 }
 
-/// What all tablets look like.
+/// The states of all tablets.
 fn states(cluster: &Cluster) -> Vec<State> {
     let newest = &cluster.setting.newest;
     let of_catalog = Members::of_catalog(newest).unwrap_or_default();
@@ -164,7 +165,7 @@ impl Cluster {
         }
         let now_ns = self.now_ns();
         if !states(self).iter().all(recovery::has_recovered) || self.is_control_plane_at_rest().is_some() {
-            // What was decided before the last fault may have left too few.
+            // Decisions from before the last fault may have left too few nodes.
             self.fill_up();
             self.queue.schedule(now_ns + LOOK_NS, Event::Look);
             return;
@@ -193,7 +194,7 @@ fn judge(cluster: &mut Cluster) -> Result<(), Finding> {
         let parts = cluster.served_of(*root);
         let mut led = 0;
         for tablet in &parts {
-            // Whoever leads has everything that was acknowledged; what followers have is compared with that while it is applied.
+            // The leader has everything that was acknowledged; followers are compared with it while they apply.
             let mut lives = cluster.nodes.values().filter_map(|node| node.life.as_ref());
             let leads = |life: &crate::life::Life| {
                 life.handles.get(tablet).filter(|handle| handle.check(Permit::Lease).is_ok()).cloned()
@@ -201,7 +202,7 @@ fn judge(cluster: &mut Cluster) -> Result<(), Finding> {
             let Some(handle) = lives.find_map(leads) else { continue };
             led += 1;
             let (mut held, range) = (contents(handle.data()), cluster.setting.ranges.of(*tablet));
-            // What a merge that is under way has copied is nobody's yet.
+            // Rows that a merge under way has copied do not count yet.
             let takes_in = cluster.setting.newest.placement(*tablet).is_some_and(|placement| placement.merge.is_some());
             if let Some(key) = held.keys().find(|key| !range.contains(**key) && !takes_in) {
                 let message = format!("{tablet} holds key {key}, which is not its own");

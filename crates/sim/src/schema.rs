@@ -1,8 +1,9 @@
-//! Clients that change the schema, through whichever node they like, and what must hold of the catalog.
+//! Clients that change the schema, through any node, and the invariants of the catalog.
 //!
-//! Always true: snapshots of one version are the same on all nodes; what a node serves only grows; a change that is sent after another was answered has a greater version;
-//! whoever is answered without a warning finds what he has changed on every node that is up; a node that is ready serves what was answered before it
-//! started; what was answered is there in the end.
+//! Always true: snapshots of one version are equal on all nodes. The version that a node serves only grows. A change
+//! that is sent after another was answered has a greater version. A client that is answered without a warning finds its
+//! change on every node that is up. A node that is ready serves what was answered before it started. What was answered
+//! is there in the end.
 
 use crate::checkers::Finding;
 use crate::dice::Dice;

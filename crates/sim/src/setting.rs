@@ -1,4 +1,4 @@
-//! What all nodes of a cluster are made with, what is known of all of it, and what tells nodes apart.
+//! The common settings of all nodes of a cluster, what is known of it as a whole, and the differences between nodes.
 
 use crate::clock::TrueTime;
 use crate::network::Network;
@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// What is wrong with a node's clocks and disk.
+/// The errors of a node's clocks, and its disks.
 #[derive(Clone, Copy, Debug)]
 pub struct Quirks {
     /// The monotonic clock goes too fast by so many parts per million.

@@ -1,4 +1,4 @@
-//! What nodes' processes do on their own, each in its event.
+//! The steps that nodes' processes take on their own, each in its event.
 
 use crate::engine::SimEngine;
 use crate::routing::{Ended, Given};

@@ -1,8 +1,9 @@
-//! Disks that hang and fail: what nodes do about it, and when they are replaced.
+//! Disks that hang and fail, the nodes' reactions, and their replacement.
 //!
-//! In production a thread of its own lets others lead while a log makes no progress, and upkeep opens what was on a disk that has failed on others; both are looked at here as often.
-//! A disk that has failed is back when the node is started again, as disks are that a controller had lost: with what was on it, unless all of that was on others; then an empty one is
-//! in its place.
+//! In production, a thread of its own lets others lead while a log makes no progress, and upkeep opens the replicas of
+//! a failed disk on others; both are checked here equally often. A disk that has failed is back when the node is
+//! started again, like a disk that a controller had lost: with its data, unless all of that is on others; then an empty
+//! disk is in its place.
 
 use crate::cluster::{Cluster, Event};
 use crate::nemesis::Fault;
@@ -36,7 +37,7 @@ impl Cluster {
         self.schedule(now_ns + WATCH_NS, id, Step::WatchDisks);
     }
 
-    /// A disk of a node fails, if the others can do without what is on it.
+    /// Fails a disk of a node, if the other nodes can replace its data.
     pub fn fail_disk(&mut self, id: NodeId) {
         let disk = self.some_disk();
         let Some(life) = self.running(id) else { return };
@@ -56,7 +57,7 @@ impl Cluster {
         }
     }
 
-    /// Whether all that a node holds can be made anew: a majority of each group is elsewhere, and whole.
+    /// Whether everything on a node can be rebuilt: a majority of each group is on other nodes, and complete.
     pub fn can_do_without(&self, id: NodeId) -> bool {
         let newest = &self.setting.newest;
         let running = |other: &&NodeId| **other != id && self.running(**other).is_some_and(|life| life.has_started);
@@ -79,7 +80,7 @@ impl Cluster {
         do_disks_work && !handles.any(|handle| handle.is_recovering())
     }
 
-    /// A node opens what was on a disk that has failed on others.
+    /// A node opens the replicas of a failed disk on others.
     pub fn give_up_disk(&mut self, id: NodeId, failed: usize) {
         let now_ns = self.now_ns();
         let Some(node) = self.nodes.get_mut(&id) else { return };

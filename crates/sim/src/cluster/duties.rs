@@ -1,4 +1,5 @@
-//! What nodes do now and then: they report, balance while they lead the catalog, advance splits and merges, tell the catalog what is complete, and become ready.
+//! Periodic work of nodes: they report, balance while they lead the catalog, advance splits and merges, report
+//! completed moves to the catalog, and become ready.
 
 use crate::cluster::{Cluster, Event};
 use crate::errands::Purpose;
@@ -199,7 +200,7 @@ impl Cluster {
                 self.propose(id, &command.unwrap_or_else(|| returning(id, &description)), Purpose::Ask);
                 true
             }
-            // In production the process ends, and an operator starts it again; here it goes on to wait.
+            // In production the process ends, and an operator starts it again; here it waits on.
             ReadyStep::NoCopy => true,
             ReadyStep::Ready(how) => {
                 life.control.readiness = None;

@@ -1,7 +1,7 @@
-//! Merges as nodes carry them out: the policy is the control plane's, each step `diorite_replica`'s driver's; what that writes and reads goes through the
-//! simulation.
+//! Merges as nodes carry them out: the policy is the control plane's, each step is from `diorite_replica`'s driver; its
+//! writes and reads go through the simulation.
 //!
-//! Always true: a driver lives as long as the process that drives; one may end at any moment.
+//! Always true: a driver lives as long as its process, which may end at any moment.
 
 use crate::cluster::{Cluster, Event};
 use crate::drives::Drive;

@@ -1,8 +1,9 @@
-//! Moves that overlap splits and merges: operators ask for them at any moment of these, and of the time just after.
+//! Moves that overlap splits and merges: operators ask for them at any moment of these, and shortly after.
 //!
-//! The catalog refuses to move a tablet that is being split or merged, and to split or merge one that is being moved. What overlaps all the same: requests, of which one is
-//! refused; a tablet that is free again (its split or merge is over, or was cancelled) while its relatives are not, or nodes still carry out what is over; replicas that were moved
-//! away, and are open on their former nodes still.
+//! The catalog refuses to move a tablet that is being split or merged, and to split or merge one that is being moved.
+//! These overlaps remain: requests, one of which is refused; a tablet that is free again (its split or merge is over,
+//! or was cancelled) while its relatives are not, or while nodes still carry out what is over; replicas that were moved
+//! away and are still open on their former nodes.
 
 use crate::cluster::{Cluster, Event};
 use crate::errands::Purpose;

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 /// Rows of batches have numbers from here on.
 pub const FIRST_NUMBER: u64 = 1_000;
 
-/// A statement of which something must be true in the end.
+/// A statement whose effect is checked in the end.
 #[derive(Clone, Copy, Debug)]
 pub struct Said {
     /// What it does.

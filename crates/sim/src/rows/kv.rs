@@ -1,6 +1,7 @@
-//! The tablets as the query layer sees them: whatever it asks for waits here until the simulation has carried it to a node and back.
+//! The tablets as the query layer sees them: its reads and writes wait here until the simulation has carried them to a
+//! node and back.
 //!
-//! Always true: one event polls one statement; nothing wakes it but the answers that it waits for.
+//! Always true: one event polls one statement; only the answers that it waits for wake it.
 
 use crate::clock::TrueTime;
 use diorite_base::mutation::Mutation;

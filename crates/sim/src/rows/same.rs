@@ -1,4 +1,5 @@
-//! A program answers the same wherever and whenever it is applied, as far as a reader can tell: on each replica, and again in each replay.
+//! A program has the same result wherever and whenever it is applied, for a reader: on each replica, and in each
+//! replay.
 
 use super::seen::VisibleReply;
 use diorite_base::mutation::{EvaluationContext, EvaluationFailed, Evaluator, TabletChanges, TabletView};

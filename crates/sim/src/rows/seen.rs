@@ -1,4 +1,5 @@
-//! What a reader sees of rows: stored forms that mean the same are the same, so that a replica that was compacted is the same as one that was not.
+//! Rows as a reader sees them: stored forms with the same meaning are equal, so a compacted replica equals one that is
+//! not.
 
 use diorite_base::bytes::Malformed;
 use diorite_model::deletions::Deletions;
