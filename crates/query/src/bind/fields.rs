@@ -1,4 +1,4 @@
-//! Where the fields of user-defined types are, for statements that name many of them.
+//! The positions of the fields of user-defined types, for statements that name many of them.
 //!
 //! Always true: the first question to a type walks its fields, as most statements ask once; from the second on there is an index, so that many
 //! questions to one type cost a logarithm each. Left out: values that are written with all their fields ([`super::term`]).

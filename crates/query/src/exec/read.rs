@@ -22,7 +22,7 @@ use diorite_cql::protocol::CqlError;
 use diorite_model::key;
 use diorite_model::schema::TabletRange;
 
-/// How many partitions, or such parts of one, are read at a time.
+/// How many partitions, or parts of one, are read at a time.
 pub(super) const PARALLEL_PIECES: usize = 16;
 
 /// The most bytes of one chunk of a scan.
@@ -31,13 +31,14 @@ pub const CHUNK_BYTES: usize = 1 << 20;
 /// The most entries of one chunk when it is not known how many are needed.
 pub const CHUNK_ENTRIES: usize = 8_192;
 
-/// What an entry costs beside its bytes, in the same measure.
+/// The fixed cost of an entry, as bytes.
 const ENTRY_BYTES: usize = 64;
 
-/// Entries are taken on the thread that serves the connection if their bytes, times what is done with each, are not more than this: a fraction of a millisecond.
+/// Entries are processed on the thread that serves the connection if their bytes, times the steps for each, are at most
+/// this: a fraction of a millisecond.
 pub(super) const INLINE_BYTES: usize = 256 << 10;
 
-/// What a client asks of the page.
+/// The client's request for a page.
 #[derive(Debug, Clone, Copy)]
 pub struct PageRequest<'a> {
     /// The most rows; `None`: all.
