@@ -1,11 +1,13 @@
-//! `diorite bench hostile`: what the point reads of an ordinary client suffer while another client does its worst.
+//! `diorite bench hostile`: the latency of an ordinary client's point reads while another client sends hostile
+//! requests.
 //!
-//! One phase per class of hostile requests ([`classes`]): an open loop of point reads through the driver, and beside it as many connections as asked for that
-//! send requests of that class, one after another. The first and the last phase have nobody beside them. Threads that send hostile requests run at lower
-//! priority, as they would run on other machines: what is measured are the reads and the server.
+//! One phase per class of hostile requests ([`classes`]): an open loop of point reads through the driver, and beside it
+//! as many connections as asked for that send requests of that class, one after another. The first and the last phase
+//! have no hostile client. Threads that send hostile requests run at lower priority, as if they ran on other machines:
+//! the reads and the server are measured.
 //!
-//! Always true: a class runs for a bounded time, whatever the server does; what was answered to it is in the report. Left out: judging the answers: a refusal
-//! is as good as a result, as long as others are served.
+//! Always true: a class runs for a bounded time, whatever the server does; its answers are in the report. Left out:
+//! judging the answers: a refusal is as good as a result, as long as others are served.
 
 pub mod attack;
 pub mod classes;

@@ -1,7 +1,8 @@
-//! What a cluster says of itself over HTTP, and what it is told: the little that a benchmark needs of the operators' interface.
+//! The part of the operators' HTTP interface that a benchmark needs.
 //!
-//! Always true: any node may be asked, and the first one that answers does; nobody's answer is `None`, since nobody knows while the catalog has no
-//! leader; fields that are not needed are passed over, so that newer servers can be measured too.
+//! Always true: any node may be asked, and the first answer is used; without an answer the result is `None`, since
+//! nothing is known while the catalog has no leader; unknown fields are ignored, so that newer servers can be measured
+//! too.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};

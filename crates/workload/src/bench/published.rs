@@ -6,7 +6,7 @@
 
 use serde::Serialize;
 
-/// What a phase is compared with.
+/// The published numbers that a phase is compared with.
 #[derive(Debug, Clone, PartialEq, Serialize, Default)]
 pub struct Reference {
     /// The published rate, in words.

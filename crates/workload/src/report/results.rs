@@ -14,7 +14,7 @@ use crate::process::{Environment, Usage};
 use crate::runner::{Interval, Outcome};
 use crate::status::{bytes, count, duration_us, table};
 
-/// What a report says before its numbers.
+/// The head of a report.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Header {
     pub title: String,
@@ -24,7 +24,7 @@ pub struct Header {
     /// How the servers acknowledge writes.
     pub durability: String,
     pub notes: Vec<String>,
-    /// What the scenario has and this run had not, with the reason.
+    /// Parts of the scenario that this run left out, with the reason.
     pub omissions: Vec<String>,
 }
 
@@ -44,13 +44,13 @@ pub struct Report {
     pub figures: Vec<Figure>,
     pub phases: Vec<PhaseResult>,
     pub samples: Vec<Sample>,
-    /// What each node held and led, once a second; empty where nobody watched.
+    /// The bytes and leaders of each node, once a second; empty if nobody watched.
     pub nodes: Vec<NodesSample>,
-    /// What did not come to its end, in words. Empty in a good run.
+    /// The parts that did not complete. Empty in a good run.
     pub unfinished: Vec<String>,
 }
 
-/// What one phase came to. Server numbers are over all server processes and are absent if those are not known.
+/// The result of one phase. Server numbers are over all server processes and are absent if those are not known.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct PhaseResult {
     pub name: String,
@@ -157,7 +157,7 @@ impl Figure {
     }
 }
 
-/// What one second looked like.
+/// The measurements of one second.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Sample {
     /// The end of the second.
@@ -205,7 +205,7 @@ fn increase(before: Option<u64>, after: Option<u64>) -> Option<u64> {
     Some(after?.saturating_sub(before?))
 }
 
-/// Three digits that say something.
+/// Three significant digits.
 fn decimals(value: f64) -> usize {
     match value.abs() {
         0.0 | 100.0.. => 0,
@@ -278,7 +278,7 @@ impl Report {
             return Vec::new();
         }
         let rows = self.figures.iter().map(|figure| {
-            // What has no unit was counted.
+            // A value without a unit is a count.
             let places = |value: f64| if figure.unit.is_empty() && value.fract() == 0.0 { 0 } else { decimals(value) };
             let value = optional(figure.value, |value| format!("{:.*} {}", places(value), value, figure.unit));
             vec![figure.name.clone(), value, figure.goal.clone().into_owned()]

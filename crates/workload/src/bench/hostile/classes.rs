@@ -1,6 +1,7 @@
-//! The hostile requests, class by class.
+//! The hostile requests, by class.
 //!
-//! Always true: what a class sends depends on nothing but how many it has sent; each class is named after what it wants too much of. Left out: sending it ([`super::attack`]).
+//! Always true: the requests of a class depend only on their number; each class is named after the resource that it
+//! overuses. Left out: sending them ([`super::attack`]).
 
 use std::fmt::Write as _;
 
