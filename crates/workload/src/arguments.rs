@@ -40,7 +40,7 @@ impl FromStr for Count {
     }
 }
 
-/// What is run.
+/// The workloads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WorkloadKind {
     /// Single rows by key.
@@ -113,7 +113,7 @@ impl FromStr for Popularity {
     }
 }
 
-/// Who speaks CQL to the servers.
+/// The CQL client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum ClientKind {
     /// The Rust driver `scylla`, as an application would use it.
@@ -260,7 +260,7 @@ pub struct WorkloadArguments {
     pub disable_yb_load_balancing_policy: bool,
 }
 
-/// What the command line comes to, checked.
+/// The checked settings of a run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
     pub writers: usize,
@@ -284,7 +284,7 @@ const DEFAULT_WRITES: u64 = 2_000_000;
 const DEFAULT_READS: u64 = 1_500_000;
 /// The most requests in flight in an open loop, if not given.
 const OPEN_LOOP_IN_FLIGHT: usize = 512;
-/// What a run without writers loads first if it is not told which keys exist.
+/// How many keys a run without writers loads first if no flag says which keys exist.
 const PRELOAD_KEYS: u64 = 100_000;
 
 impl WorkloadArguments {

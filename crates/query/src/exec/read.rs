@@ -49,7 +49,7 @@ pub struct PageRequest<'a> {
     pub max_bytes: usize,
 }
 
-/// What a page is made with.
+/// The inputs of one page of a read.
 pub(super) struct Page<'p> {
     pub(super) filters: &'p [BoundFilter<'p>],
     pub(super) limits: Limits,
@@ -74,7 +74,7 @@ pub struct Read<'a, K> {
 }
 
 impl<K: Kv> Read<'_, K> {
-    /// What the request may use.
+    /// The budget of the request: memory, steps, time.
     pub(super) fn budget(&self) -> &Budget {
         self.bound.environment.budget
     }
@@ -101,7 +101,7 @@ impl<K: Kv> Read<'_, K> {
             ));
         }
         Ok(Limits {
-            // What is sorted afterwards is cut afterwards; an aggregate gives one row, which every limit allows.
+            // If rows are sorted, the limit applies after sorting. An aggregate gives one row, which every limit allows.
             rows: match state.and_then(|state| state.remaining) {
                 _ if is_sorted || self.plan.is_one_row() => u64::MAX,
                 Some(remaining) => remaining.min(rows),
@@ -119,8 +119,8 @@ impl<K: Kv> Read<'_, K> {
         })
     }
 
-    /// Feeds entries to the collector: those of a chunk, or the row with this key whose value is all that is in it. What is much work is done where it holds up
-    /// nobody.
+    /// Feeds entries to the collector: those of the chunk or, if `row` is given, the row with that key,
+    /// whose value is the chunk's buffer. Much work is done on a thread for long work.
     pub(super) async fn consume(
         &self,
         row: Option<&[u8]>,
@@ -149,7 +149,7 @@ impl<K: Kv> Read<'_, K> {
         clipped
     }
 
-    /// What is needed of a partition beside its rows.
+    /// A fetch of what the read needs of a partition beside its rows: header and static row.
     pub(super) fn partition_fetch(&self, prefix: &[u8]) -> Fetch {
         let with = |push: fn(&mut Vec<u8>)| {
             let mut key = Vec::with_capacity(prefix.len() + 1);

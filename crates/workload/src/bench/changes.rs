@@ -36,7 +36,7 @@ const STEP: Duration = Duration::from_millis(250);
 /// The phases in which nothing changes.
 const ALONE: &str = "mixed-load";
 const ALONE_AGAIN: &str = "mixed-load-again";
-/// What counts as evenly spread, in % of the mean.
+/// The largest deviation from the mean that counts as even, in % of the mean.
 const EVEN_PERCENT: f64 = 10.0;
 /// How often a node is asked how much it was sent, seconds: it has all of its metrics to put together for that.
 const METERED_EVERY_S: f64 = 1.0;

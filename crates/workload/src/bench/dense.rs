@@ -53,7 +53,7 @@ const OVERWRITERS: usize = 64;
 /// The steps of the load, as shares of all rows.
 const STEPS: [f64; 3] = [0.25, 0.5, 1.0];
 const RECENT_PERCENT: f64 = 5.0;
-/// One of so many rows is overwritten.
+/// One row of so many is overwritten.
 const OVERWRITTEN: u64 = 5;
 /// The least block cache, and the least memory limit of a server.
 const LEAST_CACHE: u64 = 2 << 20;
@@ -101,7 +101,7 @@ impl DenseArguments {
         self.records() * self.record_bytes() as u64 / self.ratio.max(1)
     }
 
-    /// What the servers that are started are told.
+    /// Arguments of the servers that are started.
     pub(super) fn server_arguments(&self) -> Vec<String> {
         let memory = self.memory_bytes();
         let (limit, cache) = (memory.max(LEAST_MEMORY), (memory / 2).max(LEAST_CACHE));

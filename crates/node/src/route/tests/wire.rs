@@ -103,7 +103,7 @@ proptest! {
             static_row: static_row.as_deref(),
             row: row.as_deref(),
             chunk: chunk.clone(),
-            partial.clone(),
+            partial: partial.clone(),
         };
         wire::put_fetched(&mut out, id, &parts);
         wire::put_written(&mut out, id, &reply);

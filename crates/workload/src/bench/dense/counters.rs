@@ -90,7 +90,8 @@ pub struct Held {
     pub file_bytes: f64,
     pub blocks: Blocks,
     pub reader_bytes: f64,
-    /// Flushes and compactions that run. (RocksDB counts one as waiting as long as there are many runs, though none of them is to be merged.)
+    /// Running flushes and compactions. (Not pending ones: RocksDB counts a compaction as pending while there are many sorted runs, even if it will merge
+    /// none of them.)
     pub busy: f64,
 }
 
