@@ -4,7 +4,7 @@
 
 use crate::data::{Mismatch, Version};
 
-/// What is wrong with a row that was read.
+/// The ways in which a row that was read can be wrong.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Problem {
     /// The value is not one that was ever written to this key.

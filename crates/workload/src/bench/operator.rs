@@ -50,7 +50,7 @@ impl NodeFacts {
     }
 }
 
-/// How the cluster is.
+/// The state of the cluster.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct ClusterFacts {
     pub under_replicated: u64,
@@ -58,7 +58,7 @@ pub struct ClusterFacts {
     pub balancer: BalancerFacts,
 }
 
-/// What its balancer does.
+/// The state of the balancer.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct BalancerFacts {
     pub state: String,
@@ -68,7 +68,7 @@ pub struct BalancerFacts {
     pub copy_rate_bytes: u64,
 }
 
-/// A tablet and where it is.
+/// A tablet and its replicas.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct TabletFacts {
     pub tablet: u64,
@@ -91,7 +91,7 @@ impl ReplicaFacts {
     }
 }
 
-/// How compactions get on on a node.
+/// The state of compactions on a node.
 #[derive(Deserialize)]
 struct CompactionFacts {
     is_running: bool,
@@ -160,7 +160,7 @@ pub fn arrived(before: &BTreeSet<(u64, u64)>, after: &[TabletFacts]) -> BTreeMap
     arrived
 }
 
-/// Asks and tells a cluster.
+/// A client of the operators' interface of a cluster.
 #[derive(Debug, Clone, Default)]
 pub struct Operator {
     addresses: Vec<IpAddr>,

@@ -141,7 +141,7 @@ pub struct Figure {
     /// `None` could not be measured.
     pub value: Option<f64>,
     pub unit: &'static str,
-    /// What it should be, in words.
+    /// The goal, in words.
     pub goal: Cow<'static, str>,
 }
 
@@ -151,7 +151,7 @@ impl Figure {
         Self { name: name.into(), value: value.into(), unit, goal: Cow::Borrowed("") }
     }
 
-    /// The same with what it should be.
+    /// The same figure with a goal.
     pub fn with_goal(self, goal: impl Into<Cow<'static, str>>) -> Self {
         Self { goal: goal.into(), ..self }
     }
@@ -205,7 +205,7 @@ fn increase(before: Option<u64>, after: Option<u64>) -> Option<u64> {
     Some(after?.saturating_sub(before?))
 }
 
-/// Three significant digits.
+/// How many decimals `value` is printed with: about three significant digits.
 fn decimals(value: f64) -> usize {
     match value.abs() {
         0.0 | 100.0.. => 0,
@@ -219,12 +219,12 @@ pub(super) fn optional<T>(value: Option<T>, show: impl Fn(T) -> String) -> Strin
 }
 
 impl Report {
-    /// The same with other numbers.
+    /// The same report with these figures.
     pub fn with_figures(self, figures: Vec<Figure>) -> Self {
         Self { figures, ..self }
     }
 
-    /// The same with what did not come to its end.
+    /// The same report with the changes that did not end in time.
     pub fn with_unfinished(self, unfinished: Vec<String>) -> Self {
         Self { unfinished, ..self }
     }

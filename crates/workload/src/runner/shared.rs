@@ -15,7 +15,7 @@ use crate::latency::{OperationKind, Recorder, Schedule};
 /// The most different error messages that are kept.
 const MAX_ERROR_MESSAGES: usize = 20;
 
-/// How much of what is run.
+/// The budgets and tasks of a run.
 #[derive(Debug, Clone)]
 pub struct Plan {
     pub writers: usize,

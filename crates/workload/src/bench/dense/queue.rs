@@ -78,7 +78,7 @@ pub async fn run(
     Ok(figures)
 }
 
-/// How rows go.
+/// The ways in which rows disappear.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     /// They are deleted, the first one first.

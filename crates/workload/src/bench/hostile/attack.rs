@@ -30,14 +30,14 @@ const AGAIN: Duration = Duration::from_millis(10);
 const KEPT_CHARACTERS: usize = 70;
 /// Answers that differ from all before them count together from here on.
 const KINDS: usize = 12;
-/// How nice threads are that send hostile requests.
+/// The nice value of threads that send hostile requests.
 const NICE: i32 = 10;
 /// The most bytes sent by one system call.
 const PIECE_BYTES: usize = 64 << 10;
-/// Version 4, of which requests are.
+/// The protocol version byte of requests, version 4.
 const REQUEST_VERSION: u8 = 4;
 
-/// How often each answer came.
+/// Counts of each answer.
 pub type Answers = BTreeMap<String, u64>;
 
 /// One class against one node.

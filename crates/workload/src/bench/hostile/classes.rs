@@ -27,12 +27,12 @@ const READ_EVERY: u64 = 500;
 pub struct Class {
     pub name: &'static str,
     pub what: &'static str,
-    /// What is sent once, before.
+    /// The statement that is sent once before the phase.
     pub before: Option<fn() -> String>,
     pub sends: Sends,
 }
 
-/// What a class sends.
+/// The requests of a class.
 #[derive(Debug)]
 pub enum Sends {
     /// One statement again and again, each time once it is answered.
