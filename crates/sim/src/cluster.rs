@@ -145,11 +145,11 @@ pub struct Cluster {
     pub scenario: Scenario,
     /// The nodes.
     pub nodes: BTreeMap<NodeId, Node>,
-    /// What the nodes are made with.
+    /// The common settings of the nodes.
     pub setting: Setting,
     /// The clients, then one more per tablet for recovery and inspection.
     pub clients: Clients,
-    /// What goes wrong.
+    /// Decides which faults are injected, and when.
     pub nemesis: Nemesis,
     /// What happened.
     pub trace: Trace,
@@ -157,7 +157,7 @@ pub struct Cluster {
     pub queue: EventQueue<Event>,
     /// What operators do.
     pub operators: Operators,
-    /// What the guards of nodes do.
+    /// The states of the nodes' guards.
     pub(crate) guards: Guards,
     /// What nodes write of their own.
     pub errands: Errands,
@@ -177,7 +177,7 @@ pub struct Cluster {
     pub dice: Dice,
     /// Random decisions of parts that were added later, so that older seeds keep their runs.
     pub latest: Dice,
-    /// What the clients do.
+    /// The phase of the clients.
     pub phase: Phase,
     /// The keys that inspecting clients have yet to read.
     pub to_read: BTreeMap<u32, Vec<u64>>,

@@ -28,7 +28,7 @@ impl CatalogCopy {
         Self(Arc::new(CatalogEvaluator::new(Catalog::default(), listener)))
     }
 
-    /// What this data says.
+    /// The state recorded in this data.
     pub fn load(data: &Arc<MemoryTablet>, changed: &Changed) -> Self {
         let copy = Self::new(changed);
         let mut entries = Vec::new();

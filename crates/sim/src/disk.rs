@@ -42,7 +42,7 @@ pub struct Disks {
 }
 
 impl Disk {
-    /// Whether the log says anything of a tablet. What there is of a child tablet otherwise is not finished, and counts for nothing.
+    /// Whether the log has a record of a tablet. Data of a child tablet without such a record is incomplete and not used.
     pub fn is_logged(&self, tablet: TabletId) -> bool {
         self.log.groups().contains(&GroupId::from(tablet))
     }
@@ -51,7 +51,7 @@ impl Disk {
         self.tablets.contains_key(&tablet) || self.prepared.contains_key(&tablet)
     }
 
-    /// Removes a tablet's data, and what was prepared of it.
+    /// Removes a tablet's data and its prepared children.
     pub fn remove(&mut self, tablet: TabletId) {
         self.tablets.remove(&tablet);
         self.prepared.remove(&tablet);
@@ -95,7 +95,7 @@ impl Disks {
         if self.begins_as_wanted { &placement.replicas } else { &placement.initial_voters }
     }
 
-    /// Whether the log of a disk that works says anything of a tablet.
+    /// Whether the log of a working disk has a record of a tablet.
     pub fn is_logged(&self, logs: &[Arc<SimLog>], tablet: TabletId) -> bool {
         self.all.iter().zip(logs).any(|(disk, log)| log.works() && disk.is_logged(tablet))
     }
@@ -161,7 +161,7 @@ impl Disks {
         (is_written && self.forget_elsewhere(logs, tablet, at)).then_some(at)
     }
 
-    /// What the logs of other disks remember of a tablet.
+    /// The term, vote and position that the logs of other disks remember of a tablet.
     fn former(&self, logs: &[Arc<SimLog>], tablet: TabletId, at: usize) -> Option<(HardState, LogPosition)> {
         let others = (0..self.all.len()).filter(|other| *other != at && logs[*other].works());
         let recovered = others.filter_map(|other| self.all[other].log.recover(GroupId::from(tablet)).ok());
@@ -181,8 +181,8 @@ impl Disks {
         })
     }
 
-    /// Removes what is left of tablets that were dropped, and of replicas that were moved away while the node was down. Returns whether it is gone: the power may go
-    /// meanwhile.
+    /// Removes the files of dropped tablets, and of replicas that were moved away while the node was down. Returns whether
+    /// they are gone: the power may fail meanwhile.
     pub fn remove_leftovers(
         &mut self,
         logs: &[Arc<SimLog>],
@@ -193,7 +193,7 @@ impl Disks {
         working.all(|(disk, log)| disk.remove_leftovers(log, &was_dropped, &has_moved))
     }
 
-    /// Turns the disks into what is found after a crash. `surviving`: how many unsynced batches of each log are found.
+    /// Puts the disks into the state after a crash. `surviving`: how many unsynced batches of each log survive.
     pub fn crash(&mut self, surviving: &[usize]) {
         for (disk, surviving) in self.all.iter_mut().zip(surviving) {
             if disk.is_let_go {
@@ -240,7 +240,7 @@ impl Disks {
     }
 }
 
-/// Removes what is not the tablet's own, if its data was made of its parent tablet's.
+/// Removes the keys outside the tablet's range, if its data was made from its parent tablet's.
 fn keep_own(tablet: TabletId, data: &Arc<MemoryTablet>, planted: Planted) {
     let kept = diorite_replica::keep_own::<SimEngine>(tablet, data, planted);
     assert!(kept.is_ok(), "memory takes everything");

@@ -31,13 +31,13 @@ pub enum Purpose {
     Ask,
     /// A client's change of the schema.
     Ddl(u32),
-    /// This tablet is wanted elsewhere.
+    /// This tablet is to be moved.
     Move(TabletId),
     /// A node is to become a member.
     Join(u64),
     /// A step of a merge, or its end.
     Merge(u64),
-    /// What a merge that was cancelled has copied is removed.
+    /// Copies made for a cancelled merge are removed.
     UndoMerge(Asked),
 }
 
@@ -49,9 +49,9 @@ pub struct Errand {
     pub life: u64,
     /// Where it goes.
     pub tablet: TabletId,
-    /// What is written.
+    /// The write.
     pub mutation: Mutation,
-    /// What it is for.
+    /// Its purpose.
     pub purpose: Purpose,
     /// It is waited for until then, nanoseconds of true time.
     pub until_ns: u64,

@@ -23,7 +23,7 @@ pub enum FaultKind {
     SlowDisk,
     /// A disk syncs nothing for seconds, and then goes on.
     Hang,
-    /// A disk fails: what is written to it is not there, until the node is started again.
+    /// A disk fails: writes to it are lost until the node is started again.
     DiskFailure,
     /// A wall clock jumps, by hours at most.
     WallJump,

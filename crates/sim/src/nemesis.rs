@@ -26,7 +26,7 @@ pub enum Fault {
     DiskMended(NodeId),
 }
 
-/// Decides what goes wrong.
+/// Decides which faults are injected, and when.
 pub struct Nemesis {
     /// What there is.
     pub kinds: Vec<FaultKind>,
@@ -47,7 +47,7 @@ pub struct Nemesis {
 }
 
 impl Nemesis {
-    /// What goes wrong in a scenario.
+    /// The faults of a scenario.
     pub fn new(scenario: &Scenario, rate_error_ppm: i64, dice: Dice) -> Self {
         Self {
             kinds: scenario.kinds.clone(),

@@ -28,7 +28,7 @@ pub struct Parcel {
     pub link: Link,
     /// The number of the connection in the sequence of connections of its lane.
     generation: u64,
-    /// What is sent.
+    /// The bytes.
     pub frame: Vec<u8>,
 }
 
@@ -55,7 +55,7 @@ struct Connection {
     last_arrival_ns: u64,
     /// Frames that arrived at a partition.
     stalled: Vec<Parcel>,
-    /// The last of them that the receiver has looked at.
+    /// The last of them that the receiver has processed.
     opened: Option<u64>,
 }
 
@@ -96,7 +96,7 @@ impl Network {
         Arc::new(Port { node, network: self.clone(), departs_ns: AtomicU64::new(0) })
     }
 
-    /// What was sent since the last call, with the time at which it will arrive.
+    /// The frames that were sent since the last call, each with its time of arrival.
     pub fn take_under_way(&self) -> Vec<(u64, Parcel)> {
         std::mem::take(&mut self.state.lock().under_way)
     }
@@ -151,7 +151,7 @@ impl Network {
         state.blocks_stall = stall;
     }
 
-    /// Ends the partition; what was held up arrives now.
+    /// Ends the partition; the frames that it delayed arrive now.
     pub fn heal(&self) {
         let now_ns = self.time.now_ns();
         let state = &mut *self.state.lock();
@@ -173,7 +173,7 @@ impl Network {
         }
     }
 
-    /// The process of `node` has ended: what was on its way to it is lost, what it has sent still arrives.
+    /// The process of `node` has ended: frames on their way to it are lost, frames that it has sent still arrive.
     pub fn end(&self, node: NodeId) {
         let state = &mut *self.state.lock();
         for (link, connection) in &mut state.connections {

@@ -111,7 +111,7 @@ pub struct Options {
     pub bug: Option<Planting>,
     /// Whether to print every event.
     pub print: bool,
-    /// Whether to judge only by what clients see: answers, and what is there in the end.
+    /// Whether only the clients' answers and the final data are judged.
     pub clients_only: bool,
     /// Whether no tablet is split, whatever the seed says, and so none merged.
     pub without_splits: bool,

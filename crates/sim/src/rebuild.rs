@@ -8,7 +8,7 @@ use diorite_control::follower::opening;
 use diorite_control::replicas::{CATALOG_TABLET, Members as Wanted};
 
 impl Node {
-    /// Opens what was on a disk that has failed on others, empty. Returns the replicas that were opened there. None: the node cannot go on without the disk.
+    /// Opens the replicas of a failed disk on other disks, empty. Returns those that were opened. `None`: the node cannot continue without the disk.
     pub fn give_up_disk(&mut self, failed: usize) -> Option<Vec<TabletId>> {
         let life = self.life.as_mut()?;
         let (node, works) = (self.id, life.logs.iter().any(|log| log.works()));

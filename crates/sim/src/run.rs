@@ -27,7 +27,7 @@ const LOOK_NS: u64 = 50 * MS;
 /// The most events of a run: one with more makes no progress.
 const EVENTS: u64 = 5_000_000;
 
-/// What came of a run.
+/// The outcome of a run.
 #[derive(Clone, Debug)]
 pub struct Report {
     /// The seed.
@@ -40,11 +40,11 @@ pub struct Report {
     pub faults: u64,
     /// How many requests ended how.
     pub tally: Tally,
-    /// How often what the run is for has happened.
+    /// Counts of the events that the run is to exercise.
     pub reached: Reached,
     /// How long after the last fault the cluster had recovered, nanoseconds of true time.
     pub recovery_ns: Option<u64>,
-    /// What is wrong, if anything.
+    /// The violation, if one was found.
     pub finding: Option<Finding>,
 }
 
@@ -90,7 +90,7 @@ fn play(cluster: &mut Cluster, recovery_ns: &mut Option<u64>) -> Result<(), Find
         }
     }
     recovery::check(cluster.now_ns(), &states(cluster))?;
-    let message = match cluster.is_control_plane_at_rest() {
+    let message = match cluster.pending_control_work() {
         Some(why) => format!("the tablets have recovered, but {why}"),
         None => "recovered, but does not answer all reads".to_owned(),
     };
@@ -131,8 +131,8 @@ fn states(cluster: &Cluster) -> Vec<State> {
 }
 
 impl Cluster {
-    /// What the control plane still has to do, if anything.
-    pub fn is_control_plane_at_rest(&self) -> Option<String> {
+    /// The work that the control plane still has, if any.
+    pub fn pending_control_work(&self) -> Option<String> {
         let newest = &self.setting.newest;
         let lags = |node: &&crate::node::Node| {
             let life = node.life.as_ref();
@@ -164,7 +164,7 @@ impl Cluster {
             return;
         }
         let now_ns = self.now_ns();
-        if !states(self).iter().all(recovery::has_recovered) || self.is_control_plane_at_rest().is_some() {
+        if !states(self).iter().all(recovery::has_recovered) || self.pending_control_work().is_some() {
             // Decisions from before the last fault may have left too few nodes.
             self.fill_up();
             self.queue.schedule(now_ns + LOOK_NS, Event::Look);
@@ -180,7 +180,7 @@ impl Cluster {
     }
 }
 
-/// Judges everything that the clients saw, and what is there in the end.
+/// Judges all answers that clients got, and the final data.
 fn judge(cluster: &mut Cluster) -> Result<(), Finding> {
     let now_ns = cluster.now_ns();
     for (id, node) in cluster.nodes.iter().filter(|_| !cluster.clients_only) {
@@ -227,7 +227,7 @@ fn judge(cluster: &mut Cluster) -> Result<(), Finding> {
     linearizable::check(now_ns, &cluster.clients.history())
 }
 
-/// What a tablet holds beside registers.
+/// The contents of a tablet other than registers.
 fn contents(data: &MemoryTablet) -> BTreeMap<u64, u64> {
     let mut found = BTreeMap::new();
     let range = ScanRange {

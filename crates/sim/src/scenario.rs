@@ -36,13 +36,13 @@ pub struct Rhythm {
     pub report_ms: u64,
     /// The balancer's ticks.
     pub steer_ms: u64,
-    /// Splits, and what is complete.
+    /// How often splits are advanced and complete ones are reported.
     pub finish_ms: u64,
     /// Merges.
     pub merge_ms: u64,
 }
 
-/// What one seed stands for.
+/// The parameters that one seed gives.
 #[derive(Clone, Debug)]
 pub struct Scenario {
     /// The nodes of the beginning.
@@ -63,7 +63,7 @@ pub struct Scenario {
     pub merges: bool,
     /// Whether operators move tablets, or try to, while these are split and merged.
     pub moves_reshaping: bool,
-    /// How often nodes do what they do now and then.
+    /// How often nodes do their periodic duties.
     pub rhythm: Rhythm,
     /// Whether the balancer moves what need not be moved.
     pub balances: bool,

@@ -10,7 +10,7 @@ pub mod replicas;
 
 use std::fmt;
 
-/// What a checker has found.
+/// A violation that a checker has found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     /// The checker.

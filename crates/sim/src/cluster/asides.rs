@@ -18,7 +18,7 @@ impl Cluster {
                 ready.push(tablet);
             } else {
                 life.seek_leader(id, tablet);
-                // The turn that follows sends what was posted.
+                // The next turn of the core sends the posted messages.
                 life.must_tick = true;
             }
         }

@@ -11,7 +11,7 @@ use crate::step::Step;
 use diorite_base::NodeId;
 use diorite_cluster::catalog::Placement;
 
-/// How often disks are looked at, nanoseconds.
+/// The interval at which a node checks its disks, nanoseconds.
 const WATCH_NS: u64 = 100_000_000;
 
 impl Cluster {
@@ -23,7 +23,7 @@ impl Cluster {
         }
     }
 
-    /// A node looks how its disks get on.
+    /// A node checks its disks for hanging writes.
     pub fn watch_disks(&mut self, id: NodeId) {
         let now_ns = self.now_ns();
         let Some(life) = self.life(id) else { return };
@@ -72,7 +72,7 @@ impl Cluster {
             && self.are_replicas_whole()
     }
 
-    /// Whether no replica lacks what it has acknowledged.
+    /// Whether all replicas hold all entries that they have acknowledged.
     pub fn are_replicas_whole(&self) -> bool {
         let mut handles =
             self.nodes.values().filter_map(|node| node.life.as_ref()).flat_map(|life| life.handles.values());

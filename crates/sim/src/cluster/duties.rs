@@ -118,7 +118,7 @@ impl Cluster {
         self.steer(id, SteeringEvent::Proposed(outcome));
     }
 
-    /// A node advances the splits of tablets that it holds, and tells the catalog what is complete.
+    /// A node advances the splits of its tablets, and reports complete ones to the catalog.
     fn finish(&mut self, id: NodeId) {
         let Some(life) = self.life(id) else { return };
         let (steps, finished) = life.decide(id, |control, local| {
@@ -131,7 +131,7 @@ impl Cluster {
                     self.note_reshaping(tablet);
                     if let Some(life) = self.life(id) {
                         life.core().announce_prepared(tablet);
-                        // The turn that follows a command sends what it has posted.
+                        // The next turn of the core sends the posted messages.
                         life.must_tick = true;
                     }
                     self.wake(id);

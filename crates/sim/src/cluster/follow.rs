@@ -198,7 +198,7 @@ impl Cluster {
         }
     }
 
-    /// Takes in what heartbeats have said of other nodes.
+    /// Records the states of other nodes from their heartbeats.
     pub fn peers_changed(&mut self, id: NodeId) {
         let changes = self.life(id).map(|life| life.take_peer_changes()).unwrap_or_default();
         for (other, change) in changes {

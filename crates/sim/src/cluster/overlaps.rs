@@ -15,7 +15,7 @@ use diorite_cluster::catalog::{Merge, Outcome, Rejection};
 const MOVES: u64 = 6;
 
 impl Cluster {
-    /// A split or merge of these begins: they may be wanted elsewhere meanwhile.
+    /// A split or merge of these tablets begins: operators may move them meanwhile.
     pub fn will_move(&mut self, tablets: &[TabletId]) {
         if !self.scenario.moves_reshaping {
             return;
@@ -27,7 +27,7 @@ impl Cluster {
         }
     }
 
-    /// Wants a tablet elsewhere, or one of its relatives.
+    /// Asks to move a tablet, or one of its relatives.
     pub fn move_reshaping(&mut self, tablet: TabletId) {
         let mut meant = self.relatives(tablet);
         meant.retain(|tablet| self.setting.newest.placement(*tablet).is_some());

@@ -338,10 +338,10 @@ impl Cluster {
         let Some(life) = &found.life else { return };
         let Some(handle) = life.handles.get(&tablet) else { return };
         if syncs_late {
-            // What is flushed does not go further than the log does after a loss of power.
+            // Sync the logs first: after a loss of power, flushed state must not be ahead of the log.
             found.disks.all.iter().for_each(|disk| disk.log.sync());
         }
-        // A log may be truncated without a flush before, by what was durable already.
+        // A log may be truncated without a flush before, up to the state that was already durable.
         if is_flushed {
             handle.data().flush();
         }

@@ -83,7 +83,7 @@ impl Cluster {
         entry.map_or(root, |entry| entry.tablet_of(token(key)))
     }
 
-    /// Where a client expects a key: where the newest catalog says.
+    /// The tablet in which a client expects a key, by the newest catalog.
     fn expected(&self, root: TabletId, key: u64) -> TabletId {
         let served = self.served_of(root);
         let all = self.setting.ranges.holding(root, key);
@@ -146,7 +146,7 @@ impl Cluster {
         }
     }
 
-    /// What a replica has carried out leaves it, once its disk is ready.
+    /// The outcome of an operation leaves the replica, once its disk is ready.
     fn leave(&mut self, leaves_ns: u64, token: u64, ended: Ended) {
         match self.routed.serving.get(&token).map(|serving| serving.node) {
             Some(node) if leaves_ns > self.now_ns() => self.schedule(leaves_ns, node, Step::Served(token, ended)),
@@ -201,7 +201,7 @@ impl Cluster {
             _ => {}
         }
         let think_ns = match answer {
-            // Whoever is refused tries again a little later.
+            // A refused client tries again a little later.
             Some(Answer::Refused | Answer::Failed(_)) => self.dice.milliseconds(2, 80),
             _ => self.dice.range(US, self.scenario.think_ns),
         };

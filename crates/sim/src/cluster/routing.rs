@@ -18,7 +18,7 @@ fn is_refusal(error: &KvError) -> bool {
 }
 
 impl Cluster {
-    /// A node is asked something by a client of its own.
+    /// A node receives a request of its own client.
     pub fn ask_router(&mut self, node: NodeId, tablet: TabletId, work: Work) {
         let Some(life) = self.life(node) else { return };
         if life.leads(tablet) {
@@ -206,7 +206,7 @@ impl Cluster {
         let Serving { node, tablet, question, waits } = serving;
         let (now_ns, is_write) = (self.now_ns(), matches!(question, Question::Write(_)));
         match (waits, ended) {
-            // For a write that was proposed, this error says that it is certainly lost; its sender receives it.
+            // For a write that was proposed this error means that it is certainly lost; its sender receives it.
             (Waits::Here(work, until_ns), Err(error))
                 if matches!(error, KvError::NotLeader { .. }) || (!is_write && is_refusal(&error)) =>
             {
@@ -235,7 +235,7 @@ impl Cluster {
         }
     }
 
-    /// A node's router looks at what waits.
+    /// A node's router retries requests that wait.
     pub fn router_tick(&mut self, node: NodeId) {
         if let Some(life) = self.life(node) {
             life.router_ticks = false;
@@ -252,7 +252,7 @@ impl Cluster {
     }
 }
 
-/// What a replica says that does not lead.
+/// The error of a replica that does not lead.
 fn refusal(tablet: TabletId, leadership: Leadership) -> KvError {
     let leader = match leadership {
         Leadership::Elsewhere(node) => Some(node),

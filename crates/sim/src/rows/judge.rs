@@ -65,7 +65,7 @@ impl Cluster {
         })
     }
 
-    /// Carries a statement out at once, on the data of whoever leads.
+    /// Carries a statement out at once, on the data of the tablets' leaders.
     fn select(&self, rows: &RowClients, statement: &str) -> Result<Vec<Row>, Finding> {
         let finding = |message| Finding { checker: "rows", at_ns: self.now_ns(), message };
         let mut running = rows.world.begin(statement);

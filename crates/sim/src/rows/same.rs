@@ -16,7 +16,7 @@ type Application = (TabletId, i64, Vec<u8>);
 #[derive(Default)]
 pub struct Said(Mutex<BTreeMap<Application, VisibleReply>>);
 
-/// The server's evaluator, which is looked at.
+/// The server's evaluator, which is under test.
 pub struct SameAnswers {
     tablet: TabletId,
     said: Arc<Said>,
