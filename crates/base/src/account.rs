@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use thiserror::Error;
 
-/// What a meter takes from its account at a time.
+/// A meter takes memory from its account in blocks of this size, bytes.
 pub const BLOCK_BYTES: usize = 16 << 10;
 
 /// Why memory was not granted.
@@ -261,7 +261,7 @@ impl Meter {
         Ok(())
     }
 
-    /// Gives back some of what was taken.
+    /// Releases part of the charge.
     #[inline]
     pub fn give(&self, bytes: usize) {
         if self.limit_bytes == usize::MAX {

@@ -16,7 +16,7 @@ pub struct Limit {
     pub value: u64,
     /// The unit.
     pub unit: &'static str,
-    /// What is limited.
+    /// The limited quantity.
     pub of: &'static str,
 }
 
@@ -33,7 +33,7 @@ pub struct SettingLimits {
     pub may_be_zero: bool,
     /// The unit.
     pub unit: &'static str,
-    /// What is set.
+    /// The setting.
     pub of: &'static str,
 }
 
@@ -41,7 +41,7 @@ pub struct SettingLimits {
 #[derive(Debug, Error, Clone, PartialEq, Eq)]
 #[error("{what} of {found} {unit} is {} the limit of {limit} {unit} ({name})", side(.found, .limit))]
 pub struct Exceeded {
-    /// What the value is.
+    /// The name of the value.
     pub what: String,
     /// The value.
     pub found: u64,

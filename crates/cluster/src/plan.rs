@@ -31,7 +31,7 @@ use serde::Serialize;
 /// The answer.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Plan {
-    /// What was asked.
+    /// The question.
     pub question: Question,
     /// Disk and memory.
     pub capacity: Capacity,

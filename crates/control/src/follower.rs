@@ -54,7 +54,7 @@ pub enum Action {
     SetMembers(TabletId, Members),
     /// Prepare the child tablets of a tablet, as far as that is possible before it is split.
     PrepareSplit(TabletId, Split),
-    /// Remove what was prepared for these child tablets: the split was cancelled.
+    /// Remove the prepared data of these child tablets: the split was cancelled.
     CancelSplit(TabletId, [TabletId; 2]),
     /// Close these replicas and remove their data.
     Close(Vec<TabletId>),

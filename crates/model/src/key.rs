@@ -37,7 +37,7 @@ pub(crate) use number::{compare_decimals, compare_varint, minimal};
 
 const TOKEN_BYTES: usize = 8;
 
-/// What a key's entry is; the kinds sort in this order within a partition.
+/// The kinds of entries; they sort in this order within a partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RowKind {
     /// Partition and range deletions
@@ -333,7 +333,7 @@ impl DecodedKey {
         self.token
     }
 
-    /// What the entry is.
+    /// The kind of the entry.
     pub fn kind(&self) -> RowKind {
         self.kind
     }

@@ -35,7 +35,7 @@ pub(crate) enum Outcome {
 /// A request that the connection runs as a future.
 pub(crate) type Running = Pin<Box<dyn Future<Output = Answer> + Send>>;
 
-/// What the connection does with a decoded message, once its buffers are no longer borrowed.
+/// The next step of the connection after a decoded message, once its buffers are no longer borrowed.
 pub(crate) enum Next {
     Nothing,
     Start(Version, Option<Compression>, i16),

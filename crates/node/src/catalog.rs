@@ -123,8 +123,8 @@ impl CatalogFollower {
         }))
     }
 
-    /// Opens this node's tablets according to the catalog, removes what is left of dropped ones, and follows the
-    /// catalog from now on. From here on changes can be proposed, through `writer`.
+    /// Opens this node's tablets according to the catalog, removes the leftovers of dropped ones, and follows the catalog
+    /// from now on. From here on changes can be proposed, through `writer`.
     pub(crate) fn start(self: &Arc<Self>, writer: Arc<dyn CatalogWriter>) -> Result<(), StartError> {
         let catalog = self.current();
         let leftovers = Leftovers::new(&catalog, self.node);

@@ -227,7 +227,7 @@ impl Connection {
             }
             event = event => self.tell(&event),
             () = timeout, if is_stalled => return Ok(false),
-            // The last branch, when every request has got as far as it can: what they ask of other nodes leaves
+            // The last branch: by now every request has got as far as it can, so that their requests to other nodes are sent
             // together.
             () = self.shared.kv.router.gathered() => {}
         }

@@ -239,7 +239,7 @@ mod tests {
         }
     }
 
-    /// A certificate of nobody, whose content is not checked.
+    /// A certificate for tests; its content is not checked.
     const CERTIFICATE: &str = "-----BEGIN CERTIFICATE-----\n\
 MIIBkjCCATigAwIBAgIUOp/huUmyiv2dEv8Pw/bY5t9YTXIwCgYIKoZIzj0EAwIw\n\
 FDESMBAGA1UEAwwJbG9jYWxob3N0MCAXDTI2MTEyNDIzMjU0NVoYDzIxMjYxMDMx\n\
@@ -329,7 +329,7 @@ PGoCsMVl5FUyMJLNNRCSCCQ/YtaZRL0zy8Qt2uPcojp/JbrREkhVtTLT\n\
     }
 
     impl TlsClient {
-        /// Sends and receives what is possible.
+        /// Sends and receives as much as is possible without waiting.
         fn step(&mut self) {
             while self.tls.wants_write() && self.tls.write_tls(&mut Now(&self.stream)).is_ok() {}
             while self.tls.read_tls(&mut Now(&self.stream)).is_ok_and(|count| count > 0) {

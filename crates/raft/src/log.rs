@@ -154,7 +154,7 @@ impl<L: LogReader> LogView<L> {
         self.hard_state = hard_state;
     }
 
-    /// Whether `state` has another term or vote than what was recorded last.
+    /// Whether `state` differs from the recorded state in term or vote.
     pub(crate) fn is_new_vote(&self, state: &HardState) -> bool {
         (state.term, state.vote) != (self.hard_state.term, self.hard_state.vote)
     }

@@ -95,7 +95,7 @@ impl Supporter {
     }
 }
 
-/// What has changed between this node and a peer.
+/// A change between this node and a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SupportChange {
     /// This node no longer supports the peer: groups that it leads need a leader.
@@ -114,7 +114,7 @@ struct Given {
     active: bool,
 }
 
-/// What one node knows of the support that it gives and receives.
+/// The support that one node gives and receives.
 #[derive(Debug)]
 pub struct SupportTable {
     incarnation: u64,

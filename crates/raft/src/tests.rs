@@ -200,7 +200,7 @@ fn a_replica_that_has_lost_its_log_is_recovering_until_it_holds_as_much_again() 
     let mut group = Group::new(&options(), recovered, log.clone()).unwrap();
     assert!(group.is_recovering());
     assert_eq!((group.memory().0.term, group.memory().0.vote, group.memory().1), (4, 2, LogPosition::new(2, 4)));
-    // The leader believes that it holds what it has acknowledged.
+    // The leader believes that the replica holds the entries that it acknowledged.
     let mut heartbeat = Message::default();
     heartbeat.set_msg_type(MessageType::MsgHeartbeat);
     (heartbeat.from, heartbeat.to, heartbeat.term, heartbeat.commit) = (2, 1, 4, 2);
@@ -341,7 +341,7 @@ fn entries_that_were_cut_while_they_were_to_be_read_are_lacking_and_others_must_
     assert!(!group.has_fetches());
 }
 
-/// What a follower of a leader in term 3 receives.
+/// A message from a leader to a follower in term 3.
 fn from_leader(kind: MessageType, index: u64, log_term: u64, commit: u64, entries: &[(u64, u64)]) -> Message {
     let mut message = Message::default();
     message.set_msg_type(kind);
@@ -376,7 +376,7 @@ fn a_follower_that_receives_a_commit_index_beyond_its_log_reports_a_lost_end() {
     assert!(group.is_recovering() && group.has_unknown_floor());
     assert_eq!(group.take_new_floor(), Some(UNKNOWN_FLOOR), "to be remembered over restarts");
     assert_eq!(group.commit_index(), 1, "what it holds may be of a log that was replaced");
-    // Its leader sends what it lacks, and an upper bound for what it may have acknowledged.
+    // Its leader sends the missing entries, and an upper bound of what it may have acknowledged.
     group.learn_floor(LogPosition::new(5, 3));
     assert_eq!(group.take_new_floor(), None, "a loss of power now leaves it unknown");
     group.step(from_leader(MessageType::MsgAppend, 1, 1, 4, &[(2, 3), (3, 3), (4, 3)])).unwrap();
@@ -434,7 +434,7 @@ fn a_log_that_has_lost_its_end_may_have_got_back_what_was_replaced_there_which_i
     assert_eq!(group.commit_index(), 2);
     group.step(from_leader(MessageType::MsgAppend, 2, 3, 2, &[(3, 3)])).unwrap();
     drive_members(&mut group, &log);
-    // What has matched since counts for heartbeats too.
+    // Entries that matched since then count for heartbeats too.
     group.step(from_leader(MessageType::MsgHeartbeat, 0, 0, 3, &[])).unwrap();
     drive_members(&mut group, &log);
     assert_eq!(group.commit_index(), 3);

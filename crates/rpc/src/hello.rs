@@ -42,7 +42,7 @@ pub struct Hello {
     pub to: NodeId,
     /// Differs with each start of the dialler's process.
     pub incarnation: u64,
-    /// What the connection is for.
+    /// The lane of the connection.
     pub lane: Lane,
     /// The address at which the dialler is dialled.
     pub address: SocketAddr,

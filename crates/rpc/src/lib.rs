@@ -48,7 +48,7 @@ impl Lane {
         self as usize
     }
 
-    /// What it is called in metrics and logs.
+    /// The name in metrics and logs.
     pub fn name(self) -> &'static str {
         match self {
             Self::Control => "control",

@@ -20,7 +20,7 @@ use std::sync::Arc;
 pub enum Delivery {
     /// The sending thread, before it returns (or another one that is delivering already).
     AtOnce,
-    /// Whoever calls [`Hub::deliver`].
+    /// The caller of [`Hub::deliver`].
     Stepped,
 }
 

@@ -39,7 +39,7 @@ pub struct Weather {
     pub usual_us: u64,
     /// In this many of 1,000 cases they take up to `slow_us`.
     pub slow_permille: u64,
-    /// As said, microseconds.
+    /// See `slow_permille`; microseconds.
     pub slow_us: u64,
     /// In this many of 100,000 cases the connection breaks when a frame is sent.
     pub breaks: u64,

@@ -46,7 +46,7 @@ pub trait TabletData: Send + Sync + 'static {
     fn applied_state(&self) -> Result<AppliedState, StorageError>;
     /// Writes `batch` (and may keep its memory) and the state it leads to, atomically; durable at a later flush.
     fn apply(&self, batch: &mut Self::Batch, state: &AppliedState) -> Result<(), StorageError>;
-    /// Makes what is applied durable.
+    /// Makes applied writes durable.
     fn make_durable(&self) -> Result<(), StorageError>;
     /// About how many bytes a crash would lose, which the log would have to replay.
     fn memory_bytes(&self) -> u64 {

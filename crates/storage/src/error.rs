@@ -5,7 +5,7 @@ use rust_rocksdb::ErrorKind;
 use std::path::PathBuf;
 use thiserror::Error;
 
-/// Why storage did not do what was asked.
+/// The errors of storage.
 #[derive(Debug, Error)]
 pub enum StorageError {
     /// Another process holds the directory.
@@ -16,7 +16,7 @@ pub enum StorageError {
     Foreign {
         /// The directory.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The reason.
         reason: String,
     },
     /// The directory was written by a newer version.
@@ -32,7 +32,7 @@ pub enum StorageError {
     /// The operating system refused.
     #[error("{action} {path}: {source}")]
     Io {
-        /// What was attempted.
+        /// The action that failed.
         action: &'static str,
         /// The path.
         path: PathBuf,

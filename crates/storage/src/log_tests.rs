@@ -16,10 +16,10 @@ use tempfile::TempDir;
 const LIMIT: u64 = 64 << 20;
 const GROUPS: u64 = 3;
 
-/// What a log has acknowledged as durable, by group: term and vote, and entries.
+/// The state that a log has acknowledged as durable, by group: term and vote, and entries.
 type Promised = BTreeMap<GroupId, (HardState, Vec<Entry>)>;
 
-/// The files of a log, and what was acknowledged of them.
+/// The files of a log, and the state that it had acknowledged.
 struct Image {
     home: TempDir,
     promised: Promised,
@@ -92,7 +92,7 @@ fn image(writes: usize, in_order: bool) -> Image {
     Image { home, promised, active, written }
 }
 
-/// What a log reports about a group whose acknowledged entries it has lost.
+/// The report of a log about a group whose acknowledged entries it has lost.
 #[derive(Debug, PartialEq, Eq, Clone, Copy)]
 enum Found {
     Whole,

@@ -91,7 +91,7 @@ impl LogBatch {
         Ok(self.inner.put(group.0, DAMAGE.to_vec(), reason.as_bytes().to_vec())?)
     }
 
-    /// Removes that record: the group relies on what is left of its log ([`RaftLog::damage`]).
+    /// Removes the record of damage: the group relies on the remaining entries of its log ([`RaftLog::damage`]).
     pub fn forget_damage(&mut self, group: GroupId) {
         self.inner.delete(group.0, DAMAGE.to_vec());
     }

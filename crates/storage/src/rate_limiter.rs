@@ -36,7 +36,7 @@ impl RateLimiter {
     /// # Panics
     /// If there is no memory for it.
     pub(crate) fn new(bytes_per_second: u64) -> Self {
-        // SAFETY: no pointer goes in; what comes out is owned here and given back when this is dropped.
+        // SAFETY: no pointer is passed; the returned one is owned here and freed on drop.
         let raw = unsafe { ffi::rocksdb_ratelimiter_create(to_rocksdb(bytes_per_second), REFILL_US, FAIRNESS) };
         Self { raw: NonNull::new(raw).expect("RocksDB aborts without memory") }
     }

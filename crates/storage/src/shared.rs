@@ -1,5 +1,5 @@
-//! What all tablets of a node share: block cache, memtable limit, thread pools, rate limit, counters; and the RocksDB
-//! options made from them.
+//! The resources that all tablets of a node share: block cache, memtable limit, thread pools, rate limit, counters; and
+//! the RocksDB options made from them.
 
 use crate::brief;
 use crate::counters::StorageCounters;

@@ -342,7 +342,7 @@ impl Tablet {
         Ok(())
     }
 
-    /// As [`Self::checkpoint`], but of what has been flushed already, without a flush: of [`Self::flushed_state`], asked before, or something newer.
+    /// As [`Self::checkpoint`], but without a flush: the checkpoint has the state that [`Self::flushed_state`] returned before, or a newer one.
     pub fn checkpoint_of_flushed(&self, directory: &Path) -> Result<(), StorageError> {
         // A checkpoint flushes only if RocksDB's own write-ahead log, which is not used, has at least so many bytes.
         Checkpoint::new(&self.db)?.create_checkpoint_with_log_size(directory, u64::MAX)?;

@@ -288,13 +288,13 @@ const OPEN_LOOP_IN_FLIGHT: usize = 512;
 const PRELOAD_KEYS: u64 = 100_000;
 
 impl WorkloadArguments {
-    /// Checks the flags against each other and fills in what is not given.
+    /// Checks the flags against each other and fills in the defaults.
     pub fn settings(&self) -> Result<Settings, WorkloadError> {
         self.check()?;
         let (mut readers, mut writers) = self.workload.default_threads();
         readers = self.num_threads_read.unwrap_or(readers);
         writers = if self.read_only { 0 } else { self.num_threads_write.unwrap_or(writers) };
-        // In an open loop the tasks only bound what is in flight; a handful would turn it into a closed one.
+        // In an open loop the number of tasks only limits the requests in flight; with a few tasks the loop would be closed in effect.
         let has_threads = self.num_threads_read.is_some() || self.num_threads_write.is_some();
         let open_loop = (self.rate.is_some() && !has_threads).then_some(OPEN_LOOP_IN_FLIGHT);
         if let Some(in_flight) = self.in_flight.or(open_loop) {

@@ -41,7 +41,7 @@ struct Watched {
     data_directories: Vec<PathBuf>,
 }
 
-/// A process, and what it had used when it was last seen.
+/// A process, and its usage when it was last seen.
 #[derive(Debug)]
 struct Process {
     id: u32,
@@ -62,7 +62,7 @@ impl Process {
         Self { id, seen: None }
     }
 
-    /// Looks again; what is known now.
+    /// Samples the process; the state known now.
     fn look(&mut self) -> Option<Seen> {
         let id = self.id;
         let stat = read(&format!("/proc/{id}/stat")).and_then(|text| parse_stat(&text));
@@ -98,7 +98,7 @@ impl Sampler {
         watched.data_directories.push(data_directory);
     }
 
-    /// Leaves a directory out of the sizes from now on: nobody serves what is in it.
+    /// Leaves a directory out of the sizes from now on: no server uses it any more.
     pub fn forget_directory(&self, data_directory: &Path) {
         self.lock().data_directories.retain(|directory| directory != data_directory);
     }

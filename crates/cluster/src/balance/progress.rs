@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 /// The most stalled tablets that are listed; beyond them only their number is reported.
 pub const LISTED_STALLED: usize = 100;
 
-/// What the balancer is doing; if several things, the most urgent.
+/// The activities of the balancer; of several, the most urgent is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Activity {
@@ -32,7 +32,7 @@ pub enum Activity {
 /// The remaining work.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Progress {
-    /// What the balancer is doing.
+    /// The most urgent activity.
     pub activity: Activity,
     /// Bytes to be copied, of copies under way and of those to come.
     pub bytes_left: u64,
@@ -59,7 +59,7 @@ pub struct Progress {
     pub nodes: Vec<NodeProgress>,
 }
 
-/// What one node still has to receive and send.
+/// The copies that one node still has to receive and send.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct NodeProgress {
     /// The node.

@@ -143,7 +143,7 @@ pub struct Arrival {
 /// Limits on copies under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// What each node receives at most, and sends at most, for copies of replicas. 0 stops all copying.
+    /// The most bytes per second that each node receives, and sends, in copies of replicas. 0 stops all copying.
     pub bytes_per_second: u64,
     /// Replicas that may arrive at a node at once: enough that one is copied while another is opened or catches up. Up
     /// to [`Limits::SMALL_COPIES`] times as many if together they do not fill the next [`Limits::WINDOW_S`] seconds.

@@ -6,7 +6,7 @@ use serde::Serialize;
 /// The most nodes of a plan.
 pub const MOST_NODES: u32 = 1_000;
 
-/// What is asked.
+/// A question about a future cluster.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Question {
     /// Nodes at first.

@@ -128,7 +128,7 @@ pub struct LiveCell<'a> {
     pub content: LiveContent<'a>,
 }
 
-/// What a live cell holds.
+/// The content of a live cell.
 #[derive(Debug, Clone, Copy)]
 pub enum LiveContent<'a> {
     /// Wire bytes

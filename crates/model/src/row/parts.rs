@@ -1,4 +1,4 @@
-//! What a packed row is made of: flags, markers, deletions, expiries, and the horizon of a row of version 2.
+//! The parts of a packed row: flags, markers, deletions, expiries, and the horizon of a row of version 2.
 
 use crate::format::{FORMAT_BOUNDED_ROW, FORMAT_MASK};
 use diorite_base::Horizon;
@@ -32,7 +32,7 @@ pub(super) mod flag {
     pub const COMPLEX: u8 = 0x08;
     /// A counter.
     pub const COUNTER: u8 = 0x10;
-    /// Of a multi-cell column: a deletion precedes its elements. Of a counter: what was summed before this is gone.
+    /// Of a multi-cell column: a deletion precedes its elements. Of a counter: earlier increments do not count.
     pub const DELETED: u8 = 0x20;
     /// Of a deletion: its timestamp is the base less one.
     pub const BEFORE_BASE: u8 = 0x02;

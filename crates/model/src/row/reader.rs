@@ -98,13 +98,13 @@ pub struct Cell<'a> {
     pub column: ColumnId,
     /// Microseconds; of a multi-cell column the row's base, without meaning.
     pub timestamp_us: i64,
-    /// What it holds.
+    /// Its content.
     pub content: Content<'a>,
     /// Its encoded form.
     pub(super) encoded: &'a [u8],
 }
 
-/// What a stored cell holds. Elements hold only values and tombstones.
+/// The content of a stored cell. Elements hold only values and tombstones.
 #[derive(Debug, Clone, Copy)]
 pub enum Content<'a> {
     /// Wire bytes, perhaps expiring (or expired).

@@ -121,7 +121,7 @@ proptest! {
 
     #[test]
     fn the_stamp_slot_dates_everything_at_the_base(input in reference::input(1, 0), stamp_us in 100i64..200) {
-        // What was at the old base is at the new one, once stamped.
+        // After stamping, the cells of the old base have the new one.
         let mut unstamped = input.clone();
         unstamped.move_base(UNSTAMPED);
         let mut bytes = unstamped.encode();

@@ -260,7 +260,7 @@ impl Operations {
                 Err(failure) => (true, serde_json::to_string(failure).expect("failures have string keys")),
             };
             let frame = Frame::Answer { incarnation, id, has_failed, answer: text.as_bytes() }.encode();
-            // Whoever asked notices that no answer comes.
+            // If sending fails, the node that asked runs into its timeout.
             let _ = operations.transport.send(from, Lane::Operations, &frame);
         });
     }

@@ -210,13 +210,13 @@ impl Router {
         }
     }
 
-    /// Sends what has been gathered once every task that can run has run, together with what these gather.
+    /// Sends the gathered messages once every task that can run has run, together with theirs.
     pub(crate) fn send_soon(&self) {
         self.nodes.gathering.leave_soon();
     }
 
-    /// Never ready; sends what was gathered whenever it is polled. As the last branch of a `select!` it includes what
-    /// the other branches have gathered.
+    /// Never ready; sends the gathered messages whenever it is polled. As the last branch of a `select!` it includes those
+    /// of the other branches.
     pub(crate) async fn gathered(&self) {
         std::future::poll_fn(|_| {
             self.send_soon();
@@ -234,7 +234,7 @@ impl Router {
         }
     }
 
-    /// Sends what is gathered for one node: requests, and answers to its own if it is `served`.
+    /// Sends the gathered messages for one node: requests, and answers to its own if it is `served`.
     pub(super) fn flush(&self, peer: &Peer, served: Option<&Served>) {
         let mut answers = served.map(Served::take_gathered).unwrap_or_default();
         let Some(outgoing) = peer.take_frame() else {

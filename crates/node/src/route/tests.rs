@@ -266,7 +266,7 @@ impl Cluster {
     }
 }
 
-/// Runs a request as a connection does: what it asks of other nodes is sent when it waits.
+/// Runs a request as a connection does: its requests to other nodes are sent when it waits.
 async fn sent<T>(router: &Router, request: impl Future<Output = T>) -> T {
     tokio::select! {
         biased;

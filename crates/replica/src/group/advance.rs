@@ -207,7 +207,7 @@ impl<E: Engine> Replica<E> {
         turn.outcomes.fail(self.writes.waiting.take_all(), &KvError::Storage(error.to_string()));
     }
 
-    /// The replica leaves its store thread: it answers no more reads or writes. Returns what must be remembered of it.
+    /// The replica leaves its store thread and answers no more reads or writes. Returns the state that the node must remember of it.
     pub(crate) fn end(&mut self, turn: &mut Turn<E>) -> Memory {
         turn.context.counters.note_lease(self.handle.lease.publish(None));
         // These writes were proposed: other replicas decide their outcome.

@@ -141,7 +141,7 @@ impl<E: Engine> Replica<E> {
         turn.activate(self);
     }
 
-    /// Carries out what is due in the group.
+    /// Carries out the due work of the group: campaigns, heartbeats, transfers, and stepping down without a quorum's support.
     pub(crate) fn look_after(&mut self, turn: &mut Turn<E>, now_ns: u64) {
         if self.failure.is_some() {
             return;

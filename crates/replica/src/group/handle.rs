@@ -399,7 +399,7 @@ impl Visit<'_> {
     /// Ends the reads.
     ///
     /// # Errors
-    /// If what was read may have been out of date.
+    /// If the values read may have been out of date.
     pub fn finish(&self) -> Result<(), KvError> {
         self.handle.finish(&self.begun)
     }

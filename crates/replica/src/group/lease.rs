@@ -29,7 +29,7 @@ impl Half {
             && self.supporters.iter().zip(&other.supporters).all(same)
     }
 
-    /// The monotonic time at which the support becomes too little, if nobody renews it; `None` if none is needed.
+    /// The monotonic time at which too few voters support the lease, unless they renew it; `None` if it needs no support.
     fn until_ns(&self) -> Option<u64> {
         let mut until_ns: Vec<u64> = self.supporters.iter().map(|supporter| supporter.until_ns()).collect();
         until_ns.sort_unstable_by(|one, other| other.cmp(one));

@@ -40,7 +40,7 @@ impl Proposal {
         self
     }
 
-    /// The size of what is to be written.
+    /// The size of the entry's content in bytes.
     pub fn size_bytes(&self) -> usize {
         self.mutation.size_bytes()
     }

@@ -120,7 +120,7 @@ fn send_commit_notification<E: Engine>(replica: &mut Replica<E>) {
 
 /// Answers a follower with the applied position, if this replica may answer reads.
 fn on_ask<E: Engine>(replica: &mut Replica<E>, turn: &mut Turn<E>, from: NodeId, asked_ns: u64) {
-    // Whoever asks asks again, another node if this one does not lead.
+    // The sender asks again, another node if this one does not lead.
     let Ok(term) = replica.handle.begin_read() else { return };
     let index = replica.applied.index;
     // The member may hold all entries and lack the commit index.

@@ -1,4 +1,4 @@
-//! A storage engine in memory, whose crashes can be staged: what was not made durable is lost when its owner says so.
+//! A storage engine in memory, whose crashes can be staged: on request, writes that were not made durable are lost.
 //!
 //! Always true: a crash leaves what a disk would leave. A [`MemoryTablet`] comes back as of its last flush, data and
 //! applied state together; a [`MemoryLog`] comes back with everything that was synced and a prefix of the batches

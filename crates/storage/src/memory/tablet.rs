@@ -74,7 +74,7 @@ impl MemoryTablet {
         Self { copies: Mutex::default(), semantics }
     }
 
-    /// Makes what is applied durable.
+    /// Makes applied writes durable.
     pub fn flush(&self) {
         let mut copies = self.copies.lock();
         copies.flushed = copies.live.clone();
@@ -118,7 +118,7 @@ impl MemoryTablet {
         Self { copies: Mutex::new(copies), semantics: self.semantics.clone() }
     }
 
-    /// A copy of what is applied now, durable as a whole.
+    /// A copy of the applied state, all of it durable.
     pub fn checkpoint(&self) -> Self {
         let live = self.copies.lock().live.clone();
         let copies = Copies { live: live.clone(), flushed: live, unflushed: Vec::new() };

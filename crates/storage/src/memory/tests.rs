@@ -16,7 +16,7 @@ use proptest::prelude::*;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Values are byte strings that grow by what is merged into them; an empty operand is malformed.
+/// Values are byte strings; a merge appends its operand; an empty operand is malformed.
 struct Concatenation;
 
 impl ValueSemantics for Concatenation {

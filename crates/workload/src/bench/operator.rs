@@ -44,7 +44,7 @@ impl NodeFacts {
         self.http_address.parse::<SocketAddr>().ok().map(|address| address.ip())
     }
 
-    /// Whether what it holds and leads is known.
+    /// Whether the node has reported its stored bytes and led tablets.
     pub fn has_reported(&self) -> bool {
         self.program.is_some()
     }

@@ -122,8 +122,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Reads once. Whoever has read all that was there waits until the system reports more: a connection whose answers come quickly does not keep its thread to
-    /// itself, which others would measure as the server's latency.
+    /// Reads once. If that was all, the task waits until the system reports more: otherwise a connection with fast answers
+    /// would keep its thread, and others would measure the delay as the server's latency.
     fn poll_receive(&mut self, context: &mut Context<'_>) -> Poll<Result<(), ConnectionError>> {
         self.received.reserve(64 << 10);
         let read = pin!(self.stream.read_buf(&mut self.received));

@@ -44,7 +44,7 @@ pub struct Report {
     pub figures: Vec<Figure>,
     pub phases: Vec<PhaseResult>,
     pub samples: Vec<Sample>,
-    /// The bytes and leaders of each node, once a second; empty if nobody watched.
+    /// The bytes and leaders of each node, once a second; empty if they were not sampled.
     pub nodes: Vec<NodesSample>,
     /// The parts that did not complete. Empty in a good run.
     pub unfinished: Vec<String>,

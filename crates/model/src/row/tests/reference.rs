@@ -5,7 +5,7 @@ use crate::schema::ColumnId;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What a test row may hold in one place.
+/// The content of one cell or marker of a test row.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Held {
     Value(Vec<u8>, Option<Expiry>),

@@ -1,4 +1,4 @@
-//! What is encoded is decoded to the same, and nothing makes decoding panic.
+//! Encoded messages decode to the same, and no bytes make decoding panic.
 
 use super::*;
 use crate::route::wire::{self, FetchRef, FrameKind, OperationRef, Outcome, Parts};

@@ -101,7 +101,7 @@ impl Copies {
         self.replicas.context.clock.monotonic_ns()
     }
 
-    /// Ends the copies that are received for these tablets, and removes what they have brought.
+    /// Ends the copies that are received for these tablets, and removes their files.
     pub(crate) fn cancel_received(&self, tablets: &[TabletId]) {
         let mut receiving = self.receiving.lock();
         for incoming in receiving.under_way.values().filter(|incoming| tablets.contains(&incoming.tablet)) {

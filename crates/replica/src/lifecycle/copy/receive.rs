@@ -27,9 +27,9 @@ const WAITING_FRAMES: usize = 2 * (WINDOW_BYTES as usize / PIECE_BYTES);
 
 /// Why a copy was not installed.
 enum Failure {
-    /// What has arrived is held for another attempt.
+    /// The received files are held for another attempt.
     Held(CopyError),
-    /// What has arrived is useless.
+    /// The received files are useless.
     Useless(CopyError),
 }
 

@@ -48,7 +48,7 @@ pub(crate) enum State {
     Done = 1,
     /// Another node has to send it.
     Refused = 2,
-    /// It broke off; what has arrived is held.
+    /// The copy broke off; the received files are held.
     Broken = 3,
 }
 

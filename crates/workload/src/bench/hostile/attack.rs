@@ -198,7 +198,7 @@ async fn open(node: &str, keyspace: &str) -> Result<TcpStream, Unanswered> {
     Ok(stream)
 }
 
-/// Sends a statement and says in a few words what is answered.
+/// Sends a statement and returns a short text of the answer.
 async fn ask(stream: &mut TcpStream, statement: &str) -> Result<String, Unanswered> {
     let mut request = Vec::new();
     frames::query(&mut request, statement);
