@@ -51,7 +51,7 @@ pub enum Operation {
     Batch,
     /// Changes or describes the schema.
     Schema,
-    /// Changes or lists roles and what they may do.
+    /// Changes or lists roles and permissions.
     Access,
     /// Prepares a statement.
     Prepare,
@@ -112,10 +112,10 @@ impl Operation {
     }
 }
 
-/// What is known about a request once it is planned.
+/// The facts about a request once it is planned.
 #[derive(Debug, Clone, Default)]
 pub struct Note {
-    /// What it does.
+    /// The operation.
     pub operation: Operation,
     /// Its statement, if that is known.
     pub statement: Option<Arc<StatementActivity>>,
@@ -218,7 +218,7 @@ pub struct RunningRequest {
     pub client: Option<SocketAddr>,
     /// When it arrived, on the monotonic clock.
     pub arrived_ns: u64,
-    /// What it may use, and how it is ended.
+    /// The budget of the request, by which it is also ended.
     pub budget: Arc<Budget>,
     /// Its number, by which an operator ends it: not given again.
     pub number: u64,

@@ -270,7 +270,7 @@ impl Parameters<'_> {
         self.encode_tail(out, version);
     }
 
-    /// What a batch has as well.
+    /// Encodes the fields that a batch has too.
     fn encode_tail(&self, out: &mut Vec<u8>, version: Version) {
         if let Some(level) = self.serial_consistency {
             wire::put_u16(out, level.code());

@@ -22,7 +22,7 @@ use diorite_model::types::{CqlType, UserType};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-/// What is known about a bind marker once it has been met in the statement.
+/// The facts about a bind marker that binding has found so far.
 #[derive(Debug, Clone)]
 struct MarkerSlot {
     keyspace: String,

@@ -8,7 +8,7 @@ use diorite_model::types::UserType;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// What is known of one type.
+/// A type whose fields were asked for.
 struct Known {
     /// Keeps its address from being used for another type.
     user: Arc<UserType>,

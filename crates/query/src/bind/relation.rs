@@ -29,11 +29,11 @@ pub struct Rule {
     pub is_tuple: bool,
     /// About the token of the partition key.
     pub is_token: bool,
-    /// What is asked.
+    /// The kind of the rule.
     pub kind: RuleKind,
 }
 
-/// What a rule asks.
+/// The kinds of rules.
 #[derive(Debug, Clone)]
 pub enum RuleKind {
     /// `=`

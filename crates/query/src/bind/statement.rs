@@ -27,7 +27,7 @@ pub fn plan(catalog: &Catalog, keyspace: Option<&str>, parsed: &Parsed) -> Resul
     plan_within(catalog, keyspace, parsed, Budget::default())
 }
 
-/// Plans `parsed` with no more steps and memory than that.
+/// Plans `parsed` within the given steps and memory.
 pub fn plan_within(
     catalog: &Catalog,
     keyspace: Option<&str>,

@@ -9,7 +9,7 @@ use diorite_cql::protocol::CqlError;
 /// Cassandra's limit, which drivers and tools rely on.
 const MAX_NAME_CHARACTERS: usize = 48;
 
-/// Keyspaces of the server itself; nobody can create or change them.
+/// Keyspaces of the server itself; clients can neither create nor change them.
 pub const RESERVED_KEYSPACES: [&str; 8] = [
     "system",
     "system_schema",

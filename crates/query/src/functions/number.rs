@@ -119,7 +119,7 @@ impl Decimal {
     /// Without zeros at the end: taken off by halves of how many there may be, so that each division is half as long as the one before.
     pub(super) fn stripped(self) -> Decimal {
         let Decimal { mut unscaled, mut scale } = self;
-        // A number ends in no more zeros than it can be halved times.
+        // A number with n trailing zero bits has at most n trailing decimal zeros.
         let Some(most) = unscaled.trailing_zeros() else { return Decimal::zero() };
         let room = u64::from(scale.abs_diff(i32::MIN));
         let zero = BigInt::from(0);

@@ -179,7 +179,7 @@ fn metadata(reader: &mut Reader<'_>) -> Result<ClientMetadata, Malformed> {
 fn rows(reader: &mut Reader<'_>) -> Result<ClientRows, Malformed> {
     let metadata = metadata(reader)?;
     let row_count = count(reader, "number of rows")?;
-    // Every cell takes four bytes at least, so a claimed number of rows is checked against what is there.
+    // Every cell takes at least four bytes, so the claimed number of rows is checked against the remaining bytes.
     if row_count > 0 && (metadata.column_count == 0 || reader.rest().len() / 4 / metadata.column_count < row_count) {
         return Err(Malformed::Truncated("rows"));
     }

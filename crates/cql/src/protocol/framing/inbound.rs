@@ -166,7 +166,7 @@ impl Inbound {
             return capacity;
         }
         let comfortable = unread_bytes + room_bytes.max(FIRST_READ_BYTES).max(unread_bytes);
-        // Of a long message no more than is still missing.
+        // Of a long message, at most the bytes that are still missing.
         match self.unfinished_bytes() {
             Some(missing) if missing > MAX_READ_BYTES => comfortable.min(unread_bytes + missing),
             _ => comfortable.min(unread_bytes + 2 * MAX_READ_BYTES),

@@ -92,7 +92,7 @@ impl Outbound {
         }
     }
 
-    /// Accepts what was appended to [`Outbound::buffer`] since the last commit.
+    /// Commits the bytes that were appended to [`Outbound::buffer`] since the last commit.
     #[inline]
     pub fn commit(&mut self) {
         match &mut self.framing {

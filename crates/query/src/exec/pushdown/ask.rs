@@ -264,7 +264,7 @@ fn count_of_piece(spans: &[Span]) -> usize {
     spans.iter().take(MAX_SPANS).take_while(fits).count().max(1).min(spans.len())
 }
 
-/// Whether a unit gave no more than is left.
+/// Whether the rows of a unit's answer are within the remaining limits.
 fn fits(partial: &Partial, left: &Limits) -> bool {
     let count = u64::from(partial.row_count);
     count <= left.rows && count <= left.page_rows
