@@ -51,7 +51,7 @@ async fn content(view: &NodeView, asked: Asked) -> Result<Markup, Failure> {
     let history = history.unwrap_or_default();
     let map = node_map(&found);
     let total = found.len();
-    // What is wrong first.
+    // Nodes with problems first.
     found.sort_by_key(|node| (standing(node).0 == Tone::Good, node.node));
     found.truncate(NODES);
     let columns = nodes::columns(false);
