@@ -3,7 +3,6 @@
 //! Always true: a node examines the tablets that it leads, and asks for one split at a time. Only the bytes of a
 //! tablet's own tokens count, as children share files with their siblings until these are compacted. A tablet whose
 //! bytes, or whose load, cannot be divided (one large or hot partition) is not split.
-//! files with their siblings until these are compacted; a tablet whose bytes, or whose load, cannot be divided (one large or hot partition) stays whole.
 
 use crate::load::{Division, Loads, Look};
 use crate::tokens::Tokens;

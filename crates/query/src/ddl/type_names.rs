@@ -14,7 +14,6 @@ use std::sync::Arc;
 
 /// The number of parts of the types of one definition so far, those of fields of user-defined types included. A
 /// definition of a few bytes may name large types many times.
-/// ones many times.
 #[derive(Debug, Default)]
 pub struct Mentioned(usize);
 
